@@ -87,7 +87,7 @@ static Status answer_in_session(Assistant *a, Answer *answer, const BatchRequest
 typedef struct {
   const BatchRequest *request; /* NULL: the batch has it already */
   Answer *answer;
-  Status status; /* of answer_end(), as `error` is */
+  Status status; /* this and `error`: of answer_end() */
   Error error;
 } Alone;
 

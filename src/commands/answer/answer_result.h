@@ -31,20 +31,20 @@ typedef struct {
   int n_reused;    /* tokens of the prompt already in the session */
   int n_generated; /* thought, marks and answer, without the end token */
   int n_thought;   /* part of n_generated: tokens of thought */
-  int n_forced;    /* part of n_generated: tokens that the answer's form left no choice for */
+  int n_forced;    /* part of n_generated: tokens for which the answer's form left no choice */
   GuessCounts guesses;
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within the thought: no answer */
   bool in_call;                                 /* the end came within a call of a function */
   bool in_form;                                 /* the end came before the answer was complete in its form */
-  bool is_json;                                 /* complete, and its form (form.h) is JSON */
+  bool is_json;                                 /* the answer is complete, and its form (form.h) is JSON */
   double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
 /* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
- * answer"; empty: none. */
+ * answer"; empty: no part is. */
 typedef struct {
   char text[128];
 } AnswerLack;

@@ -109,8 +109,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Prints a note that the given flags which select among tokens have no effect at temperature 0. Penalties do
- * have one: they change which token is likeliest. */
+/* Prints a note that the given flags which select among tokens have no effect at temperature 0. Penalties
+ * have an effect: they change which token is likeliest. */
 static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
   const char *given[4];
   char names[64] = "";
@@ -141,8 +141,8 @@ static Status add_end(Assistant *a, const char *content, Error *err) {
 }
 
 /* Collects end tokens: the checkpoint's, the chat template's, and every --stop that is itself a special
- * token, which never appears as text. A checkpoint that names none (a lone packed file) gets the usual ones
- * of its tokenizer. */
+ * token, which never appears as text. For a checkpoint that names no end tokens (a lone packed file), the
+ * usual ones that its tokenizer has. */
 static Status choose_ends(Assistant *a, Error *err) {
   static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
   const ModelConfig *config = &a->model->config;
@@ -298,7 +298,7 @@ Status assistant_open_engine(const AssistantFlags *flags, Assistant *a, Error *e
   return a->remote ? STATUS_OK : choose_device(a, err);
 }
 
-/* Opens the tokenizer, preferably from the image of its file that the process which keeps the model sends. */
+/* Opens the tokenizer, if possible from the image that the process keeping the model sends. */
 static Status open_tokenizer(Assistant *a, Error *err) {
   const int image = a->remote ? remote_image(a->remote) : -1;
   if (image >= 0 && tokenizer_image_open(a->model->tokenizer_path, image, &a->tokenizer, err) == STATUS_OK)
@@ -510,9 +510,9 @@ static bool fits_beside_fewer_weights(Assistant *a, int n) {
   return device_check_memory(&a->device, a->model, &sizes, NULL) == STATUS_OK;
 }
 
-/* True if a model's recurrent states are a reason to answer records one after another: the sequences of a
- * batch cannot share prefixes then. On a GPU a batch gains more, since a step for many sequences takes little
- * longer than a step for one, unless no answer is generated (--choose). */
+/* True if recurrent states are a reason to answer records one after another: with them, sequences of a batch
+ * cannot share prefixes. On a GPU a batch gains more than that, since a step for many sequences takes little
+ * longer than a step for one; but not with --choose, which generates nothing. */
 static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }
@@ -530,8 +530,9 @@ static bool is_always_batch(const Assistant *a) {
   return a->device.invariant && a->device.backend->memory;
 }
 
-/* True if a process that keeps the model also has a session, for calls that come one at a time: on a GPU a
- * batch rounds differently, and a batch cannot continue from a recurrent state. */
+/* True if a process that keeps the model has a session, for calls that come one at a time: a backend without
+ * pages has no batch, on a GPU a batch rounds differently, and a batch cannot continue from a recurrent
+ * state. */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
   if (is_always_batch(a)) return false;
@@ -546,7 +547,8 @@ static size_t session_beside(const Assistant *a) {
   return holds_session(a) ? backend->state_bytes(config, &sizes) : 0;
 }
 
-/* Guesses per sequence and step of a batch. Many sequences fill a GPU's steps: there, only if flags ask. */
+/* Guesses per sequence and step of a batch. On a GPU, whose steps many sequences fill, there are guesses only
+ * if flags ask for them. */
 static int n_batch_guesses(const Assistant *a) {
   const GuessFlags *flags = &a->flags->guess;
   const bool asked = flags->most >= 0 || flags->draft || !a->device.backend->memory;
@@ -555,7 +557,7 @@ static int n_batch_guesses(const Assistant *a) {
 
 /* The number of drafters for --draft: at most MOST, which together take at most a quarter of `left` bytes.
  * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
- * decoding"). 0: no --draft, one drafter for each sequence. */
+ * decoding"). Without --draft 0, which means one drafter for each sequence (batch.h). */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;

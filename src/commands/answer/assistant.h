@@ -43,7 +43,7 @@ typedef struct {
   const char *system_file;   /* -sysf, or NULL */
   bool system_is_usual;      /* system is from the settings: ignored by a model without a chat format */
   bool think, no_think;
-  bool think_is_usual;               /* think is from the settings: no note if the template knows none */
+  bool think_is_usual;               /* think is from the settings: no note if the template has no thinking */
   bool hide_thinking, show_thinking; /* hide: on a terminal, in JSON; show: in a pipe or file */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
@@ -83,7 +83,7 @@ typedef struct {
 
 extern const Flag chat_flags[10], answer_flags[7], sampling_flags[8], keep_flags[1];
 enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that /set of a chat changes */
-/* All of their groups, for a command whose options have an AssistantFlags as `member`. */
+/* The groups of all flags in AssistantFlags, for a command whose options have one as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
@@ -93,7 +93,7 @@ enum { CHAT_THINK_BUDGET = 4, ANSWER_MAX_TOKENS = 0 }; /* indices of flags that 
       GUESS_FLAG_GROUP(Struct, member.guess), CACHE_FLAG_GROUP(Struct, member.cache),                        \
       FLAG_GROUP_IN("Kept models", keep_flags, Struct, member.keep, KeepFlags)
 
-/* Rules among these flags, for the same command. */
+/* Rules among the flags in AssistantFlags, for a command that has them all. */
 #define SAMPLING_FLAG_RULES                                                                                  \
   { "--top-k, --top-p, --min-p", IDLE_AT_ZERO, "--temp", NULL }
 #define ASSISTANT_FLAG_RULES                                                                                 \
@@ -122,9 +122,9 @@ typedef struct {
   ThinkChoice think;       /* from --think and --no-think; may change between answers */
   int think_budget;        /* may change between answers; -1: no limit */
   int max_tokens;          /* may change between answers; -1: no limit */
-  SamplerSettings sampler; /* may change between answers; each one starts at the seed's first draw */
+  SamplerSettings sampler; /* may change between answers; each answer starts at the seed's first draw */
   bool has_system;         /* -sys or -sysf */
-  Buffer system;           /* their text */
+  Buffer system;           /* the text of -sys or -sysf */
   IdList ends;             /* end tokens */
   AnswerForm form;         /* of answers, or of the calls in them */
   Tools tools;
@@ -136,9 +136,9 @@ typedef struct {
   Batch *batch; /* for several sequences, and on a GPU with device.invariant; else NULL */
   /* In place of session and batch: a process that keeps the model (commands/keep). NULL: none, or not yet. */
   Remote *remote;
-  int keep_seconds; /* from keep_asked(); 0: such a process is not used; -1: none is started */
+  int keep_seconds; /* from keep_asked(); 0: no process that keeps the model is used; -1: none is started */
   bool holds;       /* this process keeps the model for others: batch, session, or both */
-  bool chooses;     /* given answers are scored (--choose), none is generated */
+  bool chooses;     /* the answers of --choose are scored, and none is generated */
   int n_held;       /* tokens of the last prompt and answer, where there is no session */
   Cache *cache;     /* or NULL */
   const volatile int *interrupted;
@@ -155,8 +155,8 @@ Status assistant_open_engine(const AssistantFlags *flags, Assistant *assistant, 
 /* Refuses (STATUS_USAGE) an output that is one of the files read by assistant_open(). */
 Status assistant_check_output(const Assistant *assistant, const WrittenFile *output, Error *err);
 
-/* Appends the ids of a conversation and the opening of the answer (without a chat template: of the last
- * message's text). Refuses an empty prompt, and ids without an embedding. */
+/* Appends the ids of a conversation and the opening of the answer; without a chat template, the ids of the
+ * last message's text. Refuses an empty prompt, and ids without an embedding. */
 Status assistant_encode(const Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                         IdList *ids, Error *err);
 /* Builds the usual messages: -sys, if given, and one user message. Returns their number. */
@@ -164,9 +164,10 @@ size_t assistant_messages(const Assistant *assistant, const char *text, size_t s
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
-/* Sets device.invariant, the default of --map, before assistant_start_many(n), if the device prefers it, no
- * flag forbids it, and all weights fit beside the sequences. Not if n is 0 and records are answered one after
- * another, nor with a process that keeps the model, running or to be started: its own flags decide. */
+/* To be called before assistant_start_many(n): sets device.invariant, the default of --map, if the device
+ * prefers it, no flag forbids it, and all weights fit beside the sequences. Does not set it if n is 0 and
+ * records are answered one after another, nor if a process keeps the model, or is to be started for that: the
+ * flags of that process decide. */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
 /* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model can. */
@@ -184,17 +185,18 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
  * memory holds. Opens the batch; for one sequence the session, unless device.invariant needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-/* assistant_start() in a process that keeps the model: opens a batch, and a session too where results of a
- * session differ from a batch's. PRECOND only assistant_open_engine() was called */
+/* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages, and a session
+ * where a batch computes otherwise than a session. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
-/* Bytes of the device's own memory that a process which keeps the model takes; 0: it has no own memory. */
+/* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */
 size_t assistant_device_bytes(const Assistant *assistant);
 
 /* Before each answer: starts anew if the process that kept the model has ended since the last answer. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* Tokens that a prompt and its answer can have; that the last ones have. PRECOND assistant_is_started() */
+/* assistant_n_ctx(): tokens that a prompt and its answer can have; assistant_n_held(): tokens that the last
+ * prompt and answer have. PRECOND assistant_is_started() */
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
 bool assistant_is_started(const Assistant *assistant);

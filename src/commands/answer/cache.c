@@ -1,6 +1,6 @@
 /* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, map_job.c, cache_list.c.
- * Always true: no file is used before the hash of the weights is known. Computing it reads all weights
- *              once; the first use of a checkpoint does so at the end, when the answer is complete. */
+ * Always true: no file is used before the hash of the weights is known. Computing it reads all weights: at
+ *              the first use of a checkpoint, that happens at the end, when the answer is complete. */
 #include "commands/answer/cache.h"
 
 #include <stdio.h>
@@ -74,7 +74,7 @@ static void note(void *user, const char *text) {
   if (cache->use.verbose) print_note("cache: %s", text);
 }
 
-/* Says the first failure even without -v, since the user asked for a cache and gets none. */
+/* Reports the first failure even without -v, since the user asked for a cache and gets none. */
 static void note_lost(Cache *cache, const Error *err) {
   if (cache->use.verbose || !cache->lost) print_note("cache: %s", err->text);
   cache->lost = true;
@@ -194,8 +194,8 @@ static void save(Cache *cache, Session *session, int n) {
 }
 
 /* Called when a new prompt replaces one that is not stored yet: stores their common prefix, which later
- * prompts may share too. The rest is stored only at the end: a chat with a sliding context would write all of
- * it each time. */
+ * prompts may share too. The rest of a prompt is stored only at the end: otherwise a chat with a sliding
+ * context would write a whole prompt each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);
   bool second = cache->expects_many && cache->n_shared == 0;
@@ -229,7 +229,8 @@ void cache_expect_many(Cache *cache) {
   if (cache) cache->expects_many = true;
 }
 
-/* Opens the store if that was not possible before: now the weights may be read, for the next run. */
+/* Stores the last prompt. Opens the store first if that was not possible before: now the weights may be read,
+ * so that the next run knows their hash. */
 static void save_at_end(Cache *cache, Session *session) {
   int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
   if (!session || n < PREFIX_MIN_TOKENS) return;

@@ -28,12 +28,12 @@ typedef struct {
 
 typedef struct Cache Cache; /* NULL: no cache, and every call does nothing */
 
-/* *cache stays NULL if the flags ask for none. An invalid limit, or no place for the directory, is
- * STATUS_USAGE. */
+/* *cache stays NULL if the flags ask for none. An invalid limit, or a directory that neither flag nor
+ * environment names, is STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* Before the prefill of a prompt: stores the prefix that it shares with the session's previous prompt, then
- * restores the longest prefix of it that the cache has into the session. */
+/* Before the prefill of a prompt: stores the prefix that it shares with the session's previous prompt. Then
+ * restores into the session the longest prefix of the new prompt that the cache has. */
 void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n);
 /* After the prefill: the session's first n tokens are worth storing. */
 void cache_prefilled(Cache *cache, int n);

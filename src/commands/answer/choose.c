@@ -116,8 +116,8 @@ static Status render(const Assistant *a, const ChatMessage *messages, size_t n_m
   return STATUS_OK;
 }
 
-/* Closes a thought that the template has opened, as templates write an empty thought; or begins the message
- * of an answer where messages have channels. */
+/* Closes a thought that the template has opened, in the way that templates write an empty thought. Where
+ * messages have channels, begins the answer's message instead. */
 static void close_thought(const Assistant *a, Pieces *prompt) {
   if (!a->thinking.open || prompt->n == 0) return;
   static const char channel[] = "<|channel|>", final[] = "<|channel|>final<|message|>";
@@ -231,7 +231,7 @@ void choices_rank(Choices *choices) {
   for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
 }
 
-/* Answers that are given one by one as requests to the batch, or to another process. */
+/* Answers that go one by one, as requests, to the batch or to another process. */
 typedef struct {
   Choices *choices;
   size_t n_asked;
@@ -303,7 +303,7 @@ BatchRequest choices_request(Choices *choices, size_t index) {
                         .user = choice};
 }
 
-/* The answers of a record share its prompt, so n_reused and prefill_ms are those of the first one. Lengths
+/* The answers of a record share its prompt, so n_reused and prefill_ms are those of the first answer. Lengths
  * were checked, so a failure is not the fault of the record. */
 Status choices_take(Choices *choices, size_t index, const BatchResult *done, Error *err) {
   if (done->status) return error_set(err, STATUS_FAILED, "%s", done->error.text);

@@ -14,7 +14,7 @@ typedef struct {
   StringList lists;   /* --choose: comma-separated answers */
   StringList answers; /* --choice: one answer each, which may have commas */
   int by;             /* ChooseBy */
-  bool exit_choice;   /* exit status 10 for the first, 11 for the second ... */
+  bool exit_choice;   /* exit status 10 for the first answer, 11 for the second ... */
 } ChooseFlags;        /* zero-initialise it; release the lists */
 
 extern const Flag choose_flags[4];
@@ -54,8 +54,8 @@ void choices_prepare(Assistant *assistant);
  * is STATUS_USAGE or STATUS_MODEL, as for assistant_encode(). */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
-/* choices_score() by requests to assistant->batch: choices_ask() encodes; choices_request() gives the request
- * for an answer (its `user` is the Choice); choices_take() takes the result. After the last result,
+/* choices_score() by requests to assistant->batch: choices_ask() encodes; choices_request() makes the request
+ * for one answer (request.user is its Choice); choices_take() takes the result. After the last result,
  * choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);

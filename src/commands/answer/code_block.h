@@ -1,10 +1,10 @@
 /* code_block.h - extracts the first fenced code block from streamed text (-x). A fence is a line of at least
- * three backticks or tildes, with any indentation, and any text after it (after backticks: none with a
+ * three backticks or tildes, with any indentation, and any text after them (after backticks: text without a
  * backtick). A fence of the same character, at least as long and with nothing after it, closes the block, as
  * does the end of the text (CommonMark 0.31, section 4.5, which limits the indentation to three columns;
  * models indent blocks in lists at will). The output is the lines between, with their newlines and without
- * the indentation of the first fence. It does not depend on how the text is cut into pieces. Each line
- * appears as soon as it cannot be a fence. */
+ * the indentation of the first fence, however the text is cut into pieces. Each line appears as soon as it
+ * cannot be a fence. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ typedef struct {
   char fence;    /* '`' or '~' */
   size_t length; /* length of the opening fence */
   size_t indent; /* columns of its indentation */
-  bool passing;  /* the current line is no fence: its rest is passed on in the block, dropped before it */
+  bool passing;  /* the current line is no fence: its rest is passed on (inside the block) or dropped */
   Buffer line;   /* received part of a line that may still be a fence */
 } CodeBlock;     /* starts zeroed; release it with code_block_release() */
 

@@ -21,7 +21,7 @@ const Flag guess_flags[] = {
         "it); without --draft auk looks up what followed an earlier passage like the end of the text"),
 };
 
-/* Refuses a draft model without one of the target's tokens. */
+/* Refuses a draft model in which one of the target's tokens is missing or has another id. */
 static Status check_vocabulary(const Guesser *g, const Model *target, const Tokenizer *tokenizer,
                                const Tokenizer *draft, Error *err) {
   for (int32_t id = 0; id < target->config.vocab_size; id++) {
@@ -105,7 +105,7 @@ static void describe_trained(Guesser *g, const Model *target, const Device *devi
 static Status prepare_trained(Guesser *g, const Device *device, Error *err) {
   const int n_threads = device->options.n_threads;
   TRY(model_prepare(g->model, n_threads, err));
-  /* A GPU reads the drafter's weights for every step; with half as many bits in less than half the time. */
+  /* A GPU reads the drafter's weights in every step; with half as many bits, in less than half the time. */
   return device->backend->memory ? model_round_draft(g->model, n_threads, err) : STATUS_OK;
 }
 

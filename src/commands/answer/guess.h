@@ -23,30 +23,30 @@ typedef struct {
   Device device;
   Drafter drafter; /* the session's, opened by guesser_start() */
   /* Options for opening drafters. */
-  PublishedOptions published; /* for one that is trained for the target; loaded NULL: not loaded yet */
-  KvType kv;                  /* this and the following: for any other model */
+  PublishedOptions published; /* for a drafter trained for the target; loaded NULL: not loaded yet */
+  KvType kv;                  /* this and the next three: for any other draft model */
   SamplerSettings sampler;
   int target_vocab;
   double cost;
 } Guesser; /* starts zeroed */
 
-/* Opens the draft model, if there is one, and refuses one whose tokens are not the target's (tokenizer NULL:
- * any). */
+/* Opens the draft model, if there is one, and refuses it if its tokens are not the target's (tokenizer NULL:
+ * takes any). */
 Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenizer *tokenizer,
                     const Device *device, Guesser *guesser, Error *err);
 /* Sets the session's drafter and its number of guesses, before the session's sizes are known. */
 void guesser_choose(Guesser *guesser, const Backend *backend, SessionOptions *options);
-/* A source of drafters for several texts at once (batch.h). They can be opened after guesser_load(). */
+/* A source of drafters for several texts at once (batch.h). It can open drafters after guesser_load(). */
 DraftSource guesser_source(Guesser *guesser, const Model *target, const Device *device,
                            const SessionOptions *options);
 /* The reason why there can be only one drafter at a time; NULL: there can be several. */
 const char *guesser_is_for_one(const Guesser *guesser, const ModelConfig *target);
 size_t guesser_weights(const Guesser *guesser); /* bytes; 0 without a model */
-/* Loads the model of --draft, if there is one, for n drafters. PRECOND the target is
- * loaded on `device`, and options->n_ctx is known */
+/* Loads the model of --draft, if there is one, for n drafters. PRECOND the target is loaded on `device`, and
+ * options->n_ctx is known */
 Status guesser_load(Guesser *guesser, const Model *target, const Device *device,
                     const SessionOptions *options, int n, Error *err);
-/* guesser_load() for one drafter, and opens the session's drafter. PRECOND as there */
+/* Calls guesser_load() for one drafter, and opens the session's drafter. PRECOND as for guesser_load() */
 Status guesser_start(Guesser *guesser, const Model *target, const Device *device,
                      const SessionOptions *options, Error *err);
 void guesser_release(Guesser *guesser); /* after session and batch are closed; a zeroed one is fine */

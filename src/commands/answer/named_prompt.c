@@ -138,7 +138,7 @@ typedef struct {
   bool names;
 } Options;
 
-/* Appends a name and the first line of its text; a file that cannot be read has none. */
+/* Appends a prompt's name and the first line of its text, or an empty line if the file cannot be read. */
 static Status put_prompt(Buffer *out, const char *directory, const char *file, int width, Error *err) {
   enum { MOST = 60 };
   Buffer text = {0}, name = {0};

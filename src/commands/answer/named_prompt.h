@@ -4,6 +4,6 @@
 
 #include "base/buffer.h"
 
-/* Appends the text of the prompt without its last newline and with a NUL, and *path gets its file in new
- * memory. A name with a '/' is a file itself. An unknown name is STATUS_USAGE. */
+/* Appends the text of the prompt without its last newline and with a NUL; *path gets the path of its file, in
+ * new memory. A name with a '/' is a path itself. An unknown name is STATUS_USAGE. */
 Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err);

@@ -37,8 +37,8 @@ const Flag prompt_flags[] = {
 
 /* --- available input */
 
-/* True if standard input should be read although no flag names it. Beside -p this needs a deliberate
- * connection: a pipe, a socket or a file. */
+/* True if standard input should be read although no flag names it. If there is other text (beside_others),
+ * only if it was connected deliberately: to a pipe, a socket or a file. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;
@@ -137,7 +137,7 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
   return STATUS_OK;
 }
 
-/* Sets the parts of the prompt; `text` is one of the -p (NULL: none), with -P the end of the input. */
+/* Sets the parts of the prompt. `text` is one of the -p (NULL: none); with -P it ends the input. */
 static Status set_parts(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                         Error *err) {
   if (!flags->name) return set_text(text, has_input, prompt, err);

@@ -21,13 +21,13 @@ extern const Flag prompt_flags[5];
 
 /* The parts of a prompt; prompt_join() combines them:
  *   no -p                    the input
- *   -p with {}               the input in place of each {}; {{}} is {}
+ *   -p with {}, and input    -p with the input in place of each {}; {{}} becomes {}
  *   -p without, and input    the input, a newline, and -p
  *   -p alone                 -p unchanged, with its braces
- * With -P, the named prompt takes the place of -p here, and -p is the last part of the input. */
+ * With -P, the named prompt is the -p of this table, and -p is the last part of the input. */
 typedef struct {
   const char *frame; /* -p if there is an input, else NULL */
-  size_t n_places;   /* number of {} in it */
+  size_t n_places;   /* number of {} in `frame` */
   Buffer input;      /* standard input and files; -p if it is alone */
 } Prompt;            /* starts zeroed */
 
@@ -42,7 +42,7 @@ void prompt_release(Prompt *prompt);
 Status prompt_read_named(PromptFlags *flags, Error *err);
 void prompt_flags_release(PromptFlags *flags);
 
-/* The text of -P, or -p, where one is given, else NULL. */
+/* The text of -P, else of the first -p, else NULL. */
 const char *prompt_text(const PromptFlags *flags);
 
 /* Reads the input as prompt_read() does, and appends one prompt for each -p, each with a NUL at its end. */
@@ -61,7 +61,7 @@ bool prompt_is_given(const PromptFlags *flags);
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
 /* Appends the ids of the prompt in the assistant's chat. With --truncate, whole tokens of the input are cut
- * if fewer than -n tokens of the context would be left for the answer (without -n, a quarter; never more than
- * half); standard error reports the cut. */
+ * until the context has -n tokens left for the answer, but at most half of it; without -n, a quarter of it.
+ * Standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);

@@ -144,7 +144,7 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
 
 /* --- the destination */
 
-/* Creates or empties the file of -o; -1: standard output. */
+/* Creates or empties the file of -o; *file = -1: standard output. */
 static Status open_output(const ReplyFlags *flags, int *file, Error *err) {
   *file = -1;
   if (!flags->path || strcmp(flags->path, "-") == 0) return STATUS_OK;
@@ -176,7 +176,7 @@ static Status write_shown(void *user, const char *bytes, size_t size, Error *err
                           : output_write_shown(bytes, size, err);
 }
 
-/* Ends a JSON object and writes it as a line if `status` is STATUS_OK; releases it in any case. */
+/* If `status` is STATUS_OK, ends the JSON object in `line` and writes it; releases `line` in any case. */
 static Status write_line(const Reply *reply, Buffer *line, Status status, Error *err) {
   if (status == STATUS_OK) status = buffer_append(line, "}\n", 2, err);
   if (status == STATUS_OK)

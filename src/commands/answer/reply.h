@@ -17,9 +17,9 @@ typedef struct {
   const char *path; /* -o, or NULL: standard output */
   bool json, jsonl;
   bool ids;       /* include ids in the object */
-  int logprobs;   /* log-probabilities of the N likeliest tokens in each place; 0: none */
+  int logprobs;   /* log-probabilities of the N likeliest tokens at each position; 0: none */
   bool code;      /* -x */
-  bool no_stream; /* --no-stream, for text alone */
+  bool no_stream; /* --no-stream; JSON output ignores it */
   bool exact;     /* --no-newline */
   bool usage;     /* -u */
   bool require_stop;
@@ -34,7 +34,7 @@ typedef struct {
   int file; /* descriptor of -o; -1: standard output */
   Show show;
   CodeBlock block;
-  Buffer text, thinking; /* the complete texts, for forms that need them at the end */
+  Buffer text, thinking; /* the complete texts, for output at the end */
   Buffer part;           /* text of the code block in one piece of the answer */
   Buffer calls;          /* lines of calls, for tool_calls in the object */
   char last;             /* last byte of the text so far; 0: none */
@@ -62,7 +62,7 @@ typedef struct {
   const Buffer *text, *thinking;
   const Buffer *calls;            /* lines of calls, or NULL */
   const IdList *prompt_ids, *ids; /* NULL: not requested */
-  const ScoreList *scores;        /* likewise */
+  const ScoreList *scores;        /* NULL: not requested */
   const Tokenizer *tokenizer;     /* for the text of tokens with scores */
   uint64_t seed;
   const char *model; /* name of the model */

@@ -19,7 +19,7 @@ typedef struct {
   size_t begin, end; /* bytes [begin, end) of the text were cut */
 } TruncationResult;
 
-/* On entry ids holds the whole prompt, longer than the room; afterwards the cut prompt. Cuts are at token
+/* On entry ids has the whole prompt, longer than the room; afterwards, the cut prompt. Cuts are at token
  * borders of the text encoded alone, never within a character. STATUS_USAGE, with the counts, if the prompt
  * does not fit even without the text. */
 Status truncate_text(const Truncator *truncator, const char *text, size_t size, IdList *ids,

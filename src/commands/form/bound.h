@@ -20,7 +20,7 @@ typedef struct {
   size_t n_forced;
 } Bound; /* starts zeroed; release with bound_release() */
 
-/* Begins an answer, which is free if `form` is not given. PRECOND a given form is open */
+/* Begins an answer, which is free unless form->given. PRECOND a given form is open, or of calls in parts */
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
 void bound_release(Bound *bound);
 
@@ -42,8 +42,8 @@ Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
-/* Puts the tokens that must come next into `reply`, unless there is a choice, or tokens of the last call are
- * still to be taken: these stay valid. */
+/* Puts the tokens that must come next into `reply`: none if there is a choice, or while tokens that an
+ * earlier call forced are still to be taken. */
 Status bound_forced(Bound *bound, TokenReply *reply, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

@@ -18,7 +18,7 @@ typedef struct {
   CallsState state, after;
   bool begun;     /* the answer has text other than white space */
   int n_spaces;   /* tokens of white space since the last mark */
-  Buffer call;    /* text of the call, or of its part, so far */
+  Buffer call;    /* text so far of the call, or of its current part */
   IdList marks;   /* tokens that are forced around calls and their parts */
   size_t n_marks; /* how many of `marks` are still to come */
   WrittenCall written;
@@ -30,10 +30,11 @@ void calls_release(Calls *calls);
 /* True if a call has begun and not ended. */
 bool calls_is_inside(const Calls *calls);
 
-/* Sets *mask to the tokens that may be next, after a thought if there was one; NULL: all. */
+/* Sets *mask to the tokens that may be next; NULL: all. PRECOND no thought is open */
 Status calls_mask(Calls *calls, const uint64_t **mask, Error *err);
 
-/* Takes a token. *is_call: it belongs to a call or a mark, not to text. Appends a complete call to `lines` as
- * tools_read_calls() does. *ended: nothing may follow. Puts the tokens that must come next into `reply`. */
+/* Takes a token. *is_call: the token belongs to a call or a mark, not to text. Appends a complete call to
+ * `lines` as tools_read_calls() does. *ended: nothing may follow. Puts the tokens that must come next into
+ * `reply`. */
 Status calls_take(Calls *calls, int32_t id, bool *is_call, Buffer *lines, bool *ended, TokenReply *reply,
                   Error *err);

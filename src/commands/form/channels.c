@@ -102,7 +102,7 @@ static void keep_headers(Channels *c, int32_t id) {
   c->n_taken++;
 }
 
-/* The word of the header after `mark`, *size bytes of it; NULL: it has none. */
+/* The word after `mark` in the header, of *size bytes; NULL: the header has no `mark`. */
 static const char *word_after(const Channels *c, const char *mark, size_t *size) {
   const char *at = memmem(c->header.data, c->header.size, mark, strlen(mark));
   if (!at) return NULL;
@@ -114,7 +114,7 @@ static const char *word_after(const Channels *c, const char *mark, size_t *size)
   return at;
 }
 
-/* Begins the header's message. One with a recipient that is none of the functions counts as a thought. */
+/* Begins the header's message. A message to a recipient that is none of the functions counts as a thought. */
 static Status begin_message(Channels *c, Error *err) {
   size_t n_channel = 0, n_to = 0;
   const char *channel = word_after(c, CHANNEL, &n_channel), *to = word_after(c, " to=", &n_to);

@@ -22,7 +22,7 @@ typedef enum {
 
 /* The tokens of a header that the next message may have. */
 typedef struct {
-  size_t first, n; /* in Channels.ids */
+  size_t first, n; /* Channels.ids[first .. first + n) */
 } ChannelHeader;
 
 typedef struct {
@@ -30,14 +30,14 @@ typedef struct {
   const Tokenizer *tokenizer;
   const Tools *tools; /* or NULL */
   Bound *form;        /* of the answer, or of a call's arguments */
-  bool no_thought;    /* none is allowed */
+  bool no_thought;    /* no thought is allowed */
   bool bound;         /* headers are chosen among `headers` */
   ChannelState state;
   bool in_thought;        /* the last message that began is a thought */
   bool is_first;          /* the header is the answer's first */
   Buffer header;          /* text of the header so far, special tokens included */
   IdList ids;             /* tokens of all headers that the message may have */
-  ChannelHeader *headers; /* [n_headers] those that begin with the tokens taken */
+  ChannelHeader *headers; /* [n_headers] the headers that begin with the tokens taken */
   size_t n_headers, capacity;
   size_t n_taken;                  /* tokens of the header taken so far */
   size_t n_forced;                 /* tokens of the header that are forced and still to be taken */
@@ -56,7 +56,7 @@ Status channels_next(Channels *channels, bool closing, Error *err);
 void channels_forced(Channels *channels, TokenReply *reply);
 /* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
 void channels_mask_header(const Channels *channels, const uint64_t **mask);
-/* Takes a token of a header or of a call's arguments, and <|end|>; *taken stays false for text of a message.
+/* Takes a token of a header or of a call's arguments, and <|end|>; *taken = false for text of a message.
  * Appends a complete call, {"name": ..., "arguments": ...} and a newline, to `lines`; then *ended is true. */
 Status channels_take(Channels *channels, int32_t id, bool *taken, Buffer *lines, bool *ended,
                      TokenReply *reply, Error *err);

@@ -17,7 +17,7 @@ extern const Flag form_flags[6];
   FLAG_GROUP_IN("Structured output", form_flags, Struct, member, FormFlags)
 
 #define FORM_FLAG_NAMES "--json-schema, --json-object, --regex, --grammar"
-/* Rules for the same command. */
+/* Rules for a command that has FORM_FLAG_GROUP. */
 #define FORM_FLAG_RULES                                                                                      \
   {"--json-schema", EXCLUDES, "--json-object, --regex, --grammar", "an answer has one form"},                \
       {"--json-object", EXCLUDES, "--regex, --grammar", "an answer has one form"},                           \
@@ -51,8 +51,8 @@ bool form_schema_is_inline(const char *schema);
  * place of the error, what is expected there and what is found. The tokenizer outlives the form. */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
                  Error *err);
-/* Compiles the schema that calls of functions in answers have to fit; NULL: form_set_part() sets the form of
- * each part of a call. */
+/* Compiles the schema that calls of functions in answers have to fit. schema NULL: form_set_part() will set
+ * the form of each part of a call. */
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
                        int vocab_size, AnswerForm *form, Error *err);
 /* Sets the form of the next part of a call: text that matches `grammar`, which the form then owns, also after

@@ -49,7 +49,7 @@ static bool has_key(const Members *m, const char *key) {
   return strcmp(m->key.data, key) == 0;
 }
 
-/* Appends what stands before a member's value; `start` is where the members begin in `out`. */
+/* Appends a member's key, after a comma unless it is the first. `start`: where the members begin in `out`. */
 static Status append_key(const char *key, size_t size, size_t start, Buffer *out, Error *err) {
   if (out->size > start) TRY(buffer_append(out, ", ", 2, err));
   TRY(json_write_string(out, key, size, err));
@@ -94,7 +94,7 @@ static Status append_arguments(JsonSpan value, const Place *at, Buffer *out, Err
   return status;
 }
 
-/* Appends a call, {"function": {"name": ..., "arguments": ...}}, or one without "function". */
+/* Appends a call, {"function": {"name": ..., "arguments": ...}} or the inner object alone. */
 static Status append_call(JsonSpan call, Place *at, Buffer *out, Error *err) {
   Members m;
   bool found, has_arguments = false;

@@ -14,6 +14,6 @@ JsonSpan message_thinking(JsonSpan message);
 Status message_append_calls(JsonSpan calls, size_t index, Buffer *out, Error *err);
 
 /* Appends a JSON object with its "messages" as transformers gives them to templates: without members that are
- * null, with the thought under each name, and with calls as above. Drops an empty list of calls, which
- * templates would take for calls. */
+ * null, with the thought under each of its names, and with calls as message_append_calls() appends them.
+ * Drops an empty list of calls, which templates would take for calls. */
 Status messages_append(JsonSpan object, Buffer *out, Error *err);

@@ -66,7 +66,7 @@ static const KnownFormat known[] = {
     {{"<|channel|>", NULL, NULL, false, false, &channel_marks},
      {"<|channel|>commentary", "functions."},
      {NULL, NULL}},
-    /* Qwen2.5, Qwen3, SmolLM3, Hermes: <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call> for each */
+    /* Qwen2.5, Qwen3, SmolLM3, Hermes; a call: <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call> */
     {{"<tool_call>", "</tool_call>", "arguments", false, false, NULL},
      {"<tool_call>", "arguments"},
      {"<function=", "<arg_key>"}},
@@ -127,8 +127,8 @@ static Status find_format(Tools *tools, const Chat *chat, const Tokenizer *token
 /* A function, as spans of the file's text. */
 typedef struct {
   JsonSpan whole;            /* {"name": ...} */
-  JsonSpan name, parameters; /* parameters without text: it takes none */
-  bool renamed;              /* the parameters have the name of MCP or of Anthropic's API */
+  JsonSpan name, parameters; /* parameters without text: the function takes none */
+  bool renamed;              /* the key of the parameters is that of MCP or of Anthropic's API */
 } Function;
 
 static bool is_string(JsonSpan value) {
@@ -139,7 +139,7 @@ static bool is_object(JsonSpan value) {
   return value.text && value.text[0] == '{';
 }
 
-/* The parameters of a function; *renamed: they have another name than in OpenAI's API. */
+/* The parameters of a function; *renamed: their key is another than in OpenAI's API. */
 static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
   static const char *const names[] = {"parameters", "inputSchema", "input_schema"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -250,7 +250,7 @@ static bool has_function(const Buffer *list, JsonSpan name) {
   return found;
 }
 
-/* Adds the function as a part of the schema, or of the functions that are written in parts. */
+/* Adds the function to the schema of calls, or to the functions whose calls are written in parts. */
 static Status add_call(const ToolFlags *flags, SchemaOptions options, const Function *function, size_t number,
                        Tools *tools, Error *err) {
   Buffer parameters = {0};

@@ -12,7 +12,7 @@ typedef struct {
 extern const Flag tool_flags[2];
 #define TOOL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Tools", tool_flags, Struct, member, ToolFlags)
 
-/* Rules for the same command. */
+/* Rules for a command that has TOOL_FLAG_GROUP. */
 #define TOOL_FLAG_RULES                                                                                      \
   {"--tool-choice", NEEDS, "--tools", NULL},                                                                 \
       {"--tools", EXCLUDES, FORM_FLAG_NAMES, "its calls have the form of their schemas"},                    \
@@ -23,7 +23,7 @@ extern const Flag tool_flags[2];
 /* How a template has the model write calls: {"name": NAME, ARGUMENTS: {...}}, each call between two marks, or
  * all as a list after one mark, or one as the whole answer, without marks; or in parts (written_calls.h). */
 typedef struct {
-  const char *begin;      /* the token before a call; if `bare`, it may be missing */
+  const char *begin;      /* the token before a call; if `bare`, the token may be missing */
   const char *end;        /* the mark after a call; NULL: the answer ends there, or calls are in parts */
   const char *arguments;  /* the key of the arguments */
   bool is_list;           /* a list of calls follows `begin` */

@@ -23,7 +23,7 @@ static Status add_argument(WrittenFunction *function, size_t *capacity, const Js
   return STATUS_OK;
 }
 
-/* Appends a key as it stands in a JSON pointer in a URI. */
+/* Appends a key, escaped for a JSON pointer in a URI. */
 static Status append_escaped(const char *key, size_t size, Buffer *out, Error *err) {
   for (size_t i = 0; i < size; i++) {
     const unsigned char c = (unsigned char)key[i];
@@ -48,7 +48,7 @@ static Status make_schema(const WrittenFunction *function, const WrittenArgument
   return buffer_append_string(out, "}}", err);
 }
 
-/* Keywords about several arguments together, or about ones that `properties` does not have. */
+/* Keywords about several arguments together, or about arguments that `properties` does not have. */
 static const char *const joint_keywords[] = {"$ref",
                                              "$dynamicRef",
                                              "$recursiveRef",
@@ -79,7 +79,7 @@ static bool has_argument(const WrittenFunction *function, const Json *name) {
   return false;
 }
 
-/* Opens the value of an argument as an answer will. */
+/* Compiles the form of an argument's value as an answer will. */
 static Status try_value(const CallMarks *marks, const WrittenFunction *function,
                         const WrittenArgument *argument, SchemaOptions options, Error *err) {
   Buffer schema = {0};
@@ -98,8 +98,8 @@ static Status try_value(const CallMarks *marks, const WrittenFunction *function,
   return status;
 }
 
-/* Refuses a required argument whose values cannot be written, and drops an optional one: a call could begin
- * it, but not go on. */
+/* Checks the last argument. If its values cannot be written, refuses it if it is required, and else drops it:
+ * a call could begin it, but not go on. */
 static Status check_value(const char *file, const CallMarks *marks, WrittenFunction *function,
                           SchemaOptions options, Error *err) {
   WrittenArgument *argument = &function->arguments[function->n_arguments - 1];
@@ -221,7 +221,8 @@ static Status add_word(WrittenCall *call, size_t function, size_t key, Error *er
 }
 
 /* Adds a word for each key that may follow, and one for the end unless a required key is missing. Unused keys
- * may follow; without any_order those after the last used key, up to a required one. used NULL: none is. */
+ * may follow; without any_order only those after the last used key, up to the first required one (included).
+ * used NULL: no key is used. */
 static Status add_words(WrittenCall *call, size_t function, const bool *used, bool any_order, Error *err) {
   const WrittenFunction *it = &call->functions->items[function];
   bool missing = false;

@@ -40,9 +40,10 @@ typedef struct {
   size_t count, capacity;
 } WrittenFunctions; /* starts zeroed but for the marks */
 
-/* Adds a function. `schema` is a valid JSON Schema that some arguments fit. Refuses (STATUS_USAGE) names that
- * would be read as marks and, if arguments are written one by one, keywords about several of them together.
- * Optional arguments that no value fits are never written. */
+/* Adds a function. `schema` is a valid JSON Schema that some arguments fit; `parameters`: as in
+ * WrittenFunction. Refuses (STATUS_USAGE) names that would be read as marks and, if arguments are written one
+ * by one, keywords about several arguments together. Optional arguments that no value fits are never
+ * written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
                              const Buffer *parameters, SchemaOptions options, Error *err);
 void written_functions_release(WrittenFunctions *functions);
@@ -71,8 +72,8 @@ typedef struct {
   Buffer words;           /* texts of word_list */
   WrittenWord *word_list; /* [n_words] */
   size_t n_words, words_capacity;
-  Buffer schema;    /* of the argument's value */
-  Buffer arguments; /* so far, "{"KEY":VALUE" */
+  Buffer schema;    /* schema of the current argument's value */
+  Buffer arguments; /* the arguments so far, "{"KEY":VALUE" */
 } WrittenCall;      /* starts zeroed */
 
 void written_call_release(WrittenCall *call);

@@ -9,7 +9,7 @@
 
 /* --- the prompt */
 
-/* Puts -sys in front, unless the record's own messages have a system message. */
+/* Puts -sys in front, unless the record's own messages begin with a system message. */
 static Status add_system(Mapping *m, Error *err) {
   const Assistant *a = m->assistant;
   MapPrompt *prompt = &m->prompt;
@@ -62,7 +62,7 @@ static Status make_prompt(Mapping *m, const Record *record, Error *err) {
   TRY(take_schema(m, record, err));
   TRY(add_user(&m->prompt, err));
   TRY(add_system(m, err));
-  if (m->choices.n) return STATUS_OK; /* scoring also encodes */
+  if (m->choices.n) return STATUS_OK; /* scoring encodes the prompt itself */
   if (m->job->prompt->truncate) return encode_cut(m, record, err);
   return assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err);
 }
@@ -98,7 +98,7 @@ Status map_begin(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes the session hold exactly what this prompt shares with m->prefix, which all prompts have. */
+/* Makes the session hold exactly the tokens that this prompt shares with m->prefix: usually all of them. */
 static Status hold_prefix(Mapping *m, Error *err) {
   Assistant *a = m->assistant;
   const IdList *all = &m->prefix;
@@ -170,7 +170,7 @@ static void count(Mapping *m) {
   if (answer_was_cut(result)) m->n_cut++;
 }
 
-/* Counts an answer whose text is complete, and with -x reduces it to its code. */
+/* Counts an answer whose text has ended, and with -x appends the rest of its code. */
 static Status end_answer(Mapping *m, Error *err) {
   const bool code = m->job->reply->code;
   count(m);

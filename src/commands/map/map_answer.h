@@ -10,7 +10,7 @@
 typedef struct {
   const MapJob *job;
   Assistant *assistant;
-  Choices choices;      /* n is 0 if the model writes the answer */
+  Choices choices;      /* choices.n is 0 if the model writes the answer */
   MapSettings settings; /* for JSON results and --resume */
   PromptPattern pattern;
   uint64_t seed;     /* seed of the first record */
@@ -33,7 +33,7 @@ typedef struct {
   size_t n_asked, n_scored; /* the record's choices that the batch was asked for, and has scored */
 
   size_t n_answered, n_cut;                 /* n_cut: cut by -n, the context or a loop */
-  size_t n_incomplete;                      /* cut before the form, a call or the block of -x was complete */
+  size_t n_incomplete;                      /* answers cut within the form, a call or the block of -x */
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 
@@ -43,7 +43,7 @@ typedef struct {
  * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
-/* Builds the prompt of a record, answers it, and writes the result with its end into `line`. STATUS_USAGE and
+/* Builds the prompt of a record, answers it, and writes the result, terminated, into `line`. STATUS_USAGE and
  * STATUS_MODEL are errors of the record; STATUS_INTERRUPTED: no result. PRECOND the assistant has started. */
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
 /* map_answer() in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result.
@@ -53,7 +53,7 @@ Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *e
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
-/* Gives the next request of a record whose choices are scored, one request for each choice; false: there are
+/* Makes the next request of a record whose choices are scored, one request for each choice; false: there are
  * no more. */
 bool map_ask_more(Mapping *mapping, BatchRequest *request);
 /* True if the request belongs to this record. */
@@ -63,4 +63,4 @@ Status map_reply(Mapping *mapping, const Record *record, const BatchRequest *req
                  bool *complete, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
-void mapping_release(Mapping *mapping); /* except the assistant */
+void mapping_release(Mapping *mapping); /* all but the assistant */

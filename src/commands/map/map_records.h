@@ -1,6 +1,7 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
  * Always true: at most one record is in memory, and no more of it than the limit: bytes beyond the limit are
- *              dropped. So the input and each record may have any length. */
+ *              dropped. So the input may be endless; each record has to end within MOST_UNENDED bytes
+ *              (map_records.c). */
 #pragma once
 
 #include <stdbool.h>

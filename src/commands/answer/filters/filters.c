@@ -11,7 +11,7 @@ static bool in_thought(const Filters *f) {
 
 /* --- where the parts of an answer begin and end */
 
-/* The token that opens a thought where the answer may begin with one, else -1. */
+/* The token that opens a thought, if the answer has not begun and may begin with a thought; else -1. */
 static int32_t opening(const Filters *f) {
   const Assistant *a = f->assistant;
   if (f->text.splitter.state != THINKING_UNKNOWN || f->bound.begun || a->think == THINK_NO) return -1;
@@ -84,7 +84,7 @@ static Status take_as_text(Filters *f, int32_t id, bool *taken, TokenReply *repl
   return STATUS_OK;
 }
 
-/* The last one takes each token. */
+/* The last filter takes every token that it is offered. */
 static const TakeToken filters[] = {take_in_channels, take_in_calls, take_in_form, take_as_text};
 
 /* Closes a thought that has used up its budget: forced ids come next. */
@@ -106,7 +106,7 @@ static Status limit_thought(Filters *f, TokenReply *reply, Error *err) {
   return STATUS_OK;
 }
 
-/* True if a loop ends the answer: not with explicit limits on the answer or on its thought. */
+/* True if a loop ends the answer: not with -n, --ignore-eos, or a thought that its budget will end. */
 static bool obeys_repetition(const Filters *f) {
   const Assistant *a = f->assistant;
   const bool thought_will_close = in_thought(f) && f->budget >= 0;
@@ -149,7 +149,7 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
-/* Writes a token's scores past the list's end. list() counts them in; it never gets an end token. */
+/* Writes a token's scores past the list's end; list(), which never gets an end token, counts them in. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   ScoreList *to = ((Filters *)user)->text.sink->scores;
   const size_t n = (size_t)to->n_best + 1;

@@ -42,7 +42,7 @@ void filters_release(Filters *filters);
 /* GenerateOptions for the filters: masks, scores and the first forced tokens. The sink's `user` has to be
  * `filters`. */
 Status filters_options(Filters *filters, GenerateOptions *options, Error *err);
-/* The TokenSink. */
+/* The TokenSink of the generation. */
 Status filters_take(void *filters, int32_t id, TokenReply *reply, Error *err);
 /* Passes on the last text, and completes the result from the one of generate(). */
 Status filters_end(Filters *filters, const GenerateResult *generated, Error *err);

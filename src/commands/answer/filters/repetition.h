@@ -20,7 +20,7 @@ enum { REPETITION_PASSAGE = 256, REPETITION_ROUNDS = 16, REPETITION_LEAST = 256,
 
 typedef struct {
   int32_t last[REPETITION_PASSAGE];    /* token i at i % REPETITION_PASSAGE */
-  int n_equal[REPETITION_PASSAGE + 1]; /* [p] how many of the last tokens equal the token p before them */
+  int n_equal[REPETITION_PASSAGE + 1]; /* [p] how many last tokens equal the token p positions earlier */
   int n;                               /* number of tokens so far, at most REPETITION_PASSAGE */
   int at;                              /* index for the next token */
 } Repetition;                          /* starts zeroed */

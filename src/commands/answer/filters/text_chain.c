@@ -23,7 +23,7 @@ Status text_chain_emit(TextChain *c, TextKind kind, Buffer *text, Error *err) {
   return status;
 }
 
-/* Passes whole characters on: c->out. `end`: also what the filters hold back. */
+/* Passes on the whole characters in c->out; `end`: also the text that the filters hold back. */
 static Status pass(TextChain *c, bool end, Error *err) {
   Buffer *text = &c->out;
   if (c->is_thought)
