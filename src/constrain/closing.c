@@ -85,7 +85,7 @@ static bool try_value(void *user, const char *bytes, size_t size) {
   return v->best != CLOSE_SURE;
 }
 
-/* The closing of the frame after a child that is one of the texts: the best over all. */
+/* The closing of the frame after a child that is one of the texts: the best over all texts. */
 static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts, JsonKind kind, Lang texts) {
   Langs *l = &m->set->langs;
   Values values = {.m = m, .kind = kind, .frame = frame, .verdicts = verdicts};
@@ -606,7 +606,7 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end now and the values around it whose items may not repeat can close then. */
+/* CLOSE_SURE if the value may end now and the values around it whose items may not repeat can then close. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;

@@ -13,21 +13,21 @@ typedef enum { CLOSE_NEVER, CLOSE_UNSURE, CLOSE_SURE } Closing;
 
 /* Bounds the work until the next call: the work of languages, formulas and searches. */
 void closing_begin_work(Machine *m);
-/* True if the frame's rules join members or items or, where values are hashed, the frame may run out of
- * values. */
+/* True if the frame's rules join members or items, or if values are hashed and the frame may run out of
+ * them. */
 bool closing_is_searched(Machine *m, const Frame *frame);
-/* CLOSE_SURE if some text closes the frame and the values around it whose items may not repeat can close
- * then. PRECOND all children of the frame have ended */
+/* CLOSE_SURE if some text closes the frame so that the values around it whose items may not repeat can close,
+ * too. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child, over ATOM_GOAL of frame_children(), after which the frame can close.
  * `before` is the frame before the child began. *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
 /* `keys` without those with which no member may begin; such keys may stay if any beginning of a key also
- * begins other keys. `order` has the keys of the frame's schemas, which are judged too unless frame->order is
- * set. */
+ * begins other keys. The keys in `order`, those of the frame's schemas, are judged too, unless frame->order
+ * is set. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
-/* Texts of the open child without those after which the frame, or a frame around it, could not close because
- * an item repeats. PRECOND machine->text[0..text_size) is the text so far. */
+/* `texts` of the open child, without those after which the frame, or a frame around it, could not close
+ * because an item repeats. PRECOND machine->text[0..text_size) is the text so far. */
 Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size);
 /* closing_texts() for keys of the frame, an object that may not be equal to an item before it. */
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);

@@ -79,8 +79,8 @@ static bool required_are_free(Machine *m, const Schema *judge, const FormulaNode
   return true;
 }
 
-/* True if each member that some judge names, or that one of the two lists requires, can be had independently
- * of the others. */
+/* True if each member that some judge names, or that one of the two lists requires, can be written
+ * independently of the others. */
 static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode *lists[2]) {
   const Formulas *f = formulas_of(m);
   size_t n_keys = 0;
@@ -105,7 +105,7 @@ static bool judges_are_free(Machine *m, const Judges *judges, const FormulaNode 
   return true;
 }
 
-/* True if each choice of an OR can be had together with the judges of the AND around it. */
+/* True if each choice of an OR can be satisfied together with the judges of the AND around it. */
 static bool or_is_free(Machine *m, const FormulaNode *list, const Judges *outer, const FormulaNode *choices) {
   const Formulas *f = formulas_of(m);
   for (uint32_t i = 0; i < choices->b; i++) {

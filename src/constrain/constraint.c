@@ -123,8 +123,8 @@ static void try_beginnings(Machine *m, uint32_t schema) {
 }
 
 /* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. Texts
- * that are only judged have keys in any order, but schemas that are too hard in order are refused for them,
- * too. */
+ * that are only judged have keys in any order, but schemas that are too hard in order are refused for such
+ * texts, too. */
 static Status try_hard_schemas(Machine *m, Error *err) {
   SchemaSet *set = m->set;
   const bool ordered = set->options.ordered_keys;

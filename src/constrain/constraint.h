@@ -32,9 +32,9 @@ typedef struct {
 } Constraint;
 
 /* From now on compiling and masks of all constraints end with STATUS_INTERRUPTED within a fraction of a
- * second once *interrupted is not 0, which a signal handler sets. The constraint is of no use then. NULL (the
- * default): never. Compiling and masks also end, with STATUS_USAGE, where they would take more than some
- * seconds or some 100 MB. */
+ * second once *interrupted, which a signal handler sets, is not 0; a constraint that ended so is of no use.
+ * NULL (the default): never. Compiling and masks also end, with STATUS_USAGE, where they would take more than
+ * some seconds or some 100 MB. */
 void constraint_heed(const volatile int *interrupted);
 /* Compiles the schema text[0..size); `name` is for messages. Refusals are STATUS_USAGE and name the
  * keyword and its JSON pointer. A schema that no text satisfies is refused. `vocabulary` may be NULL: then
@@ -55,16 +55,16 @@ Status constraint_begin(Constraint *constraint, Error *err);
 /* The tokens that may come next, mask[0 .. vocabulary->n_words). The end of the text is
  * constraint_may_end(). */
 Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
-/* Takes a token, or bytes; where these are refused, *allowed is false and the state stays what it was.
- * *taken, unless NULL: bytes before the refused one. */
+/* Takes a token, or bytes. If they are refused, *allowed is false and the state stays as it was. *taken,
+ * unless NULL: the number of bytes before the refused byte. */
 Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error *err);
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
 /* Appends the forced bytes, but takes none: every text goes on with them, apart from escapes for the same
- * characters. Their last token may be only the beginning of a longer token of the text. */
+ * characters. The last token of the forced bytes may be only the beginning of a longer token of the text. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
-/* Appends the forced tokens, but takes none: the tokens that the tokenizer has for the forced bytes after
- * before[0..n_before), the last whole tokens of the text, whatever follows these bytes. */
+/* Appends the forced tokens, but takes none: the tokens in which the tokenizer writes the forced bytes,
+ * whatever follows them. before[0..n_before): the bytes of the last whole tokens of the text. */
 Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
                                 size_t n_before, IdList *ids, Error *err);
 bool constraint_may_end(Constraint *constraint);

@@ -545,7 +545,7 @@ static bool *new_seen(Explainer *e, const Value *v) {
   return seen;
 }
 
-/* check() that marks what the subschema evaluates in `seen` only if the value fits. */
+/* check() that marks nothing in `seen` unless the value fits the subschema. */
 static bool check_branch(Explainer *e, uint32_t schema, const Value *v, const Place *place, bool *seen) {
   bool *own = seen ? new_seen(e, v) : NULL;
   if (seen && !own) return false;

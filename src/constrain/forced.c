@@ -119,8 +119,8 @@ static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   return false;
 }
 
-/* How many of the forced bytes are in the same tokens whatever follows them: no token can begin among them
- * and end after them. */
+/* The number of forced bytes that are in the same tokens whatever follows: no token can begin among these
+ * bytes and end after them. */
 static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
   size_t at = size > MAX_TOKEN_BYTES ? size - MAX_TOKEN_BYTES : 0;
   while (at < size && !may_be_longer(ahead, bytes + at, size - at)) at++;

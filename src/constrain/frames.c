@@ -31,8 +31,8 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The place of a schema in the list whose places were kept last; `n` if it is not in the list. A stale place,
- * of an earlier list, has another schema there. */
+/* The place of a schema in the list whose places were kept last; `n` if it is not in the list. At a place
+ * that is left from an earlier list, children[] has another schema. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;
@@ -146,8 +146,9 @@ static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool p
   return made;
 }
 
-/* Over-approximates the formula, or with !positive its negation, by goals of the open child: atoms that the
- * rest of the text may still decide are true. FORMULA_FALSE: the formula cannot become true any more. */
+/* Over-approximates the formula, or with !positive its negation, by a formula over goals of the open child.
+ * Atoms that the rest of the text may still decide count as true. FORMULA_FALSE: the formula cannot become
+ * true any more. */
 static Formula relaxed(Relax *r, Formula formula, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!failure_work(&f->failure, 8)) return FORMULA_FALSE;
@@ -192,7 +193,7 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Completes `frame`, which follows `before` where a child begins and has its new goals: adds the children
+/* Completes `frame`, the frame after `before` in which a child begins; its goals are set. Adds the children
  * that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
@@ -418,7 +419,7 @@ static Formula member_begins(void *user, const FormulaNode *atom, Formula itself
   }
 }
 
-/* ATOM_CONTAINS with n items so far that fit. */
+/* ATOM_CONTAINS after n items that fit. */
 static Formula contains(const Machine *m, uint32_t schema, uint32_t n) {
   const Schema *s = &m->set->schemas[schema];
   if (n > s->max_contains) return FORMULA_FALSE;

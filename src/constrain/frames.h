@@ -22,16 +22,16 @@ const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdi
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
 /* A hash of the value that ends here; 0: no rule asks for it. */
 uint64_t frame_value_hash(const Frame *frame);
-/* True if the value may end here; gives verdicts[i] of the goals that are the parent's children. */
+/* True if the value may end here; verdicts[i]: if it satisfies frame_children(frame->up)[i]. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
-/* True if the object can still satisfy what is needed without the keys of ranks up to `rank` that it
- * lacks. */
+/* True if frame->need can still come true without the keys of ranks up to `rank` that the object has not
+ * had. */
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank);
 /* The keys of `keys` that an object, whose last key is `last`, has not had. */
 Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 /* Keys that may come next; LANG_ALL: any text but keys that the object has had. */
 Lang frame_next_keys(Machine *m, const Frame *frame);
-/* Strings (numbers) that the open child may be. */
+/* The strings, or the numbers, by `kind`, that the open child may be. */
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
 /* Gives the verdicts of null, false or true; returns false if this value is refused. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);

@@ -30,7 +30,7 @@ struct Lex {
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
-/* Forgets all states but one; returns its new number. */
+/* Forgets all states but `kept`; returns the new number of `kept`. */
 uint32_t lex_forget(Machine *m, uint32_t kept);
 /* The state after a byte of the text; LEX_NONE: refused. A string's closing quote is not part of the text. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);

@@ -60,7 +60,7 @@ typedef struct {
   KeyList properties;  /* sorted by key */
   NumberList order;    /* keys of properties in their order */
   KeyList patterns;
-  uint32_t additional, names, open_members; /* names: propertyNames; open: unevaluatedProperties */
+  uint32_t additional, names, open_members; /* names: propertyNames; open_members: unevaluatedProperties */
   NumberList required;
   uint32_t min_members, max_members;
   KeyList needed_keys; /* (key, another key that the first requires) */

@@ -1,7 +1,7 @@
 /* schema_resources.c - documents within a schema ($id), anchors, and what a $ref means; see
  * schema_internal.h.
  *
- * Called by: schema.c, schema_compile.c. URIs are resolved as RFC 3986, section 5.2, has it. */
+ * Called by: schema.c, schema_compile.c. URIs are resolved as in RFC 3986, section 5.2. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

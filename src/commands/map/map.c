@@ -154,7 +154,7 @@ static Status open_records(Map *map, RecordRules rules, Error *err) {
   return record_reader_open(job->map->input, rules, map->mapping.assistant->interrupted, &map->reader, err);
 }
 
-/* Surveys the whole input, and adds to the settings which of its records have results in this file or
+/* Surveys the whole input, and adds to the settings which of its records have results in the output file or
  * directory. */
 static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
   const MapFlags *flags = map->mapping.job->map;
@@ -446,7 +446,7 @@ static bool answers_many(const Map *map) {
   return assistant_takes_many(a) || (a->session && a->device.n_gpus > 1);
 }
 
-/* Fails if a shard's input is not, at its end, what the survey found. */
+/* At the end of a shard's input, fails if the input is no longer what the survey found. */
 static Status check_survey(const Map *map, Error *err) {
   if (map->shard.count == 0 || map->reader.hash == map->survey.hash) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s has changed since this run began", map->reader.name);

@@ -310,8 +310,8 @@ static void take_unsigned(Claims *c, size_t block, const Path *taken) {
   note_taken(c, block);
 }
 
-/* True if the rename has given this process the block. A server that gets a request twice reports ENOENT for
- * the second, though the first was done. */
+/* True if the rename has given this process the block. A server that gets the request twice reports ENOENT
+ * for the second, though the first succeeded. */
 static bool was_renamed(const Claims *c, const char *from, const char *to, size_t block) {
   if (rename(from, to) == 0) return true;
   const Path mine = block_path(c->options.directory, "taken/", block, c->owner);
@@ -392,7 +392,7 @@ static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   return STATUS_OK;
 }
 
-/* Reports once which process this process waits for, when it has had no block for a lease. */
+/* After a lease without a block, reports once which process this process waits for. */
 static void note_waiting(Claims *c, bool waits) {
   char owner[OWNER_SIZE];
   size_t first = SIZE_MAX;

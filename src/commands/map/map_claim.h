@@ -1,5 +1,5 @@
 /* map_claim.h - `--claim DIR`: processes, also of several machines, share blocks of records by a directory
- * that all of them see. Each takes a block that is free, answers it, and writes its results; blocks of a
+ * that all of them see. Each takes a free block, answers its records and writes their results; blocks of a
  * process that has died are taken over.
  *
  *     DIR/job/settings             as the head of OUT.resume: every process's own must equal them
@@ -8,10 +8,10 @@
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *
  * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
- * to taken/00000012, and one process alone renames OWNER in it to its own name. Clocks are not compared: a
- * process is dead if its number has not changed for a lease of the observer's time, or if it removed its
- * file. Should it live after all (it was stopped, or its network was), it finds its block taken over, and
- * drops the results: done/00000012 is never replaced. */
+ * to taken/00000012, and one process alone takes it over by renaming the file OWNER in it. Clocks are not
+ * compared: a process is dead if its number has not changed for a lease of the observer's time, or if it
+ * removed its file. Should it live after all (it was stopped, or its network was), it finds its block taken
+ * over, and drops the results: done/00000012 is never replaced. */
 #pragma once
 
 #include "commands/map/map_resume.h"

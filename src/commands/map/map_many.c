@@ -98,7 +98,7 @@ static Status write_place(Many *many, Place *place, Error *err) {
   return status;
 }
 
-/* Writes the finished results that wait for no earlier result; with --unordered, the latest. */
+/* Writes the finished results that wait for no earlier result; with --unordered, only `latest`. */
 static Status write_results(Many *many, Place *latest, Error *err) {
   const bool unordered = many->map->mapping.job->map->unordered;
   if (unordered) TRY(write_place(many, latest, err));
@@ -228,7 +228,8 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane has changed something, or input may have come: no lane waits in read(). */
+/* Waits until another lane has changed something, or input may have come: of several lanes none waits in
+ * read(). */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Blocks begin with 1 record each; while there are more than BLOCKS blocks, their size doubles, up to
- * BLOCK_LIMIT. So a process that dies loses little, all processes end at about the same time, and a file for
- * each block is no burden. */
+/* At first each block has one record; whenever there would be more than BLOCKS blocks, their size doubles, up
+ * to BLOCK_LIMIT records. So a process that dies loses little, all processes end at about the same time, and
+ * a file for each block is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 /* Doubles the blocks' size. */

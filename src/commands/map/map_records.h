@@ -11,7 +11,7 @@
 /* A text of more bytes fits no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
-/* A part of the records: number first, first + step, first + 2 step, ... Zeroed, it is all records. */
+/* A part of the records: numbers first, first + step, first + 2 step, ... (from 0). Zeroed: all records. */
 typedef struct {
   size_t first, step;
 } RecordShare;

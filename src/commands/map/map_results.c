@@ -161,7 +161,7 @@ static Status begin_object(size_t index, Buffer *out, Error *err) {
   return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"", index);
 }
 
-/* True if an incomplete line can be the beginning of our next object. */
+/* True if an incomplete line can be the beginning of the object that --map writes there. */
 static bool begins_object(const Record *line, const ResultsOptions *options, Error *err) {
   Buffer object = {0};
   bool ours = begin_object(index_of(options, line), &object, err) == STATUS_OK;

@@ -1,7 +1,7 @@
 /* map_results.h - writes the results of --map, and continues a file of them. A result with its end is written
  * by one write(), so that an aborted process leaves complete results and at most one torn result, which is
- * cut off on --resume. The record of a result is identified in the result itself for JSON ("input", the
- * record's hash, and "settings"), and always in OUT.resume (map_resume.h). The file is locked, so that one
+ * cut off on --resume. A JSON result names its record and settings itself ("input" and "settings", hashes);
+ * for text, OUT.resume has the hash of each result's record (map_resume.h). The file is locked, so that one
  * process writes it, and checked before each write for changes by other programs. */
 #pragma once
 
@@ -40,7 +40,7 @@ typedef struct {
   Record last;          /* the last existing result read */
   bool reading;         /* more existing results may follow */
   uint64_t read_hash;   /* with is_block: hash of the bytes of all results read */
-  AtomicFile rewritten; /* with retry: replaces the file after the existing results */
+  AtomicFile rewritten; /* with retry: replaces the file once all existing results are read */
   size_t n_results;     /* results kept or added */
   uint64_t end;         /* bytes of all results kept or added */
 } Results;              /* starts zeroed */

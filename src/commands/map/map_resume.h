@@ -9,7 +9,8 @@
  *     ...                                              (not for JSON: its results contain the hashes)
  *
  * A result's line is written before the result. A result of --retry-errors has dashes in place of its hash:
- * its line is written while OUT still holds the error that it replaces, and must be valid for both. */
+ * its line is written while OUT still holds the error that the result replaces, and must be valid for both
+ * the error and the result. */
 #pragma once
 
 #include <stddef.h>
@@ -53,7 +54,7 @@ Status map_resume_open(const char *results_path, const ResumeRules *rules, bool 
 void map_resume_close(MapResume *resume);
 
 /* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if the
- * text begins with no head. HEAD_LIMIT bytes of a file hold every head. */
+ * text begins with no head. No head is longer than HEAD_LIMIT bytes. */
 enum { HEAD_LIMIT = 1 << 16 };
 Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
                        bool *valid, Error *err);

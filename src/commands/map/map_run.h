@@ -26,8 +26,8 @@ typedef struct {
 
 /* Reads the next record into map->record; *at_end: there is none. may_wait: waits for input. */
 Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err);
-/* Looks for an earlier result of the current record that can stay: *stays, and the caller then keeps it.
- * `found` is false at the end of the records. */
+/* *stays: there is an earlier result of the current record that can stay; the caller then keeps it. `found`
+ * is false at the end of the records. */
 Status map_look_for_result(Map *map, bool found, bool *stays, Error *err);
 Status map_keep_result(Map *map, Error *err);
 /* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */

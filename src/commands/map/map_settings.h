@@ -27,7 +27,7 @@ typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
 
 /* Refuses (STATUS_USAGE) settings whose hashes differ from those in lines[0..size), and reports the first
  * difference. `path` is the file of results; the settings are of `other`, or of this run if `other` is NULL.
- * `tolerance`: the sum of what may differ. */
+ * `tolerance`: a sum of SettingsTolerance. */
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err);
 

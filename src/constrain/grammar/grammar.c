@@ -27,7 +27,7 @@ typedef struct {
 } Stack;
 
 typedef struct {
-  Lang lang; /* what may follow of the part, never LANG_EMPTY or LANG_NONE; or PLACE_TOKEN | a TokenSet */
+  Lang lang; /* the rest of the part, never LANG_EMPTY or LANG_NONE; or PLACE_TOKEN | a TokenSet */
   uint32_t stack;
 } Place;
 #define PLACE_TOKEN (UINT32_C(1) << 31)
@@ -231,7 +231,7 @@ uint32_t grammar_next(Grammar *g, uint32_t state, unsigned char byte) {
   return next;
 }
 
-/* Adds the places of a stack; of stack 0, that the text may end. */
+/* Adds the places of a stack; stack 0: the text may end. */
 static void add_stack(Grammar *g, uint32_t stack) {
   if (stack == 0) g->accepts = true;
   if (stack > 0) expand(g, g->stacks[stack]);

@@ -1,8 +1,8 @@
 /* grammar.h - the texts of a context-free grammar, byte by byte: says which bytes may come next, and if the
  * text may end here.
  *
- * A state is a set of places. A place is what may follow of a regular part (a Lang, whose derivatives are the
- * steps of an automaton) or a token, and what follows that part: a stack of positions in productions. Equal
+ * A state is a set of places. A place is the rest of a regular part (a Lang, whose derivatives are the steps
+ * of an automaton) or a token, and then the text after that part: a stack of positions in productions. Equal
  * stacks and equal states have one number; transitions are made when they are first asked for, and kept. */
 #pragma once
 
@@ -29,7 +29,8 @@ uint32_t grammar_begin(Grammar *grammar);
 uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
 /* The state after a token that is taken by its bytes[0..size), if it has any, or by its id. */
 uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const char *bytes, size_t size);
-/* True if a token may follow by its id; if some rule names tokens by id; if some rule names this token. */
+/* grammar_takes_tokens(): true if a token may follow by its id; grammar_has_tokens(): if some rule names
+ * tokens by id; grammar_names_token(): if some rule names this token. */
 bool grammar_takes_tokens(const Grammar *grammar, uint32_t state);
 bool grammar_has_tokens(const Grammar *grammar);
 bool grammar_names_token(const Grammar *grammar, int32_t id);

@@ -220,7 +220,7 @@ static Status add_parts(Maker *m, uint32_t rule, int index, SymbolList *list) {
   return add_alternative(m->name, m->out, rule, list, m->err);
 }
 
-/* Adds what the node stands for to the rule's alternatives. */
+/* Adds the node's content to the rule's alternatives. */
 static Status add_node(Maker *m, uint32_t rule, int index) {
   SymbolList list = {0};
   TRY(go_deeper(m));
@@ -344,8 +344,8 @@ static Status search(Search *s, uint32_t rule) {
   return STATUS_OK;
 }
 
-/* Refuses an alternative that begins with a rule of its own component, and goes on after it: each round would
- * add to what follows. */
+/* Refuses an alternative that begins with a rule of its own component, and goes on after that rule: the stack
+ * would grow with each round. */
 static Status check_beginning(const Search *s, const Alternative *alternative) {
   const Productions *p = s->m->out;
   const uint32_t component = s->component[alternative->rule];

@@ -79,7 +79,7 @@ Lang lang_then(Langs *langs, Lang a, Lang b);
 Lang lang_or(Langs *langs, Lang a, Lang b);
 Lang lang_or_all(Langs *langs, const Lang *parts, size_t n);
 Lang lang_and_all(Langs *langs, const Lang *parts, size_t n);
-/* lang_or_all() for what may be many parts, as a prefix tree: parts share their common beginnings. */
+/* lang_or_all() for possibly many parts, as a prefix tree: parts share their common beginnings. */
 Lang lang_or_many(Langs *langs, const Lang *parts, size_t n);
 /* The concatenation of the expressions on langs->stack from `start`; takes them off the stack. */
 Lang lang_sequence(Langs *langs, size_t start);
@@ -135,8 +135,8 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The union, by lang_or_all() or lang_or_many(), of what was pushed since n_stack was `start`; takes it off
- * the stack. If nothing was pushed, langs->stack may still be NULL. */
+/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`; takes
+ * them off the stack. If none was pushed, langs->stack may still be NULL. */
 static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
   const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;

@@ -2,7 +2,7 @@
  * lang_lengths.c.
  *
  * A set of characters is an OR of sequences of bytes. As a part of a language, such a set is treated as one
- * letter. If it has only some characters of a class, the answer is LANG_UNKNOWN. */
+ * letter. If the set has only some characters of a class, the derivative by the class is LANG_UNKNOWN. */
 #include "constrain/lang/lang_internal.h"
 
 static bool is_in_class(unsigned lead, WideClass class) {

@@ -93,7 +93,7 @@ static Lang signed_any(Langs *l, Lang of) {
 /* --- comparison of texts without a sign */
 
 typedef struct {
-  const char *integer, *fraction; /* [n_integer] at least one digit, [n_fraction] the last not 0 */
+  const char *integer, *fraction; /* [n_integer], at least one digit; [n_fraction], the last digit not 0 */
   int n_integer, n_fraction;
 } Digits;
 

@@ -8,7 +8,7 @@
 #include "constrain/lang/lang.h"
 
 /* REGEX_WHOLE: the texts that the expression matches from end to end; its syntax is that of the u flag.
- * REGEX_SOMEWHERE: the texts in which it matches somewhere, as JSON Schema has it. Patterns there also have
+ * REGEX_SOMEWHERE: the texts in which it matches somewhere, as in JSON Schema, whose patterns may also have
  * escapes that the u flag forbids (\- and \"), and {, } and ] that stand for themselves. */
 typedef enum { REGEX_WHOLE, REGEX_SOMEWHERE } RegexUse;
 

@@ -196,7 +196,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find ends: no plan is used where ends are wanted. */
+  /* Only walks find where a part may end: no plan is used if ends are wanted. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }

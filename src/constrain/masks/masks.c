@@ -5,7 +5,7 @@
  * string differ only in what follows the quote, the rest: rests are walked once for a string's end. White
  * space changes nothing between values, so that tokens that begin with it are walked without it.
  *
- * Whole masks are kept by what they depend on (frame_print()), so that a member or item like an
+ * Whole masks are kept by a hash of all that they depend on (frame_print()), so that a member or item like an
  * earlier one costs a copy. */
 #include "constrain/masks/masks.h"
 
@@ -92,7 +92,7 @@ static void take_known(const Masks *masks, const KnownMask *known, uint64_t *mas
   for (uint32_t i = 0; i < known->n; i++) mask[known->indices[i]] = known->words[i];
 }
 
-/* A hash of what the mask depends on; 0: the mask is not to be kept. */
+/* A hash of all that the mask depends on; 0: the mask is not to be kept. */
 static uint64_t state_key(const Masks *masks, const JsonState *state) {
   const Machine *m = masks->m;
   const bool in_text = state->phase >= PHASE_STRING && state->phase <= PHASE_NUMBER;
