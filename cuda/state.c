@@ -107,7 +107,7 @@ static size_t most(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Numbers of a row of expert_g: what LinearCall asks of the rows of summed experts. */
+/* Numbers of a row of expert_g, as LinearCall requires for rows of summed experts. */
 static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
@@ -351,7 +351,7 @@ static Status place_layers(BackendState *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Counts the session's buffers and places them; SIZE_MAX: they are too many bytes. */
+/* Places the session's buffers, and returns their bytes; SIZE_MAX: too many. */
 static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *memory) {
   buffers_begin(memory, NULL);
   place(s, c, separate_gate_up, memory);
@@ -456,7 +456,7 @@ Attention state_attention(const BackendState *s, int layer) {
   };
 }
 
-/* Zeroes the counters of the router, and what lies between experts' widths and their strides. */
+/* Zeroes the counters of the router, and the numbers of experts' rows from the width to the stride. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   if (experts.n_experts == 0) return STATUS_OK;
@@ -613,8 +613,8 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* A run of n numbers in a layer's recurrent state. own: its offset there; first: the offset, in the state of
- * a model on one GPU, at which the runs of all GPUs follow one another. */
+/* A run of n numbers in a layer's recurrent state. own: the run's offset in this GPU's state; first: the
+ * offset, in the state of a model on one GPU, at which the runs of all GPUs follow one another. */
 typedef struct {
   size_t own, first, n;
 } Run;

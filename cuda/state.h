@@ -25,15 +25,15 @@ typedef struct {
   SamplerSettings settings;
 } PicksAhead;
 
-/* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, of several sequences, [n_pages][n_kv_heads]
- * [KV_PAGE_TOKENS][numbers]. Their order is that of kv_read(). */
+/* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, with several sequences,
+ * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. Their order is that of kv_read(). */
 typedef enum {
   KEYS,
   KEY_SCALES, /* with KV_Q8, else nothing */
   VALUES,
   VALUE_SCALES, /* with KV_Q8, else nothing */
-  /* One KV head with the index keys of blocks, and one with those of positions (ops/index.h), or nothing. In
-   * kv_read() they come after the heads of KEYS and of VALUES. */
+  /* INDEX_KEYS: one KV head, with the index keys of blocks; INDEX_VALUES: one, with those of positions
+   * (ops/index.h); or nothing. In kv_read() they come after the heads of KEYS and of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
   CACHE_PARTS
@@ -70,7 +70,7 @@ typedef struct {
   float *mixed;                        /* [max_chunk][hidden] what the block reads, in fp32 */
   float *ngram_rows;                   /* [max_chunk][ngrams.width] rows of the table */
   void *ngram_x;                       /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
-  float *values, *gated, *conv_inputs; /* [max_chunk][hidden], [max_chunk][S] twice; keys are in weights */
+  float *values, *gated, *conv_inputs; /* [max_chunk][hidden], [max_chunk][S] twice; keys: in `weights` */
   int32_t *tokens;                     /* pinned [max_chunk][longest]: ops_ngram_tokens() */
   float *host_rows;                    /* pinned copy of ngram_rows */
   NgramCall *calls;                    /* [layers with n-grams][max_chunk], by the number of rows */
@@ -114,7 +114,7 @@ struct BackendState {
   float *x;      /* [max_chunk][hidden] the residual stream divided by residual_scale */
   void *h;       /* f16 [max_chunk][h_stride] normalised x */
   float *wide_h; /* [max_chunk][hidden] normalised x in fp32, for a router that does not normalise x itself */
-  float *projections; /* [max_chunk][projection_stride] what the layer's qkv gives */
+  float *projections; /* [max_chunk][projection_stride] outputs of the layer's qkv */
   /* Results that are not added to x at once, fp32 rows of `hidden`. One GPU: [max_chunk], o or down before
    * its norm. Several GPUs: [2][max_chunk], this GPU's part of o, then of down; with EXPERTS_OWN_NORMS
    * down's part is [2 * max_chunk]: the sum of the experts, then the output of the MLP beside them. */
@@ -139,7 +139,7 @@ struct BackendState {
    * [max_chunk][L] the experts' sum in fp32. */
   void *latent_h;
   float *latent_sum;
-  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] the experts' input by places; at expert_y */
+  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] experts' input by places; memory of expert_y */
   float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] experts' results */
   float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; on several
                          * GPUs [2 * max_chunk]: sums over GPUs of the experts' outputs, then of the MLP's */
@@ -184,7 +184,7 @@ struct BackendState {
   bool has_best;    /* the last step left its best token (fused_leaves_pick()) */
   bool is_deferred; /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   int n_wanted;     /* how many of the best logits a single sequence's last pick wanted; 0: all */
-  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. lm_head_in can make the rest */
+  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. lm_head_in gives the others */
   Sampled
       *ring; /* pinned: pick n is in slot n % STATE_RING; of several sequences, a step's pick i in slot i */
   uint64_t n_enqueued, n_taken;

@@ -293,7 +293,8 @@ struct Scan {
   float logs[kChunk], steps[kChunk];
 };
 
-/* Addresses of a chunk's data in the workspace for this block, and copies of them to shared memory. */
+/* Addresses of a chunk's data in the workspace for this block, and functions that copy the data to shared
+ * memory. */
 struct Places {
   const DeltaArgs &a;
   Work work;
@@ -309,7 +310,7 @@ struct Places {
     copy_tile<kChunk, kDim, kWide>(s.keys[chunk % 2], query(chunk) + (size_t)a.n_key_heads * kDim,
                                    row_step());
   }
-  /* Queries, values, G and dt. */
+  /* Begins to copy queries, values, G and dt. */
   __device__ __forceinline__ void copy_rows(Scan &s, int chunk) const {
     copy_tile<kChunk, kDim, kWide>(s.queries, query(chunk), row_step());
     copy_tile<kChunk, kValues, kNarrow>(

@@ -8,8 +8,8 @@
  * so one reduction over the eight lanes serves both sums.
  * Single rows of many sequences have blocks of their own, blockIdx.y.
  * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
- *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so it is
- *          read before the wait for the matmul of the projections.
+ *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so the
+ *          state is read before the wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/delta/delta_kernels.cuh"
 #include "cuda/ptx/eight.cuh"

@@ -13,7 +13,7 @@
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
  * many contributions as there are contributors; there are at most 24, so their number modulo 32 distinguishes
- * some from all. The sum is the growth less that number, carries and overflows included. Value and number
+ * some from all. The sum is the growth less their number, carries and overflows included. Value and number
  * share a word, so neither fence nor flag is needed, and integers add up to the same bits in any order.
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For

@@ -52,7 +52,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   /* The maximum before any score: finite, so that -INFINITY minus it is not NaN. */
   static constexpr float kLowest = -1e30f;
   float o[kTiles][4], maximum[2], sum[2];
-  uint4 query[kQ8 ? kDim / 32 : 1]; /* with kQ8 alone */
+  uint4 query[kQ8 ? kDim / 32 : 1]; /* used only with kQ8 */
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -187,9 +187,9 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* With 8 bits arithmetic limits attention. So the maximum is raised to that of the 16 keys only where a
-   * score lies more than kSlack above it, which is rare after many keys. Weights up to 2^kSlack have the same
-   * relative error in fp16 as those up to 1. */
+  /* With a cache in 8 bits, arithmetic limits attention. So the maximum is raised to that of the 16 keys only
+   * where a score lies more than kSlack above it, which is rare after many keys. Weights up to 2^kSlack have
+   * the same relative error in fp16 as weights up to 1. */
   static constexpr float kSlack = 6;
   __device__ __forceinline__ void to_weights_q8(const float (&s)[4], float (&p)[4], const int (&n)[2],
                                                 float scale_log2, int lane) {

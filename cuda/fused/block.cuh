@@ -69,7 +69,7 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  int in_flight, most_in_flight;               /* stages; from position STEP_LONG on one more */
+  int in_flight, most_in_flight;               /* stages; one more from STEP_LONG on, up to most_in_flight */
   uint64_t *totals;                            /* allreduce.cuh */
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
@@ -85,8 +85,8 @@ struct Args {
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
- * tokens. taps: kernels that copy the residual stream; no such kernel is for debugging. They are separate,
- * since a step without a drafter would otherwise have to pass over the copies. */
+ * tokens. taps: kernels that copy the residual stream; no such kernel is for debugging. Kernels with taps are
+ * separate, since a step without a drafter would otherwise have to pass over the copies. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
@@ -142,7 +142,7 @@ struct Share {
   int log_k_warps, log_rows;
   int inverse;  /* 65536 / splits, rounded up */
   int tasks_at; /* offset in shared memory */
-  int next;     /* floats from a stage's sums to those of the warpgroup's next; 0: next split differs */
+  int next;     /* floats from a stage's sums to those of the warpgroup's next stage; 0: of another split */
   int all_groups, group; /* groups of the matrix's inputs; the share's first group */
   int log_run, split;    /* see tile_row() */
   int tile[2], stride[2];
@@ -334,8 +334,8 @@ template <bool kDebug, class TheForm> struct Thread {
     return first_cache_row() + (args.call.pages ? row_in_pages(vars().page, position) : position);
   }
 
-  /* The recurrent state of the current layer: inputs of the convolution. delta_state(): the block's rows of a
-   * value head. */
+  /* The recurrent state of the current layer. delta_inputs(): inputs of the convolution; delta_state(): this
+   * block's rows of a value head's state. */
   __device__ __forceinline__ float *delta_inputs() const {
     const int before = __popcll(plan.shape.delta_layers & step_layers_before(layer()));
     return args.call.states + before * args.mixers.state_floats;

@@ -1,5 +1,5 @@
 /* halves.cu - converts dense weights from bf16 to fp16 in place. bf16 has 8 bits of mantissa, so numbers from
- * 2^-17 up to 65504 stay as they are; smaller ones are rounded to a multiple of 2^-24.
+ * 2^-17 up to 65504 stay as they are; smaller numbers are rounded to a multiple of 2^-24.
  *
  * Called by: fused.c, for lm_head. */
 #include <cuda_bf16.h>

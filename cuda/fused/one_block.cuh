@@ -72,8 +72,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
-  /* How many x this block receives before x of `matrix` in the current layer: the phase of barrier x. Without
-   * a KV head the block receives no x for qkv. */
+  /* How often this block receives an x before that of `matrix` in the current layer: the phase of barrier x.
+   * Without a KV head the block receives no x for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
     if constexpr (Base::kHybrid)
       return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());

@@ -142,7 +142,7 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
   return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
 }
 
-/* The values of four lanes, from lane `first` on, each `step` further than the one before. */
+/* The values of lanes first, first + step, first + 2 step and first + 3 step. */
 __device__ __forceinline__ uint4 four_lanes(uint32_t v, int first, int step = 1) {
   return make_uint4(__shfl_sync(~0u, v, first), __shfl_sync(~0u, v, first + step),
                     __shfl_sync(~0u, v, first + 2 * step), __shfl_sync(~0u, v, first + 3 * step));

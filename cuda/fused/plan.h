@@ -76,7 +76,7 @@ enum {
   STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
                                * as many), or of tasks (one_matmul.cuh) */
-  STEP_LONG = 4096,           /* from this position on reading the cache limits attention */
+  STEP_LONG = 4096,           /* from this position on, reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */

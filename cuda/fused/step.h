@@ -1,7 +1,7 @@
 /* step.h - a whole decode step of up to 1, 2, 4 or 8 tokens, of one sequence or of several, in one launch:
  * token ids in, logits out. plan.h says for which models.
  *
- * It needs a GPU with clusters (sm_90 and later). Weights are laid out as for the other kernels (layout.cuh),
+ * A step needs a GPU with clusters (sm_90 and later). Weights are laid out as for other kernels (layout.cuh),
  * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
  * The same input, device and number of clusters give the same bits; but if StepCall.n_best is 1, the number
  * of logits that are -infinity may vary.
@@ -65,7 +65,7 @@ typedef struct {
   StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first part begins at row 0 */
   int n_parts;                     /* 1 without `pages` */
   const int *ids;                  /* [n_tokens] */
-  StepPick pick;                   /* from the step before; an error without step_leaves_pick() */
+  StepPick pick;                   /* from the step before; an error unless step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
@@ -81,8 +81,8 @@ typedef struct {
    * fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
   void *head_x;
-  /* int8: fp16 scales, laid out like k and v, but with kv_key_scales() numbers for a key and one for a value
-   * in place of head_dim. Without pages n_ctx % 64 is 0. */
+  /* If k and v are int8: their fp16 scales, laid out alike, but with kv_key_scales() numbers for a key and
+   * one for a value in place of head_dim. Without pages n_ctx % 64 is 0. */
   void *k_scales, *v_scales;
   float
       *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) begin_kernel(AltupStreams a, const f
   }
 }
 
-/* c[0 .. n_out) = coefficients m (AltupRouter). c and m are shared memory, m for n numbers. */
+/* c[0 .. n_out) = router.coefficients times m (AltupRouter). c and m are in shared memory, m [n]. */
 __device__ void make_coefficients(const AltupStreams &a, const AltupRouter &router, const float *x, int n_out,
                                   float *m, float *c) {
   const float inverse = rsqrtf(mean_square(x, a.hidden) + a.eps);

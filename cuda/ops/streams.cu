@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /* --- n-grams */
 
-/* With singles, moves the call's pointers to single number `index`; false if that is padding. */
+/* With singles, moves the call's pointers to the row singles[index]; false if that row is padding. */
 __device__ __forceinline__ bool take_single(Ngrams &a, int index) {
   if (!a.singles) return true;
   const SingleRow single = a.singles[index];
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(Ngrams a, int n_rows, 
   }
 }
 
-/* The convolution's input of a row; a negative row is before the call, and in the state. */
+/* The convolution's input of a row; that of a negative row, from before the call, is in the state. */
 __device__ __forceinline__ float input_of(const Ngrams &a, int pos, int row, int column) {
   const int width = a.n * a.hidden, n_tail = (a.taps - 1) * a.longest;
   if (row >= 0) return a.input[(size_t)row * width + column];

@@ -45,8 +45,8 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
 
 /* A layer's n-grams. Its state for each sequence: fp32 [n_tail][S], the convolution's input at position p in
  * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, the token of position p
- * at p % (longest - 1). With `singles` each row is the only one of its sequence; sequence s's state is
- * s * state_step floats further. */
+ * at p % (longest - 1). With `singles` each row is the only one of its sequence; sequence s's state is at
+ * state + s * state_step. */
 typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */

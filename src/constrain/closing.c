@@ -255,7 +255,7 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   *(verdict ? &cube->n_true : &cube->n_false) += 1;
   if (cube->n_false == 0 && cube->n_true == 1) return true;
   if (text_exists(m, cube)) return true;
-  /* judge() searches containers in the end; here only their formulas are looked at. */
+  /* Looks only at the formulas of containers, which judge() searches in the end. */
   const ArenaMark mark = machine_mark(m);
   const Frame *made = with_need(m, s->frame, cube->need);
   const bool may = made && (frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT));
@@ -331,7 +331,7 @@ typedef struct {
   Lang langs[MAX_CELLS]; /* [n_langs] of patternProperties and propertyNames */
   uint32_t n_langs;
   bool wants_more; /* members with other keys may help */
-  bool too_many;   /* not all keys and languages are here */
+  bool too_many;   /* there was no room for all keys and languages */
 } Mentioned;
 
 static void add_lang(Mentioned *found, Lang lang) {

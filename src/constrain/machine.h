@@ -50,7 +50,7 @@ typedef enum { FRAME_ROOT, FRAME_ARRAY, FRAME_OBJECT } FrameKind;
 struct Frame {
   const Frame *up;
   uint8_t kind;          /* FrameKind */
-  bool hashing;          /* values are hashed, for uniqueItems here or above */
+  bool hashing;          /* values are hashed, for uniqueItems of this frame or of one above */
   uint8_t searched;      /* closing_is_searched() + 1, 0: not known yet */
   bool is_unsure;        /* child_need allows verdicts for which a search was CLOSE_UNSURE (closing.h) */
   uint32_t count;        /* members or items begun */

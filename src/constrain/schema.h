@@ -51,7 +51,7 @@ typedef struct {
   bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
   uint8_t abundance;  /* used by closing_plain.c; 0: unknown */
   bool is_proven;     /* a value that satisfies the schema was found (SchemaSet.is_proving) */
-  bool widened;       /* a keyword here or below was let go: the schema allows more than it says */
+  bool widened;       /* its keyword, or a subschema's, was let go: it allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the resource that the schema is in: its base URI */
   char *pointer;       /* JSON pointer, for messages */

@@ -22,7 +22,7 @@
 /* Bytes of the folded routers of all layers; 0 without experts or with too many for a plan. */
 size_t folded_bytes(const StepShape *shape);
 
-/* Where a layer's folded router begins in the memory of all. */
+/* Where a layer's folded router begins in the memory of all layers' folded routers. */
 float *folded_router(const StepShape *shape, float *all, int layer);
 
 /* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits. */

@@ -307,8 +307,8 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 }
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
- * one for each block of the cluster. Up to a hidden size of 2,048 they own no columns of the residual stream;
- * with larger sizes their columns of x wait for the choice. */
+ * one for each block of the cluster. Up to a hidden size of 2,048 these warps own no columns of the residual
+ * stream; with larger sizes their columns of x wait for the choice. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;

@@ -60,7 +60,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
 
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }
 
-  /* These are opaque to the compiler, so that it keeps nothing derived from them from phase to phase. */
+  /* Opaque to the compiler, so that it keeps nothing derived from these numbers from phase to phase. */
   __device__ __forceinline__ int thread() const { return opaque(threadIdx.x); }
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }

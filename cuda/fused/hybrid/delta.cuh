@@ -5,9 +5,9 @@
  *
  *     | q of each key head | k of each key head | v of each value head | z of each value head |
  *
- * Every block gets all packs, and convolves and normalises them, a warp a pack. For each value head a block
- * has the state of 16 values, [16][128 keys], which the loaders bring as a stage; warpgroup h takes head h. A
- * thread has 16 keys of one value, eight lanes have a value:
+ * Every block gets all packs, and convolves and normalises them, a warp a pack. A block has 16 value
+ * dimensions of each value head's state, [16][128 key dimensions], which the loaders bring as a stage;
+ * warpgroup h takes head h. A thread has 16 key dimensions of one value dimension, eight lanes have all 128:
  *
  *     warp w of the warpgroup, lane     value 4 w + lane / 8,  keys 32 m + 4 (lane % 8) .. + 3,  m < 4
  *
@@ -102,7 +102,7 @@ template <class B> __device__ __forceinline__ DeltaFactors delta_factors(const B
   return f;
 }
 
-/* Makes q, k, v and silu(z) times the norm's weight in the place of the projections. */
+/* Replaces the projections by q, k, v, and silu(z) times the norm's weight. */
 template <class B> __device__ __forceinline__ void convolve_pack(const B &b, const DeltaFactors &f) {
   const StepMix mix = b.mix();
   const int pack = b.warp();

@@ -8,7 +8,7 @@ typedef struct {
   bool middle;     /* true: cut from the middle; false: from the start */
   size_t n_places; /* occurrences of the text in the prompt, >= 1 */
   size_t room;     /* tokens that the prompt may have */
-  /* Appends the ids of the whole prompt with this text. */
+  /* Appends the ids of the whole prompt with text[0..size) in it. */
   Status (*encode)(void *user, const char *text, size_t size, IdList *ids, Error *err);
   void *user;
 } Truncator;

@@ -10,7 +10,7 @@ typedef struct {
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
-  bool no_invariant;  /* without assistant_prefer_invariant() */
+  bool no_invariant;  /* --no-invariant: no assistant_prefer_invariant() */
   bool unordered;     /* each result is written when it is complete */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */

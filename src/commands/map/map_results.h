@@ -17,7 +17,7 @@ typedef struct {
   bool resume;                 /* keep the content of the file; otherwise empty the file */
   bool retry;                  /* with resume: errors in the file are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
-  RecordShare share;           /* the records that have results here */
+  RecordShare share;           /* the records that have results in the file */
   int n_copies;                /* results of each record; 0: one */
   const char *merged_with; /* the file is only read, and `settings` are of this other file; NULL: no merge */
   bool is_block;           /* only read: a block of --claim, which ends in a hash and has no OUT.resume */

@@ -41,5 +41,5 @@ bool grammar_may_end(const Grammar *grammar, uint32_t state);
 bool grammar_must_end(const Grammar *grammar, uint32_t state);
 /* Adds the tokens that may come next to mask[0 .. vocabulary->n_words). */
 void grammar_mask(Grammar *grammar, const Vocabulary *vocabulary, uint32_t state, uint64_t *mask);
-/* Forgets all states but this one if there are many, to free memory; returns the state's new number. */
+/* If there are many states, forgets all but `state`, to free memory; returns the new number of `state`. */
 uint32_t grammar_settle(Grammar *grammar, uint32_t state);

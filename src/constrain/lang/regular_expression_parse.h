@@ -17,7 +17,7 @@ typedef enum {
 typedef struct {
   RegexKind kind;
   bool negative;
-  bool has_assertion, has_start, has_ahead; /* here or below */
+  bool has_assertion, has_start, has_ahead; /* in the node or below it */
   bool can_be_empty, only_empty;            /* matches the empty string; matches nothing else */
   int child, next;                          /* first child and next sibling, -1: none */
   int set;                                  /* index in sets */

@@ -20,9 +20,10 @@ typedef struct {
   uint64_t look_at; /* units at which the next look at the limits is due */
 } Failure;
 
-/* From now on all work looks at this flag, and fails (STATUS_INTERRUPTED) when it is not 0. NULL: no flag. */
+/* From now on all work looks at *interrupted, and fails (STATUS_INTERRUPTED) when that is not 0. NULL: never
+ * interrupted. */
 void failure_heed(const volatile int *interrupted);
-/* Part of failure_work(): looks at the limit and the flag; false if the store has failed. */
+/* Part of failure_work(): looks at the limit and at *interrupted; false if the store has failed. */
 bool failure_look(Failure *failure);
 /* Counts work, in proportion to its time; false if the store has failed, so that recursions end. */
 static inline bool failure_work(Failure *failure, size_t units) {
@@ -40,5 +41,5 @@ static inline bool has_failed(const Failure *failure) {
 void failure_set(Failure *failure, Status status, const char *message);
 /* The failure as a status, with its message in err. */
 Status failure_check(const Failure *failure, Error *err);
-/* mem_grow() that keeps its failure in the store; false then. */
+/* mem_grow() for a store: keeps a failure in `failure`, and then returns false. */
 bool failure_grow(Failure *failure, void *items, size_t *capacity, size_t need, size_t size);

@@ -13,7 +13,7 @@
 
 /* --- vocabulary */
 
-/* Takes d2t: what is to be added to each of the drafter's ids to make the target's. */
+/* Takes d2t: the numbers to add to the drafter's ids to get the target's. */
 static Status take_ids(HfLoader *loader) {
   Model *model = loader->model;
   const int n = model->config.vocab_size, n_target = model->config.draft.target_vocab;
@@ -39,7 +39,7 @@ static Status take_ids(HfLoader *loader) {
   return STATUS_OK;
 }
 
-/* Takes the embedding of EAGLE-3 and DFlash, as wide as their layers, or the target's. */
+/* Takes the embedding of EAGLE-3 or DFlash: the drafter's own, else the target's, which must be as wide. */
 static Status take_embedding(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
   const ModelConfig *config = &model->config;

@@ -61,7 +61,7 @@ static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   return ranks[kind];
 }
 
-/* Sets inputs_first of a tensor whose inputs may be first: true unless it has the usual shape. */
+/* Sets inputs_first of a tensor whose inputs may be first: true unless the tensor has the usual shape. */
 static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }

@@ -3,8 +3,8 @@
  *
  * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
- * name. Only g_idx and weight_shape are read here. A quantised layer whose stored form is a Linear's gets its
- * data here, others from model_prepare(). */
+ * name. Only g_idx and weight_shape are read here. Quantised layers that are stored in a Linear's form get
+ * their data here, the other quantised layers from model_prepare(). */
 #include <string.h>
 
 #include "model/files/hf_layer.h"

@@ -5,7 +5,8 @@
  *   fp8:      {weight_block_size: [128, 128], modules_to_not_convert: [...]}
  *   modelopt: {quant_algo: "NVFP4", group_size: 16, exclude_modules: ["lm_head", "model.layers.0*"]}
  *             {quant_algo: "MIXED_PRECISION", quantized_layers: {NAME: {quant_algo: "FP8"}, ...}}
- *   in hf_quant_config.json it is the member `quantization`; config.json calls exclude_modules `ignore`.
+ *   hf_quant_config.json has the object as its member `quantization`; config.json calls exclude_modules
+ *   `ignore`.
  *
  * Activations that are said to be FP8 or FP4 are computed unquantised. Sources: transformers 5.23
  * (utils/quantization_config.py, integrations/finegrained_fp8.py), ModelOpt 0.47 (export/quant_utils.py,

@@ -23,7 +23,8 @@ typedef struct {
   int first, n;
 } Series;
 
-/* A matrix to be made of series, each of all key heads, whose outputs are `step` apart in `from`. */
+/* A matrix to be made of series, each taken from all key heads. Key head h begins at output h * step of
+ * `from`. */
 typedef struct {
   Model *model;
   const Linear *from;
@@ -60,8 +61,8 @@ static void copy_head(const Gathering *g, int head, const unsigned char *from, i
   }
 }
 
-/* Makes n rows of such numbers (copy_head()) from rows of from_row bytes. NULL after a failure, which the
- * gathering's error says. */
+/* Makes n rows of such numbers (copy_head()) from rows of from_row bytes. NULL after a failure, which g->err
+ * reports. */
 static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
                        size_t size) {
   const size_t row = (size_t)(count_outputs(g) / unit) * size;

@@ -44,5 +44,5 @@ void filters_release(Filters *filters);
 Status filters_options(Filters *filters, GenerateOptions *options, Error *err);
 /* The TokenSink of the generation. */
 Status filters_take(void *filters, int32_t id, TokenReply *reply, Error *err);
-/* Passes on the last text, and completes the result from the one of generate(). */
+/* Passes on the last text, and completes the AnswerResult from the result of generate(). */
 Status filters_end(Filters *filters, const GenerateResult *generated, Error *err);
