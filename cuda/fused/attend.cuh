@@ -117,7 +117,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   }
 
   /* The lane has vectors t and, with heads of 128, 4 + t of keys g and g + 8. Rows of keys, and of values,
-   * conflict in banks: exchanging vectors, as score_halves() does, costs more time than it saves. */
+   * conflict in banks; exchanging vectors, as score_halves() does, would cost more time than it saves. */
   __device__ __forceinline__ void score_q8(const unsigned char *keys, const __half *scales, float (&s)[4],
                                            int lane) const {
     constexpr int kVectors = kDim / 64;

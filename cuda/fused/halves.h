@@ -1,4 +1,4 @@
-/* halves.h - dense weights in bf16 as fp16. */
+/* halves.h - converts dense weights from bf16 to fp16. */
 #pragma once
 
 #include <cuda_runtime_api.h>

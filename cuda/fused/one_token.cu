@@ -19,8 +19,8 @@
  * what run_last_warp() says.
  *
  * Shared memory is the ring, then Vars and the areas of StepOffsets. Three areas serve several uses in turn.
- * Uses do not collide, because a peer writes only after it has received what this block makes after its last
- * read:
+ * Uses do not collide, because a peer writes only after it has received what this block sends after reading
+ * the area for the last time:
  *   x         x of a matmul, then its partial sums (not those of o, down); where blocks own whole groups,
  *             x lies before the sums, as integers | states of the warps
  *   planes    x as integers (where blocks own whole groups: x of down alone, and scratch of each warp) |
@@ -127,7 +127,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
-/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv also attends. */
+/* Sends a matmul's outputs to the cluster, or to all clusters; after qkv, also calls attend(). */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:

@@ -66,8 +66,8 @@ enum {
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
-  STEP_KEYS_Q8 = 64,         /* the same for a cache in 8 bits: as many bytes */
-  STEP_KEYS_256 = 16,        /* the same for an fp16 cache with heads of 256 */
+  STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes */
+  STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256 */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router */
@@ -196,8 +196,8 @@ typedef struct {
   int n_slots;          /* slots of the ring */
   int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
-  int ring_at;          /* offset of the ring: after the areas; one token: before them, as some reads go
-                         * beyond the ring */
+  int ring_at;          /* offset of the ring: after the areas; one token: before them, since some reads go
+                         * beyond the ring's end */
   StepOffsets off;
 
   /* one token */
@@ -453,6 +453,6 @@ Status step_supports(const Model *model, Error *err);
 /* step_supports() as far as a model's config alone decides. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
-/* The part of a shape that a config alone determines; StepShape.group of a model. */
+/* step_shape(): the part of a shape that a config alone determines; step_group(): its group. */
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);

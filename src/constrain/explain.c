@@ -681,7 +681,7 @@ static bool check(Explainer *e, uint32_t schema, const Value *v, const Place *pl
   return fits;
 }
 
-/* True if an earlier reason has the same line: two subschemas may require the same. */
+/* True if an earlier reason has the same line: two subschemas may have the same rule. */
 static bool is_repeated(const Explainer *e, size_t at) {
   for (size_t i = 0; i < at; i++)
     if (strcmp(e->reasons[i].line, e->reasons[at].line) == 0) return true;

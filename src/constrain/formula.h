@@ -19,9 +19,9 @@ typedef enum {
   ATOM_CHILD,     /* the member or item that is being read satisfies schema a */
   ATOM_GOAL,      /* the a-th goal of the open value comes true */
   ATOM_SAME,      /* the open value itself satisfies schema a */
-  ATOM_HAS_KEY,   /* a key with the number a is still to come */
-  ATOM_MIN_COUNT, /* at least a members or items */
-  ATOM_MAX_COUNT, /* at most a members or items */
+  ATOM_HAS_KEY,   /* a key with the number `a` is still to come */
+  ATOM_MIN_COUNT, /* there will be at least `a` members or items */
+  ATOM_MAX_COUNT, /* there will be at most `a` members or items */
   ATOM_MEMBERS,   /* further members fit properties, patternProperties and additionalProperties of schema a */
   ATOM_NAMES,     /* further keys fit propertyNames of schema a */
   ATOM_OPEN_MEMBERS, /* further members fit unevaluatedProperties of schema a */

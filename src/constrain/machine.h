@@ -56,7 +56,7 @@ struct Frame {
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* rank of the last key in `order`; 0: none */
   Formula need;          /* a formula over ATOM_GOAL: what must be possible */
-  Formula child_need;    /* the same for the goals of the open member or item */
+  Formula child_need;    /* as need, for the goals of the open member or item */
   const KeyOrder *order; /* order of an object's keys; NULL: any order */
   uint32_t n_goals, n_children;
   const Seen *seen;

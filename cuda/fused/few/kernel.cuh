@@ -18,12 +18,12 @@
  *
  * Areas of StepOffsets that use the same memory in turn: chunks and the warps' states; x of lm_head, over
  * chunks, the warps' states, x of the block's columns, heads and states; x of o, then of down, then lm_head's
- * sums. A peer writes to an area only after it has received what this block makes after its last read of the
- * area: chunks of gate and up after o (and so the states), chunks of qkv after the gated product, heads after
- * chunks, states after heads, values after states, the gated product after chunks. The block's own barriers,
- * before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long: a peer needs
- * only down from this block's neighbours in other clusters, and may send x while this block still multiplies
- * x of down.
+ * sums. A peer writes to an area only after it has received what this block sends after reading the area for
+ * the last time: chunks of gate and up after o (and so the states), chunks of qkv after the gated product,
+ * heads after chunks, states after heads, values after states, the gated product after chunks. The block's
+ * own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long:
+ * a peer needs only down from this block's neighbours in other clusters, and may send x while this block
+ * still multiplies x of down.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
@@ -86,7 +86,7 @@ template <class B> __device__ __forceinline__ void take_input(B &b) {
   if (threadIdx.x == 0) b.vars().launches = *(volatile const unsigned *)b.args.launches;
 }
 
-/* After qkv attends. matmul() has sent all outputs, and has made heads from those of qkv. */
+/* After qkv, calls attend(). matmul() has sent all outputs, and has made heads from those of qkv. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   if (matrix == QKV) attend(b);
 }

@@ -98,8 +98,8 @@ static Status try_value(const CallMarks *marks, const WrittenFunction *function,
   return status;
 }
 
-/* Checks the last argument. If its values cannot be written, refuses it if it is required, and else drops it:
- * a call could begin it, but not go on. */
+/* Checks the last argument. If its values cannot be written, a required argument is refused, and an optional
+ * one is dropped: a call could begin it, but not go on. */
 static Status check_value(const char *file, const CallMarks *marks, WrittenFunction *function,
                           SchemaOptions options, Error *err) {
   WrittenArgument *argument = &function->arguments[function->n_arguments - 1];

@@ -48,7 +48,7 @@ static bool begins_with(const char *text, size_t size, const char *line) {
   return size >= strlen(line) && memcmp(text, line, strlen(line)) == 0;
 }
 
-/* True if the text, possibly incomplete, begins like one of our files, of any format and version. */
+/* True if the text, possibly incomplete, begins like an OUT.resume of any format and version. */
 static bool is_ours(const char *text, size_t size) {
   const char *const lines[] = {first_lines[0], first_lines[1], first_lines[2], old_first_lines[0],
                                old_first_lines[1]};

@@ -243,7 +243,7 @@ static bool test_empty(Langs *langs, Symbol symbol) {
   return symbol.kind == SYMBOL_LANG && lang_has_empty(langs, symbol.number);
 }
 
-/* Sets holds[rule], and lacks[alternative]: the number of its symbols without the property. */
+/* Sets holds[rule]: if the rule has the property; lacks[alternative]: how many of its symbols lack it. */
 static Status spread(Langs *langs, const Productions *p, SymbolTest test, bool *holds, uint32_t *lacks,
                      Error *err) {
   uint32_t *memory = mem_alloc(2 * p->n_symbols + 2 * p->n_rules + 1, sizeof *memory, "a grammar", err);

@@ -1,4 +1,4 @@
-/* regular_expression_parse.c - text of a regular expression to a tree; see regular_expression.h. */
+/* regular_expression_parse.c - parses a regular expression into a tree; see regular_expression.h. */
 #include "constrain/lang/regular_expression_parse.h"
 
 #include <stdlib.h>

@@ -44,7 +44,7 @@ typedef struct {
   size_t n_exits, exits_capacity;
 } LexMask;
 
-/* Tokens of up to depth[i] characters of the classes whole[i], for one i or the other; made once. */
+/* Tokens of up to depth[i] characters of the classes whole[i], for i = 0 or 1; made once. */
 typedef struct {
   uint64_t whole[2];
   uint32_t depth[2];

@@ -21,7 +21,7 @@ typedef struct {
   Buffer thought, answer, out; /* text of one token, filter by filter */
 } TextChain;                   /* starts zeroed; release with text_chain_release() */
 
-/* Begins a text; the caller sets the splitter, the stop strings and the flags above. */
+/* Begins a text; the caller sets the splitter, the stop strings, is_thought and drops_answer. */
 Status text_chain_begin(TextChain *chain, const Tokenizer *tokenizer, const AnswerSink *sink, Error *err);
 void text_chain_release(TextChain *chain);
 
