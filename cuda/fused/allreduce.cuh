@@ -18,10 +18,10 @@
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For
  * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since
- * clusters without a KV head do not contribute to o. Logits of the next layer may come before its o: a block
- * adds to them when its columns of down are complete. A cluster adds to down only once it has the gated
- * product of all its blocks, and these blocks have read the logits before, to know their experts. `last` is
- * kept for the next launch: after a launch each word is as all clusters last found it.
+ * clusters without a KV head do not contribute to o. Logits of a layer may come before the layer's o: a block
+ * adds to them when its columns of the previous layer's down are complete. A cluster adds to down only once
+ * it has the gated product of all its blocks; by then these have read the logits, to know the experts. `last`
+ * is kept for the next launch: after a launch each word is as all clusters last found it.
  *
  * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of 2^22
  * and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no

@@ -36,11 +36,12 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 }
 
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then dimension
- * 16 g + 8 + j (c = 2, 3); with heads of 64 8 g + j, then 8 g + 4 + j; with kQ8 dimension j / 4 * 64 + 8 g +
- * j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum is over this lane's
- * keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of values. With heads of
- * 256 two warps compute the same scores, and each has the output of half of the dimensions. kMasked: keys may
- * belong to some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for 2 t + 1). */
+ * 16 g + 8 + j (c = 2, 3). With heads of 64 the dimensions are 8 g + j, then 8 g + 4 + j; with kQ8 dimension
+ * j / 4 * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum
+ * is over this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of
+ * values. With heads of 256, two warps compute the same scores, and each has the output of half of the
+ * dimensions. kMasked: keys may belong to some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for
+ * 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
                        kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a load */

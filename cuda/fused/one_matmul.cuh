@@ -215,9 +215,9 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
 /* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
  * it came as floats. Afterwards all warps may read the sums.
  *
- * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
- * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of a
- * stage later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
+ * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
+ * four more stages are in flight while it waits for x. Half of the warpgroups begin half a matmul of a stage
+ * later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
  * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
  * that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {

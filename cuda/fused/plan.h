@@ -183,7 +183,7 @@ typedef struct {
 typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
-  int heads_per_kv; /* query heads of a cluster that attends; in a hybrid at most */
+  int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
   int packs; /* packs of a cluster's queries; all_packs: of key and value, too. A hybrid: groups of inputs of
               * o, and packs of projections, at most */
   int all_packs;

@@ -74,7 +74,7 @@ typedef struct {
   const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
   int n_ctx, n_pages;
   int n_tokens;    /* 1 .. the plan's tokens */
-  int first_logit; /* the first token whose logits are wanted; with one token 0 */
+  int first_logit; /* the first token whose logits are wanted; with one token: 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
   /* 0: all logits. Else the n_best greatest logits are made, and each other logit is made or is -infinity.
    * PRECOND n_best <= STEP_MOST_BEST, step_screens(). The step then writes the input of lm_head to head_x,
@@ -167,7 +167,7 @@ typedef struct {
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;
   float q_scale;
-  int first_a; /* rows from b's first to a's first; with one GPU n_value_heads */
+  int first_a; /* rows from b's first to a's first; with one GPU: n_value_heads */
 } StepMixers;
 
 typedef struct Step Step;

@@ -22,7 +22,7 @@ struct StepIds {
 };
 
 /* First kernel of a step that runs as separate kernels. It does not call dependents_may_start(), so the next
- * kernel starts only when this one and all before it have ended. Later kernels of the step may therefore
+ * kernel starts only when this and all earlier kernels have ended. Later kernels of the step may therefore
  * read, before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();

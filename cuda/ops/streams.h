@@ -50,7 +50,7 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
 typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */
-  const int *ids, *pos; /* device [n_rows]; with singles [all rows of the step] */
+  const int *ids, *pos; /* device [n_rows]; with singles: [all rows of the step] */
   float *state;         /* the state of the rows' sequence; with singles: of sequence 0 */
   size_t state_step;
   const SingleRow *singles; /* device [n_singles] or NULL */

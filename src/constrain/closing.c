@@ -3,7 +3,7 @@
  *
  * A step of the search begins a member or an item and chooses one set of verdicts for it. It does not write a
  * value: it only asks whether a value with these verdicts exists. Where items may not repeat, values matter:
- * the search tries each value of a language that has few, and assumes that a language with many has a value
+ * the search tries each value of a language with few values, and assumes that a language with many has one
  * that was not yet used. Members are tried in one order (KeyOrder): the order never changes the result. */
 #include "constrain/closing.h"
 

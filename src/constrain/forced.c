@@ -98,7 +98,7 @@ Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err) {
 
 /* --- tokens */
 
-/* Nodes of a trie with one parent: `first`, then skip[] of each node, as long as it is below `end`. */
+/* Nodes of a trie with one parent: `first`, then skip[] of each node, up to `end`. */
 typedef struct {
   uint32_t first, end;
 } Siblings;
@@ -128,7 +128,7 @@ static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
 }
 
 /* Appends the ids of text[n_before..size) if text[0..n_before) has the same ids by itself as at the beginning
- * of text[0..size); *found says so. */
+ * of text[0..size); else *found is false. */
 static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t n_before, size_t size,
                            IdList *ids, bool *found, Error *err) {
   IdList before = {0}, all = {0};

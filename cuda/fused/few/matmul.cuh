@@ -9,7 +9,7 @@
  *     qkv       a chunk of a pack: norm, rope -> halves to the cluster
  *     gate, up  two chunks of an FFN block: gated product -> integers to the cluster, by one more warp
  *
- * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS of them, and informs its peers
+ * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS chunks, and informs its peers
  * when it has added up a chunk.
  *
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,

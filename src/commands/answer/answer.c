@@ -1,6 +1,6 @@
 /* answer.c - see answer.h.   Called by: run.c, map_answer.c, dialogue.c.
- * A token's way: generate.c or batch.c samples it and gives it to filters_take() (filters.c), which offers it
- * to channels.c, calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
+ * A token's way: generate.c or batch.c samples the token; filters_take() (filters.c) offers it to channels.c,
+ * calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
 #include "commands/answer/answer.h"
 
 #include <stdlib.h>

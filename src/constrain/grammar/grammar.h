@@ -27,7 +27,7 @@ void grammar_close(Grammar *grammar); /* NULL is fine */
 /* The state before the first byte; the state after one more byte. */
 uint32_t grammar_begin(Grammar *grammar);
 uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
-/* The state after a token that is taken by its bytes[0..size), if it has any, or by its id. */
+/* The state after a token, taken in both ways: by its bytes[0..size), unless size is 0, and by its id. */
 uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const char *bytes, size_t size);
 /* grammar_takes_tokens(): true if a token may follow by its id; grammar_has_tokens(): if some rule names
  * tokens by id; grammar_names_token(): if some rule names this token. */

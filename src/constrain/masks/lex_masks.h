@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
   bool made, planned, bounded, measured;
   bool ends;        /* the string may end in a state that a plan passes */
-  LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or the same */
+  LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */
   uint32_t enough[N_ENOUGH];

@@ -2,9 +2,8 @@
  *
  * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take).
  * Experts are stored one by one, each an ordinary linear layer; or all of a layer in tensors with one
- * dimension more. Such tensors are taken expert by expert, too: a view is the part that belongs to one
- * expert, under the name that it would have if it were stored alone, so that every layout is read by the
- * same code. */
+ * dimension more. Such tensors are taken expert by expert, too: a view is one expert's part of a tensor,
+ * under the name of a tensor for that expert alone, so that every layout is read by the same code. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"

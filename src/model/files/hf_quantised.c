@@ -326,7 +326,7 @@ static const struct {
     {".g_idx", "GPTQ"},     {".weight_blocks", "MXFP4"},
 };
 
-/* Tensors beside `.weight` which show that it is quantised in an unsupported layout. */
+/* Tensors beside `.weight` which show that `.weight` is quantised in an unsupported layout. */
 static const struct {
   const char *suffix, *what;
 } scaled[] = {

@@ -1,8 +1,8 @@
 /* scaled_taps.c - the factors of the inputs of Mamba-2's convolution (Falcon-H1), as factors of its taps.
  *
  * Called by: repack.c (model_prepare), hf_directory.c (sizes).
- * The convolution is linear in each of its channels, and its bias comes after it, so that a factor of a
- * channel's inputs is one of its taps. The taps are copied as fp32. */
+ * The convolution is linear in each channel, and the bias is added after it: so a factor of a channel's
+ * inputs can be a factor of the channel's taps instead. The taps are copied as fp32. */
 #include "base/half.h"
 #include "model/loaders.h"
 
