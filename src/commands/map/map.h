@@ -38,7 +38,7 @@ bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
 
 /* Answers every record; the assistant starts zeroed. With seed S, the answer with index i is that to a single
  * prompt with seed S + i, independent of earlier records (with --n-best a record's answers have consecutive
- * indices). Both are equal to the bit on a CPU, and on a GPU if both runs have --invariant, or with
+ * indices). Both answers are equal to the bit on a CPU, and on a GPU if both runs have --invariant, or with
  * --no-invariant if records are answered one after another. A record that cannot be answered becomes an error
  * in its place, also reported on standard error. Any error, including those that --resume found, makes the
  * final status STATUS_FAILED. */
