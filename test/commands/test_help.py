@@ -35,29 +35,12 @@ def test_the_first_screen_has_the_flags_that_people_use(run, name, flag):
         assert " ".join(entry.split()[-5:]) in " ".join(every.split()), entry
 
 
-@pytest.mark.parametrize("arguments,message", [
-    (["evl"], 'unknown command "evl": did you mean eval?'),
-    (["tokenise", "x"], 'unknown command "tokenise": did you mean tokenize?'),
-    (["help", "benhc"], 'unknown command "benhc": did you mean bench?'),
-    (["zzz"], 'unknown command "zzz" (auk --help lists them; a prompt of one word needs -p)'),
-    (["/"], 'unknown command "/" (a model is given with -m, a file with -f)'),
-    ([""], 'unknown command "" (auk --help lists them; a prompt of one word needs -p)'),
-    (["--temprature", "1"], "unknown flag --temprature: did you mean --temperature?"),
-    (["--device", "cdua"], '--device is "cdua", expected auto|cpu|cuda: did you mean cuda?'),
-    (["--js"], "unknown flag --js: did you mean --json?"),
-    (["inspect", "--jsn"], "unknown flag --jsn: did you mean --json?"),
-])
-def test_the_nearest_word_is_named(run, arguments, message):
-    process = run(*arguments)
-    assert process.returncode == 2 and process.stdout == b""
-    assert process.stderr.decode() == f"auk: {message}\n"
-
-
 def test_every_flag_is_used_by_a_test(root, run):
     """One of its spellings at least stands in a test, other than the tests of what is made of the tables."""
     made_of_tables = {"test_help.py", "test_completions.py", "test_man.py", "test_flags.c"}
-    sources = "\n".join(path.read_text() for path in sorted((root / "test").rglob("test_*"))
-                        if path.suffix in (".py", ".c") and path.name not in made_of_tables)
+    paths = [path for path in (root / "test").rglob("test_*") if path.suffix in (".py", ".c")]
+    paths += (root / "test" / "data" / "transcripts" / "commands").glob("*.txt")
+    sources = "\n".join(path.read_text() for path in paths if path.name not in made_of_tables)
     used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*|(?<![\w-])-\d", sources))
     names = re.findall(r"^  (\w+) +\w", run("--help").stdout.decode().split("Commands:\n")[1], re.MULTILINE)
     pattern = re.compile(r"^  (-[\w-]+(?:, -[\w-]+)*)", re.MULTILINE)

@@ -107,12 +107,6 @@ def test_a_stream_gives_the_pieces_and_then_the_object(objects):
     assert len(whole["ids"]) == 60
 
 
-def test_forms_that_contradict_each_other_are_refused(ask):
-    for flags in (["--json", "--jsonl-stream"], ["--no-stream", "--jsonl-stream"], ["--ids"]):
-        process = ask(*flags)
-        assert process.returncode == 2 and process.stdout == b"" and flags[0].encode() in process.stderr
-
-
 def test_an_object_goes_to_a_file_too(ask, tmp_path):
     assert ask("-n", 10, "--json", "-o", tmp_path / "out").stdout == b""
     assert json.loads((tmp_path / "out").read_text())["text"] == STORY[:36]

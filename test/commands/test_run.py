@@ -42,51 +42,6 @@ def test_a_story_goes_on_as_transformers_has_it(answer):
     assert answer("-p", PROMPT, "-n", 60).decode() == STORY + "\n"
 
 
-def test_run_is_the_command_that_needs_no_name(run, stories):
-    flags = ["-m", stories, "--raw", "-p", PROMPT, "-n", 10]
-    assert run(*flags).stdout == run("run", *flags).stdout != b""
-
-
-def test_the_model_may_come_from_the_environment(run, stories, answer):
-    process = run("--raw", "-p", PROMPT, "-n", 10, env={**os.environ, "AUK_MODEL": str(stories)})
-    assert process.stdout == answer("-p", PROMPT, "-n", 10)
-    assert run("--raw", "-p", PROMPT, env={**os.environ, "AUK_MODEL": ""}).returncode == 2
-
-
-def test_prompts_are_the_same_wherever_they_come_from(answer, tmp_path):
-    text = "One day, Tim saw a big dog.\nThe dog"
-    (tmp_path / "a").write_text("One day, Tim saw a big dog.\n")
-    (tmp_path / "b").write_text("The dog\n")
-    (tmp_path / "no newline").write_text("One day, Tim saw a big dog.")
-    want = answer("-p", text, "-n", 20)
-    assert want
-    assert answer("-n", 20, input=text.encode()) == want
-    assert answer("-n", 20, input=text.encode() + b"\n") == want  # the newline that ends a text is no part of it
-    assert answer("-n", 20, "-", input=text.encode()) == want
-    assert answer("-n", 20, "-f", "-", input=text.encode()) == want
-    assert answer("-n", 20, "-f", tmp_path / "a", "-f", tmp_path / "b") == want
-    assert answer("-n", 20, "-f", tmp_path / "a", "-p", "The dog") == want
-    assert answer("-n", 20, "-f", tmp_path / "no newline", "-p", "The dog") == want
-    assert answer("-n", 20, "-p", "The dog", input=b"One day, Tim saw a big dog.\n") == want  # input first
-    assert answer("-n", 20, "-f", tmp_path / "b", input=b"One day, Tim saw a big dog.\n") == want
-    assert answer("-n", 20, "-f", tmp_path / "a", "-f", "-", input=b"The dog") == want  # where it is named
-    with open(tmp_path / "a", "rb") as redirected:
-        assert answer("-n", 20, "-p", "The dog", stdin=redirected) == want
-    assert answer("-n", 20, "-p", text, input=b"") == want  # an empty pipe adds nothing
-
-
-def test_a_closed_standard_input_adds_nothing(auk, stories, answer):
-    command = ["sh", "-c", 'exec "$@" <&-', "sh", *auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "10"]
-    process = subprocess.run(command, capture_output=True, timeout=60)
-    assert (process.returncode, process.stdout) == (0, answer("-p", PROMPT, "-n", 10))
-
-
-def test_what_is_for_a_chat_is_refused_where_there_is_none(run, stories):
-    for flags in (["-p", "a"], []):
-        process = run("-m", stories, "--context-overflow", "slide", *flags, input=b"a")
-        assert process.returncode == 2 and b"--context-overflow is for a chat" in process.stderr
-
-
 @pytest.mark.parametrize("flags", [["--no-stream"], ["--truncate=start"], ["-o", "/dev/null"], ["--json"], ["-x"],
                                    ["--jsonl-stream"], ["--require-stop"], ["--raw"], ["--choose", "a,b"]], ids=str)
 def test_what_is_for_an_answer_makes_no_chat(auk, stories, flags):
@@ -383,13 +338,6 @@ def test_a_special_token_may_be_a_stop_string(run, chatml):
     endless = statistics(run(*flags))
     stopped = statistics(run(*flags, "--stop", "<|im_start|>", "--stop", "<unk>"))
     assert stopped[2] == "eos" and stopped[1] < endless[1]
-
-
-def test_a_system_text_needs_a_chat_format(run, stories, chatml):
-    for flags in (["-m", stories], ["-m", chatml, "--raw"]):
-        process = run(*flags, "-p", "Hi", "-sys", "Be kind.")
-        assert process.returncode == 2
-        assert b"-sys" in process.stderr
 
 
 # --- where the output goes

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -138,32 +137,6 @@ def test_equal_ones_go_to_the_first(choose):
     assert choose("--choice", " dog")["choice_index"] == 0
 
 
-@pytest.mark.parametrize("flags, words", [
-    (["--choose", "a,,b"], b"an answer is empty"),
-    (["--choose", ""], b"an answer is empty"),
-    (["--choice", ""], b"an answer is empty"),
-    (["--choose", "a,b", "--choice", "a"], b"\"a\" is there twice"),
-    (["--choice", b"\xff"], b"--choice is not valid UTF-8"),
-    (["--exit-choice"], b"--exit-choice needs --choose"),
-    (["--choose-by", "mean"], b"--choose-by needs --choose"),
-    (["--choose", "a,b", "--jsonl-stream"], b"--jsonl-stream does not go with --choose"),
-    (["--choose", "a,b", "-x"], b"-x does not go with --choose"),
-    (["--choose", "a,b", "--truncate", "start"], b"--truncate does not go with --choose"),
-    (["--choose", "a,b", "--json", "--ids"], b"--ids does not go with --choose"),
-    (["--choose", "a,b", "--stop", "."], b"--stop does not go with --choose (it writes one of the given answers)"),
-    (["--choice", "a", "--max-tokens", "5"], b"--max-tokens does not go with --choice"),
-    (["--choose", "a,b", "--temp", "0"], b"--temp does not go with --choose (it draws no token)"),
-    (["--choose", ",".join(map(str, range(101))), "--exit-choice"], b"--exit-choice has room for 100 answers"),
-    (["--choice", "so " * 600], b"the context 512"),
-])
-def test_what_cannot_be_chosen_from_is_refused(auk, stories, flags, words):
-    process = subprocess.run([*auk, "-m", stories, "--raw", "-p", PROMPT, *flags], stdin=subprocess.DEVNULL,
-                             capture_output=True, timeout=60)
-    assert process.returncode == 2
-    assert words in process.stderr
-    assert process.stdout == b""
-
-
 def test_the_last_token_needs_no_place_in_the_context(run, stories):
     """The longest prompt with its longest answer fills the context to the last place; one token more is refused."""
     flags = ["-m", stories, "--raw", "-p", PROMPT, "--choice", " dog", "--choice", " big red ball", "--json"]
@@ -219,11 +192,6 @@ def test_control_tokens_in_answers_and_prompts_are_text(run, talker, reference):
     assert json.loads(trusting.stdout)["scores"][0]["tokens"] == 1
     want = reference("<s>user: </s>Tim\nthey:", ["</s>", "dog"], "--no-add-special")
     assert_scores(json.loads(trusting.stdout), want)
-
-
-def test_a_thought_before_the_choice_is_refused(run, talker):
-    process = run("-m", talker(SWITCH), "-p", "Tim", "--choose", "a,b", "--think")
-    assert process.returncode == 2 and b"--think does not go with --choose" in process.stderr
 
 
 # --- with --map

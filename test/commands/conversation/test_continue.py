@@ -208,14 +208,6 @@ def test_a_file_to_talk_about(chat, chats, call, talker, tmp_path):
     assert process.returncode == 1 and process.stdout == b""
 
 
-def test_what_does_not_go_with_it(run):
-    for flags in ("--map", "-"), ("--choose", "a,b"), ("--n-best", "2"), ("--messages", "x"), ("--raw",):
-        process = run("-m", "x", "--continue", *flags, *([] if flags[0] == "--messages" else ["-p", "a"]))
-        assert process.returncode == USAGE and b"--continue does not go with " + flags[0].encode() in process.stderr
-    process = run("-m", "x", "--continue", "-p", "a", "-p", "b")
-    assert process.returncode == USAGE and b"--continue does not go with several -p" in process.stderr
-
-
 def keep_many(folder, n):
     folder.mkdir(parents=True)
     for i in range(n):

@@ -233,29 +233,6 @@ def test_each_answer_of_a_chat_has_the_form(run, talker):
     assert done.returncode == 0 and re.fullmatch(b"((yes|no)\n){3}", done.stdout)
 
 
-@pytest.mark.parametrize("flags, message", [
-    (["--json-schema", '{"type": }'], '--json-schema:1:10: '),
-    (["--json-schema", '{"items": {"minimum": "1"}}'], '--json-schema: #/items/minimum is "1", expected a number'),
-    (["--json-schema", "false"], "--json-schema: no text satisfies the schema"),
-    (["--json-schema", '{"$ref": "https://example.org/a.json"}'], "https://example.org/a.json"),
-    (["--json-schema", "{form}"], "--json-schema {form} is a member of records: it needs --map-json"),
-    (["--json-schema", "-"], '"-"'),
-    (["--regex", "a(b"], "--regex: at byte 3 of the expression: expected ')'"),
-    (["--regex", r"(a)\1"], "back references are not supported"),
-    (["--regex", "(?=a)b"], "--regex: no text fits it"),
-    (["--grammar", "GRAMMAR"], "bad.gbnf:2:12: expected '\"' at the end of the literal, found the end of the line"),
-])
-def test_what_is_no_form_is_refused_before_the_weights(answer, tmp_path, flags, message):
-    (tmp_path / "bad.gbnf").write_text('root ::= "a"\n  | item "b\nitem ::= "x"\n')
-    flags = [tmp_path / "bad.gbnf" if flag == "GRAMMAR" else flag for flag in flags]
-    done = answer(*flags, status=2)
-    assert message in done.stderr.decode() and done.stdout == b""
-
-
-def test_a_file_that_is_not_there(answer):
-    assert b"no-such.json" in answer("--json-schema", "no-such.json", status=1).stderr
-
-
 def test_results_are_of_one_form(run, stories, tmp_path):
     flags = ["-m", stories, "--raw", "-t", 1, "--map", "-", "--resume", tmp_path / "out", *NOISE]
     assert run(*flags, "--regex", "[ab]{3}", input=b"One\n").returncode == 0
