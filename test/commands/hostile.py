@@ -6,12 +6,14 @@ for the model's directory.
 """
 import json
 import os
+import pathlib
 import re
 import socket
 import struct
 import subprocess
 
 import pytest
+import transcripts
 
 MOST_OF_A_KIND = 10
 LIMIT_S = 10  # each takes milliseconds, with sanitizers a second
@@ -31,22 +33,8 @@ def kind(name, *cases, command=INSPECT, status=MODEL):
 
 
 def transcript_fixture(name):
-    """A fixture: {case: message} of a golden transcript, which `make goldens` (GOLDENS=write) writes anew with what
-    the cases said."""
-    @pytest.fixture(scope="module")
-    def transcript(root):
-        yield from transcript_of(root / "test" / "data" / "transcripts" / "hostile" / f"{name}.txt")
-    return transcript
-
-
-def transcript_of(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    messages = {case: message.strip() for case, message in zip(lines[::2], lines[1::2])}
-    writes = os.environ.get("GOLDENS") == "write"
-    said = {} if writes else messages
-    yield said
-    if writes and said:
-        path.write_text("".join(f"{case}\n    {message}\n" for case, message in said.items()), encoding="utf-8")
+    return transcripts.transcript_fixture(
+        pathlib.Path(__file__).resolve().parents[1] / "data" / "transcripts" / "hostile" / f"{name}.txt")
 
 
 def check(auk, stories, folder, transcript, name, command, status, damage):
@@ -69,9 +57,7 @@ def compare(process, folder, transcript, name, status):
     said = re.sub(r"(\.Sequence\[0\]).*\.Sequence\[0\]", r"\1...", said)
     begin, message, end = said[:5], said[5:-1], said[-1:]
     assert (process.returncode, process.stdout, begin, end) == (status, b"", "auk: ", "\n") and "\n" not in message
-    if os.environ.get("GOLDENS") == "write":
-        transcript[name] = message
-    assert message == transcript.get(name), "`make goldens` writes all messages anew, for review"
+    transcripts.compare_text(message, transcript, name)
 
 
 # --- what is damaged: each gives a function of the model's directory

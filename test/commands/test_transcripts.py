@@ -1,8 +1,8 @@
 """Calls of the program with all that they write: test/data/transcripts/commands, written anew by `make goldens`.
 
 A line "$ ..." is a shell's, in a folder of its own for each "# ..." above it, where `stories` is the tiny model and
-`data` the folder of test data; lines before the first heading are run before each. Below a call stand its standard output
-after four blanks, its standard error after "  ! ", and its status, if it is not 0, after "  = ".
+`data` the folder of test data; lines before the first heading are run before each. Below a call stand its standard
+output after four blanks, its standard error after "  ! ", and its status, if it is not 0, after "  = ".
 """
 import os
 import pathlib
@@ -17,6 +17,7 @@ FOLDER = DATA / "transcripts" / "commands"
 # The program `prompt`: the text of the prompt of each result that --json --ids writes.
 PROMPT = """sed -n 's/.*"prompt_ids": \\[\\([^]]*\\)\\].*/\\1/p' |
 while read -r ids; do {auk} tokenize -m {model} --decode --skip-special "$ids"; echo; done"""
+NO_GPU = re.compile(rb"auk: [^\n]*: computing on the CPU\n")  # of a machine with a driver, or a build with CUDA
 OWN = ("AUK_", "HF_", "HUGGINGFACE_", "XDG_")  # variables that no call has but its own
 
 
@@ -30,7 +31,8 @@ HEADINGS = [(path, text.split("\n")[0]) for path in sorted(FOLDER.glob("*.txt"))
 
 def shown(data, before):
     """Each line after `before`; what is no text, or invisible, is escaped."""
-    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in data.decode(errors="backslashreplace"))
+    text = data.decode(errors="backslashreplace")
+    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     lines = "".join(f"{before}{line}\n" for line in text.removesuffix("\n").split("\n")) if text else ""
     return lines + "  (no newline)\n" * (bool(text) and not text.endswith("\n"))
 
@@ -47,13 +49,14 @@ def call(auk, stories, tmp_path):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     environment = {**{name: value for name, value in os.environ.items() if not name.startswith(OWN)}, "AUK_KEEP": "0",
-                   "HOME": str(here), "PATH": f"{programs}:{os.environ['PATH']}"}
+                   "CUDA_VISIBLE_DEVICES": "", "HOME": str(here), "PATH": f"{programs}:{os.environ['PATH']}"}
 
     def run(line):
         done = subprocess.run(["sh", "-c", line], cwd=here, env=environment, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=LIMIT_S, check=False)
-        said = shown(done.stdout, "    ") + shown(done.stderr, "  ! ") + f"  = {done.returncode}\n" * (done.returncode != 0)
-        return f"$ {line}\n" + said.replace(str(here), "HERE")
+        said = shown(done.stdout, "    ") + shown(NO_GPU.sub(b"", done.stderr), "  ! ")
+        status = f"  = {done.returncode}\n" if done.returncode else ""
+        return f"$ {line}\n" + said.replace(str(here), "HERE") + status
 
     return run
 

@@ -45,7 +45,7 @@ UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rota
              "granite4-awq": "gate and up as one matrix",
              "glm-awq": "gate and up as one matrix",
              "hunyuan-awq": "q and k norms after their rope",
-             "olmo3-yarn": "norms of what comes out of attention"}
+             "olmo3-yarn": "norms of what comes out of attention", "qwen3-moe-awq": "experts"}
 
 SHORT = ["--max-tokens", "130"]  # two chunks of 64 and a rest
 

@@ -404,6 +404,11 @@ def not_a_number(name):
     return change
 
 
+def with_routers_of(n):
+    return lambda tensors: {**tensors, **{f"model.layers.{layer}.mlp.gate.weight": np.zeros((n, 32), np.float16)
+                                          for layer in range(2)}}
+
+
 CONV = "model.layers.2.conv."
 DELTA = "model.language_model.layers.1.linear_attn."
 PHI, LAYER = "model.layers.1.self_attn.qkv_proj", "model.layers.1."
@@ -633,6 +638,26 @@ WRONG = {
         "lfm2-awq", with_config(layer_types=["conv", "full_attention", "full_attention", "conv"]), None),
     "longrope has fewer factors than pairs": (
         "phi3-longrope", with_config(partial_rotary_factor=1.0), None),
+    "an expert is missing": ("qwen3-moe-awq", None, without(LAYER + "mlp.experts.7.up_proj.qweight")),
+    "an expert has another shape": ("qwen3-moe-awq", None, cut(LAYER + "mlp.experts.3.down_proj.qweight", 16)),
+    "there are fewer experts than the config says": (
+        "qwen3-moe-awq", with_config(num_experts=9), with_routers_of(9)),
+    "there are more experts than the config says": (
+        "qwen3-moe-awq", with_config(num_experts=7), with_routers_of(7)),
+    "a router has another width": ("qwen3-moe-awq", with_config(num_experts=9), None),
+    "a router has another width beside layers without experts": (
+        "qwen3-moe-uneven", with_config(num_experts=9), None),
+    "a tensor of all experts has fewer": ("qwen3-moe-uneven", None, cut(LAYER + "mlp.experts.gate_up_proj", 5)),
+    "one of two tensors of all experts is missing": (
+        "qwen3-moe-uneven", None, without(LAYER + "mlp.experts.down_proj")),
+    "blocks of all experts are too short": (
+        "gpt-oss-mxfp4", None, cut("model.layers.0.mlp.experts.gate_up_proj_blocks", 6, 63)),
+    "their scales are too short": (
+        "gpt-oss-mxfp4", None, cut("model.layers.0.mlp.experts.gate_up_proj_scales", 6, 63)),
+    "their biases are too short": ("gpt-oss-mxfp4", None, cut("model.layers.0.mlp.experts.gate_up_proj_bias", 6, 63)),
+    "blocks have no scales": ("gpt-oss-mxfp4", None, without("model.layers.0.mlp.experts.down_proj_scales")),
+    "more experts are chosen than there are": ("qwen3-moe-awq", with_config(num_experts_per_tok=9), None),
+    "a bias of choice is missing": ("glm4-moe-awq", None, without(LAYER + "mlp.gate.e_score_correction_bias")),
 }
 
 

@@ -1,16 +1,15 @@
-"""`auk inspect --program`: the operations of a step. test/data/transcripts/programs.txt has those of every miniature, a
-line each, which `make goldens` (GOLDENS=write) writes anew; every tensor that a model uses is one operation's."""
+"""`auk inspect --program`: the operations of a step. test/data/transcripts/programs.txt has those of every miniature;
+every tensor that a model uses is one operation's."""
 import json
-import os
 import pathlib
 import re
 import struct
 
 import pytest
+from transcripts import compare_text, transcript_fixture
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 MINIATURES = sorted(path.parent for path in (DATA / "miniatures").glob("*/config.json"))
-TRANSCRIPT = DATA / "transcripts" / "programs.txt"
 OPERATION = re.compile(r"  (\w+) +([\w, ]+ -> [\w, ]+?)(?:  .*)?$")
 
 
@@ -35,23 +34,12 @@ def summary(lines):
     return " ".join(names)
 
 
-@pytest.fixture(scope="module")
-def programs():
-    lines = TRANSCRIPT.read_text(encoding="utf-8").splitlines() if TRANSCRIPT.exists() else []
-    known = dict(line.split(": ", 1) for line in lines)
-    writes = os.environ.get("GOLDENS") == "write"
-    said = {} if writes else known
-    yield said
-    if writes and said:
-        TRANSCRIPT.write_text("".join(f"{name}: {text}\n" for name, text in said.items()), encoding="utf-8")
+programs = transcript_fixture(DATA / "transcripts" / "programs.txt")
 
 
 @pytest.mark.parametrize("model", MINIATURES, ids=lambda path: path.name)
 def test_a_miniatures_program_is_that_of_the_transcript(run, programs, model):
-    text = summary(printed(run, model))
-    if os.environ.get("GOLDENS") == "write":
-        programs[model.name] = text
-    assert text == programs.get(model.name), "`make goldens` writes all programs anew, for review"
+    compare_text(summary(printed(run, model)), programs, model.name)
 
 
 def tensors(path):

@@ -1,5 +1,4 @@
 """Qwen3.8-Flash-Next: tables of n-grams however they are stored, and what is wrong with them by name."""
-import json
 import pathlib
 import sys
 
@@ -134,17 +133,3 @@ def test_what_is_no_number_shows_in_the_logits(run, changed, tmp_path, name):
     (tmp_path / "ids").write_text(" ".join(map(str, IDS)))
     done = run("eval", "-m", broken, "--ids-file", tmp_path / "ids", "--device", "cpu")
     assert done.returncode == 1 and b"hold a NaN or an infinity" in done.stderr
-
-
-def test_inspect_says_what_there_is(run):
-    report = json.loads(run("inspect", "--json", MINIATURE).stdout)
-    config = json.loads((MINIATURE / "config.json").read_text())
-    streams = report["streams"]
-    assert {key: config[key] for key in streams if key != "ngram_rows"} == {
-        key: value for key, value in streams.items() if key != "ngram_rows"}
-    rows = [len(part) for part in parts(checkpoint.read_safetensors(MINIATURE / "model.safetensors"))]
-    assert streams["ngram_rows"][0] == sum(rows) and streams["ngram_rows"][1] == 0
-    assert report["runs_on"] == ["cpu", "cuda"]
-    shown = run("inspect", MINIATURE).stdout.decode()
-    assert "streams        3 of 16 numbers, mixed by matrices of rank 4" in shown
-    assert "sparse         attention to 8 positions in blocks of 4, chosen by 3 heads of 12 numbers" in shown
