@@ -2,16 +2,10 @@
  * Everything static, failures are assertions. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
 #include <stdio_ext.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "test/unit.h"
 
 static FILE *told_file;
 static int told_before = -1;

@@ -5,16 +5,8 @@
 #pragma once
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "test/unit.h"
 
 enum { TRANSCRIPT_LINE = 8192 };
 

@@ -1,13 +1,6 @@
 /* test_auk_directory.c - where auk keeps files of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "commands/auk_directory.h"
+#include "test/unit.h"
 
 static void assert_directory(const char *cache, const char *home, const char *want) {
   char *path;
@@ -22,7 +15,6 @@ static void assert_directory(const char *cache, const char *home, const char *wa
 }
 
 static void the_variables_name_it(void **state) {
-  (void)state;
   assert_directory("/c", "/h", "/c/auk");
   assert_directory("", "/h", "/h/.cache/auk");
   assert_directory("relative", "/h", "/h/.cache/auk");
@@ -30,7 +22,6 @@ static void the_variables_name_it(void **state) {
 }
 
 static void a_slash_at_the_end_is_not_doubled(void **state) {
-  (void)state;
   assert_directory("", "/", "/.cache/auk");
   assert_directory("", "/h/", "/h/.cache/auk");
   assert_directory("/", "/h", "/auk");

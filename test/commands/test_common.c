@@ -1,14 +1,6 @@
 /* test_common.c - what every command shares: interruptions, seeds, notes, which terminals take escapes. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +29,6 @@ static int interrupt_twice(int first, int second, bool ignores_hangups) {
 }
 
 static void the_first_interruption_is_told_and_the_second_ends_the_program(void **state) {
-  (void)state;
   for (int a = 0; a < 3; a++)
     for (int b = 0; b < 3; b++) {
       int how = interrupt_twice(numbers[a], numbers[b], false);
@@ -48,7 +39,6 @@ static void the_first_interruption_is_told_and_the_second_ends_the_program(void 
 
 /* As nohup starts a program. */
 static void a_hangup_that_was_ignored_is_ignored(void **state) {
-  (void)state;
   int how = interrupt_twice(SIGHUP, SIGHUP, true);
   assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2); /* it was not interrupted */
   how = interrupt_twice(SIGINT, SIGHUP, true);
@@ -57,7 +47,6 @@ static void a_hangup_that_was_ignored_is_ignored(void **state) {
 
 /* JSON's numbers are doubles for many of its readers. */
 static void random_seeds_have_53_bits(void **state) {
-  (void)state;
   uint64_t all = 0, seeds[64];
   for (int i = 0; i < 64; i++) {
     assert_int_equal(random_seed(&seeds[i], NULL), STATUS_OK);
@@ -68,14 +57,12 @@ static void random_seeds_have_53_bits(void **state) {
 }
 
 static void a_note_is_one_line_that_steers_nothing(void **state) {
-  (void)state;
   tell_begin();
   print_note("%s: %d", "a\033[2J\nb", 3);
   assert_string_equal(note_end(), "auk: a?[2J?b: 3\n");
 }
 
 static void a_command_tells_its_failure_once(void **state) {
-  (void)state;
   static const struct {
     Status status;
     const char *text, *told;
@@ -99,7 +86,6 @@ static void a_command_tells_its_failure_once(void **state) {
 }
 
 static void terminals_take_escapes_unless_they_are_dumb(void **state) {
-  (void)state;
   int terminal = posix_openpt(O_RDWR | O_NOCTTY), ends[2];
   assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 && pipe(ends) == 0);
   int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
@@ -118,7 +104,6 @@ static void terminals_take_escapes_unless_they_are_dumb(void **state) {
 }
 
 static void standard_streams_are_no_files(void **state) {
-  (void)state;
   Error err = {{0}};
   assert_int_equal(file_name_check("/save", NULL, NULL), STATUS_OK);
   assert_int_equal(file_name_check("/save", "./-", NULL), STATUS_OK);

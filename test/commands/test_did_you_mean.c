@@ -1,15 +1,8 @@
 /* test_did_you_mean.c - the word that a mistyped one was meant to be, against a plain recursive distance. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 
 #include "commands/did_you_mean.h"
+#include "test/unit.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -65,7 +58,6 @@ static void random_word(uint64_t *random, char *word) {
 }
 
 static void the_nearest_of_any_words_is_found(void **state) {
-  (void)state;
   uint64_t random = 1;
   size_t n_found = 0;
   for (int c = 0; c < 4000; c++) {
@@ -91,7 +83,6 @@ static void the_nearest_of_any_words_is_found(void **state) {
 }
 
 static void words_of_more_than_forty_letters_are_not_compared(void **state) {
-  (void)state;
   char text[48], word[48];
   memset(text, 'a', sizeof text);
   memset(word, 'a', sizeof word);

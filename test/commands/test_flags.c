@@ -1,14 +1,5 @@
 /* test_flags.c - the parser of flags: every kind, every spelling, every mistake. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "commands/commands.h"
 #include "commands/flags.h"
@@ -115,7 +106,6 @@ static void write_parsed(const char *old, FILE *out) {
 }
 
 static void arguments_give_what_the_transcript_has(void **state) {
-  (void)state;
   check_transcript("test/data/transcripts/flags/parser.txt", write_parsed);
 }
 
@@ -153,7 +143,6 @@ static void check_flag(const Command *command, const Flag *flag) {
 }
 
 static void tables_are_well_formed(void **state) {
-  (void)state;
   for (size_t c = 0; c < n_commands; c++) {
     const Interface *of = commands[c].interface;
     assert_true(strncmp(of->usage, "auk ", 4) == 0);
@@ -246,13 +235,11 @@ static void write_pairs(const char *old, FILE *out) {
 }
 
 static void pairs_of_flags_are_taken_as_the_transcript_has_it(void **state) {
-  (void)state;
   check_transcript("test/data/transcripts/flags/pairs.txt", write_pairs);
 }
 
 /* For `auk run`: the least and the greatest value of each number, and one step beyond them. */
 static void every_number_has_its_range(void **state) {
-  (void)state;
   static const struct {
     const char *name, *below, *low, *high, *above; /* NULL: the kind itself has no such number */
   } ranges[] = {
@@ -303,7 +290,6 @@ static void every_number_has_its_range(void **state) {
 }
 
 static void rules_name_flags(void **state) {
-  (void)state;
   for (size_t c = 0; c < n_commands; c++) {
     const Interface *of = commands[c].interface;
     for (size_t r = 0; r < of->n_rules; r++) {
@@ -331,7 +317,6 @@ static SetResult set(FlagParse *parse, const Flag *flag, const char *name, const
 }
 
 static void a_setting_gives_way_to_the_command_line(void **state) {
-  (void)state;
   static const FlagRule rules[] = {{"--raw", EXCLUDES, "-p", NULL}, {"--kv", IDLE_AT_ZERO, "--temp", NULL}};
   static const Flag other = FLAG_SWITCH("--other", Values, on, "of another command");
   Interface ruled = interface;
@@ -361,7 +346,6 @@ static void a_setting_gives_way_to_the_command_line(void **state) {
 
 /* A flag of the command line that a second one makes idle leaves the settings as they are. */
 static void a_setting_answers_only_for_itself(void **state) {
-  (void)state;
   static const FlagRule rules[] = {{"--kv", IDLE_AT_ZERO, "--temp", NULL}};
   Interface ruled = interface;
   ruled.rules = rules;
@@ -379,7 +363,6 @@ static void a_setting_answers_only_for_itself(void **state) {
 
 /* A model of the settings is no second model beside an operand; others know where they are from. */
 static void a_setting_is_told_from_what_was_asked(void **state) {
-  (void)state;
   static struct {
     const char *path, *usual;
     bool weak;

@@ -1,19 +1,10 @@
 /* test_input_text.c - texts, lines and ids as people write them. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "commands/input_text.h"
 #include "test/directory.h"
 
 static void ids_stand_between_blanks_commas_and_brackets(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     int n, ids[4];
@@ -51,7 +42,6 @@ static void ids_stand_between_blanks_commas_and_brackets(void **state) {
 }
 
 static void only_the_newline_at_the_end_is_dropped(void **state) {
-  (void)state;
   static const char *const cases[][2] = {{"", ""},           {"\n", ""},     {"a\n", "a"}, {"a\n\n", "a\n"},
                                          {"a\r\n", "a"},     {"a\r", "a\r"}, {"\r\n", ""}, {"a\n\r", "a\n\r"},
                                          {"a\r\r\n", "a\r"}, {"\na", "\na"}};
@@ -75,7 +65,6 @@ static Status take(void *user, const char *name, size_t number, const Buffer *te
 }
 
 static void each_line_is_taken_and_those_that_failed_are_counted(void **state) {
-  (void)state;
   static const struct {
     const char *lines, *seen, *error; /* %s: the file */
     Status status;

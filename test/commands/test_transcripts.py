@@ -14,9 +14,16 @@ from conftest import LIMIT_S
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 FOLDER = DATA / "transcripts" / "commands"
-# The program `prompt`: the text of the prompt of each result that --json --ids writes.
-PROMPT = """sed -n 's/.*"prompt_ids": \\[\\([^]]*\\)\\].*/\\1/p' |
-while read -r ids; do {auk} tokenize -m {model} --decode --skip-special "$ids"; echo; done"""
+# Programs that calls may use: `prompt` writes the text of the prompt of each result that --json --ids gives, `hub` puts
+# the tiny model into Hugging Face's cache, by NAME, a digit that its commit has 40 times, and REF.
+PROGRAMS = {"auk": """{auk} "$@\"""", "prompt": """sed -n 's/.*"prompt_ids": \\[\\([^]]*\\)\\].*/\\1/p' |
+while read -r ids; do {auk} tokenize -m {model} --decode --skip-special "$ids"; echo; done""", "hub": """
+repository=$HOME/.cache/huggingface/hub/models--$(echo "$1" | sed s,/,--,g)
+commit=$(printf "$2%.0s" $(seq 40))
+mkdir -p "$repository/snapshots/$commit" "$repository/blobs"
+ln -s {model}/* "$repository/snapshots/$commit"
+[ -z "$3" ] && exit
+mkdir -p "$repository/refs/$(dirname "$3")" && printf $commit > "$repository/refs/$3\""""}
 NO_GPU = re.compile(rb"auk: [^\n]*: computing on the CPU\n")  # of a machine with a driver, or a build with CUDA
 OWN = ("AUK_", "HF_", "HUGGINGFACE_", "XDG_")  # variables that no call has but its own
 
@@ -45,8 +52,8 @@ def call(auk, stories, tmp_path):
     programs.mkdir()
     (here / "stories").symlink_to(stories)
     (here / "data").symlink_to(DATA)
-    for name, text in (("auk", " ".join(auk) + ' "$@"'), ("prompt", PROMPT.format(auk=" ".join(auk), model=stories))):
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text("#!/bin/sh\n" + text.format(auk=" ".join(auk), model=stories) + "\n")
         (programs / name).chmod(0o755)
     environment = {**{name: value for name, value in os.environ.items() if not name.startswith(OWN)}, "AUK_KEEP": "0",
                    "CUDA_VISIBLE_DEVICES": "", "HOME": str(here), "PATH": f"{programs}:{os.environ['PATH']}"}

@@ -1,17 +1,9 @@
 /* test_cells.c - texts become cells of the width they have on a screen, and come back as they were. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
 #include "terminal/cells.h"
+#include "test/unit.h"
 
 static int begin(void **state) {
-  (void)state;
   return cells_begin() ? 0 : -1;
 }
 
@@ -30,7 +22,6 @@ static void assert_back(const Cells *cells, const CellString *line, const char *
 }
 
 static void joined_characters_are_one_cell(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     size_t n_cells;
@@ -69,7 +60,6 @@ static uint32_t random_below(uint32_t n) {
 }
 
 static void any_text_comes_back(void **state) {
-  (void)state;
   static const uint32_t ranges[][2] = {{1, 0x7F},          {0x300, 0x370},     {0x4E00, 0x4F00},
                                        {0xF0000, 0xF0020}, {0x20000, 0x20020}, {0x1F300, 0x1F700},
                                        {0x200B, 0x2010},   {0xFE00, 0xFE10},   {0x80, 0x10FFFF}};
@@ -93,7 +83,6 @@ static void any_text_comes_back(void **state) {
 
 /* A character does not grow without end: time and memory stay linear. */
 static void heaps_of_accents_are_cut(void **state) {
-  (void)state;
   enum { N = 200000 };
   Cells cells = {0};
   CellString line = {0};
@@ -121,7 +110,6 @@ static void shown(const Cells *cells, const CellString *line, Buffer *out) {
 }
 
 static void what_is_shown_is_what_is_meant(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0};
   Buffer out = {0};
@@ -140,7 +128,6 @@ static void what_is_shown_is_what_is_meant(void **state) {
 }
 
 static void what_steers_a_terminal_is_shown_by_name(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0};
   Buffer out = {0};
@@ -156,7 +143,6 @@ static void what_steers_a_terminal_is_shown_by_name(void **state) {
 
 /* The text that is written for a cell takes as many columns as the cell says. */
 static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
-  (void)state;
   const Cells cells = {0};
   Buffer out = {0};
   for (uint32_t code = 1; code < 0x110000; code++) {
@@ -184,7 +170,6 @@ static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
 }
 
 static void what_is_no_text_of_an_editor_is_replaced(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0};
   assert_int_equal(to_cells(&cells, "a\0b\xff\xe2\x82z", 7, &line), 7);
@@ -202,7 +187,6 @@ static void what_is_no_text_of_an_editor_is_replaced(void **state) {
 
 /* A cell that has 64 bytes takes no more accents, of two bytes each. */
 static void a_cell_grows_up_to_64_bytes(void **state) {
-  (void)state;
   static const char *const bases[] = {"e", "\xc3\xa9"};
   for (size_t k = 0; k < 2; k++) {
     Cells cells = {0};
@@ -222,7 +206,6 @@ static void a_cell_grows_up_to_64_bytes(void **state) {
 
 /* As long as the chat is: what was joined once is the same cell each time. */
 static void equal_characters_are_equal_cells(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0}, again = {0};
   Buffer text = {0};
@@ -247,7 +230,6 @@ static void equal_characters_are_equal_cells(void **state) {
 
 /* There are 61,440 proxies; accents that come then stand alone. */
 static void more_characters_than_there_are_proxies_still_come_back(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0};
   Buffer text = {0};
@@ -280,7 +262,6 @@ static void more_characters_than_there_are_proxies_still_come_back(void **state)
 
 /* Each label is a cell of its own, whatever its text; nothing joins with it. */
 static void labels_are_told_apart(void **state) {
-  (void)state;
   Cells cells = {0};
   CellString line = {0};
   for (int i = 0; i < 2; i++)

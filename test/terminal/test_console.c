@@ -1,14 +1,5 @@
 /* test_console.c - the terminal's settings and signals while a person chats, and signals and keys that
  * come at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,12 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 
 #include "terminal/console.h"
+#include "test/unit.h"
 
 static int comes_late; /* the signal whose handler runs when poll() has looked at the keys; 0: none */
 
@@ -49,7 +40,6 @@ static int open_terminal(void) {
 
 /* Keys that follow Ctrl-C belong to the line after the one that it drops. */
 static void an_interrupt_comes_before_the_keys_behind_it(void **state) {
-  (void)state;
   int main_side = open_terminal();
   Error err;
   assert_int_equal(console_begin(STDIN_FILENO, true, &err), STATUS_OK);
@@ -71,7 +61,6 @@ static tcflag_t local_modes(void) {
 }
 
 static void an_answer_has_no_echo_and_the_rest_stays(void **state) {
-  (void)state;
   int main_side = open_terminal();
   struct termios found;
   assert_int_equal(tcgetattr(STDIN_FILENO, &found), 0);
@@ -98,7 +87,6 @@ static void on_any(int number) {
 }
 
 static void signals_and_descriptors_are_given_back(void **state) {
-  (void)state;
   static const int numbers[] = {SIGINT,  SIGTERM, SIGHUP,  SIGWINCH, SIGTSTP, SIGCONT,
                                 SIGQUIT, SIGABRT, SIGSEGV, SIGBUS,   SIGILL,  SIGFPE};
   enum { N = sizeof numbers / sizeof *numbers };
@@ -126,7 +114,6 @@ static void signals_and_descriptors_are_given_back(void **state) {
 
 /* nohup ignores SIGHUP, a shell without jobs SIGTSTP; another that was ignored is taken all the same. */
 static void what_was_ignored_on_purpose_stays_ignored(void **state) {
-  (void)state;
   static const int numbers[] = {SIGHUP, SIGTSTP, SIGINT};
   int main_side = open_terminal();
   for (int i = 0; i < 3; i++) signal(numbers[i], SIG_IGN);
@@ -142,7 +129,6 @@ static void what_was_ignored_on_purpose_stays_ignored(void **state) {
 }
 
 static void events_come_one_by_one(void **state) {
-  (void)state;
   int main_side = open_terminal();
   assert_int_equal(console_begin(STDIN_FILENO, true, NULL), STATUS_OK);
   console_mode(CONSOLE_EDITING);
@@ -204,7 +190,6 @@ static int end_by(const int *numbers, int n) {
 }
 
 static void a_third_interruption_and_a_second_request_end_the_program(void **state) {
-  (void)state;
   static const int interrupts[] = {SIGINT, SIGINT, SIGINT}, ends[] = {SIGTERM, SIGTERM},
                    hangups[] = {SIGHUP, SIGHUP}, mixed[] = {SIGHUP, SIGTERM}, quit[] = {SIGQUIT};
   assert_int_equal(end_by(interrupts, 2), 0);
@@ -218,7 +203,6 @@ static void a_third_interruption_and_a_second_request_end_the_program(void **sta
 }
 
 static void a_screen_that_says_no_size_has_80_by_24(void **state) {
-  (void)state;
   static const unsigned short sizes[][4] = {/* rows, columns; what is taken for them */
                                             {0, 0, 24, 80},     {1, 1, 1, 80},     {1, 2, 1, 2},
                                             {50, 132, 50, 132}, {0, 100, 24, 100}, {2, 0, 2, 80}};

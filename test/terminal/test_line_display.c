@@ -1,17 +1,9 @@
 /* test_line_display.c - a line that is edited, as it stands on a screen: random lines and cursors, drawn
  * step by step on a screen of the test's own, against where each cell belongs by counting columns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <wchar.h>
 
-#include <cmocka.h>
-
 #include "terminal/line_display.h"
+#include "test/unit.h"
 
 enum { MAX_ROWS = 16, MAX_COLUMNS = 32, MAX_CELLS = 120, MAX_LINE_ROWS = 200 };
 
@@ -217,7 +209,6 @@ static void put_marks(Screen *s, int n) {
 }
 
 static void any_line_stands_where_it_belongs(void **state) {
-  (void)state;
   static const char *const prompts[] = {"> ", "... ", ""};
   static const int sizes[][2] = {{10, 20}, {4, 11}, {1, 9}, {16, 5}, {3, 7}};
   for (size_t k = 0; k < 15; k++) {
@@ -236,7 +227,6 @@ static void any_line_stands_where_it_belongs(void **state) {
 }
 
 static void a_line_is_drawn_anew(void **state) {
-  (void)state;
   static const Redraw reasons[] = {REDRAW_CLEARED, REDRAW_HERE};
   for (int round = 0; round < 200; round++) {
     Editing e;
@@ -264,7 +254,6 @@ static void a_line_is_drawn_anew(void **state) {
 
 /* A screen that grows or shrinks in height alone breaks no row anew. */
 static void a_line_takes_a_higher_screen(void **state) {
-  (void)state;
   for (int round = 0; round < 100; round++) {
     Editing e;
     begin(&e, true, 3, 15, "> ");
@@ -281,7 +270,6 @@ static void a_line_takes_a_higher_screen(void **state) {
 }
 
 static void a_mark_stands_behind_the_line_and_the_cursor_below(void **state) {
-  (void)state;
   for (int round = 0; round < 300; round++) {
     Editing e;
     begin(&e, true, 4, 12, "> ");
@@ -311,7 +299,6 @@ static void a_mark_stands_behind_the_line_and_the_cursor_below(void **state) {
 /* Without sequences a row can be written over: a line of one row stands right, the cursor too. A longer one
  * is written anew below, with the cursor at its end. */
 static void a_plain_terminal_shows_the_line_last(void **state) {
-  (void)state;
   for (int k = 0; k < 6; k++) {
     Editing e;
     const size_t longest = k < 3 ? 12 : 40; /* the first ones stay in one row */
@@ -346,7 +333,6 @@ static void a_plain_terminal_shows_the_line_last(void **state) {
 
 /* Nothing is written where nothing changed, and only the cell where one was added. */
 static void as_little_is_written_as_is_enough(void **state) {
-  (void)state;
   for (int ansi = 0; ansi < 2; ansi++) {
     Editing e;
     begin(&e, ansi, 8, 20, "> ");
@@ -363,7 +349,6 @@ static void as_little_is_written_as_is_enough(void **state) {
 }
 
 static int set_locale(void **state) {
-  (void)state;
   return cells_begin() ? 0 : -1;
 }
 

@@ -1,18 +1,11 @@
 /* test_markdown.c - answers on a terminal: where rows break, what has a style, and that the text stays. Known
  * texts against what is written; random texts, widths, resizing and cuts against what must always hold. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <wchar.h>
-
-#include <cmocka.h>
 
 #include "base/utf8.h"
 #include "terminal/cells.h"
 #include "terminal/markdown.h"
+#include "test/unit.h"
 
 #define B "\033[1m"  /* bold */
 #define D "\033[2m"  /* dim */
@@ -40,7 +33,6 @@ static void assert_shown(Markdown m, const char *text, const char *want) {
 }
 
 static void rows_break_at_blanks(void **state) {
-  (void)state;
   static const struct {
     int columns;
     const char *text, *shown;
@@ -130,7 +122,6 @@ static void assert_seen(Markdown m, const char *text, const char *want) {
 }
 
 static void marks_have_styles_and_stay(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"a **b c** d", "a " B "**b c**" N " d"},
       {"a **b**.", "a " B "**b**" N "."},
@@ -181,7 +172,6 @@ static void marks_have_styles_and_stay(void **state) {
 }
 
 static void text_comes_as_soon_as_its_place_is_known(void **state) {
-  (void)state;
   static const char *const steps[][2] = {
       {"on", "on"},       {"e", "e"},         {" t", ""},  {"w", ""},          {"o ", " two"},
       {"thre", "\nthre"}, {"e", "e"},         {" **", ""}, {"b", ""},          {"*", ""},
@@ -200,7 +190,6 @@ static void text_comes_as_soon_as_its_place_is_known(void **state) {
 
 /* A thought's marks, and its open fence, end with it. */
 static void an_end_leaves_nothing_open(void **state) {
-  (void)state;
   Markdown m = markdown_for(20, true);
   show(&m, "```\nx **a `b", 12, 12);
   m.wrap.out.size = 0;
@@ -340,7 +329,6 @@ static void assert_words_are_whole(const char *text, size_t size, const Sight *s
 }
 
 static void any_text_stays_at_any_width_however_it_is_cut(void **state) {
-  (void)state;
   static char text[1000];
   static Sight once, again, resized;
   for (int i = 0; i < 4000; i++) {
@@ -358,7 +346,6 @@ static void any_text_stays_at_any_width_however_it_is_cut(void **state) {
 }
 
 static int begin(void **state) {
-  (void)state;
   return cells_begin() ? 0 : -1;
 }
 

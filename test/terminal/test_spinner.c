@@ -1,15 +1,9 @@
 /* test_spinner.c - what a spinner leaves on its screen, here a pipe, once the user has interrupted. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "terminal/spinner.h"
+#include "test/unit.h"
 
 static const char erased[] = "\r\033[K";
 
@@ -28,7 +22,6 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 static void an_interrupted_one_erases_its_line_at_once(void **state) {
-  (void)state;
   for (int turns = 0; turns < 2; turns++) {
     int screen[2];
     volatile int interrupted = 0;
@@ -51,7 +44,6 @@ static void an_interrupted_one_erases_its_line_at_once(void **state) {
 }
 
 static void one_that_ends_erases_its_line(void **state) {
-  (void)state;
   int screen[2];
   assert_int_equal(pipe2(screen, O_NONBLOCK), 0);
   Spinner s = {.is_on = true, .screen = screen[1]};

@@ -1,18 +1,10 @@
 /* test_assistant.c - what an assistant is opened with: sampling by flags and checkpoint, the context that
  * memory has room for, what a terminal is shown of loading, whether answers are independent of each other. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "commands/answer/assistant.h"
+#include "test/unit.h"
 
 /* --- sampling */
 
@@ -25,7 +17,6 @@ static void assert_sampling(SamplingFlags flags, GenerationDefaults defaults, Sa
 }
 
 static void flags_stand_over_the_checkpoint(void **state) {
-  (void)state;
   const GenerationDefaults defaults = {.do_sample = true,
                                        .temperature = 0.5,
                                        .top_k = 5,
@@ -56,7 +47,6 @@ static void flags_stand_over_the_checkpoint(void **state) {
 
 /* do_sample says that temperature counts; the rest counts once one is given. */
 static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
-  (void)state;
   const GenerationDefaults defaults = {
       .temperature = 0.5, .top_k = 5, .top_p = 0.75, .repetition_penalty = 1.5};
   SamplingFlags flags = SAMPLING_NOT_GIVEN;
@@ -67,7 +57,6 @@ static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
 }
 
 static void nothing_is_limited_that_no_flag_limits(void **state) {
-  (void)state;
   const AssistantFlags *flags = &(const AssistantFlags)ASSISTANT_DEFAULTS;
   assert_int_equal(flags->answer.max_tokens, -1);
   assert_int_equal(flags->answer.context, NOT_GIVEN);
@@ -112,7 +101,6 @@ static int context_of(int asked, size_t n_prompt, Error *err) {
 }
 
 static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **state) {
-  (void)state;
   weights = 5000;
   for (int n_ctx = 1; n_ctx <= MAXIMUM; n_ctx += n_ctx < 9 ? 1 : 399) {
     size_t half = FIXED_BYTES + (size_t)n_ctx * TOKEN_BYTES;
@@ -133,7 +121,6 @@ static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **s
 
 /* A prompt has its own tokens and 256 more, where the model allows that: what memory lacks is said later. */
 static void a_prompt_has_room_whatever_memory_says(void **state) {
-  (void)state;
   weights = 5000;
   for (size_t i = 0; i < 3; i++) {
     free_bytes = i ? weights - 1 + i : 0; /* less than the weights, as much, one more */
@@ -146,7 +133,6 @@ static void a_prompt_has_room_whatever_memory_says(void **state) {
 }
 
 static void a_context_that_was_asked_for_is_had_or_refused(void **state) {
-  (void)state;
   weights = free_bytes = 0;
   Error err = {{0}};
   assert_int_equal(context_of(0, 0, NULL), MAXIMUM);
@@ -157,7 +143,6 @@ static void a_context_that_was_asked_for_is_had_or_refused(void **state) {
 }
 
 static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state) {
-  (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};
   const Assistant assistant = {.model = &model};
   Error err = {{0}};
@@ -174,7 +159,6 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 /* Weights that do not fit beside the context stay on the host. With one byte less than the device needs for
  * the context and the weights that must be on it, the context is refused. */
 static void a_context_fits_to_the_last_byte(void **state) {
-  (void)state;
   Model model = {.config = {.max_position = MAXIMUM}};
   DeviceFlags flags = {.invariant = false};
   Device device = {.backend = &backend, .flags = &flags};
@@ -228,7 +212,6 @@ static void append_bar(char *text, int cells, int percent) {
 }
 
 static void a_terminal_is_shown_how_much_is_loaded(void **state) {
-  (void)state;
   Backend loading = cpu_backend;
   AssistantFlags flags = ASSISTANT_DEFAULTS;
   Assistant assistant = {0};
@@ -305,7 +288,6 @@ static bool is_invariant(Assistant *a, int n) {
 }
 
 static void records_are_independent_where_the_device_prefers_it(void **state) {
-  (void)state;
   AssistantFlags flags;
   Backend gpu;
   Assistant a;
@@ -332,7 +314,6 @@ static void records_are_independent_where_the_device_prefers_it(void **state) {
 }
 
 static void flags_and_processes_that_compute_otherwise_are_no_default(void **state) {
-  (void)state;
   AssistantFlags flags;
   Backend gpu;
   Assistant a;
@@ -404,7 +385,6 @@ static size_t least_memory(int n) {
 
 /* With a byte less than independent records need, the run goes on as it does without them. */
 static void records_that_do_not_fit_independently_are_answered_as_usual(void **state) {
-  (void)state;
   static const int counts[] = {0, 1, 4};
   bool on_host;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -418,7 +398,6 @@ static void records_that_do_not_fit_independently_are_answered_as_usual(void **s
 
 /* A GPU answers records many at once also where their sequences have recurrent states. */
 static void recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone(void **state) {
-  (void)state;
   for (int has_memory = 0; has_memory < 2; has_memory++) {
     AssistantFlags flags;
     Backend gpu;
@@ -435,7 +414,6 @@ static void recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone(void **st
 /* --- ids */
 
 static void ids_are_below_the_vocabulary(void **state) {
-  (void)state;
   const Model model = {.config = {.vocab_size = 10}};
   static const int32_t good[] = {0, 9, 5}, high[] = {0, 9, 10}, low[] = {-1};
   Error err = {{0}};

@@ -1,15 +1,8 @@
 /* test_cache_key.c - what makes kept keys and values those of another program, model or machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <gnu/libc-version.h>
 
 #include "commands/answer/cache.h"
+#include "test/unit.h"
 
 static const char *library = "2.36";
 
@@ -32,7 +25,6 @@ static void key_of(const Parts *parts, char out[CACHE_KEY]) {
 }
 
 static void every_part_makes_another_key(void **state) {
-  (void)state;
   Parts others[] = {usual, usual, usual, usual, usual, usual, usual, usual};
   enum { N = sizeof others / sizeof *others };
   others[0].program.a++;

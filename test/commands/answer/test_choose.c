@@ -1,14 +1,6 @@
 /* test_choose.c - scores of given answers, ranked. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/choose.h"
+#include "test/unit.h"
 
 static void assert_near(double got, double want) {
   assert_true(fabs(got - want) < 1e-12);
@@ -20,7 +12,6 @@ static Choice scored(const char *text, double sum, int n_tokens) {
 }
 
 static void the_likeliest_is_the_best(void **state) {
-  (void)state;
   Choice items[] = {scored("a", -2, 1), scored("b", -1, 1), scored("c", -1.5, 3)};
   Choices choices = {.items = items, .n = 3};
   choices_rank(&choices);
@@ -34,7 +25,6 @@ static void the_likeliest_is_the_best(void **state) {
 
 /* A token whose logit is minus infinity is impossible: no number of it may be NaN, which JSON has not. */
 static void answers_that_are_impossible_are_all_alike(void **state) {
-  (void)state;
   Choice items[] = {scored("a", -INFINITY, 1), scored("b", -INFINITY, 2)};
   Choices choices = {.items = items, .n = 2};
   choices_rank(&choices);
@@ -51,7 +41,6 @@ static void answers_that_are_impossible_are_all_alike(void **state) {
 }
 
 static void one_that_is_possible_has_it_all(void **state) {
-  (void)state;
   Choice items[] = {scored("a", -INFINITY, 1), scored("b", -700, 2)};
   Choices choices = {.items = items, .n = 2};
   choices_rank(&choices);
@@ -62,7 +51,6 @@ static void one_that_is_possible_has_it_all(void **state) {
 
 /* exp() of each of them is 0: only their differences count. */
 static void answers_of_many_tokens_have_probabilities_too(void **state) {
-  (void)state;
   Choice items[] = {scored("a", -2001, 1000), scored("b", -2000, 1000), scored("c", -2000, 1000)};
   Choices choices = {.items = items, .n = 3};
   for (int by = CHOOSE_BY_SUM; by <= CHOOSE_BY_MEAN; by++) {
@@ -77,7 +65,6 @@ static void answers_of_many_tokens_have_probabilities_too(void **state) {
 }
 
 static void the_object_has_every_score(void **state) {
-  (void)state;
   Choice items[] = {scored("a\"", -0.5, 1), scored("b", -3, 2)};
   Choices choices = {.items = items, .n = 2, .n_prompt = 9, .n_reused = 4, .prefill_ms = 1.25, .score_ms = 2};
   choices_rank(&choices);
@@ -110,7 +97,6 @@ static Status open_choices(const char *list, const char *answer, bool exit_choic
 }
 
 static void lists_are_split_at_commas(void **state) {
-  (void)state;
   static const struct {
     const char *list, *answer;
     const char *texts[5]; /* none: refused */
@@ -150,7 +136,6 @@ static void lists_are_split_at_commas(void **state) {
 }
 
 static void a_hundred_answers_have_an_exit_status(void **state) {
-  (void)state;
   for (int n = 99; n <= 101; n++) {
     char list[400] = "0";
     for (int i = 1; i < n; i++) snprintf(list + strlen(list), 5, ",%d", i);

@@ -1,13 +1,6 @@
 /* test_code_block.c - the first fenced code block: what counts as one, and that pieces change nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/code_block.h"
+#include "test/unit.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -45,7 +38,6 @@ static void assert_block(const char *text, const char *want) {
 }
 
 static void the_first_block_comes_out(void **state) {
-  (void)state;
   assert_block("Here:\n```python\nprint(1)\n```\nDone.\n```\nno\n```\n", "print(1)\n");
   assert_block("```\n```\n", "");
   assert_block("```\n\n\n```", "\n\n");
@@ -58,7 +50,6 @@ static void the_first_block_comes_out(void **state) {
 }
 
 static void what_is_no_block_gives_none(void **state) {
-  (void)state;
   assert_block("", NULL);
   assert_block("no code", NULL);
   assert_block("``\nx\n``\n", NULL);
@@ -69,7 +60,6 @@ static void what_is_no_block_gives_none(void **state) {
 }
 
 static void a_block_that_does_not_end_ends_with_the_text(void **state) {
-  (void)state;
   assert_block("```\nx\ny", "x\ny");
   assert_block("```\nx\n", "x\n");
   assert_block("```\nx\n``", "x\n``");
@@ -78,7 +68,6 @@ static void a_block_that_does_not_end_ends_with_the_text(void **state) {
 }
 
 static void indentation_of_the_fence_is_taken_from_the_lines(void **state) {
-  (void)state;
   assert_block("1. so:\n   ```sh\n   a\n     b\n  c\n\n   ```\n", "a\n  b\nc\n\n");
   assert_block("      ```\n      x\n      ```\n", "x\n");
   assert_block("\t```\n\tx\n\t\ty\n\t```\n", "x\n\ty\n");
@@ -121,7 +110,6 @@ static bool plain_block(const char *text, char *block) {
 
 /* Random lines in random pieces: the same as in one, which is what the reference makes of it. */
 static void any_pieces_give_the_same(void **state) {
-  (void)state;
   static const char *const words[] = {"`", "``", "```", "~~~", "~", " ", "\n", "\n", "x", "\t", "\r"};
   uint64_t random = 7;
   for (int c = 0; c < 20000; c++) {
@@ -145,7 +133,6 @@ static void any_pieces_give_the_same(void **state) {
 
 /* A line that cannot be the last fence is passed on before it ends. */
 static void a_line_streams(void **state) {
-  (void)state;
   CodeBlock block = {0};
   Buffer out = {0};
   assert_int_equal(code_block_push(&block, "```\nx = ", 8, &out, NULL), STATUS_OK);

@@ -1,14 +1,5 @@
 /* test_prompt.c - where the text of a prompt comes from, and how -p stands around it: against a plain search
  * for places, for random patterns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -86,7 +77,6 @@ static void plain_join(const char *text, const char *file, char *out) {
 }
 
 static void text_takes_the_place_of_braces(void **state) {
-  (void)state;
   uint64_t random = 1;
   put_input("", 0);
   for (int c = 0; c < 400; c++) {
@@ -125,7 +115,6 @@ static void connect_input(Source source) {
 }
 
 static void what_a_shell_connects_on_purpose_is_read(void **state) {
-  (void)state;
   static const struct {
     Source source;
     bool counts, counts_alone, is_awaited;
@@ -158,7 +147,6 @@ static void what_a_shell_connects_on_purpose_is_read(void **state) {
 /* The hint that standard input is read comes soon on a terminal, late in a log, and not at all if a flag
  * names standard input. */
 static void what_is_awaited_for_long_is_told(void **state) {
-  (void)state;
   const char *text = "-p";
   PromptFlags flags = {.texts = {.items = &text, .count = 1}};
   for (n_ready = 0; n_ready < 2; n_ready++) {

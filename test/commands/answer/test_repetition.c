@@ -1,13 +1,6 @@
 /* test_repetition.c - passages that come back, against a search of the whole text for a period. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/filters/repetition.h"
+#include "test/unit.h"
 
 enum { PASSAGE = REPETITION_PASSAGE, LONGEST = 4000 };
 
@@ -38,7 +31,6 @@ static int expected_at(const int32_t *ids, int n) {
 }
 
 static void passages_of_any_length_are_seen_when_they_have_come_back_often_enough(void **state) {
-  (void)state;
   static const int passages[] = {1, 2, 3, 7, 15, 16, 17, 34, 63, 64, 65, 100, 255, 256};
   for (size_t c = 0; c < sizeof passages / sizeof *passages; c++) {
     int32_t ids[LONGEST];
@@ -51,7 +43,6 @@ static void passages_of_any_length_are_seen_when_they_have_come_back_often_enoug
 }
 
 static void a_difference_begins_it_anew(void **state) {
-  (void)state;
   int32_t ids[LONGEST];
   for (int i = 0; i < LONGEST; i++) ids[i] = i % 5;
   ids[5 + 256 - 1] = 99; /* the last one that was missing */
@@ -62,7 +53,6 @@ static void a_difference_begins_it_anew(void **state) {
 }
 
 static void longer_passages_and_texts_that_go_on_are_none(void **state) {
-  (void)state;
   int32_t ids[LONGEST];
   for (int i = 0; i < LONGEST; i++) ids[i] = i % (PASSAGE + 1);
   assert_int_equal(told_at(ids, LONGEST), -1);
@@ -78,7 +68,6 @@ static void longer_passages_and_texts_that_go_on_are_none(void **state) {
 /* Texts in which equal passages follow each other because people want them: none is cut. Each character is a
  * token, the most tokens that a text can have. */
 static void texts_that_people_want_are_not_cut(void **state) {
-  (void)state;
   static const struct {
     const char *what, *passage;
     int times;

@@ -1,13 +1,5 @@
 /* test_reply.c - an answer in each form, whole and as it comes; the messages where something is missing; the
  * figures in the JSON object and in the line of -v. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "commands/answer/reply.h"
@@ -25,7 +17,6 @@ static const AnswerResult result = {.reason = FINISH_EOS,
                                     .decode_ms = 2000};
 
 static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
-  (void)state;
   const Buffer a = {.data = (char *)"a", .size = 1}, none = {0};
   const AnswerText text = {.text = &a, .thinking = &none, .model = "m"};
   Buffer out = {0};
@@ -39,7 +30,6 @@ static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
 }
 
 static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **state) {
-  (void)state;
   AnswerResult thought = result, none = {.reason = FINISH_LENGTH, .n_prompt = 3};
   thought.thought = true;
   thought.n_thought = 4;
@@ -62,7 +52,6 @@ static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **s
 }
 
 static void an_answer_is_cut_by_a_limit_or_by_circles(void **state) {
-  (void)state;
   static const bool cut[] = {
       [FINISH_EOS] = false,    [FINISH_STOP] = false,        [FINISH_LENGTH] = true,
       [FINISH_CONTEXT] = true, [FINISH_INTERRUPTED] = false, [FINISH_REPETITION] = true};
@@ -346,7 +335,6 @@ static void answer_in_form(size_t index, const Form *form, const char *path) {
 }
 
 static void each_form_is_written_as_it_comes_and_in_the_end(void **state) {
-  (void)state;
   const char *path = in_directory(own_directory, "answer");
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) answer_in_form(i, &forms[i], path);
 }

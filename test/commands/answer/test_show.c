@@ -1,14 +1,7 @@
 /* test_show.c - thoughts and answers on their way to pipes and terminals: what stands around them, and how
  * the last line ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/show.h"
+#include "test/unit.h"
 
 #define D "\033[2m"
 #define N "\033[22m"
@@ -67,7 +60,6 @@ static const Case cases[] = {
 };
 
 static void what_is_shown_is_as_its_reader_needs_it(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const Case *c = &cases[i];
     Buffer got = {0};

@@ -1,15 +1,7 @@
 /* test_stop.c - stop strings against a search of the whole text at once, for random texts, stop strings and
  * cuts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/filters/stop.h"
+#include "test/unit.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -44,7 +36,6 @@ static size_t must_be_held(const char *text, size_t size, const char *const *sto
 }
 
 static void any_cuts_give_the_same(void **state) {
-  (void)state;
   uint64_t random = 1;
   for (int c = 0; c < 20000; c++) {
     char text[40], words[3][6];
@@ -78,7 +69,6 @@ static void any_cuts_give_the_same(void **state) {
 }
 
 static void the_first_complete_match_counts(void **state) {
-  (void)state;
   const char *const stops[] = {"abc", "b", "cab"};
   StopFilter filter = {.strings = stops, .n_strings = 3};
   Buffer out = {0};

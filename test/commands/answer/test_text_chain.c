@@ -1,17 +1,8 @@
 /* test_text_chain.c - the text of an answer does not depend on how it is cut into tokens: each of many
  * tokenizations of a text gives the sink the same thought and the same answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands/answer/filters/text_chain.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/unit.h"
 
 static const char *const stops[] = {"sun", "ed ball", "\xc3\xa9\xc3\xa9"};
 
@@ -90,7 +81,6 @@ static void check(const char *text, int number, bool with_stops, bool is_thought
 }
 
 static void the_cut_into_tokens_does_not_matter(void **state) {
-  (void)state;
   srand(7);
   for (int i = 0; i < N_TEXTS; i++)
     for (int with_stops = 0; with_stops < 2; with_stops++)
@@ -108,7 +98,6 @@ static void the_cut_into_tokens_does_not_matter(void **state) {
 
 /* A channel for thoughts says what its text is: marks and stop strings are text. */
 static void all_text_of_a_channel_for_thoughts_is_thought(void **state) {
-  (void)state;
   for (int i = 0; i < N_TEXTS; i++) {
     Got seen = {0};
     check(texts[i].text, 1, true, true, &seen);
@@ -120,7 +109,6 @@ static void all_text_of_a_channel_for_thoughts_is_thought(void **state) {
 
 /* An answer with a form: text that shares a token with the closing mark is dropped, the thought is not. */
 static void with_a_form_only_the_thought_passes(void **state) {
-  (void)state;
   Got seen = {0};
   TextChain chain;
   IdList ids = {0};

@@ -1,14 +1,7 @@
 /* test_thinking.c - how thoughts are separated from answers: random texts in random pieces against a search
  * of the whole text, and text that must be passed on at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/answer/filters/thinking.h"
+#include "test/unit.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -49,7 +42,6 @@ static void assert_text(const Buffer *got, const char *want) {
 }
 
 static void any_pieces_give_the_same(void **state) {
-  (void)state;
   static const char *const words[] = {"<t>", "</t>", "<", "/", "t", ">", " ", "\n", "a", "</", "t>"};
   uint64_t random = 1;
   for (int c = 0; c < 30000; c++) {
@@ -99,7 +91,6 @@ static void assert_split(const char *text, bool inside, const char *thought, con
 }
 
 static void marks_count_at_the_beginning_only(void **state) {
-  (void)state;
   assert_split("<think>\nwhy?\n</think>\n\nSo.\n", false, "why?", "So.\n");
   assert_split("\nwhy?\n</think>\n\nSo.", true, "why?", "So.");
   assert_split("<think>\n\n</think>\n\nSo.", false, "", "So.");
@@ -116,7 +107,6 @@ static void marks_count_at_the_beginning_only(void **state) {
 }
 
 static void without_marks_all_is_answer(void **state) {
-  (void)state;
   ThinkingSplitter splitter = {0};
   Buffer thought = {0}, answer = {0};
   thinking_begin(&splitter, NULL, NULL, false);

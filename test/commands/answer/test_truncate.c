@@ -90,7 +90,6 @@ static void cut_one(const Tokenizer *tokenizer, uint64_t *random) {
 }
 
 static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
-  (void)state;
   Tokenizer *tokenizer = make_bytes("[]");
   uint64_t random = 3;
   for (int c = 0; c < 3000; c++) cut_one(tokenizer, &random);
@@ -100,7 +99,6 @@ static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
 /* The beginning keeps one token more than the end where an odd number is left, and the cut is no longer than
  * it must be. */
 static void the_middle_is_the_middle(void **state) {
-  (void)state;
   static const struct {
     const char *text, *left;
     size_t room;
@@ -130,7 +128,6 @@ static void the_middle_is_the_middle(void **state) {
 
 /* If a tokenizer changes a text first, its tokens do not show where they end in the text. */
 static void a_tokenizer_may_change_the_text(void **state) {
-  (void)state;
   char *vocab = byte_vocab(NULL);
   Tokenizer *tokenizer = make((Parts){.added = "[]",
                                       .normalizer = "{\"type\": \"Lowercase\"}",

@@ -1,16 +1,6 @@
 /* dialogue_test.h - what the tests of chats share: a chat on a tiny model, without a terminal. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/chat/dialogue.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"

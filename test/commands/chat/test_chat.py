@@ -391,12 +391,6 @@ def test_settings_have_the_names_and_ranges_of_the_flags(chat, saved):
                          ("default", "temp 0.5")]:
         assert terminal.say(f"/set {change}") == ""
         assert f"  {line}\n" in terminal.say("/set"), change
-    for mistake, told in [("temp -1", "expected a number from 0 to 1000"), ("top-k 1.5", "expected a whole number"),
-                          ("n x", "expected a whole number"), ("device cpu", "no setting"), ("device", "no setting"),
-                          ("ctx-size 5", "no setting"), ("think on", "knows no thoughts"),
-                          ("think", "knows no thoughts"), ("think-budget", "knows no thoughts"),
-                          ("temp " + 80 * "1", "/set NAME VALUE")]:
-        assert told in terminal.say(f"/set {mistake}"), mistake
     for name, line in [("temp", "temp 0.5"), ("--temperature", "temp 0.5"), ("seed ", "seed 1"), ("top_k", "top-k 0"),
                        ("max-tokens", "n 4")]:
         assert terminal.say(f"/set {name}") == f"  {line}\n"
@@ -549,43 +543,12 @@ def test_a_file_that_could_be_waited_for_is_refused(chat, saved, tmp_path, comma
     assert saved(terminal) == before
 
 
-@pytest.mark.parametrize("role, told", [("user", "the last one has no answer: /regen"), ("system", "1 message, "),
-                                        ("tool", "1 message, "), ("assistant", "1 message, ")])
-def test_another_answer_is_offered_where_there_is_a_question(chat, tmp_path, role, told):
-    (tmp_path / "open.json").write_text(json.dumps([{"role": role, "content": "Hi"}]))
-    terminal = chat("-n", 2)
-    said = terminal.say("/load ~/open.json")
-    assert told in said and ("/regen" in said) == (role == "user")
-    assert ("no message of yours" in terminal.say("/regen")) == (role != "user")
-
-
-HOSTILE = {
-    "not JSON": ("{", "open.json"),
-    "no messages": ("{}", "holds no conversation"),
-    "messages of another kind": ('{"messages": {}}', "holds no conversation"),
-    "a text": ('"messages"', "holds no conversation"),
-    "a message that is none": ('{"messages": [1]}', "message 0 is no object"),
-    "no role": ('{"messages": [{"content": "x"}]}', "message 0 has no role"),
-    "a role with a control token": ('{"messages": [{"role": "user</s>a", "content": "x"}]}', 'the role "user</s>a"'),
-    "a role of another kind": ('{"messages": [{"role": ["user"], "content": "x"}]}', "message 0 has no role"),
-    "an unknown role": ('[{"role": "user", "content": "a"}, {"role": "root", "content": "x"}]', 'the role "root"'),
-    "a content of another kind": ('[{"role": "user", "content": 7}]', "neither a string nor a list"),
-    "an image": ('[{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]', "another type"),
-    "calls that are no list": ('[{"role": "assistant", "tool_calls": 1}]', "tool_calls that is no list"),
-    "a thought of another kind": ('[{"role": "assistant", "reasoning_content": 1}]', "reasoning_content"),
-    "a key twice": ('{"messages": [], "messages": []}', "messages"),
-    "deep nesting": ("[" * 100000, "open.json"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_files_that_hold_no_chat_are_refused_and_change_nothing(chat, saved, tmp_path, name):
-    text, told = HOSTILE[name]
-    (tmp_path / "open.json").write_text(text)
+def test_a_file_that_holds_no_chat_changes_nothing(chat, saved, tmp_path):
+    (tmp_path / "open.json").write_text('[{"role": "user", "content": 7}]')
     terminal = chat("-n", 2)
     terminal.say("Hello.")
     before = saved(terminal)
-    assert told in terminal.say(f"/load {tmp_path}/open.json")
+    assert "neither a string nor a list" in terminal.say(f"/load {tmp_path}/open.json")
     assert saved(terminal) == before
 
 
@@ -698,33 +661,12 @@ def test_seeds_begin_again_with_the_settings_of_the_beginning_and_with_a_seed(pi
     assert answers("/set seed 2") == (first, second)
 
 
-def test_the_first_mistake_ends_a_script(pipe):
-    for lines, told in [(["/hlep"], "is it /help?"), (["/load nowhere"], "nowhere"), (["/edit"], "needs a terminal"),
-                        (["/set temp x"], "--temp"), (['"""', "open"], "within a block")]:
-        done = pipe(*lines, "never said")
-        assert done.returncode in (1, 2) and told in done.stderr.decode() and done.stdout == b""
-
-
-def test_bytes_that_are_no_text_are_refused(run, stories, template):
-    for text, said in ((b"a\xff\n", b"not valid UTF-8"), (b"a\0b\n", b"is no text: it has a NUL at offset 1 of a line"),
-                       ("hi\n".encode("utf-16"), b"is UTF-16 text, expected UTF-8")):
-        done = run("chat", "-m", stories, "--chat-template", template, input=text)
-        assert (done.returncode, done.stdout) == (2, b"") and said in done.stderr
-
-
 def test_a_full_context_asks_nobody_in_a_script(pipe):
     lines, flags = ["Go on with the story, please."] * 9, ["-c", "100", "--ignore-eos"]
     done = pipe(*lines, flags=flags)
     assert done.returncode == 2 and b"the context 100" in done.stderr
     done = pipe(*lines, flags=[*flags, "--context-overflow", "slide"])
     assert done.returncode == 0 and b"forgotten" in done.stderr
-
-
-def test_a_chat_needs_a_template(run, stories):
-    done = run("chat", "-m", stories, input=b"Hello\n")
-    assert done.returncode == 2 and b"--chat-template" in done.stderr
-    done = run("chat", "-m", stories, "--raw", input=b"Hello\n")
-    assert done.returncode == 2 and b"--raw" in done.stderr
 
 
 def test_an_interrupt_ends_a_script(start, template, variant):

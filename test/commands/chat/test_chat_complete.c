@@ -1,12 +1,4 @@
 /* test_chat_complete.c - what Tab puts in, and the files that a person names on a line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <unistd.h>
 
 #include "commands/chat/chat_complete.h"
@@ -32,7 +24,6 @@ static void assert_rest(const char *line, const char *want) {
 }
 
 static void several_candidates_are_shown(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"/s", "save set stats system"},
       {"/", "clear edit exit help load read regen save set stats system tokens tool undo"},
@@ -49,7 +40,6 @@ static void several_candidates_are_shown(void **state) {
 }
 
 static void commands_are_completed_to_where_they_differ(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"", ""},       {"/", ""},        {"/cl", "ear"},   {"/e", ""},        {"/ed", "it"},  {"/s", ""},
       {"/st", "ats"}, {"/sy", "stem "}, {"/se", "t "},    {"/re", ""},       {"/rea", "d "}, {"/reg", "en"},
@@ -60,7 +50,6 @@ static void commands_are_completed_to_where_they_differ(void **state) {
 }
 
 static void settings_are_completed_behind_their_command(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"/set te", "mp "},
       {"/set t", ""},
@@ -87,7 +76,6 @@ static void make_file(const char *name) {
 }
 
 static void files_are_completed_where_a_command_takes_one(void **state) {
-  (void)state;
   static const char *const names[] = {"a file.txt", "mail one",  "mail two", ".hidden",
                                       "\xc3\xa4h",  "\xc3\xb6l", "bad\xff"};
   static const char *const cases[][2] = {
@@ -134,7 +122,6 @@ static void files_are_completed_where_a_command_takes_one(void **state) {
 }
 
 static void a_person_names_a_file_as_in_a_shell(void **state) {
-  (void)state;
   static const struct {
     const char *text, *path; /* NULL: refused */
   } cases[] = {

@@ -1,12 +1,4 @@
 /* test_chat_input.c - lines and blocks of standard input as messages. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/chat/chat_input.h"
 #include "test/standard_streams.h"
 
@@ -46,7 +38,6 @@ static const Case cases[] = {
 };
 
 static void lines_are_messages_and_so_are_blocks(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ChatInput input = {0};
     Buffer text = {0};
@@ -68,7 +59,6 @@ static void lines_are_messages_and_so_are_blocks(void **state) {
 }
 
 static void a_script_is_asked_nothing(void **state) {
-  (void)state;
   ChatInput input = {0};
   bool yes = true;
   put_input("y\n", 2);

@@ -1,20 +1,12 @@
 /* test_chat_words.c - what is a command of a chat, and what is text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/chat/chat_words.h"
+#include "test/unit.h"
 
 static ChatLine parse(const char *line) {
   return chat_parse(line, strlen(line));
 }
 
 static void every_command_is_found_by_its_name(void **state) {
-  (void)state;
   for (int i = 0; i < WORD_TEXT; i++) {
     char line[64] = "/";
     strcat(line, chat_commands[i].name);
@@ -33,7 +25,6 @@ static void every_command_is_found_by_its_name(void **state) {
 }
 
 static void arguments_have_no_blanks_around_them(void **state) {
-  (void)state;
   ChatLine line = parse("/save  a file.json \n");
   assert_int_equal(line.word, WORD_SAVE);
   assert_int_equal(line.size, 11);
@@ -44,7 +35,6 @@ static void arguments_have_no_blanks_around_them(void **state) {
 }
 
 static void other_lines_are_text(void **state) {
-  (void)state;
   static const char *const texts[] = {
       "",
       "/",
@@ -70,7 +60,6 @@ static void other_lines_are_text(void **state) {
 }
 
 static void a_mistyped_command_is_not_sent(void **state) {
-  (void)state;
   static const char *const words[][2] = {{"/hlep", "help"},  {"/hel", "help"},    {"/exti", "exit"},
                                          {"/cler", "clear"}, {"/regn", "regen"},  {"/tokns", "tokens"},
                                          {"/Undoo", "undo"}, {"/stat ", "stats"}, {"/hlep me", "help"},
@@ -86,7 +75,6 @@ static void a_mistyped_command_is_not_sent(void **state) {
 }
 
 static void words_of_other_programs_have_a_hint(void **state) {
-  (void)state;
   static const char *const words[][2] = {
       {"exit", "/exit"}, {"quit", "/exit"}, {"QUIT ", "/exit"}, {"help\t", "/help"}, {"!ls", "Ctrl-Z"}};
   static const char *const texts[] = {"",      "exit now", " exit", "helpful", "bye",  "exi", "/exit",

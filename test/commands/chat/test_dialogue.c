@@ -99,7 +99,6 @@ static void send_with(Overflow overflow, size_t n_tokens, size_t n_turns, bool s
 /* A message that leaves just the room that an answer is to have, and one of a token more: a quarter of the
  * context where turns are forgotten without a question, else a sixteenth, no more than -n, but a token. */
 static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
-  (void)state;
   static const struct {
     Overflow overflow;
     int n;
@@ -129,7 +128,6 @@ static size_t tokens_of_turns(size_t n, size_t k) {
 
 /* The rest takes three quarters of the context, give or take one token. */
 static void as_few_turns_are_forgotten_as_can_be(void **state) {
-  (void)state;
   size_t n_tried = 0;
   begin(CONTEXT, 1, PLAIN);
   for (size_t n_turns = 1; n_turns < 7; n_turns++) {
@@ -149,7 +147,6 @@ static void as_few_turns_are_forgotten_as_can_be(void **state) {
 }
 
 static void a_message_alone_is_answered_or_refused(void **state) {
-  (void)state;
   Status status;
   Error err = {{0}};
   begin(CONTEXT, 1, PLAIN);
@@ -171,7 +168,6 @@ static void a_message_alone_is_answered_or_refused(void **state) {
 
 /* Turns are forgotten with an answer, and not before there is one. */
 static void an_answer_that_does_not_come_leaves_every_turn(void **state) {
-  (void)state;
   static const volatile int interrupted = 1;
   const volatile int *none;
   Status status;
@@ -209,7 +205,6 @@ static const char *fill_to(size_t used) {
 }
 
 static void a_context_that_fills_is_told_of_once_a_level(void **state) {
-  (void)state;
   static const struct {
     size_t used;
     const char *said;
@@ -235,7 +230,6 @@ static void a_context_that_fills_is_told_of_once_a_level(void **state) {
 
 /* The message about turns that are gone comes again. */
 static void a_context_that_fills_again_is_told_of_again(void **state) {
-  (void)state;
   Status status;
   begin(200, 1, PLAIN);
   talk.overflow = OVERFLOW_SLIDE;
@@ -260,7 +254,6 @@ static void a_context_that_fills_again_is_told_of_again(void **state) {
 }
 
 static void an_answer_ends_its_line_in_a_pipe(void **state) {
-  (void)state;
   Status status;
   begin(200, 0, PLAIN);
   send("Hi", &status, NULL);
@@ -276,7 +269,6 @@ static void an_answer_ends_its_line_in_a_pipe(void **state) {
 
 /* Whatever tokens the mark is made of, and whatever white space the template puts after it. */
 static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **state) {
-  (void)state;
   static const struct {
     const char *end;
     bool inside;
@@ -311,7 +303,6 @@ static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **st
 /* --- what is held and counted */
 
 static void totals_are_those_of_all_answers(void **state) {
-  (void)state;
   static const char *const texts[] = {"Once upon a time", "And then?", "So?"};
   long long prefilled = 0, reused = 0, generated = 0;
   Status status;
@@ -365,7 +356,6 @@ static const char *letters(size_t n) {
 }
 
 static void tokens_are_listed_by_message(void **state) {
-  (void)state;
   char want[1000];
   begin(300, 1, PLAIN);
   add(ROLE_SYSTEM, "Be\nkind.");
@@ -393,7 +383,6 @@ static void tokens_are_listed_by_message(void **state) {
 }
 
 static void an_excerpt_is_one_line_of_whole_characters(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     size_t most;
@@ -431,7 +420,6 @@ static void assert_roles(const char *want) {
 }
 
 static void another_answer_takes_the_place_of_the_last_one(void **state) {
-  (void)state;
   static const volatile int interrupted = 1;
   static const struct {
     const char *before, *after; /* NULL: refused */
@@ -469,7 +457,6 @@ static void another_answer_takes_the_place_of_the_last_one(void **state) {
 }
 
 static void the_last_turn_is_taken_back(void **state) {
-  (void)state;
   Status status;
   char want[200];
   begin(200, 2, PLAIN);
@@ -497,7 +484,6 @@ static void the_last_turn_is_taken_back(void **state) {
 }
 
 static void a_conversation_is_saved_and_loaded_whole(void **state) {
-  (void)state;
   Status status;
   char line[400], want[200], *path = in_directory(own_directory, "talk.json");
   begin(200, 2, PLAIN);
@@ -526,7 +512,6 @@ static void a_conversation_is_saved_and_loaded_whole(void **state) {
 /* --- files that are read for a message */
 
 static void files_stand_before_their_message_on_lines_of_their_own(void **state) {
-  (void)state;
   Status status;
   Error err = {{0}};
   char line[400];
@@ -556,7 +541,6 @@ static void files_stand_before_their_message_on_lines_of_their_own(void **state)
 
 /* The longest file that is taken is the longest that a message can bring into the context. */
 static void a_file_is_taken_where_its_message_has_a_token_of_answer(void **state) {
-  (void)state;
   Status status;
   char line[400], *path = in_directory(own_directory, "long");
   begin(CONTEXT, 1, PLAIN);
@@ -599,7 +583,6 @@ static const char *set(const char *text) {
 }
 
 static void every_setting_is_set_by_itself_and_goes_back_with_default(void **state) {
-  (void)state;
   static const struct {
     const char *change, *line, *was;
   } cases[] = {
@@ -633,7 +616,6 @@ static void every_setting_is_set_by_itself_and_goes_back_with_default(void **sta
 }
 
 static void a_value_has_sixty_three_bytes_at_most(void **state) {
-  (void)state;
   Status status;
   Error err = {{0}};
   char line[100];
@@ -652,7 +634,6 @@ static void a_value_has_sixty_three_bytes_at_most(void **state) {
 }
 
 static void what_has_no_effect_at_temperature_0_is_said(void **state) {
-  (void)state;
   static const char *const idle[] = {"top-k 3", "top-p 0.5", "min-p 0.5", "seed 3"};
   static const char *const others[] = {"repeat-penalty 1.5", "presence-penalty 1", "frequency-penalty 1",
                                        "n 3"};
@@ -670,7 +651,6 @@ static void what_has_no_effect_at_temperature_0_is_said(void **state) {
 }
 
 static void every_answer_has_the_next_seed(void **state) {
-  (void)state;
   Status status;
   begin(300, 1, PLAIN);
   set("seed 40");

@@ -37,7 +37,6 @@ static void take_back(int cycles) {
  * allocated once makes only one span grow: a worker thread's first allocation, say, which can come late. The
  * models with recurrent states keep and drop some of them at each turn. */
 static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
-  (void)state;
   static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/qwen3_5-awq",
                                        "test/data/miniatures/lfm2-awq"};
   enum { WARM = 10, SPANS = 3, CYCLES = 40, LEAST = 8 }; /* bytes that a leak in each cycle takes at least */

@@ -1,16 +1,7 @@
 /* test_history.c - entries come back as they were, from several processes, and the file stays small. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "commands/chat/history.h"
 #include "test/directory.h"
@@ -45,7 +36,6 @@ static Status look(void *user, const char *text, size_t size, Error *err) {
 }
 
 static void entries_come_back(void **state) {
-  (void)state;
   static const char *const texts[] = {"plain", "two\nlines", "back\\slash \\n", "\xe4\xb8\xad\xe6\x96\x87",
                                       "cr\rlf\n"};
   char *path = path_here();
@@ -63,7 +53,6 @@ static void entries_come_back(void **state) {
 }
 
 static void no_file_holds_no_entries(void **state) {
-  (void)state;
   char *path = path_here();
   Seen seen = {0};
   assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
@@ -75,7 +64,6 @@ static void no_file_holds_no_entries(void **state) {
 }
 
 static void damaged_lines_are_passed_over(void **state) {
-  (void)state;
   char *path = path_here();
   FILE *file = fopen(path, "w");
   static const char lines[] = "good\n\xff\xfe\nnul\0here\n\nend";
@@ -89,7 +77,6 @@ static void damaged_lines_are_passed_over(void **state) {
 }
 
 static void the_directories_are_private(void **state) {
-  (void)state;
   char folder[300];
   snprintf(folder, sizeof folder, "%s/made/deep", own_directory);
   setenv("XDG_STATE_HOME", folder, 1);
@@ -104,7 +91,6 @@ static void the_directories_are_private(void **state) {
 
 /* A history kept elsewhere by a link: entries go there, and the link outlives the cutting of the file. */
 static void a_link_leads_to_the_history(void **state) {
-  (void)state;
   empty_own_directory();
   setenv("XDG_STATE_HOME", own_directory, 1);
   free(path_here()); /* makes the directory */
@@ -125,7 +111,6 @@ static void a_link_leads_to_the_history(void **state) {
 
 /* The longest entry that can be kept is kept; one that a line of the file cannot hold is left out. */
 static void an_entry_has_its_limit(void **state) {
-  (void)state;
   char *path = path_here(), *text = malloc(HISTORY_ENTRY_BYTES + 1);
   struct stat kind;
   memset(text, 'x', HISTORY_ENTRY_BYTES + 1);
@@ -150,7 +135,6 @@ static void fill(const char *path, size_t n_lines, size_t last) {
 
 /* A file of just the limit stays; a byte more, and the later half is kept, from the beginning of a line. */
 static void a_history_has_its_limit(void **state) {
-  (void)state;
   enum { N_LINES = HISTORY_BYTES / 64 };
   char *path = path_here();
   for (size_t more = 0; more < 2; more++) {
@@ -181,7 +165,6 @@ static Status take_first(void *user, const char *text, size_t size, Error *err) 
 
 /* If another program made a longer file, only its end is read. */
 static void a_longer_history_is_read_from_its_end(void **state) {
-  (void)state;
   enum { N_LINES = HISTORY_BYTES / 64 };
   char *path = path_here();
   long first = -1;
@@ -213,7 +196,6 @@ static int add_until_cut(const char *path) {
 
 /* A process may end after it wrote the shorter file and before it renamed it. */
 static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
-  (void)state;
   char *path = path_here(), left[300];
   snprintf(left, sizeof left, "%s.new", path);
   FILE *file = fopen(left, "w");
@@ -232,7 +214,6 @@ static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
 /* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
  * and the last entry of each is there. */
 static void several_processes_lose_nothing(void **state) {
-  (void)state;
   enum { PROCESSES = 3, ENTRIES = 200, FILL = 4000 };
   char *path = path_here();
   for (int p = 0; p < PROCESSES; p++) {

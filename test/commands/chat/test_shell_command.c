@@ -1,20 +1,13 @@
 /* test_shell_command.c - a command whose output is read: it ends with its shell, and interrupts reach it. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "commands/chat/shell_command.h"
+#include "test/unit.h"
 
 /* Runs it; the output without its last newline is in `out`. */
 static double run(const char *command, int *how, Buffer *out) {

@@ -1,13 +1,6 @@
 /* test_text_editor.c - a text in the person's own editor: which one, what comes back, which files stay. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 
 #include "commands/chat/text_editor.h"
@@ -37,7 +30,6 @@ static Status edit(const char *editor, const char *before, Buffer *text, Error *
 }
 
 static void what_the_editor_leaves_is_the_text(void **state) {
-  (void)state;
   static const struct {
     const char *editor, *before, *after; /* NULL: refused, and the text is as it was */
   } cases[] = {
@@ -70,7 +62,6 @@ static void what_the_editor_leaves_is_the_text(void **state) {
 }
 
 static void the_environment_names_the_editor(void **state) {
-  (void)state;
   static const struct {
     const char *visual, *editor;
     char after;
@@ -100,7 +91,6 @@ static void on_signal(int number) {
 
 /* Ctrl-C is the editor's while it runs, and nothing else's afterwards. */
 static void interrupts_are_the_editors_alone_meanwhile(void **state) {
-  (void)state;
   static const int numbers[] = {SIGINT, SIGQUIT};
   struct sigaction own = {.sa_handler = on_signal}, now;
   Buffer text = {0};

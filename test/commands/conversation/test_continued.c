@@ -1,13 +1,4 @@
 /* test_continued.c - what a chat that goes on takes from its file, and what from the call. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/conversation/continued.h"
 #include "test/directory.h"
 
@@ -42,7 +33,6 @@ typedef struct {
 
 /* The call's own flags go first; the template and --think of another model are not taken. */
 static void the_file_says_what_the_call_does_not(void **state) {
-  (void)state;
   static const Case cases[] = {
       {IN_FILE(YES), .then_model = "its", .then_template = "chatml", .then_think = true,
        .model_is_chats = true},

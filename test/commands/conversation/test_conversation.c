@@ -1,16 +1,7 @@
 /* test_conversation.c - messages, turns, and splicing what was generated into what is encoded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "commands/conversation/conversation.h"
+#include "test/unit.h"
 
 static void add(Conversation *c, Role role, const char *text) {
   assert_int_equal(conversation_add(c, role, text, strlen(text), NULL), STATUS_OK);
@@ -23,7 +14,6 @@ static void assert_roles(const Conversation *c, const char *want) {
 }
 
 static void a_turn_begins_with_the_user(void **state) {
-  (void)state;
   Conversation c = {0};
   assert_int_equal(conversation_last_turn(&c), 0); /* as many as there are messages: none */
   add(&c, ROLE_SYSTEM, "s");
@@ -55,7 +45,6 @@ static void a_turn_begins_with_the_user(void **state) {
 
 /* In a file a conversation may begin with more than a system message. */
 static void all_that_stands_before_the_first_turn_stays_in_front(void **state) {
-  (void)state;
   Conversation c = {0};
   static const Role roles[] = {ROLE_SYSTEM,    ROLE_ASSISTANT, ROLE_USER,
                                ROLE_ASSISTANT, ROLE_USER,      ROLE_ASSISTANT};
@@ -76,7 +65,6 @@ static void all_that_stands_before_the_first_turn_stays_in_front(void **state) {
 }
 
 static void there_is_one_system_message_at_most(void **state) {
-  (void)state;
   Conversation c = {0};
   assert_null(conversation_system(&c));
   assert_int_equal(conversation_set_system(&c, "", 0, NULL), STATUS_OK);
@@ -97,7 +85,6 @@ static void there_is_one_system_message_at_most(void **state) {
 
 /* As a template and a file are given it, also from a copy. */
 static void a_thought_stays_with_its_message(void **state) {
-  (void)state;
   Conversation c = {0}, copy = {0};
   add(&c, ROLE_USER, "u");
   add(&c, ROLE_ASSISTANT, "a");
@@ -118,7 +105,6 @@ static void a_thought_stays_with_its_message(void **state) {
 }
 
 static void roles_are_four(void **state) {
-  (void)state;
   Role role;
   assert_true(role_find("assistant", 9, &role));
   assert_int_equal(role, ROLE_ASSISTANT);

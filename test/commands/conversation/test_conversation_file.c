@@ -1,12 +1,4 @@
 /* test_conversation_file.c - conversations to files and back, whole; files of others are left as they are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,7 +56,6 @@ static void load(const char *text, const char *want) {
 static const ConversationHead of_m = {.model = (char *)"m"};
 
 static void what_is_saved_comes_back(void **state) {
-  (void)state;
   static const char text[] =
       "{\"model\": \"a \\\"m\\\"\", \"messages\": [\n"
       "  {\"role\": \"system\", \"content\": \"Be\\nkind.\"},\n"
@@ -90,7 +81,6 @@ static void what_is_saved_comes_back(void **state) {
 
 /* A new file is for the user's eyes, whatever the umask; an existing one keeps its mode. */
 static void a_new_file_is_private(void **state) {
-  (void)state;
   static const mode_t modes[] = {0600, 0644};
   Conversation c = {0};
   struct stat info;
@@ -106,7 +96,6 @@ static void a_new_file_is_private(void **state) {
 }
 
 static void a_kept_chat_says_what_it_is(void **state) {
-  (void)state;
   static const char text[] =
       "{\"title\": \"a b\", \"began\": \"then\", \"turns\": 1, \"model\": \"m\", \"chat_template\": "
       "\"chatml\", \"think\": false, \"forgotten\": 2, \"messages\": [\n"
@@ -138,7 +127,6 @@ static void a_kept_chat_says_what_it_is(void **state) {
 
 /* A head may have any order, or none at all. */
 static void the_head_of_another_programs_file_is_found(void **state) {
-  (void)state;
   static const char *const texts[] = {
       "[{\"role\": \"user\", \"content\": \"hi\"}]",
       "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"x\": 1}",
@@ -161,7 +149,6 @@ static void the_head_of_another_programs_file_is_found(void **state) {
 }
 
 static void a_title_is_a_line(void **state) {
-  (void)state;
   char title[CONVERSATION_TITLE], long_text[500];
   Conversation c = {0};
   conversation_title(&c, title);
@@ -186,7 +173,6 @@ static void a_title_is_a_line(void **state) {
 }
 
 static void blanks_in_a_title_are_one(void **state) {
-  (void)state;
   static const char text[] = "  a  b \n\t c\x01 d!\r\n";
   char title[CONVERSATION_TITLE];
   Conversation c = {0};
@@ -197,7 +183,6 @@ static void blanks_in_a_title_are_one(void **state) {
 }
 
 static void every_form_of_a_message_is_read(void **state) {
-  (void)state;
   load("[]", "");
   load("{\"messages\": []}", "");
   load("[{\"role\": \"user\", \"content\": null}, {\"role\": \"user\"}]", "user:|user:|");
@@ -214,7 +199,6 @@ static void every_form_of_a_message_is_read(void **state) {
 }
 
 static void arguments_are_kept_as_an_object(void **state) {
-  (void)state;
   Conversation c = {0};
   put("[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
       "\"{\\\"a\\\": 1}\"}}]}]");
@@ -226,7 +210,6 @@ static void arguments_are_kept_as_an_object(void **state) {
 }
 
 static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
-  (void)state;
 #define GOOD "{\"role\": \"user\", \"content\": \"a\"}, "
   static const char *const cases[][2] = {
       {"[" GOOD "1]", "message 1 is no object"},
@@ -263,7 +246,6 @@ static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
 }
 
 static void files_of_others_are_left_as_they_are(void **state) {
-  (void)state;
   static const char *const texts[] = {"notes", "", "{}", "{\"messages\": 1}", "\"messages\"", "[", "1"};
   Conversation c = {0};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -1,13 +1,4 @@
 /* test_kept_chat.c - chats in their folder: names, two writers, removal, what cannot be written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,7 +55,6 @@ static size_t count_messages(const char *name) {
 }
 
 static void names_are_times_and_words(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"Why is the sky blue?", "-why-is-the-sky-blue.json"},
       {"  **Bold** & more: what is it, and why?", "-bold-more-what-is-it.json"},
@@ -87,7 +77,6 @@ static void names_are_times_and_words(void **state) {
 }
 
 static void two_writers_have_a_file_each(void **state) {
-  (void)state;
   KeptChat one = {0}, other = {0};
   Conversation c = {0}, again = {0};
   ConversationHead head = {0};
@@ -116,7 +105,6 @@ static void two_writers_have_a_file_each(void **state) {
 }
 
 static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
-  (void)state;
   KeptChat kept = {0};
   Conversation c = {0};
   const size_t before = count_chats();
@@ -135,7 +123,6 @@ static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
 
 /* A chat without turns goes, but not what another process has made of it. */
 static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
-  (void)state;
   for (int changed = 0; changed < 2; changed++) {
     KeptChat kept = {0};
     Conversation c = {0};
@@ -155,7 +142,6 @@ static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
 
 /* A file whose head was changed by hand. */
 static void no_more_is_forgotten_than_there_is(void **state) {
-  (void)state;
   static const struct {
     const char *n;
     size_t n_forgotten, n_left;
@@ -184,7 +170,6 @@ static void no_more_is_forgotten_than_there_is(void **state) {
 }
 
 static void forgotten_turns_stay_in_the_file(void **state) {
-  (void)state;
   KeptChat kept = {0}, again = {0};
   Conversation c = {0}, read = {0};
   ConversationHead head = {0};
@@ -246,7 +231,6 @@ static void a_chat_of_forgotten_turns_alone_stays(void **state) {
 }
 
 static void parts_of_names_must_be_unique(void **state) {
-  (void)state;
   Conversation c = {0};
   KeptChat a = {0}, b = {0};
   Error err;
@@ -278,7 +262,6 @@ static void parts_of_names_must_be_unique(void **state) {
 
 /* Three names are shown, and that there are more where there are. */
 static void names_that_are_not_shown_are_hinted_at(void **state) {
-  (void)state;
   Conversation c = {0};
   Error err;
   char *path;
@@ -298,7 +281,6 @@ static void names_that_are_not_shown_are_hinted_at(void **state) {
 
 /* The time of a file that another program wrote is taken if it has room; else it is that of the next save. */
 static void a_time_that_is_too_long_is_none(void **state) {
-  (void)state;
   static const char *const times[] = {"2026-11-22T15:10:00.00Z", "2026-11-22T15:10:00.000Z"};
   for (int i = 0; i < 2; i++) {
     KeptChat kept = {0}, again = {0};
@@ -331,7 +313,6 @@ static void a_time_that_is_too_long_is_none(void **state) {
 
 /* A title has more words than the name, and its own case of letters. */
 static void a_chat_is_found_by_its_title(void **state) {
-  (void)state;
   Conversation c = {0};
   KeptChat ship = {0}, sail = {0};
   Error err;
@@ -364,7 +345,6 @@ static void a_chat_is_found_by_its_title(void **state) {
 
 /* A link may lead to a file that is not the user's: neither it nor a folder is a chat. */
 static void only_files_are_chats(void **state) {
-  (void)state;
   Conversation c = {0};
   KeptChat kept = {0};
   Error err;
@@ -388,7 +368,6 @@ static void only_files_are_chats(void **state) {
 }
 
 static void no_place_is_a_line(void **state) {
-  (void)state;
   Conversation c = {0};
   KeptChat kept = {0};
   Error err;

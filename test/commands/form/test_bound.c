@@ -1,15 +1,8 @@
 /* test_bound.c - masks of an answer with a form, for a model whose vocabulary is smaller than the tokenizer's
  * and ends within a word of the mask, or at its end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
 #include "commands/form/bound.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/unit.h"
 
 static const int32_t ends[] = {2, 130};
 static const IdList end_list = {.ids = (int32_t *)ends, .count = 2};
@@ -48,7 +41,6 @@ static const int sizes[] = {448, 449, 500, 511, 512, 600};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static void a_thought_may_have_all_tokens_of_the_model_but_the_ends(void **state) {
-  (void)state;
   for (int i = 0; i < N_SIZES; i++) {
     Case it;
     const uint64_t *mask;
@@ -61,7 +53,6 @@ static void a_thought_may_have_all_tokens_of_the_model_but_the_ends(void **state
 }
 
 static void few_tokens_are_those_that_are_named(void **state) {
-  (void)state;
   for (int i = 0; i < N_SIZES; i++)
     for (int flags = 0; flags < 4; flags++) {
       Case it;
@@ -91,7 +82,6 @@ static bool is_comma(const Case *it, int id) {
 
 /* The token is the last one of the model, or the first that it does not have. */
 static void a_form_has_no_tokens_beyond_the_model(void **state) {
-  (void)state;
   const int comma = tokenizer_find(tokenizer, ","), byte = tokenizer_find(tokenizer, "<0x2C>");
   const int cases[] = {comma, comma + 1, byte + 1, byte};
   assert_true(comma > byte && byte > 0);
@@ -111,7 +101,6 @@ static void a_form_has_no_tokens_beyond_the_model(void **state) {
 
 /* An end token is there only where the form may end; `also` and white space come to it. */
 static void what_may_follow(void **state) {
-  (void)state;
   Case it;
   const uint64_t *mask;
   Buffer text = {0};
@@ -146,7 +135,6 @@ static void what_may_follow(void **state) {
 
 /* A call is not over where a part of it may end: marks come after it. */
 static void no_call_ends_within_a_part(void **state) {
-  (void)state;
   for (int calls = 0; calls < 2; calls++) {
     Case it;
     const uint64_t *mask;
@@ -171,7 +159,6 @@ static char first_of(const Case *it, int id) {
 
 /* Text that is no form may be anything that does not begin as the form does. */
 static void a_form_or_a_text_may_begin(void **state) {
-  (void)state;
   Case it;
   const uint64_t *mask;
   begin(&it, ",", 500);
@@ -184,7 +171,6 @@ static void a_form_or_a_text_may_begin(void **state) {
 
 /* The bound knows as many tokens before what is forced as it has room for. */
 static void the_last_tokens_are_known(void **state) {
-  (void)state;
   Case it;
   Buffer text = {0};
   begin(&it, ",+", 512);
@@ -197,7 +183,6 @@ static void the_last_tokens_are_known(void **state) {
 }
 
 static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
-  (void)state;
   Case it;
   Buffer text = {0};
   const IdList none = {.count = 0};

@@ -1,16 +1,8 @@
 /* test_messages.c - messages as clients write them, and what templates get of them. The reference for
  * thoughts and nulls is transformers 5.24 (_alias_reasoning_fields(), _normalize_chat_messages()), for
  * arguments vLLM (chat_utils.py). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "commands/form/messages.h"
+#include "test/unit.h"
 
 static JsonSpan span(const char *text) {
   assert_int_equal(json_parse("text", STATUS_USAGE, text, strlen(text), NULL, 0, NULL, NULL), STATUS_OK);
@@ -25,7 +17,6 @@ static void assert_text(Buffer *out, const char *want) {
 }
 
 static void arguments_become_an_object(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"\"{\\\"a\\\": [1.0, \\\"\\\\u00e9\\\"]}\"", "{\"a\": [1.0, \"\\u00e9\"]}"},
       {"\" \\n{} \"", " \n{} "},
@@ -49,7 +40,6 @@ static void arguments_become_an_object(void **state) {
 }
 
 static void missing_arguments_are_none(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"[{\"function\": {\"name\": \"f\"}, \"id\": \"x\"}, {\"name\": \"g\"}]",
        "[{\"function\": {\"name\": \"f\", \"arguments\": {}}, \"id\": \"x\"}, {\"name\": \"g\", "
@@ -69,7 +59,6 @@ static void missing_arguments_are_none(void **state) {
 }
 
 static void other_strings_are_refused(void **state) {
-  (void)state;
   static const char *const strings[] = {
       "x", "1", "[1]", "{", "{} {}", "{'a': 1}", "{\\\"a\\\": 1, \\\"a\\\": 2}"};
   for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
@@ -91,7 +80,6 @@ static void other_strings_are_refused(void **state) {
 }
 
 static void thoughts_have_every_name(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"{\"reasoning\": \"a\"}", "{\"reasoning\": \"a\", \"reasoning_content\": \"a\", \"thinking\": \"a\"}"},
       {"{\"thinking\": \"a\"}", "{\"thinking\": \"a\", \"reasoning_content\": \"a\", \"reasoning\": \"a\"}"},
@@ -128,7 +116,6 @@ static void thoughts_have_every_name(void **state) {
 }
 
 static void an_error_names_the_message(void **state) {
-  (void)state;
   Buffer out = {0};
   Error err = {{0}};
   const JsonSpan line =

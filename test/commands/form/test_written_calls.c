@@ -1,15 +1,7 @@
 /* test_written_calls.c - calls that are written in parts: the values of their arguments as JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/form/written_calls.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/unit.h"
 
 static const CallMarks marks = {.before_name = "",
                                 .after_name = ">",
@@ -53,7 +45,6 @@ static void take(WrittenCall *call, AnswerForm *form, const char *text, Buffer *
 static const char *const keys[] = {"a", "a b", "a/b~0c", "50%25", "\303\244#", "{A}9_", "~1"};
 
 static void values_are_those_of_their_schemas(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases * (sizeof keys / sizeof *keys); i++) {
     const Case *it = &cases[i % (sizeof cases / sizeof *cases)];
     const char *key = keys[i / (sizeof cases / sizeof *cases)];

@@ -1,25 +1,17 @@
 /* test_holder.c - a process that keeps a model, and calls whose requests are drawn at random: each gets what
  * a batch of its own gives it, whatever the others do; and what the process says of itself meanwhile. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "commands/keep/holder.h"
 #include "commands/keep/start.h"
+#include "test/unit.h"
 
 enum { N_CTX = 60, N_CALLERS = 3, N_TRIALS = 30, MOST_IDS = 48, MOST_FORCED = 4 };
 
@@ -333,7 +325,6 @@ static void expect_same(const Trial *t, uint32_t seed) {
 static void random_calls_get_what_they_would_by_themselves(void **state) {
   static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/lfm2-awq"};
   static Trial trials[N_CALLERS][N_TRIALS];
-  (void)state;
   for (int m = 0; m < 2; m++) {
     start(models[m], 60);
     for (int n_callers = 1; n_callers <= N_CALLERS; n_callers += N_CALLERS - 1) {
@@ -418,7 +409,6 @@ static void it_says_how_it_is_and_ends_after_its_answers(void **state) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
   int n_taken = 0;
   Error err = {{0}};
-  (void)state;
   const int64_t began = (int64_t)time(NULL);
   start("test/data/stories260K-awq", 60);
   Remote *remote = greet(N_CTX, -1);
@@ -465,7 +455,6 @@ static void it_says_how_it_is_and_ends_after_its_answers(void **state) {
 
 /* Unused from its beginning, or after its last call, which may say how long. */
 static void it_ends_when_it_is_unused(void **state) {
-  (void)state;
   for (int again = 0; again < 2; again++) {
     start("test/data/stories260K-awq", again ? 60 : 1);
     const double began = clock_ms();

@@ -1,20 +1,13 @@
 /* test_holder_job.c - requests of calls to a process that keeps a model, here in one process: which messages
  * are refused, whose request is next, and whose places are given to others. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "commands/keep/holder_internal.h"
+#include "test/unit.h"
 
 enum { LONG_AGO_MS = 6000 };
 
@@ -30,7 +23,6 @@ static void interrupt(int number) {
 }
 
 static int open_holder(void **state) {
-  (void)state;
   Error err = {{0}};
   flags = (AssistantFlags)ASSISTANT_DEFAULTS;
   flags.model.path = "test/data/stories260K-awq";
@@ -45,7 +37,6 @@ static int open_holder(void **state) {
 }
 
 static int close_holder(void **state) {
-  (void)state;
   assistant_release(&assistant);
   return 0;
 }
@@ -109,7 +100,6 @@ static void ask(Caller *caller, uint32_t id, bool lockstep) {
 }
 
 static void counts_of_a_request_fit_its_ids(void **state) {
-  (void)state;
   static const struct {
     int n_ids, n_eos, n_forced, n_scored, n_best, n_sent;
     bool fits;
@@ -135,7 +125,6 @@ static void counts_of_a_request_fit_its_ids(void **state) {
 }
 
 static void a_request_has_tokens_of_the_model(void **state) {
-  (void)state;
   const int none[] = {-1};
   const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size, INT32_MIN, INT32_MAX};
   begin(1, none);
@@ -151,7 +140,6 @@ static void a_request_has_tokens_of_the_model(void **state) {
 }
 
 static void a_reply_has_tokens_of_the_model(void **state) {
-  (void)state;
   const int none[] = {-1};
   const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size};
   struct {
@@ -189,7 +177,6 @@ static WireKind hear(int socket, uint32_t *id) {
 
 /* A call by itself would compute its prompt in a step that a session does not count. */
 static void the_step_of_a_prompt_is_not_counted_for_a_lone_call(void **state) {
-  (void)state;
   for (int alone = 0; alone < 2; alone++) {
     int sockets[2];
     WireHead head = {0};
@@ -215,7 +202,6 @@ static void the_step_of_a_prompt_is_not_counted_for_a_lone_call(void **state) {
 
 /* One call asks for all places and more, then another for one: it has to wait for no more than a place. */
 static void a_call_with_one_request_waits_for_none_of_many(void **state) {
-  (void)state;
   int sockets[2];
   uint32_t id;
   Error err = {{0}};
@@ -241,7 +227,6 @@ static void a_call_with_one_request_waits_for_none_of_many(void **state) {
 /* Requests that are as good as one another get places in the order in which they came: those of one call, and
  * of calls that take turns. Which of the places ends first is another matter. */
 static void requests_are_answered_in_their_order(void **state) {
-  (void)state;
   for (int n_callers = 1; n_callers <= 2; n_callers++) {
     int sockets[2];
     uint32_t id;
@@ -276,7 +261,6 @@ static int cancel_all_but_one(int socket, int n) {
 
 /* Requests that are cancelled while they are computed count no more for their call. */
 static void cancelled_requests_take_no_place(void **state) {
-  (void)state;
   int sockets[2], status = 0;
   Error err = {{0}};
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
@@ -304,7 +288,6 @@ static void cancelled_requests_take_no_place(void **state) {
 /* A call in lockstep that does not reply is dropped where another call needs its places, not for its own
  * requests. */
 static void places_are_given_to_other_calls(void **state) {
-  (void)state;
   for (int others = 0; others < 2; others++) {
     int sleeper[2], other[2];
     uint32_t id;
@@ -329,7 +312,6 @@ static void places_are_given_to_other_calls(void **state) {
 
 /* Who does not greet is dropped after two seconds, unless it has ended the process and waits for that. */
 static void who_ends_the_process_may_wait(void **state) {
-  (void)state;
   for (int stops = 1; stops >= 0; stops--) {
     int sockets[2];
     Error err;
@@ -364,7 +346,6 @@ static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
   int sockets[2], n_plain = 0, owner = -1;
   int32_t held[LONGEST + 8];
   uint32_t seed = 7;
-  (void)state;
   other.memory = no_memory, other.chunk = CHUNK;
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
   const SessionOptions options = {

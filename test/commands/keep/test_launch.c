@@ -1,26 +1,18 @@
 /* test_launch.c - the process that a call starts to keep a model: this program, executed anew as `auk keep`.
  * It writes down with what it was started, and then does what $LC_DOES says. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "commands/commands.h"
 #include "commands/keep/launch.h"
 #include "commands/keep/start.h"
+#include "test/unit.h"
 
 static AssistantFlags flags;
 static ModelPlace place;
@@ -76,7 +68,6 @@ static Status launch_that(const char *does, const WireHello *hello, Error *err) 
 /* --- tests */
 
 static int begin(void **state) {
-  (void)state;
   Error err = {{0}};
   flags = (AssistantFlags)ASSISTANT_DEFAULTS;
   flags.model.path = "test/data/stories260K-awq";
@@ -89,7 +80,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  (void)state;
   model_close(model);
   model_place_release(&place);
   return 0;
@@ -98,7 +88,6 @@ static int end(void **state) {
 static void it_gets_each_flag_of_the_call(void **state) {
   char line[8192], expected[4096], *path = realpath("test/data/stories260K-awq", NULL);
   Error err = {{0}};
-  (void)state;
   snprintf(expected, sizeof expected, "auk keep --detached --no-config --keep 60 -m %s -t 1", path);
   assert_int_equal(launch_that("", &(WireHello){60, 0}, &err), STATUS_FAILED);
   assert_string_equal(line_of("auk keep", line), expected);
@@ -166,7 +155,6 @@ static void nothing_of_the_call_reaches_it(void **state) {
   struct rlimit limit, low;
   sigset_t some;
   Error err = {{0}};
-  (void)state;
   for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
     if (!getenv(variables[i])) setenv(variables[i], strcmp(variables[i], "GLIBC_TUNABLES") ? "1" : "", 1);
   for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) setenv(secrets[i], "secret", 1);
@@ -206,7 +194,6 @@ static void a_start_that_fails_says_why(void **state) {
       {"", "the process that keeps the model did not start"},
   };
   Error err = {{0}};
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_int_equal(launch_that(cases[i][0], &(WireHello){60, 0}, &err), STATUS_FAILED);
     assert_string_equal(err.text, cases[i][1]);
@@ -272,7 +259,6 @@ static void one_is_started_for_all(void **state) {
   Error err = {{0}};
   bool silent;
   Remote *remote;
-  (void)state;
   setenv("LC_DOES", "keep", 1);
   assert_int_equal(keep_make_room(), 0);
   for (int kv = 0; kv < 3; kv += 2) {

@@ -2,13 +2,6 @@
  * process stays unused, as --keep says it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -16,14 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "commands/keep/place.h"
+#include "test/unit.h"
 
 static char folder[64];
 
 static void times_are_whole_seconds_and_at_least_what_was_said(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     int seconds; /* -1: refused */

@@ -1,10 +1,4 @@
 /* test_watch.c - when a process at the other end counts as silent. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,6 +7,7 @@
 
 #include "base/clock.h"
 #include "commands/keep/watch.h"
+#include "test/unit.h"
 
 enum { MOST_MS = 30000 };
 
@@ -30,7 +25,6 @@ static Watch watch_own(double began_ms, double since_ms) {
 }
 
 static void one_that_computes_is_waited_for_to_a_limit(void **state) {
-  (void)state;
   Watch watch = watch_own(0, 0);
   assert_false(watch_is_silent(&watch, MOST_MS));
   watch = watch_own(3000, 3000);
@@ -45,7 +39,6 @@ static void one_that_computes_is_waited_for_to_a_limit(void **state) {
 }
 
 static void one_that_sleeps_or_is_stopped_is_silent(void **state) {
-  (void)state;
   for (int stopped = 0; stopped < 2; stopped++) {
     int status;
     const pid_t child = fork();
@@ -76,7 +69,6 @@ static void who_has_gone_is_not_waited_for(void **state) {
   const char *body;
   size_t size;
   Error err;
-  (void)state;
   for (int read_before = 0; read_before < 2; read_before++) {
     bool came = true, silent = true;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
@@ -92,7 +84,6 @@ static void who_has_gone_is_not_waited_for(void **state) {
 }
 
 static void what_it_computes_is_seen(void **state) {
-  (void)state;
   Watch watch = watch_own(0, 0);
   const unsigned long long before = watch.progress;
   assert_true(before > 0);

@@ -1,16 +1,10 @@
 /* test_wire.c - messages between calls and the process that keeps a model, over a pair of sockets. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "commands/keep/wire.h"
+#include "test/unit.h"
 
 static void open_pair(Wire wires[2]) {
   int sockets[2];

@@ -1,15 +1,7 @@
 /* test_map_answer.c - records on the tiny model: where arithmetic depends on the steps, no answer begins with
  * what the record before it has computed; what is counted; nothing of a record is left for the next. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/map/map_answer.h"
+#include "test/unit.h"
 
 static AssistantFlags flags;
 static PromptFlags prompt;
@@ -73,7 +65,6 @@ static size_t count_beginning(const char *a, const char *b) {
 }
 
 static void what_the_records_before_have_computed_is_not_used_on_another_device(void **state) {
-  (void)state;
   static const char *const records[] = {"Tim and Lily", "Tim and Lily", "Tim and the dog", "x",
                                         "Tim and Lily"};
   char first[1000];
@@ -103,7 +94,6 @@ static void what_the_records_before_have_computed_is_not_used_on_another_device(
 }
 
 static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
-  (void)state;
   for (int way = 0; way < 2; way++) { /* on the CPU; without a seed */
     begin("One day, {} went to", way == 1, way == 0);
     assert_false(mapping.reproducible);
@@ -115,7 +105,6 @@ static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
 }
 
 static void all_answers_are_counted(void **state) {
-  (void)state;
   uint64_t n_prompt = 0, n_reused = 0;
   begin("One day, {} went to", false, true);
   for (size_t i = 0; i < 3; i++) {
@@ -133,7 +122,6 @@ static void all_answers_are_counted(void **state) {
 
 /* Whatever an answer has left, the result of the next record is its own. */
 static void nothing_of_an_answer_is_in_the_next(void **state) {
-  (void)state;
   static const ResultsFormat formats[] = {RESULTS_LINES, RESULTS_TEXTS, RESULTS_JSON};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     char first[4000];
@@ -155,7 +143,6 @@ static void nothing_of_an_answer_is_in_the_next(void **state) {
 }
 
 static void a_device_of_one_sequence_says_so(void **state) {
-  (void)state;
   Error err = {{0}};
   begin("One day, {} went to", true, true);
   session_close(assistant.session);

@@ -1,14 +1,5 @@
 /* test_map_blocks.c - the records of a job in blocks: processes, here in one, read those that they have taken
  * and count their own results and those of others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/map/map_blocks.h"
 #include "test/directory.h"
 
@@ -69,7 +60,6 @@ static bool answer_one(Process *p, size_t copies, bool seen[RECORDS * 2]) {
 /* Processes answer by turns. None counts more results elsewhere than there are; at the end each counts all
  * that are not its own. */
 static void results_are_ones_own_or_elsewhere(void **state) {
-  (void)state;
   for (int n_copies = 0; n_copies <= 2; n_copies++) {
     const size_t copies = n_copies > 1 ? (size_t)n_copies : 1, all = RECORDS * copies;
     char input[200], claims[200];

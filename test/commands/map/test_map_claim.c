@@ -1,15 +1,7 @@
 /* test_map_claim.c - processes that share blocks by a directory, here all in one: whose a block is when one
  * of them ends, is lost, or finds what no process has put there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "commands/map/map_blocks.h"
@@ -69,7 +61,6 @@ static void assert_done(size_t block, const char *want) {
 }
 
 static int begin(void **state) {
-  (void)state;
   empty_own_directory();
   settings = (MapSettings){0};
   assert_int_equal(map_settings_add(&settings, "-n", "1", 1, NULL, NULL), STATUS_OK);
@@ -77,13 +68,11 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  (void)state;
   map_settings_release(&settings);
   return 0;
 }
 
 static void each_block_is_taken_once_and_given_whole(void **state) {
-  (void)state;
   Claims *a = open_claims(3, 60), *b = open_claims(3, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -111,7 +100,6 @@ static void each_block_is_taken_once_and_given_whole(void **state) {
 
 /* Nothing is waited for: what has no file in alive/ has ended, or was never there. */
 static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
-  (void)state;
   Claims *a = open_claims(1, 60), *b = open_claims(1, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -132,7 +120,6 @@ static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
 }
 
 static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
-  (void)state;
   for (int first = 0; first < 2; first++) { /* who gives first */
     empty_own_directory();
     Claims *a = open_claims(1, 60);
@@ -160,7 +147,6 @@ static void touch(const char *path) {
 
 /* A server that answers twice, or an answer that is lost: the block was taken all the same. */
 static void a_block_that_is_found_in_its_own_name_is_its_own(void **state) {
-  (void)state;
   Claims *a = open_claims(2, 60);
   char mine[OWNER_SIZE + 32];
   bool at_end;
@@ -174,7 +160,6 @@ static void a_block_that_is_found_in_its_own_name_is_its_own(void **state) {
 
 /* Two that think both that the block is theirs: the first results stay. */
 static void results_are_never_replaced(void **state) {
-  (void)state;
   Claims *a = open_claims(1, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -188,7 +173,6 @@ static void results_are_never_replaced(void **state) {
 
 /* NFS leaves .nfs... as long as a removed file is open; other names are no process's either. */
 static void files_that_no_process_has_put_there_stop_no_block(void **state) {
-  (void)state;
   static const char *const strays[] = {
       ".nfs0000000000000001", "notes.txt",
       "a-name-that-is-longer-than-any-process-has-0123456789-0123456789-0123456789-0123456789-0123456789"};
@@ -228,7 +212,6 @@ static const char *put(Obstacle obstacle, const char *name) {
 
 /* Whose the block is cannot be written there, so that any process answers it, and says why. */
 static void a_block_whose_claim_is_no_directory_is_answered_all_the_same(void **state) {
-  (void)state;
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(2, 60));
@@ -259,7 +242,6 @@ static void a_block_whose_claim_is_no_directory_is_answered_all_the_same(void **
 
 /* The other blocks go on; the end says that one has no results. */
 static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
-  (void)state;
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(2, 60));
@@ -289,7 +271,6 @@ static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
 
 /* The hash of results alone, without any, was written by no process. */
 static void results_are_more_than_their_hash(void **state) {
-  (void)state;
   for (int more = 0; more < 2; more++) {
     const char *path = in_directory(own_directory, "results");
     FILE *file = fopen(path, "w");
@@ -308,7 +289,6 @@ static void results_are_more_than_their_hash(void **state) {
 
 /* The sign that a process has the block may be of any kind: its name counts. */
 static void a_sign_of_a_claim_counts_by_its_name(void **state) {
-  (void)state;
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(1, 60));
@@ -324,7 +304,6 @@ static void a_sign_of_a_claim_counts_by_its_name(void **state) {
 }
 
 static void folders_that_are_none_are_named(void **state) {
-  (void)state;
   static const char *const folders[] = {"taken", "done", "alive"};
   for (size_t i = 0; i < 3; i++) {
     for (Obstacle o = 0; o < N_OBSTACLES; o++) {
@@ -347,7 +326,6 @@ static void folders_that_are_none_are_named(void **state) {
 /* A number that is none, one that never comes and one that cannot be read: none is a sign of life for longer
  * than a lease. */
 static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
-  (void)state;
   const char *fifo = in_directory(own_directory, "fifo"), *link = in_directory(own_directory, "link");
   assert_int_equal(mkfifo(fifo, 0600), 0);
   assert_int_equal(symlink("link", link), 0);
@@ -370,7 +348,6 @@ static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
 
 /* The name of a process has room, or it is none. */
 static void a_name_that_is_too_long_is_no_process_s(void **state) {
-  (void)state;
   for (int n = OWNER_SIZE - 1; n <= OWNER_SIZE; n++) {
     struct {
       char owner[OWNER_SIZE], after;
@@ -389,7 +366,6 @@ static void a_name_that_is_too_long_is_no_process_s(void **state) {
 
 /* A claim that could not be written is no claim: the folder of claims is gone. */
 static void a_claim_that_has_no_place_fails(void **state) {
-  (void)state;
   Claims *a = open_claims(1, 60);
   size_t block;
   bool found, at_end;
@@ -401,7 +377,6 @@ static void a_claim_that_has_no_place_fails(void **state) {
 }
 
 static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
-  (void)state;
   Claims *a = open_claims(3, 60), *b = open_claims(3, 1);
   char want[300];
   bool at_end;
@@ -426,7 +401,6 @@ static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
 
 /* Numbers that a job cannot have: a sign, more digits than fit, something after them. */
 static void numbers_of_a_part_are_whole_and_plain(void **state) {
-  (void)state;
   static const struct {
     const char *blocks, *input;
     size_t size, n_records; /* 0: refused */

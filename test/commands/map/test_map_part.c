@@ -1,21 +1,12 @@
 /* test_map_part.c - the blocks of records that processes share. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "commands/map/map_part.h"
 #include "test/directory.h"
 
 /* Up to 256 blocks, whose size doubles as records come, until blocks have 64 records. */
 static void blocks_grow_to_a_limit(void **state) {
-  (void)state;
   static const struct {
     size_t n_records, block;
   } cases[] = {{1, 1}, {256, 1}, {257, 2}, {511, 2}, {4000, 16}, {16384, 64}, {20000, 64}};
@@ -45,7 +36,6 @@ static void blocks_grow_to_a_limit(void **state) {
 
 /* A survey reads the file before the job does, which standard input and pipes allow once. */
 static void what_can_be_read_once_is_refused(void **state) {
-  (void)state;
   const RecordRules rules = {.end = '\n', .limit = 100};
   char pipe[PATH_MAX];
   snprintf(pipe, sizeof pipe, "%s", in_directory(own_directory, "pipe"));

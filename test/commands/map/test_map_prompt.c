@@ -1,16 +1,7 @@
 /* test_map_prompt.c - patterns and records to prompts: what is a placeholder and what is text, members of
  * every kind, conversations, and what is wrong with a record said in words. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/map/map_prompt.h"
+#include "test/unit.h"
 
 static Status fill(bool json, const char *before, const char *text, const char *bytes, size_t size,
                    MapPrompt *prompt, Error *err) {
@@ -46,7 +37,6 @@ static void assert_refused(bool json, const char *pattern, const char *record, s
 }
 
 static void the_record_stands_where_the_braces_do(void **state) {
-  (void)state;
   assert_prompt(false, NULL, "a {} b", "a {} b");
   assert_prompt(false, "{}", "a {} b", "a {} b"); /* what a record says is no pattern */
   assert_prompt(false, "<{}>", "x", "<x>");
@@ -57,7 +47,6 @@ static void the_record_stands_where_the_braces_do(void **state) {
 }
 
 static void other_braces_are_themselves(void **state) {
-  (void)state;
   assert_prompt(false, "{\"label\": \"{}\"}", "x", "{\"label\": \"x\"}");
   assert_prompt(false, "{{}} {}", "x", "{} x");
   assert_prompt(false, "{{}}", "x", "x\n{}"); /* no place for the record, which comes first */
@@ -109,7 +98,6 @@ static int plain_fill(bool json, const char *pattern, char *out, bool *has_place
 }
 
 static void places_are_found_in_any_pattern(void **state) {
-  (void)state;
   uint64_t random = 1;
   size_t n_refused = 0;
   for (int c = 0; c < 6000; c++) {
@@ -139,7 +127,6 @@ static void places_are_found_in_any_pattern(void **state) {
 }
 
 static void an_outline_is_the_pattern_around_any_record(void **state) {
-  (void)state;
   static const struct {
     bool json;
     const char *before, *pattern, *want;
@@ -165,7 +152,6 @@ static void an_outline_is_the_pattern_around_any_record(void **state) {
 }
 
 static void members_stand_where_their_names_do(void **state) {
-  (void)state;
   static const char record[] = "{\"a\": \"x\\ny\\u0041\", \"n\": -1.50e3, \"b\": true, \"list\": [1, \"z\"], "
                                "\"it em\": 1, \"\xc3\xbc\": \"u\", \"none\": null, \"\": \"empty\"}";
   assert_prompt(true, "{a}", record, "x\nyA");
@@ -187,7 +173,6 @@ static void members_stand_where_their_names_do(void **state) {
 }
 
 static void json_records_speak_for_themselves(void **state) {
-  (void)state;
   assert_prompt(true, NULL, "\"text\"", "text");
   assert_prompt(true, NULL, "{\"id\": 7, \"prompt\": \"text\"}", "text");
   assert_prompt(true, NULL, "{\"prompt\": \"\"}", "");
@@ -198,7 +183,6 @@ static void json_records_speak_for_themselves(void **state) {
 }
 
 static void conversations_keep_their_turns(void **state) {
-  (void)state;
   static const char record[] =
       "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u0000t\"}, {\"content\": \"\", \"role\": "
       "\"user\"}, "
@@ -247,7 +231,6 @@ static void conversations_keep_their_turns(void **state) {
 }
 
 static void files_come_first(void **state) {
-  (void)state;
   MapPrompt prompt = {0};
   assert_int_equal(fill(false, "file {}\n", "q: {}", "x", 1, &prompt, NULL), STATUS_OK);
   assert_true(prompt.text.size == 12 && memcmp(prompt.text.data, "file {}\nq: x", 12) == 0);
@@ -265,7 +248,6 @@ static void files_come_first(void **state) {
 }
 
 static void the_id_is_kept_as_it_is_written(void **state) {
-  (void)state;
   static const struct {
     const char *record, *id;
   } cases[] = {
@@ -293,7 +275,6 @@ static void the_id_is_kept_as_it_is_written(void **state) {
 
 /* A prompt is used again for each record: the record before leaves nothing in it. */
 static void a_record_has_nothing_of_the_one_before_it(void **state) {
-  (void)state;
   static const char first[] = "{\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"before\"}]}";
   static const char *const broken[] = {"{\"id\": 8, \"prompt\": \"", "no JSON", ""};
   MapPrompt prompt = {0};
@@ -313,7 +294,6 @@ static void a_record_has_nothing_of_the_one_before_it(void **state) {
 }
 
 static void broken_records_are_refused_in_words(void **state) {
-  (void)state;
   assert_refused(false, "{}", "ab\xff", 3, "not valid UTF-8: byte 0xff at offset 2");
   assert_refused(false, "{}", "ab\xe2\x82", 4, "not valid UTF-8: byte 0xe2 at offset 2");
   assert_refused(true, "{}", "{\"a\": \"\xff\"}", 10, "the record");

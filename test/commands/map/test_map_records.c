@@ -1,18 +1,10 @@
 /* test_map_records.c - the records of a file and of a pipe, whatever is in them and wherever reads end,
  * against what their rules say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "commands/map/map_records.h"
+#include "test/unit.h"
 
 static const RecordRules lines = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
 static const RecordRules json = {.end = '\n', .passes_blank = true, .limit = 100, .hash = RECORD_HASH_START};
@@ -66,7 +58,6 @@ static void assert_records(const char *text, size_t size, RecordRules rules, con
   } while (0)
 
 static void lines_are_what_lies_between_their_ends(void **state) {
-  (void)state;
   assert_records("", 0, lines, NULL, 0);
   ASSERT_RECORDS("\n", lines, "");
   ASSERT_RECORDS("one\ntwo\n", lines, "one", "two");
@@ -80,18 +71,15 @@ static void lines_are_what_lies_between_their_ends(void **state) {
 }
 
 static void blank_lines_are_no_json(void **state) {
-  (void)state;
   ASSERT_RECORDS("\n \t\r\n{}\n\n[1]\n  \n", json, "{}", "[1]");
   assert_records("\n\n \n", 4, json, NULL, 0);
 }
 
 static void records_may_end_in_nul(void **state) {
-  (void)state;
   ASSERT_RECORDS("one\ntwo\r\n\0\0three\r", nul, "one\ntwo\r\n", "", "three\r");
 }
 
 static void nul_is_a_byte_of_a_line(void **state) {
-  (void)state;
   int descriptor = pipe_of("a\0b\n\0", 5, 5);
   RecordReader reader;
   Record record;
@@ -108,7 +96,6 @@ static void nul_is_a_byte_of_a_line(void **state) {
 }
 
 static void a_hash_tells_records_apart_and_not_where_reads_end(void **state) {
-  (void)state;
   uint64_t hashes[3][4];
   for (size_t s = 0; s < 3; s++) {
     int descriptor = pipe_of("one\ntwo\n\ntwp", 12, s + 1);
@@ -135,7 +122,6 @@ static void a_hash_tells_records_apart_and_not_where_reads_end(void **state) {
 
 /* A line of 200 MB costs the memory of its limit, and what follows it is read as ever. */
 static void a_line_of_any_length_is_passed_over(void **state) {
-  (void)state;
   static char piece[1 << 16];
   memset(piece, 'x', sizeof piece);
   int ends[2];
@@ -164,7 +150,6 @@ static void a_line_of_any_length_is_passed_over(void **state) {
 }
 
 static void a_record_of_just_the_limit_is_whole(void **state) {
-  (void)state;
   char text[202];
   memset(text, 'y', sizeof text);
   text[100] = '\n';
@@ -185,7 +170,6 @@ static void a_record_of_just_the_limit_is_whole(void **state) {
 
 /* A line is there as soon as its end is, whatever follows. */
 static void lines_are_not_waited_for(void **state) {
-  (void)state;
   int ends[2];
   assert_int_equal(pipe(ends), 0);
   RecordReader reader;
@@ -209,7 +193,6 @@ static void lines_are_not_waited_for(void **state) {
 }
 
 static void what_cannot_be_read_is_told(void **state) {
-  (void)state;
   RecordReader reader;
   Record record;
   bool found;
@@ -225,7 +208,6 @@ static void what_cannot_be_read_is_told(void **state) {
 
 /* Back at a place all is as it was there, from within the copies of a record too. */
 static void a_place_is_returned_to(void **state) {
-  (void)state;
   static const char text[] = "one\ntwo\n\nfour\n";
   Buffer texts = {0};
   RecordRules rules = lines;

@@ -2,20 +2,11 @@
  * nothing happened; files that are not ours stay as they are; one process at a time; what other programs do
  * to the file is noticed before anything more is written. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "commands/map/map_results.h"
 #include "test/directory.h"
@@ -112,7 +103,6 @@ static void make_whole(ResultsFormat format, Buffer *whole, Buffer *inputs) {
 }
 
 static void cut_anywhere_it_goes_on_to_the_same(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0}, result = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -191,7 +181,6 @@ static void put_told(const char *lines) {
 }
 
 static void files_of_others_stay_as_they_are(void **state) {
-  (void)state;
   remove_files();
   ASSERT_STAYS(RESULTS_JSON, "my thesis\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "my thesis", "line 1 is not"); /* torn, but not ours */
@@ -245,7 +234,6 @@ static void files_of_others_stay_as_they_are(void **state) {
 }
 
 static void what_was_begun_before_anything_was_there_goes_on(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0};
   make_whole(RESULTS_LINES, &whole, &inputs);
   ResultsOptions options = going_on(RESULTS_LINES);
@@ -262,7 +250,6 @@ static void what_was_begun_before_anything_was_there_goes_on(void **state) {
 
 /* Errors are made anew in their place, and what follows them is still there. */
 static void errors_are_replaced_where_they_stand(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0}, result = {0}, want = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -314,7 +301,6 @@ static void errors_are_replaced_where_they_stand(void **state) {
 
 /* Only what takes the place of an error may have any bytes: its line must fit both. */
 static void results_added_after_errors_were_made_again_are_known_by_their_bytes(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0}, before = {0};
   for (ResultsFormat format = RESULTS_LINES; format < RESULTS_JSON; format++) {
     ResultsOptions options = going_on(format);
@@ -339,7 +325,6 @@ static void results_added_after_errors_were_made_again_are_known_by_their_bytes(
 }
 
 static void one_process_at_a_time(void **state) {
-  (void)state;
   remove_files();
   ResultsOptions options = going_on(RESULTS_JSON), fresh = {.path = path, .format = RESULTS_LINES};
   Results results;
@@ -359,7 +344,6 @@ static void one_process_at_a_time(void **state) {
 }
 
 static void what_cannot_be_written_is_refused(void **state) {
-  (void)state;
   Error err;
   Results results;
   const struct {
@@ -397,7 +381,6 @@ int fsync(int descriptor) {
 
 /* Once, at the end: a disk takes longer for it than many a record does. */
 static void results_are_on_the_disk_in_the_end(void **state) {
-  (void)state;
   ResultsOptions options = going_on(RESULTS_LINES);
   remove_files();
   n_synced = 0;
@@ -406,7 +389,6 @@ static void results_are_on_the_disk_in_the_end(void **state) {
 }
 
 static void text_keeps_to_its_line(void **state) {
-  (void)state;
   static const char text[] = "a\nb\r\\n\0c";
   Buffer out = {0};
   assert_int_equal(result_text(RESULTS_LINES, text, sizeof text - 1, &out, NULL), STATUS_OK);
@@ -432,7 +414,6 @@ static void make_settings(MapSettings *made, const char *n, const char *system, 
 }
 
 static void results_of_other_settings_are_refused_by_name(void **state) {
-  (void)state;
 #define SIXTY "What a system prompt says in sixty bytes, it is cut after it"
   const struct {
     const char *n, *system, *context, *words;
@@ -532,7 +513,6 @@ static void disturb(ResultsFormat format, Deed deed, const char *name, bool at_e
 }
 
 static void what_other_programs_do_to_the_files_is_noticed(void **state) {
-  (void)state;
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
       for (int at_end = 0; at_end < 2; at_end++) {
@@ -546,7 +526,6 @@ static void what_other_programs_do_to_the_files_is_noticed(void **state) {
 
 /* Also by one that finds the file which has taken the other one's place. */
 static void a_file_that_was_rewritten_is_still_locked(void **state) {
-  (void)state;
   ResultsOptions options = going_on(RESULTS_LINES);
   Results results, other;
   EarlierResult earlier;
@@ -568,7 +547,6 @@ static void a_file_that_was_rewritten_is_still_locked(void **state) {
 
 /* While it is still read nothing is cut off it, and with retry no other file takes its place. */
 static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0}, before = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
@@ -607,7 +585,6 @@ static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
 
 /* Results that were removed, or put in another order, between two runs. */
 static void results_that_are_no_longer_where_they_were_are_refused(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0}, first = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -639,7 +616,6 @@ static void replace(void) {
 }
 
 static void a_file_that_was_replaced_before_it_was_locked_is_another_process_s(void **state) {
-  (void)state;
   Buffer whole = {0}, inputs = {0};
   make_whole(RESULTS_LINES, &whole, &inputs);
   ResultsOptions options = going_on(RESULTS_LINES);
@@ -665,7 +641,6 @@ static void write_others(void) {
 }
 
 static void what_another_process_has_written_before_the_lock_is_gone_on_with(void **state) {
-  (void)state;
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &other_results, &other_inputs);
     ResultsOptions options = going_on(format);

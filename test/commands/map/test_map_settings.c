@@ -1,22 +1,13 @@
 /* test_map_settings.c - the lines that say with which settings results were made: short and one line each
  * whatever the settings hold, while their hashes cover all of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/hash64.h"
 #include "commands/map/map_settings.h"
+#include "test/unit.h"
 
 #define TEN   "0123456789"
 #define FIFTY TEN TEN TEN TEN TEN
 
 static void a_line_is_short_and_its_hash_is_of_all(void **state) {
-  (void)state;
   static const struct {
     const char *value, *what, *shown;
   } cases[] = {
@@ -52,7 +43,6 @@ static void add(MapSettings *settings, const char *name, const char *value) {
 
 /* The settings as JSON results have them: every value and name counts, and their order; -c alone does not. */
 static void the_hash_of_all_tells_settings_apart(void **state) {
-  (void)state;
   static const char *const sets[][6] = {
       {"-n", "1", "-s", "2", "-c", "9"}, {"-n", "2", "-s", "2", "-c", "9"}, {"-n", "1", "-s", "1", "-c", "9"},
       {"-n", "2", "-s", "1", "-c", "9"}, {"-m", "1", "-s", "2", "-c", "9"}, {"-s", "2", "-n", "1", "-c", "9"},
@@ -72,7 +62,6 @@ static void the_hash_of_all_tells_settings_apart(void **state) {
 
 /* A file that another version has written, or that was cut. */
 static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
-  (void)state;
 #define HASH "0123456789abcdef"
   static const struct {
     const char *lines, *error;
@@ -119,7 +108,6 @@ static MapSettings settings_of(bool invariant) {
 }
 
 static void results_with_and_without_invariant_are_not_mixed(void **state) {
-  (void)state;
   static const struct {
     bool was, is;
     const char *other, *error; /* NULL: taken */
@@ -148,7 +136,6 @@ static void results_with_and_without_invariant_are_not_mixed(void **state) {
 
 /* -c, the shard and the seal: each may differ only where it is said. */
 static void only_what_may_differ_may(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     int tolerance; /* with which it may differ, alone */
@@ -169,7 +156,6 @@ static void only_what_may_differ_may(void **state) {
 
 /* Whatever changes above the last line, or in it. */
 static void a_seal_tells_of_every_change(void **state) {
-  (void)state;
   MapSettings settings = settings_of(true);
   assert_false(map_settings_are_sealed(&settings));
   assert_int_equal(map_settings_seal(&settings, NULL), STATUS_OK);

@@ -1,17 +1,10 @@
 /* test_bench_roofline.c - the roofline of a test is that of its steps: how they are cut, what bounds each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "commands/measure/bench_roofline.h"
 #include "engine/step_cost.h"
 #include "model/model.h"
+#include "test/unit.h"
 
 static int open_stories(void **state) {
   Error err = {{0}};

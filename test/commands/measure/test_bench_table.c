@@ -1,18 +1,9 @@
 /* test_bench_table.c - the three forms of a table, byte for byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "commands/measure/bench_table.h"
+#include "test/unit.h"
 
 static const Column columns[] = {
     {NULL, "people", false, 0}, {"name", "Name", false, 8}, {"count", NULL, true, 0},
@@ -61,7 +52,6 @@ static void assert_written(TableForm form, int n_rows, const char *expected) {
 #define MARKDOWN_HEAD "| people | Name | t/s | best |\n| --- | --- | ---: | --- |\n"
 
 static void people_get_a_markdown_table(void **state) {
-  (void)state;
   assert_written(FORM_MARKDOWN, 0, MARKDOWN_HEAD);
   assert_written(FORM_MARKDOWN, 3,
                  MARKDOWN_HEAD "| shown | a\\|b \"c\"\xc3\xa9   | 1234.57 | * |\n"
@@ -70,7 +60,6 @@ static void people_get_a_markdown_table(void **state) {
 }
 
 static void a_terminal_gets_columns(void **state) {
-  (void)state;
   assert_written(FORM_TABLE, 0, "");
   assert_written(FORM_TABLE, 3,
                  "people          shown\n\n"
@@ -81,7 +70,6 @@ static void a_terminal_gets_columns(void **state) {
 }
 
 static void programs_get_csv(void **state) {
-  (void)state;
   assert_written(FORM_CSV, 0, "name,count,speed,best,last\n");
   assert_written(FORM_CSV, 3,
                  "name,count,speed,best,last\n"
@@ -91,7 +79,6 @@ static void programs_get_csv(void **state) {
 }
 
 static void programs_get_json(void **state) {
-  (void)state;
   assert_written(FORM_JSON, 0, "[\n]\n");
   assert_written(FORM_JSON, 1,
                  "[\n  {\"name\": \"a|b\\n\\\"c\\\"\xc3\xa9\\u001f \", \"count\": -7, \"speed\": 1234.56789, "

@@ -1,14 +1,5 @@
 /* test_companions.c - what is copied beside a packed file: all of it or nothing, and no file that was there
  * is touched. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "commands/models/companions.h"
@@ -55,7 +46,6 @@ static void end(Packing *packing) {
 }
 
 static void copies_that_are_committed_stay(void **state) {
-  (void)state;
   Packing packing;
   begin(&packing);
   assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
@@ -65,7 +55,6 @@ static void copies_that_are_committed_stay(void **state) {
 }
 
 static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
-  (void)state;
   Packing packing;
   begin(&packing);
   write_text(packing.directory, "other", "kept");
@@ -80,7 +69,6 @@ static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
 /* A folder takes the name of the tokenizer's copy after it was found free: what was put in place before that
  * goes. */
 static void copies_go_where_one_cannot_be_put_in_place(void **state) {
-  (void)state;
   Packing packing;
   Error err;
   begin(&packing);
@@ -107,7 +95,6 @@ static void put_tokenizer(const char *directory, const char *more) {
 }
 
 static void a_file_is_the_same_only_with_every_byte_and_no_more(void **state) {
-  (void)state;
   const struct {
     const char *more;
     Status status;
@@ -138,7 +125,6 @@ static void assert_text(const char *directory, const char *name, const char *tex
 /* Two packings into one folder both find it empty; the second one to finish must not run the first one's
  * packed file with its own config.json. */
 static void what_another_process_has_put_there_meanwhile_stays_and_refuses(void **state) {
-  (void)state;
   Packing packing;
   Error err;
   begin(&packing);
@@ -157,7 +143,6 @@ static void what_another_process_has_put_there_meanwhile_stays_and_refuses(void 
 }
 
 static void the_same_file_that_came_meanwhile_is_fine_and_stays(void **state) {
-  (void)state;
   Packing packing, other;
   begin(&packing);
   begin(&other);
@@ -174,7 +159,6 @@ static void the_same_file_that_came_meanwhile_is_fine_and_stays(void **state) {
 }
 
 static void a_file_that_took_the_place_of_a_copy_is_not_undone(void **state) {
-  (void)state;
   Packing packing;
   begin(&packing);
   assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);

@@ -1,16 +1,8 @@
 /* test_decimal.c - numbers as text: the shortest that reads back to the same double, up to all 17 digits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "commands/models/decimal.h"
+#include "test/unit.h"
 
 static void a_number_has_as_many_digits_as_it_takes_to_read_it_back(void **state) {
-  (void)state;
   static const struct {
     double value;
     const char *text;

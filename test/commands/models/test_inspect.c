@@ -1,15 +1,8 @@
 /* test_inspect.c - the sizes that `auk inspect` reports, where no checkpoint of a test is large enough. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "commands/models/inspect.h"
+#include "test/unit.h"
 
 static void a_cache_beyond_all_memory_is_the_largest_size(void **state) {
-  (void)state;
   Model model = {.config = {.n_layers = 5, .n_heads = 10, .n_kv_heads = 10, .head_dim = 10}};
   assert_int_equal(inspect_kv_bytes(&model.config, KV_F16, 1), 2000);
   assert_int_equal(inspect_kv_bytes(&model.config, KV_F32, 1 << 20), 4194304000);

@@ -1,18 +1,7 @@
 /* test_pack.c - in which order `auk pack` writes to the disk, and that it leaves nothing where any step
  * of that fails. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -110,7 +99,6 @@ static bool is_synced_before(ino_t inode, int end) {
  * before the first has its name, the packed file has its name last, and the folder is synced after each
  * name. */
 static void every_file_is_on_the_disk_before_any_has_its_name(void **state) {
-  (void)state;
   static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json",
                                       "model.ak48"};
   assert_int_equal(pack(0), 0);
@@ -142,7 +130,6 @@ static void assert_old(void) {
 }
 
 static void whichever_step_fails_leaves_what_was_there(void **state) {
-  (void)state;
   for (int there = 0; there < 2; there++) { /* an older packed file */
     int call = 1;
     for (;; call++) {

@@ -3,7 +3,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 
 import pytest
 
@@ -111,30 +110,6 @@ def test_a_packed_file_answers_as_its_directory_does(run, variant, tmp_path):
     assert answer(output) == own == expected
 
 
-def test_says_what_belongs_beside_a_file_that_has_no_folder(run, packed_alone):
-    done = run("pack", STORIES, "-o", "/dev/stdout")
-    assert done.returncode == 0 and len(done.stdout) == 218400
-    assert (f"only with these beside it, from {STORIES}: config.json, generation_config.json, tokenizer.json\n"
-            in done.stderr.decode())
-    alone = packed_alone(STORIES)
-    assert os.listdir(alone.parent) == ["model.ak48"]
-    report = inspect(run, alone)
-    assert report["rope_theta"] is report["rope_theta_source"] is None
-    assert report["rms_norm_eps"] is report["rms_norm_eps_source"] is None
-    assert report["runs_on"] == [] and "does not say rope_theta" in report["cuda_refusal"]
-    lines = run("inspect", alone).stdout.decode()
-    assert "theta unknown (not in the file)" in lines and "published" not in lines
-    assert f"nothing yet: {alone} does not say rope_theta and epsilon" in lines
-    report = inspect(run, alone, "--rope-theta", "10000", "--norm-eps", "1e-05", "--tokenizer", "t.json")
-    assert report["rope_theta"] == 10000 and report["rms_norm_eps"] == 1e-5
-    assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "flag"
-    assert report["tokenizer"] == "t.json"
-    again = alone.parent / "again.ak48"
-    note = pack(run, alone, again)
-    assert "again.ak48 is written, but will not run where it lies: " in note and "--rope-theta" in note
-    assert again.read_bytes() == alone.read_bytes()
-
-
 COMMANDS = [["-p", "Once", "-n", "2"], ["-p", "Once", "--choose", "a,the"], ["--map", "-", "-n", "2"],
             ["chat", "-n", "2", "--chat-template", "chatml"], ["eval", "-f", "-"]]
 
@@ -175,72 +150,6 @@ def test_a_packed_file_alone_that_may_be_qwen3_says_what_is_assumed(run, packed_
     assert done.returncode == 0 and b"published" not in done.stderr
 
 
-def test_a_list_tells_that_a_packed_file_alone_will_not_run(run, packed_alone, tmp_path):
-    alone = packed_alone(STORIES)
-    shutil.copy(STORIES / "tokenizer.json", alone.parent)
-    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "none")}
-    environment.pop("AUK_MODEL", None)
-    entry, = json.loads(run("models", "--json", alone.parent, env=environment).stdout)
-    assert entry["runs"] is False and "give --rope-theta and --norm-eps" in entry["reason"]
-
-
-def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
-    """Each is named, and nothing is written; one that the model has not is used, which is said."""
-    other = variant(config={"rope_theta": 20000.0}, tokenizer=lambda it: {**it, "version": "1.0 "}, name="other")
-    (other / "model.safetensors").unlink()
-    shutil.copy(STORIES / "generation_config.json", other)
-    before = {name: (other / name).read_bytes() for name in os.listdir(other)}
-    done = run("pack", STORIES, "-o", other / "model.ak48")
-    assert done.returncode == 2
-    assert done.stderr.decode() == (f"auk: {other}/config.json, {other}/tokenizer.json are there already and differ "
-                                    f"from {STORIES}'s: remove them, or give -o another folder\n")
-    assert {name: (other / name).read_bytes() for name in os.listdir(other)} == before
-    same = tmp_path / "same"
-    same.mkdir()
-    shutil.copy(STORIES / "config.json", same)
-    (same / "tokenizer.json").symlink_to(STORIES / "tokenizer.json")
-    (same / "chat_template.jinja").write_text("{{ messages }}")
-    note = pack(run, STORIES, same / "model.ak48")
-    assert note == (f"auk: {same}/chat_template.jinja was there already and will be read with the packed file, "
-                    f"although {STORIES} has no chat_template.jinja\n")
-    assert (same / "tokenizer.json").is_symlink()
-    odd = tmp_path / "odd"
-    (odd / "tokenizer.json").mkdir(parents=True)
-    done = run("pack", STORIES, "-o", odd / "model.ak48")
-    assert done.returncode == 1 and b"tokenizer.json is a directory" in done.stderr
-    assert os.listdir(odd) == ["tokenizer.json"]
-
-
-def test_what_is_beside_is_compared_before_the_weights_are_read(run, tmp_path):
-    """These weights cannot be packed; but that is found only after reading, and the refusal comes before."""
-    model = DATA / "miniatures" / "llama-f32-biases"
-    assert b"is not quantised" in run("pack", model, "-o", tmp_path / "alone").stderr
-    (tmp_path / "config.json").write_text("{}")
-    done = run("pack", model, "-o", tmp_path / "model.ak48")
-    assert (done.returncode, done.stderr.decode()) == (
-        2, f"auk: {tmp_path}/config.json is there already and differs from {model}'s: remove it, or give -o another "
-           "folder\n")
-    assert os.listdir(tmp_path) == ["config.json"]
-
-
-def test_a_packed_file_is_written_over_no_file_that_is_read(run, tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(STORIES, model)
-    hard, soft = tmp_path / "hard", tmp_path / "soft"
-    os.link(model / "model.safetensors", hard)
-    soft.symlink_to("model/config.json")
-    before = {path.name: path.read_bytes() for path in model.iterdir()}
-    for output in (model / "model.safetensors", model / "config.json", hard, soft, model / ".." / "hard"):
-        done = run("pack", model, "-o", output)
-        assert done.returncode == 2
-        assert done.stderr.decode() == f"auk: -o {output} is a file of the model itself, which would be lost\n"
-    assert {path.name: path.read_bytes() for path in model.iterdir()} == before and soft.is_symlink()
-    pack(run, model, model / "model.ak48")
-    done = run("pack", model / "model.ak48", "-o", model / "model.ak48")
-    assert done.returncode == 2 and b"a file of the model itself" in done.stderr
-    pack(run, model, model / "model.ak48")  # an older one of the directory is no part of it
-
-
 @pytest.mark.parametrize("theta, epsilon", [(1000000.0, 1e-6), (20000.0, 1e-6), (1000000.0, 1e-5)])
 def test_numbers_that_the_folder_of_a_packed_file_says_otherwise_are_told(run, packed_alone, tmp_path, theta, epsilon):
     """A packed file alone has Qwen3's; one beside a config.json has those of the config.json."""
@@ -264,48 +173,3 @@ def test_a_packed_file_that_does_not_say_its_numbers_takes_those_of_its_folder(r
         shutil.copy(STORIES / name, tmp_path)
     assert pack(run, alone, tmp_path / "model.ak48").count("will be read with the packed file") == 2
     assert "rope_theta" not in pack(run, alone, tmp_path / "model.ak48")
-
-
-def test_says_what_was_written(run, tmp_path):
-    done = run("pack", STORIES, "-o", tmp_path / "a.ak48")
-    assert (done.returncode, done.stderr.decode()) == (
-        0, f"auk: {tmp_path}/a.ak48 is written: 218400 bytes; it runs with these beside it: config.json, "
-        "generation_config.json, tokenizer.json\n")
-    assert sorted(os.listdir(tmp_path)) == ["a.ak48", "config.json", "generation_config.json", "tokenizer.json"]
-    done = run("pack", STORIES, "-o", "/dev/stdout")
-    assert done.stderr.endswith(b"auk: /dev/stdout is written\n")
-
-
-def test_mistakes_of_usage(run, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "AUK_MODEL"}
-    for arguments, part in ((["-o", tmp_path / "x"], b"no model"), ([STORIES], b"give -o FILE"),
-                            ([STORIES, "-m", STORIES, "-o", tmp_path / "x"], b"two models")):
-        done = run("pack", *arguments, env=environment)
-        assert done.returncode == 2 and done.stdout == b"" and part in done.stderr
-    assert os.listdir(tmp_path) == []
-    done = run("pack", "--help")
-    assert done.returncode == 0 and b"-o, --output FILE" in done.stdout and done.stderr == b""
-
-
-def test_writes_that_fail_leave_what_was_there(run, auk, tmp_path):
-    output = tmp_path / "model.ak48"
-    output.write_bytes(b"what was there")
-    limited = ["sh", "-c", 'ulimit -f 32; trap "" XFSZ; exec "$@"', "sh", *auk, "pack", STORIES, "-o", output]
-    done = subprocess.run([str(part) for part in limited], capture_output=True, timeout=60)
-    assert done.returncode == 1 and b"File too large" in done.stderr
-    assert output.read_bytes() == b"what was there" and os.listdir(tmp_path) == ["model.ak48"]
-    done = run("pack", STORIES, "-o", "/dev/full")
-    assert done.returncode == 1 and b"/dev/full" in done.stderr
-    done = run("pack", STORIES, "-o", tmp_path / "no" / "model.ak48")
-    assert done.returncode == 1 and b"no/model.ak48" in done.stderr
-    assert os.listdir(tmp_path) == ["model.ak48"]
-
-
-def test_what_is_copied_goes_again_where_the_packed_file_fails(auk, tmp_path):
-    """The copies are small enough for a limit of 50 KB on files, the weights are not."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    limited = ["sh", "-c", 'ulimit -f 100; trap "" XFSZ; exec "$@"', "sh", *auk, "pack", STORIES]
-    done = subprocess.run([str(part) for part in [*limited, "-o", folder / "model"]], capture_output=True, timeout=60)
-    assert done.returncode == 1 and b"File too large" in done.stderr
-    assert os.listdir(folder) == []

@@ -1,18 +1,9 @@
 /* test_completions.c - how much of a flag's help a shell shows beside it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "commands/shell/completions.h"
+#include "test/unit.h"
 
 /* Up to the first aside, in brackets or after a semicolon, that begins after more than twelve characters. */
 static void a_help_ends_at_its_first_aside(void **state) {
-  (void)state;
   static const char *const cases[][2] = {
       {"", ""},
       {"a; b", "a; b"},
