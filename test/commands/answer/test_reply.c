@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include "commands/answer/reply.h"
+#include "commands/flags.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
+#include "test/transcript.h"
 
 /* 40 of the 100 tokens of the prompt were computed, in half a second: 80 a second. The first of 11 tokens
  * came after a quarter of a second, the other 10 took two seconds: 5 a second. */
@@ -59,244 +61,81 @@ static void an_answer_is_cut_by_a_limit_or_by_circles(void **state) {
     assert_int_equal(answer_was_cut(&(AnswerResult){.reason = (FinishReason)reason}), cut[reason]);
 }
 
-/* --- every form */
-
-typedef struct {
-  char kind; /* 't'hought or 'a'nswer; 0: no more */
-  const char *text;
-} Piece;
+/* --- every form: test/data/transcripts/replies/forms.txt
+ *
+ * A line has flags of reply.h, then words: `regex` or `must-call` (what the answer is bound to), `hide` or
+ * `show` (thoughts), how it ended, and its pieces, t:THOUGHT and a:ANSWER, in which ~ is a blank. The lines
+ * below it say what the file holds when the last piece has come, if that differs, and in the end, and what is
+ * said then. */
 
 typedef struct {
   ReplyFlags flags;
-  bool hide, show; /* thoughts */
-  bool formed;     /* by --regex */
-  bool must_call;
-  Piece pieces[5];
+  bool hide, show, formed, must_call;
+  char *pieces[8];
+  int n_pieces;
   AnswerResult result;
-  const char *before; /* in the file when the last piece has come */
-  const char *file;   /* in the end */
-  Status status;
-  const char *error, *said; /* NULL: nothing */
 } Form;
 
-#define USAGE                                                                                                \
-  ", \"usage\": {\"prompt_tokens\": 0, \"reused_tokens\": 0, \"completion_tokens\": 0, "                     \
-  "\"thinking_tokens\": 0}, \"timings\": {\"prompt_ms\": 0.000, \"first_token_ms\": 0.000, "                 \
-  "\"decode_ms\": 0.000, \"prompt_per_second\": 0.00, \"decode_per_second\": 0.00}, \"seed\": 7, "           \
-  "\"model\": \"m\""
-#define OBJECT(members, reason) "{" members ", \"finish_reason\": \"" reason "\"" USAGE "}\n"
-
-#define TALK                                                                                                 \
-  {                                                                                                          \
-    {'t', "hm"}, {'t', " so"}, {'a', "Yes"}, {                                                               \
-      'a', " no"                                                                                             \
-    }                                                                                                        \
+static void take_word(Form *form, char *word) {
+  const struct {
+    const char *name;
+    bool *value;
+  } switches[] = {{"hide", &form->hide},
+                  {"show", &form->show},
+                  {"regex", &form->formed},
+                  {"must-call", &form->must_call},
+                  {"in-thought", &form->result.in_thought},
+                  {"in-form", &form->result.in_form},
+                  {"in-call", &form->result.in_call}};
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+    if (strcmp(word, switches[i].name) == 0) *switches[i].value = true;
+  for (int reason = FINISH_EOS; reason <= FINISH_REPETITION; reason++)
+    if (strcmp(word, finish_name((FinishReason)reason)) == 0) form->result.reason = (FinishReason)reason;
+  if (word[1] != ':') return;
+  char *out = form->pieces[form->n_pieces++] = word;
+  for (char *at = word; *at; at++) {
+    const bool is_newline = strncmp(at, "\\n", 2) == 0;
+    *out++ = is_newline ? '\n' : *at == '~' ? ' ' : *at;
+    at += is_newline;
   }
-#define CODE                                                                                                 \
-  {                                                                                                          \
-    {'t', "```\nt\n```\n"}, {'a', "Here:\n```c\nx"}, {                                                       \
-      'a', "y\n``"                                                                                           \
-    }                                                                                                        \
-  }
-#define NO_CODE                                                                                              \
-  {                                                                                                          \
-    {'t', "hm"}, {                                                                                           \
-      'a', "no code"                                                                                         \
-    }                                                                                                        \
-  }
-#define ENDS(reason_)                                                                                        \
-  { .reason = reason_ }
-
-static const Form forms[] = {
-    {.pieces = TALK, .before = "Yes no", .file = "Yes no\n"},
-    {.show = true,
-     .pieces = TALK,
-     .before = "<t>\nhm so\n</t>\n\nYes no",
-     .file = "<t>\nhm so\n</t>\n\nYes no\n"},
-    {.flags = {.no_stream = true}, .pieces = TALK, .before = "", .file = "Yes no\n"},
-    {.flags = {.no_stream = true},
-     .show = true,
-     .pieces = TALK,
-     .before = "",
-     .file = "<t>\nhm so\n</t>\n\nYes no\n"},
-    {.flags = {.json = true},
-     .pieces = TALK,
-     .before = "",
-     .file = OBJECT("\"text\": \"Yes no\", \"thinking\": \"hm so\"", "eos")},
-    {.flags = {.json = true},
-     .hide = true,
-     .pieces = TALK,
-     .before = "",
-     .file = OBJECT("\"text\": \"Yes no\"", "eos")},
-    {.flags = {.json = true, .ids = true},
-     .pieces = {{'a', "\"\n"}},
-     .before = "",
-     .file = "{\"text\": \"\\\"\\n\", \"finish_reason\": \"eos\"" USAGE
-             ", \"prompt_ids\": [1, 2, 3], \"ids\": [40]}\n"},
-    {.flags = {.json = true},
-     .result = ENDS(FINISH_STOP),
-     .before = "",
-     .file = OBJECT("\"text\": \"\"", "stop")},
-    {.flags = {.jsonl = true},
-     .pieces = TALK,
-     .before = "{\"thinking\": \"hm\"}\n{\"thinking\": \" so\"}\n{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n",
-     .file =
-         "{\"thinking\": \"hm\"}\n{\"thinking\": \" so\"}\n{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n" OBJECT(
-             "\"text\": \"Yes no\", \"thinking\": \"hm so\"", "eos")},
-    {.flags = {.jsonl = true},
-     .hide = true,
-     .pieces = TALK,
-     .before = "{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n",
-     .file = "{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n" OBJECT("\"text\": \"Yes no\"", "eos")},
-    {.flags = {.exact = true}, .pieces = TALK, .before = "Yes no", .file = "Yes no"},
-    {.flags = {.exact = true, .no_stream = true}, .pieces = TALK, .before = "", .file = "Yes no"},
-    {.pieces = {{'a', "Yes\n"}}, .before = "Yes\n", .file = "Yes\n"},
-    {.pieces = {{'a', "Yes"}},
-     .result = ENDS(FINISH_INTERRUPTED),
-     .before = "Yes",
-     .file = "Yes\n",
-     .status = STATUS_INTERRUPTED},
-    {.flags = {.code = true}, .pieces = {{'a', "```\n```\n"}}, .before = "", .file = ""},
-    /* -x: what could be a fence is held back until the end. */
-    {.flags = {.code = true},
-     .pieces = CODE,
-     .before = "xy\n",
-     .file = "xy\n``\n",
-     .said = "auk: the end came within the code block (eos)\n"},
-    {.flags = {.code = true, .no_stream = true},
-     .pieces = CODE,
-     .before = "",
-     .file = "xy\n``\n",
-     .said = "auk: the end came within the code block (eos)\n"},
-    {.flags = {.code = true, .jsonl = true},
-     .pieces = {{'a', "```\nx"}, {'a', "\n"}},
-     .result = ENDS(FINISH_INTERRUPTED),
-     .before = "{\"text\": \"x\"}\n{\"text\": \"\\n\"}\n",
-     .file = "{\"text\": \"x\"}\n{\"text\": \"\\n\"}\n" OBJECT("\"text\": \"x\\n\"", "interrupted"),
-     .status = STATUS_INTERRUPTED},
-    {.flags = {.code = true, .json = true},
-     .pieces = {{'t', "hm"}, {'a', "```\nx\n```\n"}},
-     .before = "",
-     .file = OBJECT("\"text\": \"x\\n\", \"thinking\": \"hm\"", "eos")},
-    {.flags = {.code = true},
-     .pieces = NO_CODE,
-     .before = "",
-     .file = "",
-     .status = STATUS_FAILED,
-     .error = "the answer has no fenced code block (-x)"},
-    {.flags = {.code = true},
-     .pieces = NO_CODE,
-     .result = ENDS(FINISH_INTERRUPTED),
-     .before = "",
-     .file = "",
-     .status = STATUS_INTERRUPTED},
-    /* Where the answer is cut. */
-    {.result = ENDS(FINISH_CONTEXT),
-     .before = "",
-     .file = "",
-     .said = "auk: the answer is cut: the context of 30 tokens is full\n"},
-    {.result = ENDS(FINISH_REPETITION),
-     .before = "",
-     .file = "",
-     .said = "auk: the answer is cut: it repeats itself (give -n N to allow that)\n"},
-    {.result = ENDS(FINISH_LENGTH), .before = "", .file = ""},
-    {.result = {.reason = FINISH_LENGTH, .in_thought = true},
-     .before = "",
-     .file = "",
-     .said = "auk: the end came within the thought (length), there is no answer\n"},
-    {.result = {.reason = FINISH_INTERRUPTED, .in_thought = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_INTERRUPTED},
-    /* A form that is cut is no success, whatever else is asked for. */
-    {.flags = {.json = true},
-     .formed = true,
-     .result = {.reason = FINISH_LENGTH, .in_form = true},
-     .before = "",
-     .file = OBJECT("\"text\": \"\"", "length"),
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within the answer (length), which does not fit --regex"},
-    {.flags = {.require_stop = true},
-     .formed = true,
-     .result = {.reason = FINISH_REPETITION, .in_form = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within the answer (repetition), which does not fit --regex",
-     .said = "auk: the answer is cut: it repeats itself (give -n N to allow that)\n"},
-    {.formed = true,
-     .result = {.reason = FINISH_CONTEXT, .in_thought = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within the thought (context), there is no answer",
-     .said = "auk: the answer is cut: the context of 30 tokens is full\n"},
-    {.formed = true,
-     .result = {.reason = FINISH_INTERRUPTED, .in_form = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_INTERRUPTED},
-    {.formed = true, .result = ENDS(FINISH_LENGTH), .before = "", .file = ""}, /* it fits as it is */
-    {.result = {.reason = FINISH_LENGTH, .in_call = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within a call (length), which is left out"},
-    {.must_call = true,
-     .result = {.reason = FINISH_LENGTH, .in_thought = true},
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within the thought (length), there is no answer"},
-    {.flags = {.code = true},
-     .pieces = CODE,
-     .result = ENDS(FINISH_LENGTH),
-     .before = "xy\n",
-     .file = "xy\n``\n",
-     .status = STATUS_CUT_SHORT,
-     .error = "the end came within the code block (length)"},
-    {.flags = {.require_stop = true},
-     .result = ENDS(FINISH_LENGTH),
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the answer was cut short by -n (--require-stop)"},
-    {.flags = {.require_stop = true},
-     .result = ENDS(FINISH_CONTEXT),
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the answer was cut short by the context (--require-stop)",
-     .said = "auk: the answer is cut: the context of 30 tokens is full\n"},
-    {.flags = {.require_stop = true},
-     .result = ENDS(FINISH_REPETITION),
-     .before = "",
-     .file = "",
-     .status = STATUS_CUT_SHORT,
-     .error = "the answer was cut short by going in circles (--require-stop)",
-     .said = "auk: the answer is cut: it repeats itself (give -n N to allow that)\n"},
-    {.flags = {.require_stop = true}, .result = ENDS(FINISH_STOP), .before = "", .file = ""},
-    {.flags = {.require_stop = true},
-     .result = ENDS(FINISH_INTERRUPTED),
-     .before = "",
-     .file = "",
-     .status = STATUS_INTERRUPTED},
-    {.flags = {.usage = true},
-     .before = "",
-     .file = "",
-     .said = "auk: prompt 0 tokens, 0.0 ms (0.0/s); answer 0 tokens, 0.0 ms (0.0/s); end: eos\n"},
-};
-
-static void assert_holds(size_t form, const char *path, const char *want) {
-  char got[2000];
-  FILE *file = fopen(path, "r");
-  assert_non_null(file);
-  got[fread(got, 1, sizeof got - 1, file)] = 0;
-  fclose(file);
-  if (strcmp(got, want) != 0) fail_msg("form %zu: the file holds \"%s\", expected \"%s\"", form, got, want);
+  *out = 0;
 }
 
-static void answer_in_form(size_t index, const Form *form, const char *path) {
+static void read_form(char *line, Form *form) {
+  static const FlagGroup group = FLAG_GROUP("Reply", reply_flags);
+  static const Interface interface = {
+      .usage = "", .about = "", .groups = &group, .n_groups = 1, .max_operands = 16};
+  char *argv[24] = {(char *)"test"};
+  const char *words[16];
+  size_t n_words;
+  int argc = 1;
+  bool helped;
+  Error err;
+  *form = (Form){.n_pieces = 0};
+  for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+  assert_int_equal(flags_parse(&interface, &form->flags, argc, argv, words, &n_words, &helped, &err),
+                   STATUS_OK);
+  for (size_t i = 0; i < n_words; i++) take_word(form, (char *)words[i]);
+}
+
+static char *content(const char *path) {
+  static char text[2][2000];
+  static int next;
+  char *got = text[next++ % 2];
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  got[fread(got, 1, sizeof text[0] - 1, file)] = 0;
+  fclose(file);
+  return got;
+}
+
+static void write_text(FILE *out, const char *label, const char *text) {
+  fprintf(out, "    %s <", label);
+  for (; *text; text++) *text == '\n' ? fputs("\\n", out) : fputc(*text, out);
+  fprintf(out, ">\n");
+}
+
+static void answer_in_form(const Form *form, const char *path, FILE *out) {
   static const int32_t prompt[] = {1, 2, 3};
   ReplyFlags flags = form->flags;
   AssistantFlags assistant_flags = ASSISTANT_DEFAULTS;
@@ -316,27 +155,40 @@ static void answer_in_form(size_t index, const Form *form, const char *path) {
   const AnswerSink sink = reply_sink(&reply);
   assert_int_equal(sink.ids != NULL, flags.ids);
   if (sink.ids) assert_int_equal(id_list_append(sink.ids, 40, NULL), STATUS_OK);
-  for (const Piece *piece = form->pieces; piece->kind; piece++) {
+  for (int i = 0; i < form->n_pieces; i++) {
+    const char *text = form->pieces[i] + 2;
     bool stop = false;
-    assert_int_equal(sink.text(sink.user, piece->kind == 't' ? TEXT_THOUGHT : TEXT_ANSWER, piece->text,
-                               strlen(piece->text), &stop, NULL),
+    assert_int_equal(sink.text(sink.user, *form->pieces[i] == 't' ? TEXT_THOUGHT : TEXT_ANSWER, text,
+                               strlen(text), &stop, NULL),
                      STATUS_OK);
     assert_int_equal(stop, reply.block.state == BLOCK_AFTER);
   }
-  assert_holds(index, path, form->before);
+  const char *before = content(path);
   tell_begin();
-  Status status = reply_end(&reply, prompt, 3, &form->result, &err);
-  const char *said = note_end();
-  assert_int_equal(status, form->status);
-  assert_string_equal(said, form->said ? form->said : "");
-  assert_string_equal(err.text, form->error ? form->error : "");
-  assert_holds(index, path, form->file);
+  const Status status = reply_end(&reply, prompt, 3, &form->result, &err);
+  const char *said = note_end(), *file = content(path);
+  if (strcmp(before, file) != 0) write_text(out, "before", before);
+  write_text(out, "file", file);
+  if (*said) write_text(out, "said", said);
+  if (status) fprintf(out, "    status %d%s%s\n", status, *err.text ? " " : "", err.text);
   reply_release(&reply);
 }
 
-static void each_form_is_written_as_it_comes_and_in_the_end(void **state) {
+static void write_forms(const char *old, FILE *out) {
   const char *path = in_directory(own_directory, "answer");
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) answer_in_form(i, &forms[i], path);
+  char line[TRANSCRIPT_LINE];
+  while (transcript_next_line(&old, line)) {
+    if (*line == ' ') continue;
+    fprintf(out, "%s\n", line);
+    if (!*line || *line == '#') continue;
+    Form form;
+    read_form(line, &form);
+    answer_in_form(&form, path, out);
+  }
+}
+
+static void each_form_is_written_as_it_comes_and_in_the_end(void **state) {
+  check_transcript("test/data/transcripts/replies/forms.txt", write_forms);
 }
 
 int main(void) {
