@@ -60,7 +60,7 @@ def call(auk, stories, tmp_path):
 
     def run(line):
         done = subprocess.run(["sh", "-c", line], cwd=here, env=environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=LIMIT_S, check=False)
+                              capture_output=True, timeout=5 * LIMIT_S, check=False)  # a line may start twenty programs
         said = shown(done.stdout, "    ") + shown(NO_GPU.sub(b"", done.stderr), "  ! ")
         status = f"  = {done.returncode}\n" if done.returncode else ""
         return f"$ {line}\n" + said.replace(str(here), "HERE") + status
