@@ -263,7 +263,7 @@ test-unit: $(TESTS)
 # anew. What changed is for people to review.
 GOLDEN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(shell grep -rl check_transcript test --include='test_*.c'))
 GOLDEN_PYTESTS := $(wildcard test/commands/models/test_hostile_*.py) test/commands/models/test_architectures.py \
-                  test/commands/models/test_program.py
+                  test/commands/models/test_program.py test/commands/models/test_inspect.py test/commands/test_transcripts.py
 goldens: $(BUILD)/auk $(GOLDEN_PROGRAMS)
 	@for program in $(GOLDEN_PROGRAMS); do GOLDENS=write $$program >/dev/null || exit 1; done
 	@GOLDENS=write AUK=$(BUILD)/auk $(PYTHON) -m pytest -q $(GOLDEN_PYTESTS)

@@ -208,8 +208,8 @@ static Status parse_pair(const Named *a, const Named *b, Error *err) {
   return status;
 }
 
-/* Writes a line for each flag of `auk run` that is refused beside others, with their names, or that needs another
- * one: with the names that it is taken with. */
+/* Writes a line for each flag of `auk run` that is refused beside others, with their names, or that needs
+ * another one: with the names that it is taken with. */
 static void write_pairs(const char *old, FILE *out) {
   (void)old;
   static Named named[128];
