@@ -1,19 +1,12 @@
 /* answer.c - see answer.h.   Called by: run.c, map_answer.c, dialogue.c.
- * A token's way: generate.c or batch.c samples the token; filters_take() (filters.c) offers it to channels.c,
- * calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
+ * A token's way: generate.c or batch.c samples it and gives it to take() in filters.c, which offers it to
+ * channels.c, calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
 #include "commands/answer/answer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "commands/answer/filters/filters.h"
-#include "commands/keep/remote.h"
-
-struct Answer {
-  Filters filters;
-  SamplerSettings sampler; /* of the request */
-};
 
 Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size_t n, const AnswerSink *sink,
                   AnswerResult *result, Answer **out, BatchRequest *request, Error *err) {
@@ -23,14 +16,9 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
   Answer *answer = mem_alloc(1, sizeof *answer, "an answer", err);
   if (!answer) return STATUS_FAILED;
   *answer = (Answer){.sampler = a->sampler};
-  *request = (BatchRequest){.ids = ids,
-                            .n_ids = (int)n,
-                            .sampler = &answer->sampler,
-                            .sink = filters_take,
-                            .n_ctx = assistant_n_ctx(a),
-                            .user = &answer->filters};
-  Status status = filters_begin(&answer->filters, a, form, ids, n, sink, result, err);
-  if (status == STATUS_OK) status = filters_options(&answer->filters, &request->generate, err);
+  *request =
+      (BatchRequest){.ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .n_ctx = assistant_n_ctx(a)};
+  const Status status = filters_begin(answer, a, form, sink, result, request, err);
   if (status == STATUS_OK)
     *out = answer;
   else
@@ -40,14 +28,14 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
 
 Status answer_end(Answer *answer, const BatchResult *done, Error *err) {
   if (done->status) return error_set(err, done->status, "%s", done->error.text);
-  answer->filters.result->n_reused = done->n_reused;
-  answer->filters.result->prefill_ms = done->prefill_ms;
-  return filters_end(&answer->filters, &done->generated, err);
+  answer->result->n_reused = done->n_reused;
+  answer->result->prefill_ms = done->prefill_ms;
+  return filters_end(answer, &done->generated, err);
 }
 
 void answer_free(Answer *answer) {
   if (!answer) return;
-  filters_release(&answer->filters);
+  filters_release(answer);
   free(answer);
 }
 
@@ -74,12 +62,12 @@ static Status prefill(Assistant *a, const BatchRequest *request, AnswerResult *r
 
 static Status answer_in_session(Assistant *a, Answer *answer, const BatchRequest *request, Error *err) {
   GenerateResult generated = {0};
-  TRY(prefill(a, request, answer->filters.result, err));
+  TRY(prefill(a, request, answer->result, err));
   session_watch(a->session, prefilling, request->user);
   const Status status =
       generate(a->session, &request->generate, request->sink, request->user, &generated, err);
   session_watch(a->session, NULL, NULL);
-  return status ? status : filters_end(&answer->filters, &generated, err);
+  return status ? status : filters_end(answer, &generated, err);
 }
 
 /* --- an answer of the batch alone, or of another process */

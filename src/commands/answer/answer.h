@@ -13,7 +13,7 @@ Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, cons
 
 /* assistant_answer() as a request to assistant->batch: answer_ask() prepares `request`; answer_end() passes
  * on the last text and completes `result`. Until then ids, sink and result must stay valid. */
-typedef struct Answer Answer;
+typedef struct Filters Answer; /* commands/answer/filters/filters.h */
 Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
                   const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
                   Error *err);

@@ -9,18 +9,18 @@
 #define FUNCTION "functions."
 
 Status channels_begin(Channels *c, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
-                      Bound *form, bool no_thought, Error *err) {
+                      Bound *bound, bool no_thought, Error *err) {
   if (!chat || !chat_writes(chat, CHANNEL) || tokenizer_find(tokenizer, CHANNEL) < 0) return STATUS_OK;
   c->start = tokenizer_find(tokenizer, "<|start|>");
   c->end = tokenizer_find(tokenizer, "<|end|>");
   c->message = tokenizer_find(tokenizer, MESSAGE);
-  if (c->start < 0 || c->end < 0 || c->message < 0 || (form->form && form->form->has_tokens))
+  if (c->start < 0 || c->end < 0 || c->message < 0 || (bound->form && bound->form->has_tokens))
     return STATUS_OK;
   c->tokenizer = tokenizer;
   c->tools = tools->given ? tools : NULL;
-  c->form = form;
+  c->bound = bound;
   c->no_thought = no_thought;
-  c->bound = form->form || no_thought;
+  c->chooses = bound->form || no_thought;
   c->is_first = true;
   return channels_next(c, false, err);
 }
@@ -57,7 +57,7 @@ Status channels_next(Channels *c, bool closing, Error *err) {
   const char *before = closing ? "<|end|><|start|>assistant" : c->is_first ? "" : "<|start|>assistant";
   c->state = CHANNEL_HEADER;
   c->header.size = c->ids.count = c->n_headers = c->n_taken = 0;
-  if (!c->bound && !closing) return STATUS_OK;
+  if (!c->chooses && !closing) return STATUS_OK;
   if (thought) TRY(add_header(c, before, "analysis", NULL, "", err));
   if (!c->tools || !c->tools->required) TRY(add_header(c, before, "final", NULL, "", err));
   for (size_t i = 0; c->tools && i < c->tools->written.count; i++)
@@ -83,10 +83,10 @@ void channels_forced(Channels *c, TokenReply *reply) {
 
 void channels_mask_header(const Channels *c, const uint64_t **mask) {
   *mask = NULL;
-  if (c->n_headers == 0 || !c->form->form) return;
-  bound_mask_few(c->form, -1, false, false, mask);
+  if (c->n_headers == 0 || !c->bound->form) return;
+  bound_mask_few(c->bound, -1, false, false, mask);
   for (size_t i = 0; i < c->n_headers; i++)
-    bound_allow(c->form, c->ids.ids[c->headers[i].first + c->n_taken]);
+    bound_allow(c->bound, c->ids.ids[c->headers[i].first + c->n_taken]);
 }
 
 /* --- taking a header */
@@ -130,14 +130,13 @@ static Status begin_message(Channels *c, Error *err) {
   c->state = c->function ? CHANNEL_CALL : CHANNEL_TEXT;
   if (!c->function && (to || (n_channel == 8 && memcmp(channel, "analysis", 8) == 0)))
     c->state = CHANNEL_THOUGHT;
-  c->in_thought = c->state == CHANNEL_THOUGHT;
   c->arguments.size = 0;
   if (!c->function) return STATUS_OK;
-  AnswerForm *form = c->form->form;
+  AnswerForm *form = c->bound->form;
   Error inner;
   const Status status = form_set_part(form, form->flag, NULL, &c->function->parameters, &inner);
-  TRY(bound_check(c->form, status, &inner, err));
-  return bound_restart(c->form, err);
+  TRY(bound_check(c->bound, status, &inner, err));
+  return bound_restart(c->bound, err);
 }
 
 /* Takes a token of a header; the last one begins the message. */
@@ -168,9 +167,9 @@ static Status write_call(const Channels *c, Buffer *lines, Error *err) {
 /* Takes a token of a call's arguments, which end the answer. */
 static Status take_argument(Channels *c, int32_t id, Buffer *lines, bool *ended, TokenReply *reply,
                             Error *err) {
-  TRY(bound_take(c->form, id, &c->arguments, err));
-  *ended = c->form->ended;
-  return *ended ? write_call(c, lines, err) : bound_forced(c->form, reply, err);
+  TRY(bound_take(c->bound, id, &c->arguments, err));
+  *ended = c->bound->ended;
+  return *ended ? write_call(c, lines, err) : bound_forced(c->bound, reply, err);
 }
 
 Status channels_take(Channels *c, int32_t id, bool *taken, Buffer *lines, bool *ended, TokenReply *reply,

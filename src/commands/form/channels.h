@@ -29,11 +29,10 @@ typedef struct {
   int32_t start, end, message; /* ids */
   const Tokenizer *tokenizer;
   const Tools *tools; /* or NULL */
-  Bound *form;        /* of the answer, or of a call's arguments */
+  Bound *bound;       /* of the answer, or of a call's arguments */
   bool no_thought;    /* no thought is allowed */
-  bool bound;         /* headers are chosen among `headers` */
+  bool chooses;       /* headers are chosen among `headers` */
   ChannelState state;
-  bool in_thought;        /* the last message that began is a thought */
   bool is_first;          /* the header is the answer's first */
   Buffer header;          /* text of the header so far, special tokens included */
   IdList ids;             /* tokens of all headers that the message may have */
@@ -47,7 +46,7 @@ typedef struct {
 
 /* Finds the tokens of channels, if template and tokenizer have them, and begins the answer's first header. */
 Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
-                      Bound *form, bool no_thought, Error *err);
+                      Bound *bound, bool no_thought, Error *err);
 void channels_release(Channels *channels);
 
 /* Begins the header of the next message. closing: <|end|> comes first, and the message is not a thought. */

@@ -75,7 +75,7 @@ static void check(const char *text, int number, bool with_stops, bool is_thought
   chain.stop.n_strings = with_stops ? sizeof stops / sizeof *stops : 0;
   for (size_t i = 0; i < ids.count && !chain.stopped; i++)
     assert_int_equal(text_chain_take(&chain, ids.ids[i], NULL), STATUS_OK);
-  if (!chain.stopped) assert_int_equal(text_chain_end(&chain, NULL), STATUS_OK);
+  if (!chain.stopped) assert_int_equal(text_chain_end(&chain, true, NULL), STATUS_OK);
   text_chain_release(&chain);
   id_list_release(&ids);
 }
@@ -119,7 +119,7 @@ static void with_a_form_only_the_thought_passes(void **state) {
   chain.drops_answer = true;
   for (size_t i = 0; i < ids.count; i++)
     assert_int_equal(text_chain_take(&chain, ids.ids[i], NULL), STATUS_OK);
-  assert_int_equal(text_chain_end(&chain, NULL), STATUS_OK);
+  assert_int_equal(text_chain_end(&chain, true, NULL), STATUS_OK);
   assert_true(holds(&seen.of[TEXT_THOUGHT], "why"));
   assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
   text_chain_release(&chain);

@@ -3,13 +3,56 @@
 
 #include <string.h>
 
-#include "commands/answer/filters/thoughts.h"
-
 static bool in_thought(const Filters *f) {
-  return f->channels.state ? f->channels.in_thought : f->text.splitter.state == THINKING_INSIDE;
+  return f->channels.state ? f->text.is_thought : f->text.splitter.state == THINKING_INSIDE;
+}
+
+/* True if the answer itself has a form, not calls within free text. */
+static bool has_form(const Filters *f) {
+  return f->bound.form && !f->bound.form->is_calls;
 }
 
 /* --- where the parts of an answer begin and end */
+
+/* *inside = the prompt ends in an open thought: its text ends with the opening mark and white space. */
+static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, bool *inside, Error *err) {
+  *inside = false;
+  if (!a->thinking.open) return STATUS_OK;
+  size_t length = strlen(a->thinking.open),
+         last = length + 8; /* a token has at least one byte; 8 for white space */
+  if (last > n) last = n;
+  Buffer text = {0};
+  Status status = tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err);
+  while (text.size && strchr(" \t\r\n", text.data[text.size - 1])) text.size--;
+  *inside = text.size >= length && memcmp(text.data + text.size - length, a->thinking.open, length) == 0;
+  buffer_release(&text);
+  return status;
+}
+
+/* Appends the ids of `before` and the closing mark as templates write it: on a line of its own, then an empty
+ * line. */
+static Status encode_after(const Assistant *a, const char *before, IdList *ids, Error *err) {
+  const char *mark = a->thinking.close;
+  const PromptPiece pieces[] = {
+      {before, strlen(before), true}, {"\n", 1, true}, {mark, strlen(mark), true}, {"\n\n", 2, true}};
+  return tokenizer_encode_pieces(a->tokenizer, pieces, sizeof pieces / sizeof *pieces, false, ids, err);
+}
+
+/* A tokenizer may insert a space at the beginning of a text. To avoid that, this encodes "a" and the mark,
+ * and drops the ids of "a" if they are a proper prefix. */
+static Status encode_closing(const Assistant *a, IdList *ids, Error *err) {
+  IdList letter = {0}, whole = {0};
+  Status status = tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err);
+  if (status == STATUS_OK) status = encode_after(a, "a", &whole, err);
+  size_t n = letter.count;
+  bool apart = n < whole.count && (n == 0 || memcmp(letter.ids, whole.ids, n * sizeof *whole.ids) == 0);
+  for (size_t i = n; apart && i < whole.count && status == STATUS_OK; i++)
+    status = id_list_append(ids, whole.ids[i], err);
+  if (!apart && status == STATUS_OK) status = encode_after(a, "", ids, err);
+  id_list_release(&letter);
+  id_list_release(&whole);
+  return status;
+}
 
 /* The token that opens a thought, if the answer has not begun and may begin with a thought; else -1. */
 static int32_t opening(const Filters *f) {
@@ -26,8 +69,7 @@ static bool may_be_spaced(const Filters *f) {
 
 /* True if the token belongs to an answer with a form, not to a thought, its marks or white space after it. */
 static bool is_bound(Filters *f, int32_t id) {
-  if (!f->bound.form || f->bound.form->is_calls || in_thought(f) || f->n_closing || id == opening(f))
-    return false;
+  if (!has_form(f) || in_thought(f) || f->n_closing || id == opening(f)) return false;
   const bool space = may_be_spaced(f) && bound_is_space(&f->bound, id);
   f->n_spaces += space;
   return !space;
@@ -46,11 +88,11 @@ typedef Status (*TakeToken)(Filters *f, int32_t id, bool *taken, TokenReply *rep
 
 static Status take_in_channels(Filters *f, int32_t id, bool *taken, TokenReply *reply, Error *err) {
   Channels *c = &f->channels;
-  if (c->state == CHANNEL_NONE) return STATUS_OK;
-  if (id == c->end && (c->state == CHANNEL_THOUGHT || c->state == CHANNEL_TEXT))
-    TRY(text_chain_end_message(&f->text, err));
+  const bool is_message = c->state == CHANNEL_THOUGHT || c->state == CHANNEL_TEXT;
+  if (c->state == CHANNEL_NONE || (c->state == CHANNEL_TEXT && has_form(f))) return STATUS_OK;
+  if (id == c->end && is_message) TRY(text_chain_end(&f->text, false, err));
   TRY(channels_take(c, id, taken, &f->whole, &f->ended, reply, err));
-  f->text.is_thought = c->in_thought;
+  if (c->state != CHANNEL_HEADER) f->text.is_thought = c->state == CHANNEL_THOUGHT;
   return text_chain_emit(&f->text, TEXT_CALL, &f->whole, err);
 }
 
@@ -58,7 +100,7 @@ static Status take_in_calls(Filters *f, int32_t id, bool *taken, TokenReply *rep
   if (!f->calls.tools || in_thought(f) || f->n_closing) return STATUS_OK;
   const bool was_text = f->calls.state == CALLS_NONE;
   TRY(calls_take(&f->calls, id, taken, &f->whole, &f->ended, reply, err));
-  if (*taken && was_text) TRY(text_chain_end(&f->text, err));
+  if (*taken && was_text) TRY(text_chain_end(&f->text, true, err));
   return text_chain_emit(&f->text, TEXT_CALL, &f->whole, err);
 }
 
@@ -94,12 +136,12 @@ static Status limit_thought(Filters *f, TokenReply *reply, Error *err) {
     return STATUS_OK;
   f->budget = -1;
   if (f->channels.state) {
-    TRY(text_chain_end_message(&f->text, err));
+    TRY(text_chain_end(&f->text, false, err));
     TRY(channels_next(&f->channels, true, err));
     channels_forced(&f->channels, reply);
     return STATUS_OK;
   }
-  TRY(thoughts_close(f->assistant, &f->closing, err));
+  TRY(encode_closing(f->assistant, &f->closing, err));
   f->n_closing = f->closing.count;
   reply->forced = f->closing.ids;
   reply->n_forced = (int)f->closing.count;
@@ -113,17 +155,12 @@ static bool obeys_repetition(const Filters *f) {
   return a->max_tokens < 0 && !a->flags->answer.ignore_eos && !thought_will_close;
 }
 
-/* Adds the token to the lists of the sink; score() has written its scores. */
-static Status list(Filters *f, int32_t id, Error *err) {
-  const AnswerSink *sink = f->text.sink;
-  if (sink->scores) sink->scores->count += (size_t)sink->scores->n_best + 1;
-  return sink->ids ? id_list_append(sink->ids, id, err) : STATUS_OK;
-}
-
-Status filters_take(void *user, int32_t id, TokenReply *reply, Error *err) {
+static Status take(void *user, int32_t id, TokenReply *reply, Error *err) {
   Filters *f = user;
+  const AnswerSink *sink = f->text.sink;
   bool taken = false;
-  TRY(list(f, id, err));
+  if (sink->ids) TRY(id_list_append(sink->ids, id, err));
+  if (sink->scores) sink->scores->count += (size_t)sink->scores->n_best + 1;
   f->result->n_forced += f->bound.n_forced > 0 || f->calls.n_marks > 0;
   for (size_t i = 0; !taken; i++) TRY(filters[i](f, id, &taken, reply, err));
   f->result->thought |= in_thought(f);
@@ -149,7 +186,7 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
-/* Writes a token's scores past the list's end; list(), which never gets an end token, counts them in. */
+/* Writes a token's scores past the list's end; take(), which never gets an end token, counts them. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   ScoreList *to = ((Filters *)user)->text.sink->scores;
   const size_t n = (size_t)to->n_best + 1;
@@ -160,8 +197,10 @@ static Status score(void *user, const TokenScore *scores, Error *err) {
 
 /* --- begin and end */
 
-Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const int32_t *ids, size_t n,
-                     const AnswerSink *sink, AnswerResult *result, Error *err) {
+Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const AnswerSink *sink,
+                     AnswerResult *result, BatchRequest *request, Error *err) {
+  const ScoreList *scores = sink->scores;
+  TokenReply first = {0};
   bool inside;
   f->assistant = a;
   f->result = result;
@@ -170,32 +209,18 @@ Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const int
   TRY(channels_begin(&f->channels, a->chat, a->tokenizer, &a->tools, &f->bound, a->think == THINK_NO, err));
   if (!f->channels.state && a->tools.given) f->calls = (Calls){.tools = &a->tools, .bound = &f->bound};
   TRY(text_chain_begin(&f->text, a->tokenizer, sink, err));
-  f->text.drops_answer = f->bound.form && !f->bound.form->is_calls;
+  f->text.drops_answer = has_form(f);
   f->text.stop.strings = a->flags->answer.stops.items;
   f->text.stop.n_strings = a->flags->answer.stops.count;
-  TRY(thoughts_are_open(a, ids, n, &inside, err));
-  const bool splits = !form->has_tokens && !f->channels.state;
-  thinking_begin(&f->text.splitter, splits ? a->thinking.open : NULL, a->thinking.close, inside);
+  TRY(ends_in_thought(a, request->ids, (size_t)request->n_ids, &inside, err));
+  const char *open = form->has_tokens || f->channels.state ? NULL : a->thinking.open;
+  thinking_begin(&f->text.splitter, open, a->thinking.close, inside);
   result->thought = in_thought(f);
-  return STATUS_OK;
-}
-
-void filters_release(Filters *f) {
-  text_chain_release(&f->text);
-  bound_release(&f->bound);
-  calls_release(&f->calls);
-  channels_release(&f->channels);
-  buffer_release(&f->whole);
-  id_list_release(&f->closing);
-}
-
-Status filters_options(Filters *f, GenerateOptions *options, Error *err) {
-  const Assistant *a = f->assistant;
-  const ScoreList *scores = f->text.sink->scores;
-  TokenReply first = {0};
   channels_forced(&f->channels, &first);
   TRY(limit_thought(f, &first, err));
-  *options = (GenerateOptions){
+  request->sink = take;
+  request->user = f;
+  request->generate = (GenerateOptions){
       .max_tokens = a->max_tokens,
       .eos = a->ends.ids,
       .n_eos = (int)a->ends.count,
@@ -211,15 +236,13 @@ Status filters_options(Filters *f, GenerateOptions *options, Error *err) {
   return STATUS_OK;
 }
 
-/* Reports where in the answer its end came. */
-static void set_place_of_end(Filters *f) {
-  AnswerResult *r = f->result;
-  const Bound *bound = &f->bound;
-  r->in_form = bound->form && !bound->form->is_calls && !bound->ended && answer_was_cut(r) &&
-               !in_thought(f) && !constraint_may_end(&bound->form->constraint);
-  if (f->text.stopped) return;
-  r->in_call = (f->channels.state == CHANNEL_CALL || calls_is_inside(&f->calls)) && !f->ended;
-  r->in_thought = in_thought(f);
+void filters_release(Filters *f) {
+  text_chain_release(&f->text);
+  bound_release(&f->bound);
+  calls_release(&f->calls);
+  channels_release(&f->channels);
+  buffer_release(&f->whole);
+  id_list_release(&f->closing);
 }
 
 Status filters_end(Filters *f, const GenerateResult *generated, Error *err) {
@@ -231,7 +254,10 @@ Status filters_end(Filters *f, const GenerateResult *generated, Error *err) {
     r->guesses = generated->guesses;
   r->first_token_ms = generated->first_token_ms;
   r->decode_ms = generated->decode_ms;
-  set_place_of_end(f);
-  if (f->text.stopped || f->calls.state != CALLS_NONE) return STATUS_OK;
-  return text_chain_end(&f->text, err);
+  r->in_form = has_form(f) && !f->ended && answer_was_cut(r) && !in_thought(f) &&
+               !constraint_may_end(&f->bound.form->constraint);
+  if (f->text.stopped) return STATUS_OK;
+  r->in_call = (f->channels.state == CHANNEL_CALL || calls_is_inside(&f->calls)) && !f->ended;
+  r->in_thought = in_thought(f);
+  return f->calls.state == CALLS_NONE ? text_chain_end(&f->text, true, err) : STATUS_OK;
 }

@@ -47,12 +47,7 @@ Status text_chain_take(TextChain *c, int32_t id, Error *err) {
   return pass(c, false, err);
 }
 
-Status text_chain_end_message(TextChain *c, Error *err) {
+Status text_chain_end(TextChain *c, bool is_all, Error *err) {
   TRY(tokenizer_stream_end(c->stream, &c->out, err));
-  return pass(c, false, err);
-}
-
-Status text_chain_end(TextChain *c, Error *err) {
-  TRY(tokenizer_stream_end(c->stream, &c->out, err));
-  return pass(c, true, err);
+  return pass(c, is_all, err);
 }
