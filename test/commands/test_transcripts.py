@@ -10,10 +10,10 @@ import re
 import subprocess
 
 import pytest
-from conftest import LIMIT_S
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 FOLDER = DATA / "transcripts" / "commands"
+LIMIT_S = 300  # of a line, which may start twenty programs
 # Programs that calls may use: `prompt` writes the text of the prompt of each result that --json --ids gives, `hub` puts
 # the tiny model into Hugging Face's cache, by NAME, a digit that its commit has 40 times, and REF.
 PROGRAMS = {"auk": """{auk} "$@\"""", "prompt": """sed -n 's/.*"prompt_ids": \\[\\([^]]*\\)\\].*/\\1/p' |
@@ -60,7 +60,7 @@ def call(auk, stories, tmp_path):
 
     def run(line):
         done = subprocess.run(["sh", "-c", line], cwd=here, env=environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=5 * LIMIT_S, check=False)  # a line may start twenty programs
+                              capture_output=True, timeout=LIMIT_S, check=False)
         said = shown(done.stdout, "    ") + shown(NO_GPU.sub(b"", done.stderr), "  ! ")
         status = f"  = {done.returncode}\n" if done.returncode else ""
         return f"$ {line}\n" + said.replace(str(here), "HERE") + status
