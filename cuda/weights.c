@@ -390,8 +390,8 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  arena_take(&loader->arena, loader->staging_need,
-             1); /* lay_out() takes the staging first, once its size is known */
+  /* lay_out() takes the staging first, once its size is known */
+  arena_take(&loader->arena, loader->staging_need, 1);
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
   *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;

@@ -174,8 +174,8 @@ void nccl_abort(NcclRank *rank) {
 void nccl_leave(NcclRank *rank) {
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
-  if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0)
-    return; /* the thread still uses rank */
+  /* If it has not ended, the thread still uses rank. */
+  if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return;
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);
   pthread_mutex_destroy(&rank->call);

@@ -73,9 +73,9 @@ typedef struct {
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
-  size_t
-      weak; /* offset of a bool, set if the value is from the file of settings but from no section that this
-                  call names; 0: none */
+  /* offset of a bool, set if the value is from the file of settings but from no section that this call names;
+   * 0: none */
+  size_t weak;
   size_t usual; /* for -m: offset of the string that takes such a weak value instead; 0 for other flags */
 } Flag;
 

@@ -326,8 +326,8 @@ static bool check_limit(Explainer *e, uint32_t number, const Json *keyword, cons
   Lang strings, numbers;
   if (!schema_keyword_langs(e->set, number, keyword, &kinds, &strings, &numbers)) return true;
   double length = 0;
-  const bool is_length =
-      strstr(key, "Length") && json_double(keyword, &length); /* minLength and maxLength are one language */
+  /* minLength and maxLength are one language */
+  const bool is_length = strstr(key, "Length") && json_double(keyword, &length);
   const double n = is_length ? (double)characters(v) : 0;
   if (is_length ? v->kind != JSON_STRING || (strcmp(key, "minLength") == 0 ? n >= length : n <= length)
                 : langs_take(e, v, strings, numbers))

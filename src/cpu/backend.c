@@ -178,8 +178,7 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
 
 /* The most partial sums of one run_matmuls(): outputs times splits times rows. A dense lm_head has none. */
 static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  int inputs =
-      config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b's input is q_a's output */
+  int inputs = config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b reads q_a's output */
   if (inputs < plan->head_in) inputs = plan->head_in;
   if (inputs < plan->gate_rank) inputs = plan->gate_rank; /* inputs of z and a are outputs of z_in and a_in */
   const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(inputs),

@@ -86,7 +86,7 @@ static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_
     Place place = place_of(d, line[i], *at), behind = place_behind(d, line[i], place);
     bool seen = place.row >= d->top && place.row < end, last_row = place.row + 1 == end;
     bool shortened =
-        place.row > at->row && at->row >= d->top && at->row < end; /* the cell did not fit into that row */
+        place.row > at->row && at->row >= d->top && at->row < end; /* the cell did not fit there */
     if (shortened) TRY(put(d, erase, err));
     if (line[i] == L'\n' && keeps_cursor(d, line, first, i, *at)) TRY(put(d, " \r", err));
     if (seen && line[i] == L'\n') TRY(put(d, erase, err));

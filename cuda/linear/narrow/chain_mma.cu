@@ -258,8 +258,8 @@ template <class S> __global__ void __launch_bounds__(kMostThreads, 1) kernel(con
   __shared__ Barriers bar;
   __shared__ float exchange[S::kExchange];
   unsigned char *stages = align_for_copies(shared);
-  open_ring(bar.full, bar.empty, a.n_stages, 33,
-            2 * a.rows); /* 33: loads of x and weights; copies by 32 lanes */
+  /* 33 arrivals: loads of x and weights, and copies by 32 lanes */
+  open_ring(bar.full, bar.empty, a.n_stages, 33, 2 * a.rows);
   dependents_may_start();
   const int warp = (int)threadIdx.x / 32, loader = warp - 2 * a.rows;
   if (loader < 0) {

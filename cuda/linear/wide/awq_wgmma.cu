@@ -36,9 +36,9 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
 };
 
 template <class S, bool kExperts> struct Args : TileWork {
-  CUtensorMap x[kExperts ? ExpertTiles<S::kTokens>::kHeights
-                         : 1]; /* boxes of 64 inputs; experts: a map for each height */
-  int box_tokens;              /* tokens of one copy of x, if not for experts */
+  /* boxes of 64 inputs; experts: a map for each height */
+  CUtensorMap x[kExperts ? ExpertTiles<S::kTokens>::kHeights : 1];
+  int box_tokens; /* tokens of one copy of x, if not for experts */
 };
 
 template <class S, int kBlockIn, bool kExperts>

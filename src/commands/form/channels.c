@@ -156,20 +156,13 @@ static Status take_header(Channels *c, int32_t id, Error *err) {
 
 /* --- tokens */
 
-static Status write_call(const Channels *c, Buffer *lines, Error *err) {
-  TRY(buffer_append_string(lines, "{\"name\": ", err));
-  TRY(json_write_string(lines, c->function->name.data, c->function->name.size, err));
-  TRY(buffer_append_string(lines, ", \"arguments\": ", err));
-  TRY(form_compact(c->arguments.data ? c->arguments.data : "", c->arguments.size, lines, err));
-  return buffer_append(lines, "}\n", 2, err);
-}
-
 /* Takes a token of a call's arguments, which end the answer. */
 static Status take_argument(Channels *c, int32_t id, Buffer *lines, bool *ended, TokenReply *reply,
                             Error *err) {
   TRY(bound_take(c->bound, id, &c->arguments, err));
   *ended = c->bound->ended;
-  return *ended ? write_call(c, lines, err) : bound_forced(c->bound, reply, err);
+  return *ended ? written_call_line(c->function, &c->arguments, lines, err)
+                : bound_forced(c->bound, reply, err);
 }
 
 Status channels_take(Channels *c, int32_t id, bool *taken, Buffer *lines, bool *ended, TokenReply *reply,

@@ -319,12 +319,12 @@ static Status add_value(WrittenCall *call, const AnswerForm *form, const char *t
 
 /* --- taking parts */
 
-static Status end_call(const WrittenCall *call, Buffer *lines, Error *err) {
-  const Buffer *name = &call->functions->items[call->function].name;
+Status written_call_line(const WrittenFunction *function, const Buffer *arguments, Buffer *lines,
+                         Error *err) {
   TRY(buffer_append_string(lines, "{\"name\": ", err));
-  TRY(json_write_string(lines, name->data, name->size, err));
+  TRY(json_write_string(lines, function->name.data, function->name.size, err));
   TRY(buffer_append_string(lines, ", \"arguments\": ", err));
-  TRY(buffer_append(lines, call->arguments.data, call->arguments.size, err));
+  TRY(form_compact(arguments->data ? arguments->data : "", arguments->size, lines, err));
   return buffer_append_string(lines, "}\n", err);
 }
 
@@ -369,7 +369,7 @@ static Status take_word(WrittenCall *call, AnswerForm *form, const char *text, s
   if (call->key == WRITTEN_NO_KEY) {
     *done = true;
     TRY(buffer_append(&call->arguments, "}", 1, err));
-    return end_call(call, lines, err);
+    return written_call_line(&call->functions->items[call->function], &call->arguments, lines, err);
   }
   call->used[call->key] = true;
   return begin_value(call, form, err);
@@ -385,7 +385,7 @@ Status written_call_take(WrittenCall *call, AnswerForm *form, const char *text, 
   case WRITTEN_OBJECT:
     *done = true;
     TRY(form_compact(text, size, &call->arguments, err));
-    return end_call(call, lines, err);
+    return written_call_line(&call->functions->items[call->function], &call->arguments, lines, err);
   case WRITTEN_TEXT: size -= strlen(call->functions->marks->after_value); break;
   case WRITTEN_JSON: break;
   }

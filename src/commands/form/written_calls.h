@@ -76,6 +76,10 @@ typedef struct {
   Buffer arguments; /* the arguments so far, "{"KEY":VALUE" */
 } WrittenCall;      /* starts zeroed */
 
+/* Appends the line of a call, {"name": ..., "arguments": ...}; arguments: a JSON object, whose white space
+ * between values is left out. */
+Status written_call_line(const WrittenFunction *function, const Buffer *arguments, Buffer *lines, Error *err);
+
 void written_call_release(WrittenCall *call);
 /* Begins a call, and sets the form to that of its first part. */
 Status written_call_begin(WrittenCall *call, const WrittenFunctions *functions, AnswerForm *form, Error *err);

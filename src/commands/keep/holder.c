@@ -255,9 +255,8 @@ static bool is_over(const Holder *h) {
 }
 
 static Status serve(Holder *h, Error *err) {
-  enum {
-    LOOK_MS = 10000
-  }; /* interval of checks whether the model's files or the socket's name have changed */
+  /* interval of checks that the model's files and the socket's name are unchanged */
+  enum { LOOK_MS = 10000 };
   while (!is_over(h)) {
     if (h->n_requests == 0) {
       if (!h->image_tried && n_greeted(h) == 0) make_image(h);

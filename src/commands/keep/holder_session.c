@@ -29,8 +29,8 @@ static void keep_what_is_same(Holder *h, const Request *r, int n) {
     int common = session_common(session, r->ids, n);
     if (common > alone->n_plain) common = alone->n_plain;
     session_keep(session, common - common % chunk);
-    if (session_common(session, r->ids, n) % chunk)
-      session_keep(session, 0); /* a recurrent state amid a chunk */
+    /* a recurrent state amid a chunk */
+    if (session_common(session, r->ids, n) % chunk) session_keep(session, 0);
   }
   if (alone->owner != r->caller) session_forget_guesses(session);
   alone->owner = r->caller;

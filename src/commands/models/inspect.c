@@ -503,8 +503,7 @@ static const FlagRule rules[] = {
     {"--program", EXCLUDES, "--json", "a program is printed as lines"},
     {"--program", EXCLUDES, "--tensors", "a program names its tensors"},
     {"--architectures", EXCLUDES, "--json", "architectures are printed as lines"},
-    {"--architectures", EXCLUDES, "--tensors", "it is not about one model"},
-    {"--architectures", EXCLUDES, "--program", "it is not about one model"}};
+    {"--architectures", EXCLUDES, "--tensors, --program", "it is not about one model"}};
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;

@@ -755,8 +755,8 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
     const LangKind kind = langs->nodes[parts[i]].kind;
     if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
     parts[i] = lang_without(langs, parts[i], bytes, size);
-    done = node.kind == AND &&
-           !lang_contains(langs, parts[i], bytes, size); /* an endless part keeps the string */
+    /* an endless part keeps the string */
+    done = node.kind == AND && !lang_contains(langs, parts[i], bytes, size);
   }
   made = join(langs, node.kind, parts, node.b);
   free(parts);
