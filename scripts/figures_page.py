@@ -5,16 +5,18 @@
   scripts/figures_page.py --check   fails if a page or the plot has others
 
 A file is one table; a row has what was measured, the date, a commit (FIGURES.md says which), the
-card, the command, and the values. A command of several rows stands once below the table. The marks:
+card, the command, and the values. The marks:
 
-  <!-- figures: NAME -->                     all rows, and the date, card and command
+  <!-- figures: NAME -->                     all rows, and below them the dates, the cards, and the
+                                             command, or where rows have different ones a link to the file
   <!-- figures: NAME: one row; another -->   these rows alone, without that
   <!-- end of figures -->
+
+A file that no page prints is named by one: [NAME.csv](figures/NAME.csv).
 """
 import csv
 import pathlib
 import re
-import string
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,16 +29,22 @@ MARKS = re.compile(r"(<!-- figures: ([\w-]+)(?:: ([^>]*?))? -->\n).*?(<!-- end o
 def read(name):
     """The columns of a table but HOW, and its rows as dictionaries."""
     with open(ROOT / "scripts/figures" / f"{name}.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        rows = list(reader)
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values() or not row["date"] or not row["command"]:
             sys.exit(f"scripts/figures/{name}.csv:{number}: expected a value in each column, a date and a command")
-    return [column for column in rows[0] if column not in HOW], rows
+    return [column for column in reader.fieldnames if column not in HOW], rows
 
 
-def how(row):
-    command = row["command"] if row["command"].startswith("(") else f"`{row['command']}`"
-    return ", ".join(part for part in (row["date"], row["card"], command) if part)
+def how(name, rows):
+    """When and where rows were measured, and their command, or where rows have different ones the file with them."""
+    dates, cards, commands = (list(dict.fromkeys(row[it] for row in rows if row[it])) for it in HOW if it != "commit")
+    when = min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
+    if len(commands) > 1:
+        return f"{'; '.join([when, *cards])}. Commands: [{name}.csv](figures/{name}.csv)."
+    command = commands[0] if commands[0].startswith("(") else f"`{commands[0]}`"
+    return f"Repeated by: {', '.join([when, *cards, command])}"
 
 
 def table(name, only):
@@ -47,16 +55,11 @@ def table(name, only):
         if missing:
             sys.exit(f"scripts/figures/{name}.csv has no row {missing[0]}")
         rows = [by_name[one] for one in only]
-    hows = [] if only else list(dict.fromkeys(map(how, rows)))
-    letters = dict(zip(hows, string.ascii_letters)) if len(hows) > 1 else {}
     right = [all(re.fullmatch(r"[-\d.,e%\\*]*", row[column]) for row in rows) for column in columns]
     cells = [["" if columns[0] == "what" else columns[0], *columns[1:]], ["---:" if it else "---" for it in right]]
     cells += [[row[column] for column in columns] for row in rows]
-    if letters:
-        for line, letter in zip(cells, ["", "---"] + [letters[how(row)] for row in rows]):
-            line.append(letter)
-    lines = ["| " + " | ".join(line) + " |" for line in cells] + [""] * bool(hows)
-    return "\n".join(lines + [f"- {letters[one]}: {one}" if letters else f"Repeated by: {one}" for one in hows]) + "\n"
+    lines = ["| " + " | ".join(line) + " |" for line in cells]
+    return "\n".join(lines + ([] if only else ["", how(name, rows)])) + "\n"
 
 
 def plot():
@@ -80,10 +83,12 @@ def plot():
 
 def main():
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
-    printed = {match[2] for text in pages.values() for match in MARKS.finditer(text)}
+    shown = {match[2] for text in pages.values() for match in MARKS.finditer(text)}
+    shown |= {name for text in pages.values() for name in re.findall(r"\(figures/([\w-]+)\.csv\)", text)}
     for path in sorted((ROOT / "scripts/figures").glob("*.csv")):
-        if path.stem not in printed:
-            sys.exit(f"scripts/figures/{path.name}: no page prints it")
+        if path.stem not in shown:
+            sys.exit(f"scripts/figures/{path.name}: no page prints or names it")
+        read(path.stem)
     made = {name: MARKS.sub(lambda m: m[1] + table(m[2], m[3].split("; ") if m[3] else None) + m[4], text)
             for name, text in pages.items()}
     made[PLOT] = plot()

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Prints parts of models.md from what the program is made of, each between two marks of its name:
 
-  architectures   the lines of `auk inspect --architectures` (AUK, else build/auk, is the program)
-  formulas        the comments of src/model/operations.def
+  architectures   the lines of `auk inspect --architectures` (AUK, else build/auk, is the program): of each architecture
+                  its name, a model_type that does not follow from it, and the models
+  formulas        the first paragraphs of the comments of src/model/operations.def
   tensors         the rows of src/model/tensors.def
 
   scripts/models_page.py           writes them into models.md
@@ -23,16 +24,23 @@ def architectures():
     program = shlex.split(os.environ.get("AUK", str(ROOT / "build/auk")))
     lines = subprocess.run([*program, "inspect", "--architectures"], check=True, capture_output=True, text=True).stdout
     rows = [re.split(r"  +", line) for line in lines.splitlines()[1:]]
-    texts = [f"| `{name}` | `{kind}` | {models} |" for name, kind, part, models in rows if part == "-"]
-    parts = [f"| `{name}` | {part if ' ' in part else f'`{part}`'} | {models} |"
-             for name, _, part, models in rows if part != "-"]
-    return ["| `architectures` | `model_type` | models |", "|---|---|---|", *texts, "",
-            "Models of several parts, whose text alone is computed:", "",
-            "| `architectures` | text part | models |", "|---|---|---|", *parts]
+    names = [name for name, *_ in rows]
+    texts = [(f"{name} ({kind})" if names.index(name) != i else name, models)
+             for i, (name, kind, part, models) in enumerate(rows) if part == "-"]
+    own = [(name, models) for name, _, part, models in rows if part != "-" and " " not in part]
+    any_text = [(name, models) for name, _, part, models in rows if " " in part]
+    return [*columns(texts), "", "Models of several parts, with a text part of their own:", "", *columns(own), "",
+            "Models of several parts, whose text part is any of the first list:", "", *columns(any_text)]
+
+
+def columns(rows):
+    """Rows of as many texts each, one below the other."""
+    widths = [max(len(text) for text in texts) for texts in zip(*rows)]
+    return ["```", *("  ".join(text.ljust(n) for text, n in zip(row, widths)).rstrip() for row in rows), "```"]
 
 
 def formulas():
-    """Each operation's name, what it reads and writes, and its comment."""
+    """Each operation's name, what it reads and writes, and what its comment begins with."""
     text = (MODEL / "operations.def").read_text().split("/* clang-format off */")[1]
     out = ["```"]
     names = dict(re.findall(r"^OPERATION\((\w+), (\w+),", text, re.M))
@@ -40,7 +48,7 @@ def formulas():
     for comment, name, reads, writes in re.findall(row, text, re.S):
         sets = [", ".join(registers.lower().split(" | ")) for registers in (reads, writes)]
         out += [f"{name:<24}{sets[0]} -> {sets[1]}"]
-        comment = re.sub(r"\b[A-Z_]+\b", lambda word: names.get(word[0], word[0]), comment.strip())
+        comment = re.sub(r"\b[A-Z_]+\b", lambda word: names.get(word[0], word[0]), comment.split("\n *\n")[0].strip())
         out += [re.sub(r"^ \*", "   ", line).rstrip() for line in (" * " + comment).split("\n")]
     return out + ["```"]
 
@@ -61,24 +69,23 @@ def size(width):
 
 
 def line(name, suffix, shape, words):
-    return f"| `{name.strip(chr(34))}{suffix}` | {shape} | {words.strip(chr(34))} |"
+    return name.strip('"') + suffix, shape, words.strip('"')
 
 
 def tensors():
-    head = ["| tensor | size | |", "|---|---|---|"]
-    out = ["Names of a layer's tensors follow `model.layers.L.`:", "", *head]
+    layer, model = [], []
     for _, _, name, words, _, n_out, n_in, *_ in rows("LINEAR"):
-        out.append(line(name, "", f"{size(n_in)} → {size(n_out)}", words))
+        layer.append(line(name, "", f"{size(n_in)} → {size(n_out)}", words))
     for _, _, name, words, kind, _, n, taps, *_ in rows("VECTOR"):
         shape = f"[{size(n)}]" if taps == "ONE" else f"[{size(n)}, 1, {size(taps)}]"
-        out.append(line(name, ".weight" if kind == "NORM" else "", shape, words))
-    out += ["", "Beside the layers, names follow `model.`; `lm_head` stands alone:", "", *head]
+        layer.append(line(name, ".weight" if kind == "NORM" else "", shape, words))
     for _, _, count, name, words, n_out, n_in, *_ in rows("MODEL_LINEAR"):
-        out.append(line(name, "" if count == "ONE" else ".I", f"{size(n_in)} → {size(n_out)}", words))
+        model.append(line(name, "" if count == "ONE" else ".I", f"{size(n_in)} → {size(n_out)}", words))
     for _, _, count, name, words, kind, n, *_ in rows("MODEL_VECTOR"):
         suffix = ("" if count == "ONE" else ".I") + (".weight" if kind == "NORM" else "")
-        out.append(line(name, suffix, f"[{size(n)}]", words))
-    return out
+        model.append(line(name, suffix, f"[{size(n)}]", words))
+    return ["Names of a layer's tensors follow `model.layers.L.`:", "", *columns(layer), "",
+            "Beside the layers, names follow `model.`; `lm_head` stands alone:", "", *columns(model)]
 
 
 def main():

@@ -29,18 +29,17 @@ def project(root, tmp_path):
 
 
 def test_tables_come_between_the_marks_with_how_they_were_measured(project):
+    """Rows of different commands: a link to the file that has them."""
     folder, run = project
     assert run().returncode == 0
     assert (folder / "scripts/FIGURES.md").read_text() == PAGE.format("").replace("old\n", """\
-|  | auk | llama.cpp |  |
-| --- | --- | ---: | --- |
-| GPU | 849 | 314* | a |
-| CPU, decode | 264 |  | b |
-| many | a; b |  | c |
+|  | auk | llama.cpp |
+| --- | --- | ---: |
+| GPU | 849 | 314* |
+| CPU, decode | 264 |  |
+| many | a; b |  |
 
-- a: 2026-11-26, H200, `auk bench`
-- b: 2026-11-20, 2 cores, `auk bench`
-- c: 2026-11-20, 2 cores, (by hand, twice)
+2026-11-20 to 2026-11-26; H200; 2 cores. Commands: [speed.csv](figures/speed.csv).
 """)
     assert (folder / "README.md").read_text() == PAGE.format(": CPU, decode; GPU").replace("old\n", """\
 |  | auk | llama.cpp |
@@ -53,13 +52,39 @@ def test_tables_come_between_the_marks_with_how_they_were_measured(project):
     assert "CPU" not in drawn and run("--check").returncode == 0
 
 
+def test_rows_of_one_command_have_it_below_them(project):
+    folder, run = project
+    (folder / "scripts/figures/other.csv").write_text("n,date,commit,card,command,ms\n1,2026-11-20,,H200,auk bench,7\n")
+    (folder / "scripts/FIGURES.md").write_text("<!-- figures: other -->\n<!-- end of figures -->\n")
+    assert run().returncode == 0
+    assert (folder / "scripts/FIGURES.md").read_text() == """\
+<!-- figures: other -->
+| n | ms |
+| ---: | ---: |
+| 1 | 7 |
+
+Repeated by: 2026-11-20, H200, `auk bench`
+<!-- end of figures -->
+"""
+
+
+def test_a_table_may_be_named_in_place_of_printed(project):
+    folder, run = project
+    (folder / "scripts/figures/other.csv").write_text("what,date,commit,card,command\n")
+    with (folder / "scripts/FIGURES.md").open("a") as page:
+        page.write("[other.csv](figures/other.csv)\n")
+    assert (run().returncode, run("--check").returncode) == (0, 0)
+    (folder / "scripts/figures/other.csv").write_text("what,date,commit,card,command\na,,,,auk bench\n")
+    assert "other.csv:2: expected a value" in run("--check").stderr
+
+
 @pytest.mark.parametrize("file, old, new, says", [
     ("scripts/figures/speed.csv", "849", "850", "README.md is not what scripts/figures give"),
     ("scripts/figures/speed.svg", "849", "850", "speed.svg is not what"),
     ("README.md", "CPU, decode; GPU", "decode", "speed.csv has no row decode"),
     ("scripts/figures/speed.csv", "2026-11-26", "", "speed.csv:2: expected a value"),
     ("scripts/figures/speed.csv", ",264,", ",264", "speed.csv:3: expected a value"),
-    ("scripts/figures/other.csv", "", "what\n", "other.csv: no page prints it"),
+    ("scripts/figures/other.csv", "", "what\n", "other.csv: no page prints or names it"),
 ])
 def test_other_tables_than_the_files_give_are_refused(project, file, old, new, says):
     folder, run = project
