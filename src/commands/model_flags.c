@@ -43,8 +43,8 @@ Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err)
   if (!given || !*given)
     return error_set(
         err, STATUS_USAGE,
-        "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk get " HUB_EXAMPLE
-        " fetches one, auk --help shows how to begin)");
+        "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk get names "
+        "one for each size of memory, auk --help shows how to begin)");
   TRY(known_name(given, &place->given, err));
   TRY(hub_find(place->given, &place->path, err));
   return find_name(place, err);

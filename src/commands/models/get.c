@@ -75,7 +75,11 @@ static Status run(CommandCall *call, Error *err) {
   char name[512];
   const char *revision;
   int how = NOT_FOUND;
-  if (call->n_operands == 0) return error_set(err, STATUS_USAGE, "which model? auk get " HUB_EXAMPLE);
+  if (call->n_operands == 0)
+    return error_set(
+        err, STATUS_USAGE,
+        "which model? auk get Qwen/Qwen3-0.6B suits a CPU, Qwen/Qwen3-4B-AWQ a GPU of 8 GB, " HUB_EXAMPLE
+        " one of 12 GB, openai/gpt-oss-20b 16 GB, Qwen/Qwen3-32B-AWQ 24 GB");
   TRY(read_name(call->operands[0], name, sizeof name, &revision, err));
   for (int i = 0; i < 2 && how == NOT_FOUND; i++) {
     char *argv[] = {(char *)programs[i],
