@@ -33,8 +33,8 @@ Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, ui
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
 /* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. If the
- * root is proven, the subschemas that are not proven, such as those that need themselves without end, become
- * `false` as schemas of members and items. */
+ * root is proven, the others become `false` as schemas of members and items: those that no value satisfies,
+ * such as a schema that requires a value of its own kind inside each of its values. */
 void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */

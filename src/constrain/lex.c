@@ -232,8 +232,8 @@ static bool make_row(Machine *m, uint32_t index) {
   return true;
 }
 
-/* Fills the row for a byte that stands for itself and, if the state has one language, for all bytes known to
- * lead to the same state. */
+/* Fills the row for a byte outside of escapes and, if the state has one language, for all bytes known to lead
+ * to the same state. */
 static uint32_t fill_cell(Machine *m, uint32_t index, unsigned char byte) {
   const uint32_t made = step(m, index, &byte, 1);
   const Lex *lex = &m->lexes[index];

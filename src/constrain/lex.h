@@ -42,8 +42,8 @@ uint32_t lex_relaxed(Machine *m, uint32_t lex);
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* True if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
-/* True if the string may go on with these bytes, which stand for themselves, and end within `left`
- * characters, counted from the first byte. Unlike lex_next() this keeps and judges no state on the way.
+/* True if the string may go on with these bytes, which have no escapes, and end within `left` characters,
+ * counted from the first byte. Unlike lex_next() this makes no states for the bytes in between.
  * PRECOND a state of lex_alone(), between characters */
 bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
 /* The least number of characters that follow this state of lex_alone(). */

@@ -9,7 +9,7 @@
 #include "constrain/schema_internal.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
-enum { MAX_DEPTH = 1000 }; /* schemas whose meanings need one another's */
+enum { MAX_DEPTH = 1000 }; /* of schemas, each of which needs the meaning of the next one */
 
 /* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -87,7 +87,8 @@ static int by_lang(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Strings of exactly one of the languages. Equal single values are never exactly one. */
+/* Strings that exactly one of the languages contains. A language of a single string that occurs twice in the
+ * list adds nothing: its string is in two languages. */
 static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
   size_t n_others = 0, n_once = 0, n_single = 0;
   Exactly singles;
@@ -251,8 +252,8 @@ const KeySchema *schema_property(const Schema *s, uint32_t key) {
 /* --- schemas that exclude one another */
 
 enum {
-  MAX_EXCLUSIVE = 48, /* branches that are compared */
-  MAX_TAGS = 8,       /* required keys by which longer lists are compared */
+  MAX_EXCLUSIVE = 48, /* up to this many branches, each is compared with each */
+  MAX_TAGS = 8,       /* required keys that are tried as tags: are_tagged_by() */
   MAX_IN_PLACE = 4    /* allOf and $ref below one another */
 };
 

@@ -102,7 +102,7 @@ typedef struct {
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
    * rows without logits to their end. */
   bool only_logits;
-  int n_kept; /* set by forward(): OP_OUT_PROJ keeps only so many rows, those with logits; 0: all rows */
+  int n_kept; /* set by forward(): OP_OUT_PROJ keeps this many rows alone, those with logits; 0: all */
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -130,7 +130,7 @@ typedef struct {
 typedef struct {
   int n_threads; /* CPU threads; 0 = all cores this process may use */
   int gpu;       /* CUDA: the device's number */
-  int split;     /* CUDA: > 1: so many GPUs share each layer, and `gpus` has their numbers */
+  int split;     /* CUDA: if above 1, the GPUs that share each layer; `gpus` has their numbers */
   int gpus[MAX_SPLIT];
   SplitSums sums;             /* CUDA, with split */
   struct Ranks *ranks;        /* CUDA: the processes that share the model, this process among them; or NULL */

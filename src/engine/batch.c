@@ -458,8 +458,8 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* With `invariant` a part is of the prompt (true) or of the answer, never of both: different kernels compute
- * them. */
+/* With `invariant` the rows of a step belong to the prompt (true) or to the answer, never to both: different
+ * kernels compute them. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }

@@ -1,4 +1,4 @@
-/* batch_memory.h - the memory of a batch: how many sequences and pages fit into so many bytes. */
+/* batch_memory.h - the memory of a batch: how many sequences and pages fit into it. */
 #pragma once
 
 #include "engine/batch.h"
@@ -29,11 +29,11 @@ size_t batch_bytes(const BatchOptions *options, const Backend *backend, const Mo
 BatchOptions batch_least(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n);
 
-/* The most sequences, up to n, that fit into so many bytes with the fewest pages; 0: not one. */
+/* The most sequences, up to n, that fit into `bytes` with the fewest pages; 0: not one. */
 int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n, size_t bytes);
 
-/* The most pages of use to options->n_sequences sequences: a whole context each, or as many as fit into so
- * many bytes, but at least those of one context. */
+/* The most pages of use to options->n_sequences sequences: a whole context each, or as many as fit into
+ * `bytes`, but at least those of one context. */
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                      size_t bytes);

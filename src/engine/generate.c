@@ -76,7 +76,7 @@ bool generation_forced(Generation *g, int32_t *id) {
   return true;
 }
 
-/* True if a sampled token ends the answer and is not of its text. */
+/* True if a sampled token ends the answer and is no part of its text. */
 static bool is_end_token(const GenerateOptions *options, int32_t id) {
   bool ends = false;
   for (int i = 0; i < options->n_eos; i++) ends |= options->eos[i] == id;

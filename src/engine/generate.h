@@ -61,7 +61,7 @@ typedef struct {
   TokenSink sink;
   void *user;
   GenerateResult *result;
-  const int32_t *forced; /* [n_forced] tokens that the sink has not had yet */
+  const int32_t *forced; /* [n_forced] tokens that the sink has not received yet */
   int n_forced;
 } Generation;
 

@@ -52,7 +52,7 @@ void page_pool_computed(PagePool *pool, int page);
 typedef struct {
   int page;     /* -1: no page begins with the first token */
   int n_tokens; /* how many of its first tokens agree and are computed */
-  int n_coming; /* the most that agree with any page's tokens, tokens that a step is to compute included */
+  int n_coming; /* likewise, but counting tokens that a step has yet to compute; the page may be another */
 } PageMatch;
 
 /* The page after `text` whose computed tokens agree longest with ids[0..n). */

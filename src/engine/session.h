@@ -38,8 +38,8 @@ void session_close(Session *session);
 
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
-/* From here on, holds at most n_ctx tokens, as a session opened with so many does; 0, or more than it was
- * opened with: as many as it was opened with. PRECOND the next call is session_sync() */
+/* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a larger
+ * number: the n_ctx that it was opened with. PRECOND the next call is session_sync() */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);

@@ -41,7 +41,7 @@ static bool heads_divide(int n_heads, int n) {
 }
 
 /* True if a layer's inputs can be divided anywhere: all are in one group, or in none. False for FP4, whose
- * group says what its scales are. */
+ * size of groups (16 or 32) says which format its scales have, and so must stay. */
 static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
 }

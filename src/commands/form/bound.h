@@ -20,7 +20,8 @@ typedef struct {
   size_t n_forced;
 } Bound; /* starts zeroed; release with bound_release() */
 
-/* Begins an answer, which is free unless form->given. PRECOND a given form is open, or of calls in parts */
+/* Begins an answer, which is free unless form->given. PRECOND a given form is open, or consists
+ * of calls that are written in parts (written_calls.h) */
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
 void bound_release(Bound *bound);
 

@@ -23,7 +23,7 @@ typedef struct {
   size_t n_marks; /* how many of `marks` are still to come */
   WrittenCall written;
   IdList exit; /* tokens that follow the current part of a call */
-} Calls;       /* starts zeroed, but for tools and bound */
+} Calls;       /* starts zeroed, except tools and bound */
 
 void calls_release(Calls *calls);
 

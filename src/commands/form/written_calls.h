@@ -38,7 +38,7 @@ typedef struct {
   const CallMarks *marks;
   WrittenFunction *items; /* [count] */
   size_t count, capacity;
-} WrittenFunctions; /* starts zeroed but for the marks */
+} WrittenFunctions; /* starts zeroed, except the marks */
 
 /* Adds a function. `schema` is a valid JSON Schema that some arguments fit; `parameters`: as in
  * WrittenFunction. Refuses (STATUS_USAGE) names that would be read as marks and, if arguments are written one

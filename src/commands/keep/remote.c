@@ -1,6 +1,6 @@
 /* remote.c - see remote.h. Called by: answer/assistant.c, start.c, keep.c.
- * Always true: each request that was asked for and not ended has an entry in `asked`. Messages about other
- *              requests are passed over: this call has cancelled those. */
+ * Always true: each request that was sent and has not ended has an entry in `asked`. Messages about other
+ *              requests are ignored: this call has cancelled those. */
 #include "commands/keep/remote.h"
 
 #include <poll.h>

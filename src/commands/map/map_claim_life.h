@@ -12,9 +12,9 @@ Status life_begin(const char *path, int lease_s, Life **life, Error *err);
 /* Removes the file, so that other processes see at once that this process has ended. NULL is fine. */
 void life_end(Life *life);
 
-/* The numbers of other processes. */
+/* What this process has seen of the other processes' numbers, and when. */
 typedef struct Watch Watch;
 Status watch_open(int lease_s, Watch **watch, Error *err);
 void watch_close(Watch *watch);
-/* *dead: the owner's file at `path` is gone, or looks during a lease have found the same number. */
+/* *dead: the owner's file at `path` is gone, or its number has not changed for a whole lease. */
 Status watch_look(Watch *watch, const char *owner, const char *path, bool *dead, Error *err);

@@ -19,9 +19,10 @@ typedef struct {
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results in the file */
   int n_copies;                /* results of each record; 0: one */
-  const char *merged_with; /* the file is only read, and `settings` are of this other file; NULL: no merge */
-  bool is_block;           /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
-  uint64_t block_hash;     /* with is_block: value of claims_hash_start() */
+  const char
+      *merged_with;    /* the file is only read, and `settings` are those of this other one; NULL: no merge */
+  bool is_block;       /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
+  uint64_t block_hash; /* with is_block: value of claims_hash_start() */
 } ResultsOptions;
 
 typedef struct {

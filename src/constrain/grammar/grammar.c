@@ -16,8 +16,8 @@ enum {
   MAX_PLACES = 4096,    /* places of a state */
   MAX_STACKS = 1 << 22, /* entries */
   MAX_STATES = 1 << 22,
-  KEPT_STATES = 1 << 16, /* over so many states, grammar_settle() forgets states */
-  KEPT_LEXES = 1 << 14,  /* over so many lex states, grammar_settle() forgets states of parts */
+  KEPT_STATES = 1 << 16, /* above this many states grammar_settle() forgets them */
+  KEPT_LEXES = 1 << 14,  /* above this many lex states it forgets the states of parts */
   N_MASKS = 64,
 };
 

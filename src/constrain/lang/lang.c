@@ -17,7 +17,7 @@
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* expressions in a search with multiples */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries only the first so many expressions */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries at most this many expressions */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* parts of a union that join_runs() looks at */
 

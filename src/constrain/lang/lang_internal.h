@@ -59,11 +59,13 @@ Lang lang_node(Langs *langs, LangNode node);
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if only an exponent can make what a MULTIPLE has read a multiple: the fraction is too long. */
+/* True if the number that a MULTIPLE has read so far needs an exponent to become a multiple: its fraction is
+ * too long. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* The n-th text, in out[0..size), that makes what a MULTIPLE has read a multiple: n / 2 digits, after a point
- * if n is odd. size 0: such digits do not exist, or none are needed. False for n after the last one. */
+/* The n-th text, in out[0..size), after which the number that a MULTIPLE has read is a multiple: n / 2 digits,
+ * after a point if n is odd. size 0: there are no such digits, or none are needed. False for n after the last
+ * one. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

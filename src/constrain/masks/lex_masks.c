@@ -14,7 +14,7 @@
 #define KEPT_BYTES    ((size_t)32 << 20) /* bytes of all masks; if they take more, they are released */
 #define MAX_PLANNED   128                /* states of a plan */
 #define MAX_DEPTH     20                 /* characters that a plan looks ahead */
-#define MIN_DEPTH     8    /* up to so many characters, plans[0] gives up classes rather than end */
+#define MIN_DEPTH     8    /* up to this many characters, plans[0] gives up classes rather than end */
 #define MAX_PLANS     6    /* plans made in the walk for one mask */
 #define MIN_PLAN_NODE 64   /* least nodes of a subtree of the trie for which a plan is made */
 #define FEW_NODES     4    /* subtrees of fewer nodes are walked without a plan */
@@ -68,7 +68,7 @@ typedef struct {
   LexMasks *masks;
   uint64_t whole, others;
   uint32_t mark;      /* Lex.mark of the states in the list */
-  uint32_t min_depth; /* up to so many characters, the plan gives up classes rather than end */
+  uint32_t min_depth; /* up to this many characters, the plan gives up classes rather than end */
   uint32_t depth, n;
   bool ends;                                     /* the string may end in a state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
@@ -456,7 +456,7 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
   return true;
 }
 
-/* --- strings of at most so many characters */
+/* --- strings with a limit on their characters */
 
 /* The state of lex_alone() after a byte of a string that may have *left more characters; LEX_NONE: the string
  * cannot end within them. PRECOND no escape begins with the byte */

@@ -16,7 +16,7 @@ typedef struct {
 /* A token that stays inside. */
 typedef struct {
   int32_t id;
-  uint32_t enough; /* a string of so many characters can hold the token and end; UINT32_MAX: unknown */
+  uint32_t enough; /* characters with which a string can hold the token and end; UINT32_MAX: unknown */
 } LexToken;
 
 #define N_ENOUGH 24
@@ -73,6 +73,6 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
 /* Adds the tokens of lex_mask(lex, measured) with which a string can go on and end within `left`
  * characters. */
 void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask);
-/* Adds the mask's other tokens with which a string in the state `exact` can go on and end. PRECOND all
- * strings that `exact` takes are among those of the mask's state. */
+/* Adds the tokens of `made` with which a string in the state `exact` can go on and end within `left`
+ * characters. PRECOND the state of `made` takes all strings that `exact` takes. */
 void lex_mask_rest(LexMasks *masks, const LexMask *made, uint32_t exact, uint32_t left, uint64_t *mask);

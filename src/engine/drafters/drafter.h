@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
   const int32_t *ids; /* [n] */
   int n;
-  int n_computed;         /* < n: the target has computed so many tokens, and take() got their states */
+  int n_computed;         /* < n: tokens that the target has computed, whose states take() got */
   int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
   const Sampler *sampler; /* the target's: its settings, and the number of the next draw (sampler_draws()) */
 } DraftText;

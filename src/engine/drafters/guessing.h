@@ -20,12 +20,12 @@ typedef struct {
 typedef struct {
   int most;                /* the most guesses of a step; 0: none */
   bool always;             /* takes all guesses, whether they pay or not: for tests and measurements */
-  double row_cost;         /* of a row more in a step; measured if `timed` */
+  double row_cost;         /* of one more row in a step; measured if `timed` */
   const double *row_costs; /* [GUESS_ROWS + 1] Backend.row_costs, or NULL: n rows cost n * row_cost */
   double guess_cost;
   bool redoes; /* after a wrong guess the next step computes the right guesses again (recurrent models) */
   bool timed;
-  double share;   /* of a step's cost, one sequence's: a right guess saves it; 1: the only sequence */
+  double share;   /* one sequence's share of a step's cost, which a right guess saves; 1: it is alone */
   double step_ms; /* of one row; 0: not known yet */
   double balance; /* what guesses saved less what they cost */
   struct {

@@ -62,7 +62,7 @@ typedef enum {
   OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
-  OUTPUT_VOCAB,   /* output_vocab_size: the output head has only the first so many tokens */
+  OUTPUT_VOCAB,   /* output_vocab_size: the output head has only this many tokens, the first ones */
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
@@ -328,7 +328,7 @@ ParsePart config_parse_positions;
  * are quantised, which may be in the file's own object or in the text model's. */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
-/* The rules of quantization are not more than linear layers. */
+/* Refuses more rules of quantization than the model has linear layers. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
 
 /* Refuses a drafter where a model is expected (draft.c). */

@@ -97,7 +97,7 @@ typedef struct {
   /* Width of the MLP, 0 with MLP_NONE. With experts, the width of the MLP beside them; 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
-  int chunk;  /* a position sees its own chunk of so many positions up to itself; 0: all */
+  int chunk;  /* positions of a chunk: a position sees its own chunk, up to itself; 0: all */
   LayerRope rope;
   bool no_sinks;   /* the layer has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
@@ -244,7 +244,7 @@ typedef struct {
   /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
    * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
   double log_bound;
-  int gate_rank;     /* a and z are made by two matrices each, with so many numbers between; 0: by one */
+  int gate_rank;     /* a and z are made by two matrices each, this many numbers wide between; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
   double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
   /* The output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next, Kimi Linear). */
@@ -382,7 +382,7 @@ typedef struct {
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
   int target_layers;               /* 0: not given */
   int n_states;                    /* states of the target for each token */
-  int states[MAX_DRAFT_STATES];    /* [n_states] x after so many layers of the target; 1 or more */
+  int states[MAX_DRAFT_STATES];    /* [n_states] layers of the target after which x is taken: 1 or more */
   bool usual_states;               /* EAGLE-3 without a list: states after 2, L / 2 and L - 3 of L layers */
   StatesNorm states_norm;          /* EAGLE-3 */
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
@@ -413,7 +413,7 @@ typedef struct {
   int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may differ: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
-  /* Numbers of a head's value that v makes and o reads, at most head_dim, and what v is multiplied by (MiMo);
+  /* The size of a head's value that v makes and o reads, at most head_dim, and a factor of v (MiMo);
    * 0: head_dim, and 1. The cache has values of head_dim numbers, the last of them 0. */
   int value_dim;
   double value_scale;
@@ -455,16 +455,16 @@ typedef struct {
   Activation activation;
   int per_layer_width; /* numbers of a token's own input of each layer (Gemma 3n and 4, E2B, E4B); 0: none */
   int per_layer_vocab; /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
-  double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
-  double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma (4: 1) and Granite */
+  double embedding_scale; /* x = embedding[id] * this; 1 except for Gemma (sqrt(hidden)) and Granite */
+  double attention_scale; /* scores are q k times this: head_dim^-1/2 except for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
    * beta of 0: it is not (all but Ministral 3). query_scale_nope: only in layers without a rope, and by
    * position + 1 (Llama 4). */
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
-  double residual_scale; /* x = x + this * output of attention or MLP; 1 but for Granite and Falcon-H1 */
-  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 but for Falcon-H1 */
-  double logit_divisor;         /* logits are divided by this; 1 but for Granite */
+  double residual_scale; /* x = x + this * output of attention or MLP; 1 except for Granite and Falcon-H1 */
+  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 except for Falcon-H1 */
+  double logit_divisor;         /* logits are divided by this; 1 except for Granite */
   double attention_cap;         /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
   double logit_cap;             /* logits become cap * tanh(logit / cap) (Gemma 2 and 4) */
 
@@ -504,7 +504,7 @@ static inline int config_embedding_rows(const ModelConfig *config) {
 }
 /* The kind, sizes, window and rope of a layer. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
-/* Numbers of a head's value in a layer with attention that is not latent. */
+/* The size of a head's value in a layer with attention that is not latent. */
 int config_value_dim(const ModelConfig *config, const LayerConfig *own);
 /* True if the layer has the part of this kind. */
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
@@ -534,13 +534,13 @@ typedef struct {
 DeltaPlaces delta_places(const DeltaConfig *delta);
 /* Decays of a token: one of each value head, or of each number of its key. */
 int delta_decays(const DeltaConfig *delta);
-/* Numbers of a token's output that are normalised together: a head, or with RULE_MAMBA2 the heads of a
- * group. */
+/* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 of the
+ * heads of a group. */
 int delta_norm_width(const DeltaConfig *delta);
-/* Numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels] inputs of
+/* The size in numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels] inputs of
  * the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
-/* Rows of the table of n-grams of a layer with them, and numbers of a row. */
+/* The size of a layer's table of n-grams: its rows, and the numbers of a row. PRECOND the layer has one */
 int64_t ngram_rows(const ModelConfig *config, int layer);
 int ngram_columns(const NgramConfig *ngrams);
 /* How the n-grams of a layer are hashed: primes[n_primes], for each length from 2 on and each hash of it the
@@ -552,7 +552,7 @@ typedef struct {
   int64_t factors[MAX_NGRAM];
 } NgramHash;
 void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
-/* Numbers of an expert's input, and of its output. */
+/* The size of an expert's input, which is that of its output. */
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
@@ -567,7 +567,7 @@ size_t config_kv_numbers(const ModelConfig *config, int layer);
 double gaussian_quantile(double part);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
- * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
+ * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 except for
  * yarn and longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
  * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
  * Ding et al., LongRoPE (arXiv:2402.13753). */

@@ -210,7 +210,7 @@ static void set_dense(ModelConfig *config, int layer, bool dense) {
   config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
 }
 
-/* decoder_sparse_step: every so many layers have experts, except those in mlp_only_layers. */
+/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers. */
 static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
   const Json *list = json_member(r->object, key);

@@ -214,7 +214,7 @@ static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
   return check_order(layer, ".weight_g_idx", false);
 }
 
-/* Sums of so many int8 products fit int32: 2^17 * 2^14 = 2^31. */
+/* The sum of this many int8 products fits an int32: 2^17 * 2^14 = 2^31. */
 enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {

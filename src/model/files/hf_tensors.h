@@ -47,7 +47,7 @@ bool hf_has_linear(const HfLoader *loader, const char *name);
 
 /* Refuses a tensor of a decoder layer that changes what is computed and that nothing took (hf_unknown.c). */
 Status hf_refuse_unknown(const HfLoader *loader);
-/* True of a bias of zeros: AutoGPTQ writes one for every linear layer that it quantises. */
+/* True for a bias of zeros: AutoGPTQ writes one for every linear layer that it quantises. */
 bool hf_is_no_bias(const StoredTensor *tensor);
 
 /* Takes all experts of a layer, if it has experts (hf_experts.c). */

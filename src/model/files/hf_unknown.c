@@ -10,7 +10,7 @@
 #include "model/files/hf_tensors.h"
 #include "model/layers.h"
 
-/* True of a tensor of a layer that changes nothing: tables that are computed anew, scales of activations and
+/* True for a tensor of a layer that changes nothing: tables that are computed anew, scales of activations and
  * of the KV cache, and tensors that repeat the order and shape of weights. */
 static bool is_idle(const char *name) {
   static const char *const parts[] = {".inv_freq",         ".cos_cached",
@@ -29,7 +29,7 @@ static bool is_idle(const char *name) {
   return false;
 }
 
-/* True of keys and values that a checkpoint holds for a layer which takes those of another layer. */
+/* True for keys and values that a checkpoint holds for a layer which takes those of another layer. */
 static bool is_shared(const ModelConfig *config, int layer, const char *name) {
   return config_layer(config, layer).shares_kv && (strstr(name, ".k_") || strstr(name, ".v_"));
 }
@@ -46,7 +46,7 @@ static bool predicts(const HfLoader *loader, long layer) {
   return false;
 }
 
-/* True of the experts' norm in a layer without experts, where A.X-K1 has the norm, too. */
+/* True for the experts' norm in a layer without experts: A.X-K1 has it there, too. */
 static bool is_of_no_experts(const ModelConfig *config, int layer, const char *name) {
   return config->experts.norms == EXPERTS_POST_NORM && config_layer(config, layer).n_experts == 0 &&
          strstr(name, config->names.mlp_post_norm);
