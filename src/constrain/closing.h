@@ -22,9 +22,9 @@ Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child, over ATOM_GOAL of frame_children(), after which the frame can close.
  * `before` is the frame before the child began. *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
-/* `keys` without those with which no member may begin; such keys may stay if any beginning of a key also
- * begins other keys. The keys in `order`, those of the frame's schemas, are judged too, unless frame->order
- * is set. */
+/* `keys` without those of a member after which the frame can never close; they may stay if every prefix of a
+ * key is also one of other keys. The keys in `order`, those of the frame's schemas, are judged too, unless
+ * frame->order is set. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
 /* `texts` of the open child, without those after which the frame, or a frame around it, could not close
  * because an item repeats. PRECOND machine->text[0..text_size) is the text so far. */

@@ -108,7 +108,7 @@ static void try_object(Machine *m, JsonState state) {
   if (key) frame_next_member(m, object, key->bytes, key->size);
 }
 
-/* Begins values of the schema in all ways, up to the first item or member. */
+/* Tries all ways in which a value of the schema can begin, up to the first item or member. */
 static void try_beginnings(Machine *m, uint32_t schema) {
   JsonState begun, next;
   machine_release(m, (ArenaMark){0, 0});

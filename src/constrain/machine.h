@@ -152,7 +152,7 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* Ends the open string, key or number here, before its quote; false if this end is refused. Where a string is
+/* Ends the open string, key or number here, before its quote; false if this end is refused. If a string is
  * not hashed and has one language, its text is not read: it ends as any text of the language would. */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */

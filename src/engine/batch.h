@@ -20,7 +20,7 @@ typedef struct Batch Batch;
 typedef struct {
   int n_sequences;   /* at once; >= 1 */
   int n_ctx;         /* most tokens of a sequence; 0: the model's max_position */
-  int n_pages;       /* of the backend's page_tokens; 0: enough for n_sequences of n_ctx */
+  int n_pages;       /* pages of the backend's page_tokens tokens; 0: enough for n_sequences of n_ctx */
   int n_guesses;     /* most guesses of a sequence in a step; 0: none */
   bool guess_always; /* even where guesses do not pay */
   DraftSource draft;

@@ -211,7 +211,7 @@ static Status keep_state(Session *s, int pos, bool turn, Error *err) {
   return status;
 }
 
-/* Keeps the state after `pos` tokens where the last kept one is many tokens before. */
+/* Keeps the state after `pos` tokens if the last one that was kept lies many tokens before. */
 static Status keep_some_states(Session *s, int pos, Error *err) {
   if (!s->kept.n_slots) return STATUS_OK;
   const int slot = kept_states_find(&s->kept, pos);

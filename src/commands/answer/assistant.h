@@ -186,7 +186,7 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 /* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages, and a session
- * where a batch computes otherwise than a session. PRECOND only assistant_open_engine() was called */
+ * if a batch computes otherwise than a session. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
 /* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */

@@ -40,7 +40,7 @@ typedef struct {
   const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
   LexToken *tokens;     /* [n_tokens] further tokens */
   size_t n_tokens, tokens_capacity;
-  LexExit *exits; /* [n_exits] of a string only where the state is not between characters */
+  LexExit *exits; /* [n_exits] for a string only if the state is within a character or an escape */
   size_t n_exits, exits_capacity;
 } LexMask;
 

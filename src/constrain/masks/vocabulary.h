@@ -68,13 +68,14 @@ typedef struct {
 
 typedef struct {
   int32_t n_ids;
-  uint32_t n_words;    /* of a mask: n_ids / 64 rounded up */
-  char *bytes;         /* of all tokens */
-  uint32_t *offsets;   /* [n_ids + 1] into bytes */
-  Trie tokens;         /* tokens by their bytes; values: ids */
-  Trie unspaced;       /* tokens by their bytes after white space; values: ids */
-  uint64_t *space;     /* [n_words] tokens of white space alone */
-  uint64_t *inside;    /* [max_characters + 1][n_words] row n: tokens of up to n characters for any string */
+  uint32_t n_words;  /* of a mask: n_ids / 64 rounded up */
+  char *bytes;       /* of all tokens */
+  uint32_t *offsets; /* [n_ids + 1] into bytes */
+  Trie tokens;       /* tokens by their bytes; values: ids */
+  Trie unspaced;     /* tokens by their bytes after white space; values: ids */
+  uint64_t *space;   /* [n_words] tokens of white space alone */
+  uint64_t *
+      inside; /* [max_characters + 1][n_words] row n: tokens of up to n characters that any string may hold */
   uint8_t *characters; /* [n_ids] decoded characters of `inside` tokens, 0: other tokens */
   uint32_t max_characters;
   QuoteToken *quotes; /* [n_quotes], sorted by CONTENT */

@@ -244,7 +244,7 @@ typedef struct {
   /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
    * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
   double log_bound;
-  int gate_rank;     /* a and z are made by two matrices each, this many numbers wide between; 0: by one */
+  int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
   double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
   /* The output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next, Kimi Linear). */
@@ -350,10 +350,10 @@ typedef struct {
   int n_groups;        /* groups of equal size; a group's score is the sum of its two best experts' */
   int n_chosen_groups; /* best groups, from which experts are chosen; with n_groups 1: from all */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
-  bool choice_bias;    /* a number of each expert is added to the scores that choose, not to weights */
-  bool biases;         /* the router, and the experts' gate, up and down have biases */
-  bool scales_input;   /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
-  bool shared_gate;    /* the MLP beside experts is multiplied by the sigmoid of a product with its input */
+  bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
+  bool biases;      /* the router, and the experts' gate, up and down have biases */
+  bool scales_input; /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
+  bool shared_gate;  /* the MLP beside experts is multiplied by the sigmoid of a product with its input */
   ExpertNorms norms;
 } ExpertConfig;
 
