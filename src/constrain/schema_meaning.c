@@ -9,7 +9,7 @@
 #include "constrain/schema_internal.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
-enum { MAX_DEPTH = 1000 }; /* of schemas, each of which needs the meaning of the next one */
+enum { MAX_DEPTH = 1000 }; /* of schemas, each needing the meaning of the next one */
 
 /* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {

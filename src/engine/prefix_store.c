@@ -155,8 +155,8 @@ static int block_start(int pos) {
   return (pos - 1) / PREFIX_BLOCK * PREFIX_BLOCK;
 }
 
-/* Opens the store's last state after more than `least` and at most `most` of the text's tokens; returns after
- * how many, or 0. */
+/* Opens the store's state after the longest part of the text that has more than `least` and at most `most`
+ * tokens; returns their number, or 0 if there is none. */
 static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
   Walk shorter = *walk;
   shorter.n = most;

@@ -38,8 +38,8 @@ void session_close(Session *session);
 
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
-/* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a larger
- * number: the n_ctx that it was opened with. PRECOND the next call is session_sync() */
+/* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
+ * larger number: the n_ctx that it was opened with. PRECOND the next call is session_sync() */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);
@@ -85,7 +85,7 @@ const size_t *session_state_bytes(const Session *session);
 /* The kept states (kept_states.h), by slot. */
 const KeptStates *session_kept_states(const Session *session);
 /* session_state_add(): a new slot for the state after pos > session_length() tokens. session_state_drop()
- * frees a slot. Then Backend's state_read() and state_write() of a slot. */
+ * frees a slot. The others are Backend's state_read() and state_write() of a slot. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
@@ -108,7 +108,7 @@ Status session_score(Session *session, const int32_t *ids, int n, double *log_p,
  * STATUS_USAGE and change nothing. */
 Status session_set_sampler(Session *session, const SamplerSettings *settings, Error *err);
 
-/* The number of the next draw, 0 at first. */
+/* Sets the number of the next draw, which is 0 at first. */
 void session_set_draws(Session *session, uint64_t n);
 
 /* sampler_allow() for the tokens that are sampled from now on. */

@@ -16,7 +16,7 @@ typedef struct {
   Buffer held;              /* bytes of a character that is not whole */
   int32_t last[BOUND_LAST]; /* [n_last] the tokens taken last */
   int n_last;
-  IdList forced; /* forced tokens, of which n_forced are still to be taken */
+  IdList forced; /* forced tokens; n_forced of them are still to be taken */
   size_t n_forced;
 } Bound; /* starts zeroed; release with bound_release() */
 

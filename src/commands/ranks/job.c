@@ -7,7 +7,8 @@
 
 /* Variables with the rank of this process, from 0, and the number of processes. The first complete pair
  * counts: srun may have started torchrun on each machine, and mpirun in a Slurm job passes on Slurm's
- * variables, which are those of the job's script or of a helper. With PMI-1 or PMI-2, srun sets PMI_RANK too. */
+ * variables, which are those of the job's script or of a helper. With PMI-1 or PMI-2, srun sets PMI_RANK
+ * too. */
 static const struct {
   const char *rank, *size;
   const char *starter; /* NULL, or set by this pair's launcher alone: others use the pair's names too */

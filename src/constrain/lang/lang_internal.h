@@ -64,8 +64,8 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* The n-th text, in out[0..size), after which the number that a MULTIPLE has read is a multiple: n / 2 digits,
- * after a point if n is odd. size 0: there are no such digits, or none are needed. False for n after the last
- * one. */
+/* The n-th text, in out[0..size), after which the number that a MULTIPLE has read is a multiple: n / 2
+ * digits, after a point if n is odd. size 0: there are no such digits, or none are needed. False for n after
+ * the last one. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

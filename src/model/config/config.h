@@ -534,11 +534,12 @@ typedef struct {
 DeltaPlaces delta_places(const DeltaConfig *delta);
 /* Decays of a token: one of each value head, or of each number of its key. */
 int delta_decays(const DeltaConfig *delta);
-/* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 of the
- * heads of a group. */
+/* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of
+ * all heads of a group. */
 int delta_norm_width(const DeltaConfig *delta);
-/* The size in numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels] inputs of
- * the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels] inputs. */
+/* The size in numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels]
+ * inputs of the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels]
+ * inputs. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
 /* The size of a layer's table of n-grams: its rows, and the numbers of a row. PRECOND the layer has one */
 int64_t ngram_rows(const ModelConfig *config, int layer);
@@ -566,9 +567,9 @@ size_t config_kv_numbers(const ModelConfig *config, int layer);
  * 0 < part < 1; `part` is rounded to fp32, as in transformers. */
 double gaussian_quantile(double part);
 
-/* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32
- * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 except for
- * yarn and longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
+/* out[i], i in [0, rotary_dim / 2): the angle per position of the i-th rotary pair, in fp32 as transformers
+ * computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 except for yarn and
+ * longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
  * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
  * Ding et al., LongRoPE (arXiv:2402.13753). */
 void rope_frequencies(const RopeConfig *rope, bool long_rope, float *out, float *attention_factor);

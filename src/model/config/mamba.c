@@ -217,8 +217,9 @@ static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
   return parse_factor(r, "ssm_out_multiplier", &delta->out_scale);
 }
 
-/* Attention is linear in its values, scores in queries and in keys: a factor of its input multiplies scores
- * twice, and once what it adds. That is residual_scale, and factors of other outputs are divided by it. */
+/* Scores are linear in queries and in keys, attention's output in values: so a factor of attention's input
+ * multiplies scores by its square, and the output by itself. The latter and the output's own
+ * factor are residual_scale, by which the factors of other outputs are divided. */
 static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   double head, in, out, key, mlp[MAX_LISTED];
   TRY(parse_factor(r, "embedding_multiplier", &config->embedding_scale));
