@@ -4,7 +4,7 @@
   architectures   the lines of `auk inspect --architectures` (AUK, else build/auk, is the program): of each architecture
                   its name, a model_type that does not follow from it, and the models
   formulas        the first paragraphs of the comments of src/model/operations.def
-  tensors         the rows of src/model/tensors.def
+  tensors         the rows of src/model/tensors.def but those of LEFT_OUT, which one family has, or drafters
 
   scripts/models_page.py           writes them into models.md
   scripts/models_page.py --check   fails if models.md has others
@@ -18,6 +18,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "src/model"
+LEFT_OUT = re.compile(r"ple\.|altup|laurel\.|.*hyper_connection|self_attn\.indexer\.|mlp\.act_fn\.|"
+                      r"fc$|fc_norm|hidden_norm|post_projection|pre_fc_norm")
 
 
 def architectures():
@@ -34,7 +36,10 @@ def architectures():
 
 
 def columns(rows):
-    """Rows of as many texts each, one below the other."""
+    """Rows of two or three texts, one below the other; neighbours whose last texts are alike become one."""
+    for i in range(len(rows) - 1, 0, -1):
+        if rows[i][1:] == rows[i - 1][1:]:
+            rows[i - 1:i + 1] = [(f"{rows[i - 1][0]}, {rows[i][0]}", *rows[i][1:])]
     widths = [max(len(text) for text in texts) for texts in zip(*rows)]
     return ["```", *("  ".join(text.ljust(n) for text, n in zip(row, widths)).rstrip() for row in rows), "```"]
 
@@ -84,6 +89,7 @@ def tensors():
     for _, _, count, name, words, kind, n, *_ in rows("MODEL_VECTOR"):
         suffix = ("" if count == "ONE" else ".I") + (".weight" if kind == "NORM" else "")
         model.append(line(name, suffix, f"[{size(n)}]", words))
+    layer, model = ([row for row in rows if not LEFT_OUT.match(row[0])] for rows in (layer, model))
     return ["Names of a layer's tensors follow `model.layers.L.`:", "", *columns(layer), "",
             "Beside the layers, names follow `model.`; `lm_head` stands alone:", "", *columns(model)]
 
