@@ -1,8 +1,6 @@
 """.ci/run over a stand-in for bootstrap.sh: which steps there are, what makes one fail, and what the last lines say."""
 import os
-import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -10,10 +8,25 @@ GOOD = "echo '5 passed, 0 failed, 0 skipped'"
 PROGRAMS_90 = ("test_altup test_cluster test_drafters test_experts test_guesses test_host_rows test_linear "
                "test_linear_calls test_next test_pages test_rank_messages")
 STEPS_90 = "test_step test_step_rows fused"
-BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
-         for arch, parts in ((80, "programs short"), (90, f"{PROGRAMS_90} {STEPS_90}"))]
-KERNELS = [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
-           for arch, parts in ((80, "programs short"), (90, PROGRAMS_90), (90, STEPS_90))]
+NVCC = "CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"
+# This stands in for scripts/kernels_sum.py: no part has passed before.
+ALL_CHANGED = 'case $1 in --write) cat >>$0.written ;; --linked) ;; *) printf "%s hash\\n" "$@" ;; esac'
+# Some parts of the two steps have not passed as they are.
+CHANGED = ALL_CHANGED.replace('"%s hash\\n" "$@"', """'%s\\n' "$@" | grep -xE '{}' | sed 's/$/ new/' """)
+
+
+def programs_80(root, beginning="test"):
+    return " ".join(sorted(path.stem for path in (root / "test" / "cuda").glob(beginning + "_*.cu")))
+
+
+def built(root):
+    parts = {80: f"{programs_80(root)} {programs_80(root, 'bench')} short", 90: f"{PROGRAMS_90} {STEPS_90}"}
+    return [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch} PARTS={parts[arch]}" for arch in (80, 90)]
+
+
+def kernels(root):
+    return [f"test-gpu EMULATE=1 EMULATED_ARCH={arch} PARTS={parts}"
+            for arch, parts in ((80, programs_80(root) + " short"), (90, PROGRAMS_90), (90, STEPS_90))]
 
 
 @pytest.fixture
@@ -21,7 +34,7 @@ def run(root, tmp_path):
     """run(body, steps, kernels_sum): status and lines, where `body` of a shell script is what makes a target: $1 is its
     name; kernels_sum stands in for scripts/kernels_sum.py."""
 
-    def run_it(body, *steps, kernels_sum="[ $# = 1 ]"):  # it knows no hash, and can write one
+    def run_it(body, *steps, kernels_sum=ALL_CHANGED):
         make, calls = tmp_path / "make", tmp_path / "calls"
         make.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{body}\n')
         make.chmod(0o755)
@@ -38,44 +51,71 @@ def run(root, tmp_path):
     return run_it
 
 
-def test_all_steps_run_and_are_added_up(run):
+def test_all_steps_run_and_are_added_up(run, root):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
     assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 12", "fuzz FUZZ_SECONDS=2",
-                         *BUILT]
-    assert sorted(calls[7:10]) == KERNELS  # side by side
-    assert calls[10:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"]
+                         *built(root)]
+    assert sorted(calls[7:10]) == kernels(root)  # side by side
+    assert calls[10:] == ["all " + NVCC]
     assert lines[-1] == "40 passed, 0 failed, 0 skipped"
 
 
-def test_kernels_that_have_passed_are_not_tested_again(run, tmp_path):
-    status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum="true")
+def test_parts_that_have_passed_are_not_tested_again(run, root):
+    status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum=CHANGED.format("none"))
+    n = len(f"{programs_80(root)} {programs_80(root, 'bench')} short {PROGRAMS_90} {STEPS_90} nvcc nvcc-host".split())
     assert status == 0 and not calls
-    assert lines[-3:] == ["1 skipped: the kernels have not changed since emulated passed (test/cuda/kernels.sum)",
-                          "1 skipped: the kernels have not changed since nvcc passed (test/cuda/kernels.sum)",
-                          "0 passed, 0 failed, 2 skipped"]
-    kernels_sum = f'[ "$1" = --write ] && touch {tmp_path}/written'
-    bad = f"case $* in *PARTS=test_step*) echo '0 passed, 1 failed'; exit 1 ;; *) {GOOD} ;; esac"
-    for body, written in ((bad, False), (GOOD, True)):
-        run(body, "emulated", kernels_sum=kernels_sum)
-        assert (tmp_path / "written").exists() == written
+    assert lines[-2:] == [
+        f"{n} skipped: parts of the tests of kernels have passed with these sources (test/cuda/kernels.sum)",
+        f"0 passed, 0 failed, {n} skipped"]
 
 
-def test_the_hash_is_of_all_that_kernels_include(root, tmp_path):
-    for folder in ("cuda", "test/cuda", "scripts", "src"):
-        shutil.copytree(root / folder, tmp_path / folder)
-    command = [sys.executable, tmp_path / "scripts" / "kernels_sum.py"]
-    subprocess.run([*command, "--write"], check=True)
-    for name, counts in (("src/model/tensors.def", True), ("cuda/state.c", True), ("test/cuda/test_ranks.py", True),
-                         ("scripts/emulate.sed", True), ("test/cuda/emulator/emulator.h", True),
-                         ("src/engine/batch.c", False), ("scripts/lint.py", False)):
-        text = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(text + "int more;\n")
-        assert subprocess.run(command, check=False).returncode == counts, name
-        (tmp_path / name).write_text(text)
-    name = tmp_path / "cuda" / "state.c"
-    name.write_text("/* A comment's word. */\n" + name.read_text().replace(" ", "  "))
-    assert subprocess.run(command, check=False).returncode == 0
+@pytest.mark.parametrize("changed, wanted", [
+    ("emulated-80/test_linear|emulated-90/fused", [
+        "gpu-programs EMULATE=1 EMULATED_ARCH=80 PARTS=test_linear",
+        "gpu-programs EMULATE=1 EMULATED_ARCH=90 PARTS=fused",
+        "test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=test_linear", "test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS=fused"]),
+    ("emulated-80/bench_step", ["gpu-programs EMULATE=1 EMULATED_ARCH=80 PARTS=bench_step"]),
+    ("nvcc", ["all " + NVCC]),
+    ("nvcc-host", ["cuda-host " + NVCC]),
+    ("nvcc-host|nvcc", ["all " + NVCC]),
+])
+def test_parts_that_have_changed_run_alone(run, changed, wanted):
+    status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum=CHANGED.format(changed))
+    assert status == 0, lines
+    assert sorted(calls) == sorted(wanted)
+
+
+def test_parts_have_a_row_when_they_have_passed(run, tmp_path):
+    """A part has passed if its line in the totals has no failed test, even where another part fails."""
+    def written(body, changed):
+        (tmp_path / "kernels_sum.written").write_text("")
+        status, _, _ = run(body, "emulated", "nvcc", kernels_sum=CHANGED.format(changed))
+        return status, (tmp_path / "kernels_sum.written").read_text().split("\n")[:-1]
+
+    changed = "emulated-80/(test_linear|test_next|short|bench_many)|emulated-90/fused|nvcc|nvcc-host"
+    good = ("case $3 in *=80) echo 'test_linear: 5 passed, 0 failed, 0 skipped'; "
+            "echo 'test_next: 0 passed, {}0 failed, 1 skipped{}';;"
+            "*) echo 'fused: 1 passed, 0 failed, 0 skipped';; esac; echo '5 passed, {} failed, 1 skipped'; exit {}")
+    rows = ["emulated-80/bench_many new", "emulated-80/test_linear new", "emulated-90/fused new"]
+    assert written(good.format("", "", 0, 0), changed) == (
+        0, [*rows[:2], "emulated-80/test_next new", rows[2], "nvcc new", "nvcc-host new"])
+    bad = good.format("1", "", 10, 1)
+    assert written(f"case $1 in gpu-programs) ;; *) {bad} ;; esac", changed) == (1, rows)
+    assert written(good.format("", ", status 1", 0, 0), changed)[1][:3] == rows
+    assert written("exit 2", changed) == (1, [])
+
+
+def test_a_part_whose_tests_this_chip_skips_has_passed(run):
+    skips = "echo '1 skipped: needs clusters'; echo '0 passed, 0 failed, 1 skipped'"
+    for status, step, changed in ((0, "emulated", "emulated-80/test_cluster"), (1, "lint", "")):
+        assert run(skips, step, kernels_sum=CHANGED.format(changed))[0] == status
+
+
+@pytest.mark.parametrize("fails", ["--linked", "emulated-80/test_linear"])
+def test_hashes_that_cannot_be_made_end_the_run(run, fails):
+    status, lines, _ = run(GOOD, "emulated", kernels_sum=f'case "$*" in *{fails}*) exit 1 ;; esac; {ALL_CHANGED}')
+    assert status == 1 and lines[-2].startswith("FAILED: the hashes of ")
 
 
 def test_named_steps_run_alone(run):
@@ -113,18 +153,18 @@ def test_skipped_tests_are_told_by_reason_over_all_steps(run):
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_each_of_the_steps_side_by_side_can_fail(run, arch):
+def test_each_of_the_steps_side_by_side_can_fail(run, root, arch):
     status, lines, calls = run(f"case $* in *gpu-programs*) ;; *ARCH={arch}*) echo '4 passed, 1 failed'; exit 1 ;; "
                                f"*) {GOOD} ;; esac", "emulated", "lint")
-    assert status == 1 and calls[:2] == BUILT and sorted(calls[2:]) == KERNELS
+    assert status == 1 and calls[:2] == built(root) and sorted(calls[2:]) == kernels(root)
     assert f"FAILED: emulated-{arch} (exit status 1)" in lines
     assert lines[-1] == f"{4 if arch == 80 else 9} passed, 1 failed, 0 skipped"
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-def test_an_emulated_chip_that_is_not_built_ends_the_run(run, arch):
+def test_an_emulated_chip_that_is_not_built_ends_the_run(run, root, arch):
     status, lines, calls = run(f"case $* in *ARCH={arch}*) exit 2 ;; *) {GOOD} ;; esac", "emulated")
-    assert status == 1 and calls == BUILT[:1 if arch == 80 else 2]
+    assert status == 1 and calls == built(root)[:1 if arch == 80 else 2]
     assert f"FAILED: emulated-{arch} is not built" in lines
 
 
