@@ -4,7 +4,8 @@
   architectures   the lines of `auk inspect --architectures` (AUK, else build/auk, is the program): of each architecture
                   its name, a model_type that does not follow from it, and the models
   formulas        the first paragraphs of the comments of src/model/operations.def
-  tensors         the rows of src/model/tensors.def but those of LEFT_OUT, which one family has, or drafters
+  tensors         the rows of src/model/tensors.def
+                  Of both without OPERATIONS_LEFT_OUT and LEFT_OUT, which one family has, or drafters.
 
   scripts/models_page.py           writes them into models.md
   scripts/models_page.py --check   fails if models.md has others
@@ -18,6 +19,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "src/model"
+OPERATIONS_LEFT_OUT = {"draft_embed", "add_ngrams", "mix_for_attention", "mix_for_mlp", "inject_streams",
+                       "predict_streams", "correct_streams", "add_laurel"}
 LEFT_OUT = re.compile(r"ple\.|altup|laurel\.|.*hyper_connection|self_attn\.indexer\.|mlp\.act_fn\.|"
                       r"fc$|fc_norm|hidden_norm|post_projection|pre_fc_norm")
 
@@ -51,6 +54,8 @@ def formulas():
     names = dict(re.findall(r"^OPERATION\((\w+), (\w+),", text, re.M))
     row = r"/\*((?:(?!\*/).)*)\*/\s*OPERATION\(\w+, (\w+), ([^,]*), ([^)]*)\)"
     for comment, name, reads, writes in re.findall(row, text, re.S):
+        if name in OPERATIONS_LEFT_OUT:
+            continue
         sets = [", ".join(registers.lower().split(" | ")) for registers in (reads, writes)]
         out += [f"{name:<24}{sets[0]} -> {sets[1]}"]
         comment = re.sub(r"\b[A-Z_]+\b", lambda word: names.get(word[0], word[0]), comment.split("\n *\n")[0].strip())

@@ -26,7 +26,7 @@ typedef enum {
   ATOM_NAMES,     /* further keys fit propertyNames of schema a */
   ATOM_OPEN_MEMBERS, /* further members fit unevaluatedProperties of schema a */
   ATOM_ITEMS,        /* further items fit prefixItems and items of schema a */
-  ATOM_CONTAINS,     /* items that fit `contains` of schema a, b of them so far, will be as many as needed */
+  ATOM_CONTAINS,     /* enough items will fit `contains` of schema a; b of them do so far */
   ATOM_OPEN_ITEMS,   /* further items fit unevaluatedItems of schema a */
   ATOM_UNIQUE,       /* items differ from one another */
 } AtomKind;

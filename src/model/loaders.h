@@ -10,7 +10,7 @@ typedef struct {
   Linear *linear; /* the result; its kind, sizes, bits and group are set */
   QuantMethod method;
   bool zeros_less_one;         /* GPTQ, version 1 */
-  const StoredTensor *weights; /* qweight, weight_packed or a weight */
+  const StoredTensor *weights; /* qweight, weight_packed or weight */
   const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
   const StoredTensor *scales;  /* scales, weight_scale or weight_scale_inv */
   const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */

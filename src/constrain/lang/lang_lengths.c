@@ -6,8 +6,8 @@
 #include "constrain/lang/lang_internal.h"
 
 #define MAX_MEASURED      ((size_t)1 << 12) /* expressions in a search for the shortest string */
-#define MAX_RELAXED_DEPTH 200               /* lang_relaxed() keeps deeper expressions */
-#define MAX_RELAXED_PARTS 16                /* lang_relaxed() keeps unions and intersections of more parts */
+#define MAX_RELAXED_DEPTH 200               /* lang_relaxed() leaves deeper expressions as they are */
+#define MAX_RELAXED_PARTS 16                /* and unions and intersections of more parts */
 
 static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;

@@ -72,7 +72,7 @@ static Lang ahead(Compiler *c, int index, bool at_start) {
   return node->negative ? lang_not(c->langs, strings) : strings;
 }
 
-/* compile() of a sequence: parts up to the first that is not always empty begin where the sequence does. */
+/* compile() of a sequence. A part begins where the sequence does if all parts before it are always empty. */
 static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_start, Lang rest) {
   Langs *l = c->langs;
   const size_t start = l->n_stack;
