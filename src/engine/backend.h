@@ -241,8 +241,8 @@ typedef struct Backend {
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* Bytes of lm_head that a step of one token at `pos` between two picks that stay on the device need not
-   * read; NULL: none. */
+  /* How many bytes of lm_head a step of one token at `pos` leaves unread if the picks before and after it
+   * stay on the device; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
   /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
    * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one

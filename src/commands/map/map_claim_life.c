@@ -1,5 +1,5 @@
 /* map_claim_life.c - see map_claim_life.h.   Called by: map_claim.c.
-  * Only the observer's clock counts, and only between two of its own looks: a process whose number is found
+ * Only the observer's clock counts, and only between two of its own looks: a process whose number is found
  * changed is alive then, however long the observer itself was stopped. A file is opened for each look, which
  * makes NFS ask the server. */
 #include "commands/map/map_claim_life.h"
