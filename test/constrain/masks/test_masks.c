@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "constrain/constraint.h"
+#include "constrain/lex.h"
 #include "test/constrain/own_vocabulary.h"
 #include "test/constrain/random_schemas.h"
 #include "test/unit.h"
@@ -220,13 +221,14 @@ static const char *const pieces[] = {"\"",
                                      "\xff"};
 enum { N_PIECES = sizeof pieces / sizeof *pieces };
 
-static void open_random(uint64_t *seed, uint32_t n, Own *own) {
+/* Tokens of up to four of the parts, and one for each byte. */
+static void open_random(uint64_t *seed, uint32_t n, const char *const *parts, uint32_t n_parts, Own *own) {
   Tokens tokens = {.n = 0};
   for (int byte = 0; byte < 256; byte++) add_bytes(&tokens, (const char[]){(char)byte}, 1);
   while (tokens.n < (int)n) {
-    char token[40] = "";
+    char token[60] = "";
     for (uint32_t k = 1 + random_below(seed, 4); k > 0; k--)
-      strcat(token, pieces[random_below(seed, N_PIECES)]);
+      strcat(token, parts[random_below(seed, n_parts)]);
     add_bytes(&tokens, token, strlen(token));
   }
   open_tokens(&tokens, own);
@@ -277,12 +279,57 @@ static void put_template(Buffer *out, const char *template, bool json, uint64_t 
   }
 }
 
+/* Gives the bytes that must follow, found by trying each byte. */
+static void find_forced(Constraint *c, Buffer *out) {
+  Error err;
+  const JsonState state = c->state;
+  const ArenaMark mark = machine_mark(&c->machine);
+  const uint32_t place = c->place;
+  while (!constraint_may_end(c) && out->size < 100) {
+    const bool in_string = c->state.phase == PHASE_STRING || c->state.phase == PHASE_KEY_STRING;
+    const bool may_escape = !c->grammar && in_string && c->machine.lexes[c->state.lex].escape == 0;
+    int n = 0;
+    char only = 0;
+    for (int byte = 0; byte < 256 && n < 2; byte++) {
+      const JsonState before = c->state;
+      const uint32_t before_place = c->place;
+      const char text = (char)byte;
+      bool allowed;
+      if (may_escape && byte == '\\') continue; /* another way to write the same */
+      assert_int_equal(constraint_take_bytes(c, &text, 1, &allowed, NULL, &err), STATUS_OK);
+      if (allowed && n++ == 0) only = text;
+      c->state = before;
+      c->place = before_place;
+    }
+    bool allowed;
+    if (n != 1) break;
+    assert_int_equal(constraint_take_bytes(c, &only, 1, &allowed, NULL, &err), STATUS_OK);
+    assert_int_equal(buffer_append(out, &only, 1, &err), STATUS_OK);
+  }
+  c->state = state;
+  c->place = place;
+  if (!c->grammar) machine_release(&c->machine, mark);
+  if (out->size) out->size = utf8_valid_prefix(out->data, out->size);
+}
+
+static void check_forced(Constraint *c, const char *form) {
+  Buffer expected = {0}, found = {0};
+  find_forced(c, &expected);
+  assert_int_equal(constraint_forced(c, &found, NULL), STATUS_OK);
+  if (expected.size < 90 &&
+      (found.size != expected.size || (found.size && memcmp(found.data, expected.data, found.size) != 0)))
+    fail_msg("\"%.*s\" is forced, not \"%.*s\": %s", (int)found.size, found.data, (int)expected.size,
+             expected.data, form);
+  buffer_release(&expected);
+  buffer_release(&found);
+}
+
 /* Compares the mask with what is taken at each place of a text of random tokens of the masks. */
-static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, uint64_t *seed) {
+static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, int n_steps, uint64_t *seed) {
   Error err;
   uint64_t *mask = calloc(v->n_words, sizeof *mask);
   assert_int_equal(constraint_begin(c, &err), STATUS_OK);
-  for (int step = 0; step < 8; step++) {
+  for (int step = 0; step < n_steps; step++) {
     int32_t chosen = -1;
     uint32_t n = 0;
     assert_int_equal(constraint_mask(c, mask, &err), STATUS_OK);
@@ -302,6 +349,7 @@ static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, uin
       if (mask_has(mask, id) && *bytes != ' ' && *bytes != '\n' && random_below(seed, ++n) == 0) chosen = id;
     }
     bool allowed;
+    check_forced(c, form);
     if (chosen < 0) break;
     assert_int_equal(constraint_take(c, chosen, &allowed, &err), STATUS_OK);
   }
@@ -326,7 +374,7 @@ static void masks_of_random_tokens_are_what_is_taken(void **state) {
   uint64_t seed = 1;
   for (int round = 0; round < 10; round++) {
     Own own;
-    open_random(&seed, round ? 500 : 3000, &own);
+    open_random(&seed, round ? 500 : 3000, pieces, N_PIECES, &own);
     for (int i = 0; i < (round ? 40 : 10); i++) {
       Buffer form = {0};
       Constraint c;
@@ -346,7 +394,7 @@ static void masks_of_random_tokens_are_what_is_taken(void **state) {
       }
       assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
       if (status == STATUS_OK) {
-        for (int k = 0; k < 2; k++) walk_masks(&c, &own.vocabulary, form.data, &seed);
+        for (int k = 0; k < 2; k++) walk_masks(&c, &own.vocabulary, form.data, 8, &seed);
         constraint_close(&c);
       } else if (!strstr(err.text, "no text") && !strstr(err.text, "none")) {
         fail_msg("%s: %s", form.data, err.text);
@@ -357,11 +405,65 @@ static void masks_of_random_tokens_are_what_is_taken(void **state) {
   }
 }
 
+/* What holds values together, and keys and strings of random_schemas.h. */
+static const char *const structure[] = {
+    "\"",      "\"",    "\"",   "a",    "b",   "c",    "0",    "1",   "5",     ",",    ",",
+    ", ",      "[",     "]",    "{",    "}",   "[",    "]",    "}",   "\":",   "\": ", "\"a\"",
+    "\"b\": ", "\",\"", "null", "true", "fal", "se",   "\r\n", " ",   "\n  ",  "-",    ".",
+    "e",       "\\u00", "61",   "\\\"", "bc",  "{\"a", "1}",   "\"]", "\"a\":"};
+
+/* Many texts of one schema, so that what was kept for one place serves another, or does not. */
+static bool check_schema(const char *schema, SchemaOptions options, const Own *own, uint64_t *seed) {
+  enum { N_TEXTS = 4, N_STEPS = 9 };
+  Constraint c;
+  Error err;
+  if (constraint_open("s", schema, strlen(schema), options, &own->vocabulary, &c, &err) != STATUS_OK)
+    return false;
+  for (int i = 0; i < N_TEXTS; i++) walk_masks(&c, &own->vocabulary, schema, N_STEPS, seed);
+  constraint_close(&c);
+  return true;
+}
+
+static void masks_of_random_schemas_are_what_is_taken(void **state) {
+  enum { N_SCHEMAS = 1200, N_TOKENS = 560 };
+  uint64_t seed = 5;
+  int n_opened = 0;
+  Own own;
+  open_random(&seed, N_TOKENS, structure, sizeof structure / sizeof *structure, &own);
+  for (int i = 0; i < N_SCHEMAS; i++) {
+    Buffer schema = {0};
+    put_schema(&schema, 1 + i % 3, &seed);
+    assert_int_equal(buffer_append(&schema, "", 1, NULL), STATUS_OK);
+    n_opened += check_schema(schema.data, (SchemaOptions){.exponents = i % 3 == 0, .ordered_keys = i % 2},
+                             &own, &seed);
+    buffer_release(&schema);
+  }
+  assert_true(n_opened > N_SCHEMAS / 2);
+  close_own(&own);
+}
+
+/* Under rules that join members or items. */
+static void masks_of_joined_schemas_are_what_is_taken(void **state) {
+  static char line[1 << 14];
+  uint64_t seed = 6;
+  Own own;
+  FILE *file = fopen("test/constrain/joined_schemas.jsonl", "r");
+  assert_non_null(file);
+  open_random(&seed, 400, structure, sizeof structure / sizeof *structure, &own);
+  for (int i = 0; fgets(line, sizeof line, file); i++)
+    assert_true(
+        check_schema(line, (SchemaOptions){.plain_integers = true, .ordered_keys = i % 2}, &own, &seed));
+  fclose(file);
+  close_own(&own);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(escapes_may_be_cut_anywhere),
       cmocka_unit_test(many_tokens_know_how_much_is_left),
       cmocka_unit_test(masks_of_random_tokens_are_what_is_taken),
+      cmocka_unit_test(masks_of_random_schemas_are_what_is_taken),
+      cmocka_unit_test(masks_of_joined_schemas_are_what_is_taken),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
