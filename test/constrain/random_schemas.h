@@ -14,33 +14,33 @@ static inline void put_text(Buffer *out, const char *text) {
   assert_int_equal(buffer_append(out, text, strlen(text), &err), STATUS_OK);
 }
 
-/* '@' stands for a subschema. */
+/* '@' stands for a subschema, '#' for 0 to 3. */
 static const char *const keywords[] = {
     "\"type\": [\"object\", \"integer\"]",
     "\"enum\": [0, [0], {\"a\": 0}, \"a\", {}]",
     "\"const\": 1",
-    "\"minimum\": 1",
-    "\"exclusiveMaximum\": 1",
+    "\"minimum\": #",
+    "\"exclusiveMaximum\": #",
     "\"multipleOf\": 0.5",
     "\"pattern\": \"^a\"",
-    "\"minLength\": 1",
-    "\"maxLength\": 1",
+    "\"minLength\": #",
+    "\"maxLength\": #",
     "\"properties\": {\"a\": @, \"b\": @}",
     "\"patternProperties\": {\"^b\": @}",
     "\"additionalProperties\": @",
     "\"propertyNames\": {\"minLength\": 2}",
     "\"required\": [\"a\"]",
-    "\"minProperties\": 2",
-    "\"maxProperties\": 1",
+    "\"minProperties\": #",
+    "\"maxProperties\": #",
     "\"dependentRequired\": {\"a\": [\"b\"]}",
     "\"dependentSchemas\": {\"a\": @, \"bc\": @}",
     "\"prefixItems\": [@, @]",
     "\"items\": @",
     "\"contains\": @",
-    "\"minContains\": 2",
-    "\"maxContains\": 1",
-    "\"minItems\": 2",
-    "\"maxItems\": 2",
+    "\"minContains\": #",
+    "\"maxContains\": #",
+    "\"minItems\": #",
+    "\"maxItems\": #",
     "\"uniqueItems\": true",
     "\"allOf\": [@, @]",
     "\"anyOf\": [@, @]",
@@ -72,7 +72,7 @@ static inline void put_schema_of(Buffer *out, int depth, uint64_t few, uint64_t 
       if (*at == '@')
         put_schema_of(out, depth - 1, few, seed);
       else
-        put_text(out, (char[]){*at, 0});
+        put_text(out, (char[]){*at == '#' ? (char)('0' + random_below(seed, 4)) : *at, 0});
   }
   put_text(out, "}");
 }

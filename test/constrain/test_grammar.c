@@ -1,6 +1,9 @@
 /* test_grammar.c - GBNF and regular expressions over tokens, at their limits, and in masks. Single texts and
  * refusals are in test_transcripts.c. */
+#include "base/json.h"
 #include "constrain/constraint.h"
+#include "constrain/grammar/plain_text.h"
+#include "test/constrain/own_vocabulary.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
 #include "test/unit.h"
@@ -364,10 +367,12 @@ static void masks_are_forgotten_with_states_of_parts(void **state) {
 enum { N_RULES = 4, MOST_PARTS = 3, MOST_EXPRESSIONS = 200, MOST_LETTERS = 6 };
 
 typedef struct {
-  enum { LITERAL, CHARACTERS, RULE, GROUP } kind;
+  enum { LITERAL, CHARACTERS, RULE, GROUP, TOKEN } kind;
   const char *text; /* a literal, or the letters of a set */
   int expression;   /* of a rule or a group */
-  int min, max;     /* max < 0: any number */
+  int id;           /* of a token; `negated`: of one that is not taken */
+  bool negated;
+  int min, max; /* max < 0: any number */
 } Part;
 
 typedef struct {
@@ -378,7 +383,13 @@ typedef struct {
 /* The first expressions are those of the rules. */
 static Expression expressions[MOST_EXPRESSIONS];
 static int n_expressions;
+static bool with_tokens;
 static uint64_t seed = 1;
+
+/* The tokens of random grammars that name tokens. */
+static const char *const words[] = {"a", "b", "ab", "ba", "aab"};
+enum { N_WORDS = sizeof words / sizeof *words, MOST_WORDS = 3 };
+static int token_at[MOST_LETTERS + 1]; /* the token that begins at a place of the text, -1: none */
 
 static int below(uint32_t n) {
   return (int)random_below(&seed, n);
@@ -404,8 +415,12 @@ static void put_choices(Buffer *out, int at, int rule, int depth, bool begun) {
       const int count = below(10);
       Part part = {
           .kind = (unsigned)below(depth ? 4 : 3), .min = counts[count].min, .max = counts[count].max};
+      if (with_tokens && below(4) == 0) part.kind = TOKEN;
       if (part.kind == RULE && !after_literal && rule == N_RULES - 1) part.kind = LITERAL;
-      if (part.kind == LITERAL) {
+      if (part.kind == TOKEN) {
+        part.id = below(N_WORDS), part.negated = below(3) == 0;
+        assert_int_equal(buffer_printf(out, NULL, "%s<[%d]>", part.negated ? "!" : "", part.id), STATUS_OK);
+      } else if (part.kind == LITERAL) {
         part.text = literals[below(5)];
         assert_int_equal(buffer_printf(out, NULL, "\"%s\"", part.text), STATUS_OK);
         after_literal |= *part.text && part.min > 0;
@@ -439,6 +454,8 @@ static unsigned ends_of_one(const Part *part, const char *text, unsigned from) {
   if (part->kind == RULE || part->kind == GROUP) return ends_of(part->expression, text, from);
   for (size_t at = 0; at <= n; at++) {
     if (!(from >> at & 1)) continue;
+    if (part->kind == TOKEN && token_at[at] >= 0 && (token_at[at] == part->id) != part->negated)
+      ends |= 1u << (at + strlen(words[token_at[at]]));
     if (part->kind == CHARACTERS && at < n && strchr(part->text, text[at])) ends |= 1u << (at + 1);
     const size_t size = part->kind == LITERAL ? strlen(part->text) : 0;
     if (part->kind == LITERAL && strncmp(text + at, part->text, size) == 0) ends |= 1u << (at + size);
@@ -471,27 +488,38 @@ static unsigned ends_of(int expression, const char *text, unsigned from) {
   return ends & ~(unsigned)IS_KNOWN;
 }
 
+/* Writes a grammar whose rules are the first expressions. */
+static void put_grammar(Buffer *form) {
+  n_expressions = N_RULES;
+  for (int rule = 0; rule < N_RULES; rule++) {
+    assert_int_equal(buffer_printf(form, NULL, rule ? "r%d ::= " : "root ::= r0\nr0 ::= ", rule), STATUS_OK);
+    put_choices(form, rule, rule, 2, false);
+    put_text(form, "\n");
+  }
+  assert_int_equal(buffer_append(form, "", 1, NULL), STATUS_OK);
+}
+
+/* False if no text fits the grammar. */
+static bool open_random_grammar(const Buffer *form, const Tokenizer *of, const Vocabulary *v, Constraint *c) {
+  Grammar *grammar;
+  Error err;
+  Status status = grammar_open("g", form->data, form->size - 1, of, &grammar, &err);
+  if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, v, c, &err);
+  if (status != STATUS_OK && !strstr(err.text, "expected a text that fits"))
+    fail_msg("%s: %s", form->data, err.text);
+  return status == STATUS_OK;
+}
+
 /* Each text of up to six letters is taken if another matcher, which knows of no states, takes it. */
 static void random_grammars_have_the_texts_of_another_matcher(void **state) {
   int n_taken = 0, n_ambiguous = 0;
   for (int i = 0; i < 300; i++) {
     Buffer form = {0};
-    Grammar *grammar;
     Constraint c;
     Error err;
-    n_expressions = N_RULES;
-    for (int rule = 0; rule < N_RULES; rule++) {
-      assert_int_equal(buffer_printf(&form, &err, rule ? "r%d ::= " : "root ::= r0\nr0 ::= ", rule),
-                       STATUS_OK);
-      put_choices(&form, rule, rule, 2, false);
-      put_text(&form, "\n");
-    }
-    assert_int_equal(buffer_append(&form, "", 1, &err), STATUS_OK);
-    Status status = grammar_open("g", form.data, form.size - 1, tokenizer, &grammar, &err);
-    if (status == STATUS_OK) status = constraint_open_grammar("g", grammar, NULL, &c, &err);
-    if (status != STATUS_OK && !strstr(err.text, "expected a text that fits"))
-      fail_msg("%s: %s", form.data, err.text);
-    for (unsigned bits = 1; status == STATUS_OK && bits < 1u << (MOST_LETTERS + 1); bits++) {
+    put_grammar(&form);
+    const bool opened = open_random_grammar(&form, tokenizer, NULL, &c);
+    for (unsigned bits = 1; opened && bits < 1u << (MOST_LETTERS + 1); bits++) {
       char text[MOST_LETTERS + 1] = "";
       size_t n = 0;
       bool allowed = false;
@@ -508,10 +536,165 @@ static void random_grammars_have_the_texts_of_another_matcher(void **state) {
       if (allowed != fits) fail_msg("%s\n\"%s\": expected %d", form.data, text, fits);
       n_taken += allowed;
     }
-    if (status == STATUS_OK) constraint_close(&c);
+    if (opened) constraint_close(&c);
     buffer_release(&form);
   }
   assert_true(n_taken > 10000 && n_ambiguous < 100);
+}
+
+/* Takes tokens in turn; at each place those of the mask are taken, and no others. False if one is refused, or
+ * the grammar is too ambiguous. */
+static bool take_words(Constraint *c, const int *ids, size_t n, const char *form) {
+  assert_int_equal(constraint_begin(c, NULL), STATUS_OK);
+  for (size_t i = 0; i <= n; i++) {
+    uint64_t mask = 0;
+    bool next = false;
+    uint32_t place = c->place, after = place;
+    Error err;
+    if (constraint_mask(c, &mask, &err) != STATUS_OK) return false;
+    for (int id = 0; id < N_WORDS; id++) {
+      bool allowed;
+      c->place = place;
+      if (constraint_take(c, id, &allowed, &err) != STATUS_OK) return false;
+      if (allowed != (mask >> id & 1)) fail_msg("%s\ntoken %d after %zu others: %d", form, id, i, allowed);
+      if (i < n && id == ids[i]) next = allowed, after = c->place;
+    }
+    c->place = i < n ? after : place;
+    if (i < n && !next) return false;
+  }
+  return true;
+}
+
+/* Texts of up to four tokens, which the grammars name or exclude, or take by their bytes. */
+static void random_grammars_of_tokens_have_the_texts_of_another_matcher(void **state) {
+  Own own;
+  int n_taken = 0, n_ambiguous = 0;
+  open_own("\"a\": 0, \"b\": 1, \"ab\": 2, \"ba\": 3, \"aab\": 4", &own);
+  with_tokens = true;
+  for (int i = 0; i < 150; i++) {
+    Buffer form = {0};
+    Constraint c;
+    put_grammar(&form);
+    const bool opened = open_random_grammar(&form, own.tokenizer, &own.vocabulary, &c);
+    for (int number = 0; opened && number < N_WORDS * N_WORDS * N_WORDS; number++) {
+      char text[MOST_WORDS * 3 + 1] = "";
+      int ids[MOST_WORDS];
+      size_t n = 0;
+      memset(token_at, 0xff, sizeof token_at);
+      for (int left = number; n < MOST_WORDS && (left > 0 || n == 0); left /= N_WORDS) {
+        ids[n] = left % N_WORDS;
+        if (strlen(text) <= MOST_LETTERS) token_at[strlen(text)] = ids[n];
+        strcat(text, words[ids[n++]]);
+      }
+      if (strlen(text) > MOST_LETTERS) continue;
+      memset(known_ends, 0, (size_t)n_expressions * sizeof *known_ends);
+      const bool fits = ends_of(0, text, 1) >> strlen(text) & 1;
+      const bool taken = take_words(&c, ids, n, form.data) && constraint_may_end(&c);
+      Error err;
+      if (grammar_check(c.grammar, &err) != STATUS_OK) {
+        if (!strstr(err.text, "too ambiguous")) fail_msg("%s: %s", form.data, err.text);
+        n_ambiguous++;
+        break;
+      }
+      if (taken != fits) fail_msg("%s\n%zu tokens, \"%s\": expected %d", form.data, n, text, fits);
+      n_taken += taken;
+    }
+    if (opened) constraint_close(&c);
+    buffer_release(&form);
+  }
+  with_tokens = false;
+  assert_true(n_taken > 1000 && n_ambiguous < 100);
+  close_own(&own);
+}
+
+/* Rules that are not in use name no tokens. */
+static void tokens_that_a_grammar_names_are_known(void **state) {
+  static const struct {
+    const char *grammar;
+    int names, excludes; /* ids of tokens, -1: none */
+  } cases[] = {{"root ::= <[7]> \"a\"", 7, -1},
+               {"root ::= !<[7]> \"a\"", -1, 7},
+               {"root ::= \"a\" (\"b\" | <[9]>)? !<[8]>", 9, 8},
+               {"root ::= \"a\"\nb ::= <[7]>", -1, -1},
+               {"root ::= [ab]+", -1, -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Constraint c;
+    open_it(cases[i].grammar, false, &c);
+    assert_int_equal(grammar_has_tokens(c.grammar), cases[i].names >= 0 || cases[i].excludes >= 0);
+    for (int32_t id = 0; id < 20; id++)
+      assert_int_equal(grammar_names_token(c.grammar, id), id == cases[i].names);
+    constraint_close(&c);
+  }
+}
+
+/* --- values without quotes */
+
+static bool takes_whole(Constraint *c, const char *text) {
+  bool allowed;
+  assert_int_equal(constraint_begin(c, NULL), STATUS_OK);
+  assert_int_equal(constraint_take_bytes(c, text, strlen(text), &allowed, NULL, NULL), STATUS_OK);
+  return allowed && constraint_may_end(c);
+}
+
+/* Values of a schema are written as they are: strings that fit, and what fits as JSON, up to the first mark. */
+static void plain_values_are_those_of_the_schema(void **state) {
+  static const char *const schemas[] = {"{}",
+                                        "{\"type\": \"string\"}",
+                                        "{\"type\": [\"string\", \"integer\", \"null\"]}",
+                                        "{\"enum\": [\"a\", \"12\", \"</v\", true, 1, 0.5, [1]]}",
+                                        "{\"maxLength\": 4, \"minimum\": 1}",
+                                        "{\"minLength\": 2, \"type\": [\"string\", \"boolean\"]}",
+                                        "{\"not\": {\"enum\": [\"a\", null, 1]}}",
+                                        "{\"pattern\": \"^[<a]\", \"multipleOf\": 0.5}",
+                                        "{\"type\": [\"string\", \"array\"]}"};
+  static const char *const values[] = {"",      "a",     "12",  "</v",  "true",   "1",   "1.0",
+                                       "0.5",   "1e1",   "0e1", "null", "fals",   "[1]", "\"a\"",
+                                       "a\nb",  "\\n",   "<",   "<<",   "\u00e9", "-0",  "01",
+                                       "false", "10e-1", "7",   "abcd", "abcde",  "a<b"};
+  for (size_t i = 0; i < 2 * sizeof schemas / sizeof *schemas; i++) {
+    const char *schema = schemas[i / 2];
+    const SchemaOptions options = {.exponents = i % 2, .plain_integers = !(i % 2)};
+    Grammar *grammar;
+    Constraint plain, json_values;
+    Error err;
+    if (grammar_open_value("v", schema, strlen(schema), options, "</v>", &grammar, &err))
+      fail_msg("%s", err.text);
+    assert_non_null(grammar);
+    assert_int_equal(constraint_open_grammar("v", grammar, &vocabulary, &plain, &err), STATUS_OK);
+    assert_int_equal(constraint_open("s", schema, strlen(schema), options, NULL, &json_values, &err),
+                     STATUS_OK);
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+      Buffer quoted = {0};
+      char text[60];
+      assert_int_equal(json_write_string(&quoted, values[k], strlen(values[k]), &err), STATUS_OK);
+      assert_int_equal(buffer_append(&quoted, "", 1, &err), STATUS_OK);
+      /* beside no rule, other spellings of numbers fit as JSON, too */
+      const bool is_string = takes_whole(&json_values, quoted.data);
+      const bool is_json = strchr("0123456789-tfn", *values[k]) && *values[k] &&
+                           takes_whole(&json_values, values[k]) && strcmp(values[k], "0e1") != 0 &&
+                           strcmp(values[k], "10e-1") != 0 &&
+                           !(options.plain_integers && strcmp(values[k], "1.0") == 0);
+      snprintf(text, sizeof text, "%s</v>", values[k]);
+      if (takes_whole(&plain, text) != (is_string || is_json)) fail_msg("%s: %s", schema, text);
+      snprintf(text, sizeof text, "%s</v", values[k]);
+      assert_false(takes_whole(&plain, text));
+      snprintf(text, sizeof text, "%s</v></v>", values[k]);
+      assert_false(takes_whole(&plain, text));
+      buffer_release(&quoted);
+    }
+    constraint_close(&plain);
+    constraint_close(&json_values);
+  }
+  static const char *const without[] = {"{\"type\": \"integer\"}", "{\"const\": \"a</v>b\"}",
+                                        "{\"enum\": [null, 1]}"};
+  for (size_t i = 0; i < 3; i++) {
+    Grammar *grammar;
+    Error err;
+    assert_int_equal(grammar_open_value("v", without[i], strlen(without[i]),
+                                        (SchemaOptions){.exponents = true}, "</v>", &grammar, &err),
+                     STATUS_OK);
+    assert_null(grammar);
+  }
 }
 
 int main(void) {
@@ -529,6 +712,9 @@ int main(void) {
       cmocka_unit_test(masks_are_forgotten_with_their_states),
       cmocka_unit_test(masks_are_forgotten_with_states_of_parts),
       cmocka_unit_test(random_grammars_have_the_texts_of_another_matcher),
+      cmocka_unit_test(random_grammars_of_tokens_have_the_texts_of_another_matcher),
+      cmocka_unit_test(tokens_that_a_grammar_names_are_known),
+      cmocka_unit_test(plain_values_are_those_of_the_schema),
   };
   return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }
