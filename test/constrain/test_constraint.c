@@ -24,7 +24,7 @@ static size_t taken_of(const char *schema, const char *text) {
   Error err;
   bool allowed;
   size_t taken;
-  assert_int_equal(constraint_open("schema", schema, strlen(schema), options, NULL, &c, &err), STATUS_OK);
+  if (constraint_open("schema", schema, strlen(schema), options, NULL, &c, &err)) fail_msg("%s", err.text);
   assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, &taken, &err), STATUS_OK);
   if (allowed && constraint_may_end(&c)) taken++;
   constraint_close(&c);
@@ -240,6 +240,26 @@ static void keywords_mean_what_their_draft_says(void **state) {
   } cases[] = {
       {"\"type\": \"integer\"", "1.0", "01111"},
       {"\"const\": 1", "2", "10000"},
+      {"\"allOf\": []", "2", "----1"},
+      {"\"type\": [\"null\"], \"oneOf\": []", "null", "-----"},
+      {"\"minContains\": 3, \"maxContains\": 1", "[]", "11111"},
+      {"\"contains\": {\"const\": 1}, \"maxContains\": 0, \"minContains\": 0", "[1]", "11100"},
+      {"\"dependencies\": {\"a\": \"b\"}", "{\"a\": 1}", "0--11"},
+      {"\"dependencies\": {\"a\": true}", "{\"a\": 1}", "11111"},
+      {"\"dependencies\": {\"a\": {\"required\": [\"b\"]}}", "{\"a\": 1}", "00011"},
+      {"\"dependentRequired\": {\"a\": {}}", "{\"a\": 1}", "11111"},
+      {"\"$recursiveRef\": \"#\"", "1", "111-1"},
+      {"\"$dynamicRef\": \"#a\", \"$defs\": {\"x\": {\"$dynamicAnchor\": \"a\", \"const\": 2}}", "1",
+       "11110"},
+      {"\"allOf\": [{\"$ref\": \"#a\"}], \"$defs\": {\"x\": {\"$anchor\": \"a\", \"const\": 2}}", "1",
+       "---00"},
+      {"\"allOf\": [{\"$ref\": \"#a\"}], \"definitions\": {\"x\": {\"$id\": \"#a\", \"enum\": [2]}}", "1",
+       "-00--"},
+      {"\"allOf\": [{\"$ref\": \"#a\"}], \"definitions\": {\"x\": {\"id\": \"#a\", \"enum\": [2]}}", "1",
+       "0----"},
+      {"\"exclusiveMaximum\": 1", "1", "10000"},
+      {"\"exclusiveMaximum\": false, \"maximum\": 1", "1", "1----"},
+      {"\"exclusiveMinimum\": true, \"maximum\": 1", "1", "1----"},
       {"\"exclusiveMinimum\": true, \"minimum\": 1", "1", "0----"},
       {"\"exclusiveMinimum\": 1", "1", "10000"},
       {"\"contains\": {\"const\": 1}", "[2]", "10000"},
@@ -386,6 +406,153 @@ static void references_are_of_the_document_that_a_pointer_leads_into(void **stat
                cases[i].reference, rest);
       if ((taken_of(schema, text) == 2) != (digit == *cases[i].text))
         fail_msg("%s: %s", cases[i].reference, text);
+    }
+}
+
+/* The examples of RFC 3986, 5.4, and some of bases with other parts: where a reference meant another document it
+ * would lead nowhere. */
+static void references_are_resolved_as_uris_are(void **state) {
+  static const char rfc[] = "http://a/b/c/d;p?q";
+  static const struct {
+    const char *base, *reference, *means;
+  } cases[] = {
+      {rfc, "g:h", "g:h"},
+      {rfc, "g", "http://a/b/c/g"},
+      {rfc, "./g", "http://a/b/c/g"},
+      {rfc, "g/", "http://a/b/c/g/"},
+      {rfc, "/g", "http://a/g"},
+      {rfc, "//g", "http://g"},
+      {rfc, "?y", "http://a/b/c/d;p?y"},
+      {rfc, "g?y", "http://a/b/c/g?y"},
+      {rfc, "#s", "http://a/b/c/d;p?q"},
+      {rfc, "g#s", "http://a/b/c/g"},
+      {rfc, ";x", "http://a/b/c/;x"},
+      {rfc, "g;x?y#s", "http://a/b/c/g;x?y"},
+      {rfc, ".", "http://a/b/c/"},
+      {rfc, "./", "http://a/b/c/"},
+      {rfc, "..", "http://a/b/"},
+      {rfc, "../", "http://a/b/"},
+      {rfc, "../g", "http://a/b/g"},
+      {rfc, "../..", "http://a/"},
+      {rfc, "../../", "http://a/"},
+      {rfc, "../../g", "http://a/g"},
+      {rfc, "../../../g", "http://a/g"},
+      {rfc, "/./g", "http://a/g"},
+      {rfc, "/../g", "http://a/g"},
+      {rfc, "g.", "http://a/b/c/g."},
+      {rfc, ".g", "http://a/b/c/.g"},
+      {rfc, "g..", "http://a/b/c/g.."},
+      {rfc, "..g", "http://a/b/c/..g"},
+      {rfc, "./../g", "http://a/b/g"},
+      {rfc, "./g/.", "http://a/b/c/g/"},
+      {rfc, "g/./h", "http://a/b/c/g/h"},
+      {rfc, "g/../h", "http://a/b/c/h"},
+      {rfc, "g;x=1/./y", "http://a/b/c/g;x=1/y"},
+      {rfc, "g;x=1/../y", "http://a/b/c/y"},
+      {rfc, "g?y/./x", "http://a/b/c/g?y/./x"},
+      {rfc, "g?y:z", "http://a/b/c/g?y:z"},
+      {rfc, "g/a:b", "http://a/b/c/g/a:b"},
+      {"http://a", "g", "http://a/g"},
+      {"http://a", "?y", "http://a?y"},
+      {"http://a", "g/..", "http://a/"},
+      {"http://a?q:r", "g", "http://a/g"},
+      {"http://a/b/", "..", "http://a/"},
+      {"http://a/b/d", "c/..", "http://a/b/"},
+      {"urn:a:b", "#s", "urn:a:b"},
+      {"urn:a:b?c", "?d", "urn:a:b?d"},
+      {"a:b/c", "d", "a:b/d"},
+      {"/x/y", "z", "/x/z"},
+      {"x", "y", "y"},
+      {"http://a/b#", "c#", "http://a/c"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char anchor[] = "\"$defs\": {\"s\": {\"$anchor\": \"s\", \"const\": ";
+    char schema[600];
+    const char *means = cases[i].means, *fragment = strstr(cases[i].reference, "#s");
+    const bool is_own = *cases[i].reference == '#';
+    snprintf(
+        schema, sizeof schema,
+        "{\"$id\": \"%s\", \"$ref\": \"%s\", \"$defs\": {\"t\": {\"$id\": \"%s\", \"enum\": [1, 2], %s2}}}, "
+        "\"u\": {%s3}}}}}",
+        cases[i].base, cases[i].reference, is_own ? "other:" : means, anchor, anchor);
+    for (char digit = '1'; digit <= '4'; digit++) {
+      const bool fits = is_own ? digit == '3' : digit == '2' || (digit == '1' && !fragment);
+      if ((taken_of(schema, (const char[]){digit, 0}) == 2) != fits)
+        fail_msg("%s from %s does not mean %s: %c", cases[i].reference, cases[i].base, means, digit);
+    }
+  }
+}
+
+/* --- counts */
+
+/* Between a least and a most count, as keywords of one schema or of two, a text fits exactly if it has so many; a
+ * schema with a least above the most is refused; and a text that is begun can be ended. */
+static void counts_are_between_their_limits(void **state) {
+  static const struct {
+    const char *min, *max, *rest, *parts[4], *open, *close;
+  } kinds[] = {
+      {"minItems", "maxItems", "", {"1", ",2", ",3", ",4"}, "[", "]"},
+      {"minItems", "maxItems", "\"prefixItems\": [true, true], ", {"1", ",2", ",3", ",4"}, "[", "]"},
+      {"minItems", "maxItems", "\"uniqueItems\": true, ", {"1", ",2", ",3", ",4"}, "[", "]"},
+      {"minProperties", "maxProperties", "", {"\"a\":1", ",\"b\":1", ",\"c\":1", ",\"d\":1"}, "{", "}"},
+      {"minProperties",
+       "maxProperties",
+       "\"properties\": {\"a\": {}, \"b\": {}}, ",
+       {"\"a\":1", ",\"b\":1", ",\"c\":1", ",\"d\":1"},
+       "{",
+       "}"},
+      {"minLength", "maxLength", "", {"a", "\u00e9", "\\n", "\\ud83d\\ude00"}, "\"", "\""},
+      {"minLength",
+       "maxLength",
+       "\"pattern\": \"^[^x]*$\", ",
+       {"a", "\u00e9", "\\n", "\\ud83d\\ude00"},
+       "\"",
+       "\""},
+      {"minContains",
+       "maxContains",
+       "\"contains\": {\"enum\": [1, 2, 3, 4]}, ",
+       {"1", ",2", ",3", ",4"},
+       "[",
+       "]"},
+  };
+  static const char *const forms[] = {"{\"type\": \"%s\", %s\"%s\": %d, \"%s\": %d}",
+                                      "{\"type\": \"%s\", %s\"%s\": %d, \"allOf\": [{\"%s\": %d}]}"};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (int turn = 0; turn < 2 * 5 * 5; turn++) {
+      const int min = turn / 2 % 5, max = turn / 10;
+      char schema[200];
+      Constraint c;
+      Error err;
+      const char *type = *kinds[k].open == '[' ? "array" : *kinds[k].open == '{' ? "object" : "string";
+      if (k == 7 && turn % 2) continue; /* contains of another schema is another */
+      snprintf(schema, sizeof schema, forms[turn % 2], type, kinds[k].rest, kinds[k].min, min, kinds[k].max,
+               max);
+      const Status status = constraint_open("s", schema, strlen(schema), any_order, NULL, &c, &err);
+      if ((status == STATUS_OK) != (min <= max)) fail_msg("%s: %d", schema, status);
+      if (status != STATUS_OK) continue;
+      for (int n = 0; n <= 4; n++) {
+        char text[80];
+        bool allowed;
+        strcpy(text, kinds[k].open);
+        for (int i = 0; i < n; i++) strcat(text, kinds[k].parts[i]);
+        strcat(text, kinds[k].close);
+        assert_int_equal(constraint_begin(&c, &err), STATUS_OK);
+        assert_int_equal(constraint_take_bytes(&c, text, strlen(text), &allowed, NULL, &err), STATUS_OK);
+        if (allowed != (n >= min && n <= max)) fail_msg("%s: %s", schema, text);
+      }
+      constraint_close(&c);
+    }
+}
+
+/* Values lie within one another to a limit. */
+static void values_are_nested_to_a_limit(void **state) {
+  enum { MOST = 512 };
+  for (int object = 0; object < 2; object++)
+    for (int n = MOST; n <= MOST + 1; n++) {
+      char text[6 * (MOST + 1) + 2] = "";
+      for (int i = 0; i < n; i++) strcat(text, object ? "{\"a\":" : "[");
+      const size_t size = strlen(text), taken = taken_of("true", text);
+      assert_int_equal(taken, n == MOST ? size : size - (object ? 5 : 1));
     }
 }
 
@@ -752,6 +919,9 @@ int main(void) {
       cmocka_unit_test(references_are_followed_to_a_limit),
       cmocka_unit_test(references_lead_to_members_of_their_own_object),
       cmocka_unit_test(references_are_of_the_document_that_a_pointer_leads_into),
+      cmocka_unit_test(references_are_resolved_as_uris_are),
+      cmocka_unit_test(counts_are_between_their_limits),
+      cmocka_unit_test(values_are_nested_to_a_limit),
       cmocka_unit_test(numbers_fit_by_their_values),
       cmocka_unit_test(a_list_of_types_allows_what_each_of_them_does),
       cmocka_unit_test(many_objects_open_in_little_time),
