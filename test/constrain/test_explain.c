@@ -138,7 +138,8 @@ static void the_reasons_agree_with_the_verdicts_of_the_suite(void **state) {
 }
 
 static void put_value(Buffer *out, int depth, uint64_t *seed) {
-  static const char *const scalars[] = {"0", "1", "0.5", "\"\"", "\"a\"", "\"ba\"", "null", "true"};
+  static const char *const scalars[] = {"0",   "1",  "0.5", "\"\"",  "\"a\"", "\"ba\"",  "null",       "true",
+                                        "1.0", "-0", "2e0", "false", "3",     "\"abc\"", "\"\\u0061\""};
   static const char *const keys[] = {"\"a\": ", "\"b\": ", "\"bc\": "};
   const uint32_t kind = depth ? random_below(seed, 3) : 0;
   if (kind == 0) put_text(out, scalars[random_below(seed, sizeof scalars / sizeof *scalars)]);
@@ -304,7 +305,7 @@ static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) 
   Buffer schema = {0}, text = {0}, got = {0};
   Error err;
   size_t n_taken = 0, n_refused = 0;
-  for (int i = 0; i < 4000; i++) {
+  for (int i = 0; i < 6000; i++) {
     SchemaSet set;
     Constraint c;
     schema.size = 0;
@@ -338,6 +339,89 @@ static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) 
   buffer_release(&got);
 }
 
+/* One schema for a member of a branch. */
+static const char *const members[] = {"{\"const\": \"a\"}",
+                                      "{\"const\": \"b\"}",
+                                      "{\"enum\": [\"a\", \"b\"]}",
+                                      "{\"const\": 1}",
+                                      "{\"type\": \"number\", \"minimum\": 1}",
+                                      "{\"type\": \"number\", \"maximum\": 1}",
+                                      "{\"type\": \"null\"}",
+                                      "{\"type\": [\"null\", \"boolean\"]}",
+                                      "{\"type\": \"string\"}",
+                                      "{\"type\": \"array\"}",
+                                      "{\"type\": \"array\", \"maxItems\": 0}",
+                                      "true",
+                                      "false",
+                                      "{\"$ref\": \"#/$defs/a\"}"};
+
+/* Appends a branch of oneOf that is likely to exclude others by its members. */
+static void put_branch(Buffer *out, uint64_t *seed) {
+  enum { N = sizeof members / sizeof *members };
+  const bool in_place = random_below(seed, 4) == 0, is_object = random_below(seed, 3);
+  if (in_place) put_text(out, "{\"allOf\": [");
+  put_text(out, is_object ? "{\"type\": \"object\"" : "{\"minProperties\": 0");
+  put_text(out, ", \"properties\": {\"k\": ");
+  put_text(out, members[random_below(seed, random_below(seed, 2) ? 3 : N)]);
+  if (random_below(seed, 2)) put_text(out, ", \"l\": "), put_text(out, members[random_below(seed, N)]);
+  put_text(out, "}");
+  static const char *const required[] = {", \"required\": [\"k\"]",
+                                         ", \"required\": [\"k\"]",
+                                         ", \"required\": [\"k\", \"l\"]",
+                                         ", \"required\": [\"l\"]",
+                                         ", \"patternProperties\": {\"^k\": {\"maximum\": 3}}",
+                                         ""};
+  put_text(out, required[random_below(seed, 6)]);
+  if (random_below(seed, 4) == 0) put_text(out, ", \"additionalProperties\": false");
+  put_text(out, "}");
+  if (in_place) put_text(out, random_below(seed, 2) ? ", {\"required\": [\"k\"]}]}" : "]}");
+}
+
+/* Branches that are tagged by constants, or by members that exclude one another, or nearly so. */
+static void exactly_one_branch_fits(void **state) {
+  static const char *const values[] = {"\"a\"", "\"b\"", "\"c\"", "1", "2", "0", "null", "true", "[]", "[1]"};
+  enum { N_VALUES = sizeof values / sizeof *values };
+  uint64_t seed = 1;
+  int n_taken = 0, n_refused = 0;
+  Buffer schema = {0}, got = {0};
+  Error err;
+  for (int i = 0; i < 2500; i++) {
+    SchemaSet set;
+    Constraint c;
+    schema.size = 0;
+    put_text(&schema, "{\"$defs\": {\"a\": {\"const\": \"a\"}}, \"oneOf\": [");
+    for (uint32_t n = 2 + random_below(&seed, 3), k = 0; k < n; k++) {
+      if (k) put_text(&schema, ", ");
+      put_branch(&schema, &seed);
+    }
+    put_text(&schema, "]}");
+    assert_int_equal(buffer_append(&schema, "", 1, &err), STATUS_OK);
+    const SchemaOptions options = {.exponents = true};
+    const size_t size = schema.size - 1;
+    if (schema_open("schema", schema.data, size, options, &set, &err))
+      fail_msg("%s: %s", schema.data, err.text);
+    const bool has_texts = constraint_open("schema", schema.data, size, options, NULL, &c, &err) == STATUS_OK;
+    if (!has_texts && !strstr(err.text, "no text satisfies")) fail_msg("%s: %s", schema.data, err.text);
+    for (uint32_t v = 0; v < (N_VALUES + 1) * 4; v++) {
+      static const char *const others[] = {"", "\"l\": 1", "\"l\": \"a\"", "\"m\": null"};
+      char text[60];
+      const bool has_key = v / 4 < N_VALUES;
+      snprintf(text, sizeof text, "{%s%s%s%s}", has_key ? "\"k\": " : "", has_key ? values[v / 4] : "",
+               has_key && v % 4 ? ", " : "", others[v % 4]);
+      got.size = 0;
+      reasons_of(&set, text, &got);
+      const bool taken = has_texts && fits(&c, text);
+      if (taken != (got.size == 1)) fail_msg("%s: %s\n%s", schema.data, text, got.data);
+      n_taken += taken, n_refused += !taken;
+    }
+    if (has_texts) constraint_close(&c);
+    schema_close(&set);
+  }
+  assert_true(n_taken > 5000 && n_refused > 5000);
+  buffer_release(&schema);
+  buffer_release(&got);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_too_hard_to_explain_fails_nothing),
@@ -348,6 +432,7 @@ int main(void) {
       cmocka_unit_test(what_names_a_schema_lies_where_schemas_do),
       cmocka_unit_test(later_members_decide_what_is_evaluated),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
+      cmocka_unit_test(exactly_one_branch_fits),
       cmocka_unit_test(texts_that_are_taken_are_json),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

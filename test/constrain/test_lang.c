@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/utf8.h"
 #include "constrain/lang/lang_internal.h"
 #include "constrain/lang/numbers.h"
 #include "constrain/lang/regular_expression.h"
@@ -105,6 +106,40 @@ static void an_interval_without_integers_is_known_to_be_empty(void **state) {
   Lang between = lang_and(&langs, numbers_above(numbers, &low, true), numbers_below(numbers, &high, true));
   assert_true(lang_is_alive(&langs, between));
   assert_false(lang_is_alive(&langs, lang_and(&langs, between, numbers_integers(numbers))));
+}
+
+/* A fraction of up to 16 digits needs an exponent at least as large; zeros at its end need none. */
+static void integers_have_exponents_for_their_fractions(void **state) {
+  const Lang integers = numbers_integers((Numbers){&langs, true}),
+             plain = numbers_integers((Numbers){&langs, false}),
+             without = numbers_without_fraction((Numbers){&langs, true});
+  for (int n = 0; n <= 16; n++)
+    for (int zeros = 0; zeros < 3; zeros++)
+      for (int exponent = n - 2; exponent <= n + 2; exponent++)
+        for (int form = 0; form < 6; form++) {
+          static const char *const exponents[] = {"e%d", "E%d", "e%+d", "e%03d", "e+0%d", ""};
+          char text[60] = "-9";
+          if (n + zeros > 0) strcat(text, ".");
+          strncat(text, "1203040506070809", (size_t)n);
+          if (n > 0) text[strlen(text) - 1] = '7';
+          strncat(text, "00", (size_t)zeros);
+          if (form == 4 && exponent < 0) continue; /* e+0-1 */
+          snprintf(text + strlen(text), 20, exponents[form], exponent);
+          const bool is = form == 5 ? n == 0 : exponent >= n;
+          if (has(integers, text) != is || has(integers, text + 1) != is) fail_msg("%s as an integer", text);
+          assert_int_equal(has(plain, text), form == 5 && n == 0);
+          assert_int_equal(has(without, text), form == 5 && n == 0 && zeros == 0);
+        }
+}
+
+/* The largest and the least exponents. */
+static void multiples_have_exponents_up_to_a_limit(void **state) {
+  const Numbers numbers = {&langs, true};
+  const Lang one = numbers_multiple(numbers, 1, 0), seven = numbers_multiple(numbers, 7, 0),
+             tiny = numbers_multiple(numbers, 1, 60);
+  assert_true(has(one, "1e999") && has(one, "9E+0999") && !has(one, "1e1000") && !has(one, "1e-1"));
+  assert_true(has(seven, "7e999") && !has(seven, "8e999") && has(seven, "1.4e1") && !has(seven, "1.4e2e1"));
+  assert_true(has(tiny, "1e-60") && !has(tiny, "1e-61") && has(tiny, "1e999") && has(tiny, "0.5"));
 }
 
 static Lang number_enum(Numbers numbers, const char *const *texts, size_t n) {
@@ -366,13 +401,13 @@ static void random_expression(char *out, int depth) {
                                       ".",     "[^a]",      "[a-b]",  "[^a-b]", "[ba]", "[^ca]",
                                       "\\x61", "[^c-db-b]", "[\\da]", "\\W",    "\\w",  "[^\\Wb]"};
   static const char *const groups[] = {"(", "(", "(?:", "(?=", "(?!"};
-  static const char *const counts[] = {"",    "",      "",      "?",     "*",      "+",
-                                       "{2}", "{0,2}", "{1,2}", "{2,3}", "{0,20}", "{0}"};
+  static const char *const counts[] = {"",      "",      "",      "?",      "*",   "+",      "{2}",
+                                       "{0,2}", "{1,2}", "{2,3}", "{0,20}", "{0}", "{1,20}", "{2,18}"};
   const unsigned what = below(depth > 0 ? 10 : 6);
   if (what < 6) {
     const unsigned atom = below(sizeof atoms / sizeof *atoms);
     strcat(out, atoms[atom]);
-    if (atom > 1) strcat(out, counts[below(12)]);
+    if (atom > 1) strcat(out, counts[below(14)]);
   } else if (what < 8) {
     const unsigned group = below(5);
     strcat(out, groups[group]);
@@ -380,7 +415,7 @@ static void random_expression(char *out, int depth) {
     if (below(2)) strcat(out, "|");
     random_expression(out, depth - 1);
     strcat(out, ")");
-    if (group < 3) strcat(out, counts[below(12)]);
+    if (group < 3) strcat(out, counts[below(14)]);
   } else {
     random_expression(out, depth - 1);
     random_expression(out, depth - 1);
@@ -393,20 +428,22 @@ static void assertions_hold_where_another_matcher_has_them(void **state) {
   int n_taken = 0;
   pcre2_match_context *limits = pcre2_match_context_create(NULL);
   pcre2_set_match_limit(limits, 1000);
-  for (int i = 0; i < 3000; i++) {
+  for (int i = 0; i < 6000; i++) {
     char text[2000] = "";
+    const bool whole = i % 2;
     Lang lang;
     Error err;
     int code;
     size_t at;
     random_expression(text, 3);
-    if (regular_expression_parse(&langs, text, strlen(text), REGEX_SOMEWHERE, &lang, &err) != STATUS_OK) {
+    if (regular_expression_parse(&langs, text, strlen(text), whole ? REGEX_WHOLE : REGEX_SOMEWHERE, &lang,
+                                 &err) != STATUS_OK) {
       assert_true(langs.unsupported);
       continue;
     }
     n_taken++;
-    pcre2_code *other =
-        pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
+    const uint32_t options = PCRE2_DOLLAR_ENDONLY | (whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0);
+    pcre2_code *other = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, options, &code, &at, NULL);
     if (!other && code == PCRE2_ERROR_PATTERN_TOO_LARGE) continue;
     if (!other) fail_msg("%s: error %d of PCRE2", text, code);
     pcre2_match_data *match = pcre2_match_data_create_from_pattern(other, NULL);
@@ -425,6 +462,42 @@ static void assertions_hold_where_another_matcher_has_them(void **state) {
   }
   pcre2_match_context_free(limits);
   assert_true(n_taken > 1000);
+}
+
+static bool is_space_of_ecma(uint32_t c) {
+  static const uint32_t others[] = {9,      10,     11,     12,     13,     32,     0xa0,
+                                    0x1680, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000, 0xfeff};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (c == others[i]) return true;
+  return c >= 0x2000 && c <= 0x200a;
+}
+
+/* Every character is in a class or in its opposite, as ECMAScript has it. */
+static void classes_have_their_characters(void **state) {
+  static const char *const expressions[] = {"\\s", "\\S", "\\d",       "\\D",      "\\w",
+                                            "\\W", ".",   "[^\\s\\w]", "[\\d\\S]", "[\\u0100-\\u{20000}]"};
+  Lang made[10];
+  for (int i = 0; i < 10; i++) made[i] = expression(expressions[i]);
+  for (uint32_t c = 0; c <= 0x10ffff; c += c > 0x11000 ? 37 : 1) {
+    unsigned char bytes[4];
+    if (c >= 0xd800 && c <= 0xdfff) continue;
+    const size_t size = (size_t)utf8_encode(c, bytes);
+    const bool space = is_space_of_ecma(c), digit = c >= '0' && c <= '9',
+               word = digit || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    const bool expected[] = {space,
+                             !space,
+                             digit,
+                             !digit,
+                             word,
+                             !word,
+                             c != 10 && c != 13 && c != 0x2028 && c != 0x2029,
+                             !space && !word,
+                             digit || !space,
+                             c >= 0x100 && c <= 0x20000};
+    for (int i = 0; i < 10; i++)
+      if (lang_contains(&langs, made[i], bytes, size) != expected[i])
+        fail_msg("%s and U+%04X", expressions[i], c);
+  }
 }
 
 /* Long sequences with assertions, many classes, and alternatives need neither stack nor much work; what
@@ -464,6 +537,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
                                       close_langs),
       cmocka_unit_test_setup_teardown(a_set_of_numbers_is_the_union_of_each, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(integers_have_exponents_for_their_fractions, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(multiples_have_exponents_up_to_a_limit, open_langs, close_langs),
+      cmocka_unit_test_setup_teardown(classes_have_their_characters, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(many_numbers_take_little_work, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(long_sequences_need_no_stack, open_langs, close_langs),
       cmocka_unit_test_setup_teardown(shared_parts_are_derived_once, open_langs, close_langs),

@@ -104,18 +104,32 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
   return rest;
 }
 
-/* compile() of a repetition whose part has '^' or '$': '^' can match only in its first round, '$' only in its
- * last. */
+/* Rounds of a repetition whose last one may be `last`, in which '$' matches, and then `rest`. `fills`: further
+ * empty rounds may follow the last one, so that it alone is as many as are needed. */
+static Lang rounds(Langs *l, Lang once, Lang last, Lang rest, uint32_t min, uint32_t max, bool fills) {
+  const uint32_t less = min > 0 && !fills ? min - 1 : 0, fewer = max == LANG_NO_END ? max : max - 1;
+  return lang_or(l, lang_then(l, lang_repeat(l, once, min, max), rest),
+                 lang_then(l, lang_repeat(l, once, less, fewer), last));
+}
+
+/* compile() of a repetition whose part has '^' or '$': '^' can match only before the first round that is not
+ * empty, '$' only in the last such round or after it. */
 static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
+  static const unsigned char none = 0xff; /* a byte that no part takes */
   Langs *l = c->langs;
-  Lang once = plain(c, node->child);
-  uint32_t min = node->min, less = min ? min - 1 : 0,
-           fewer = node->max == LANG_NO_END ? node->max : node->max - 1;
-  Lang last = lang_then(l, lang_repeat(l, once, less, fewer), compile(c, node->child, false, rest));
-  Lang made = lang_or(l, lang_then(l, lang_repeat(l, once, min, node->max), rest), last);
+  const int part = node->child;
+  const bool several = node->min > 1; /* else no empty rounds are needed */
+  const uint32_t less = node->min ? node->min - 1 : 0,
+                 fewer = node->max == LANG_NO_END ? node->max : node->max - 1;
+  const Lang once = plain(c, part), last = compile(c, part, false, rest);
+  const bool fills = several && lang_has_empty(l, compile(c, part, false, LANG_EMPTY));
+  const Lang made = rounds(l, once, last, rest, node->min, node->max, fills);
   if (!at_start || !node->has_start) return made;
-  Lang after = lang_then(l, lang_repeat(l, once, less, fewer), rest);
-  return lang_or(l, made, compile(c, node->child, true, after));
+  const bool begins_empty = several && lang_contains(l, compile(c, part, true, lang_byte(l, none)), &none, 1);
+  const Lang after = rounds(l, once, last, rest, begins_empty ? 0 : less, fewer, fills);
+  const bool is_empty =
+      several && lang_has_empty(l, rest) && lang_has_empty(l, compile(c, part, true, LANG_EMPTY));
+  return lang_or(l, lang_or(l, made, compile(c, part, true, after)), is_empty ? LANG_EMPTY : LANG_NONE);
 }
 
 static Lang compile_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
