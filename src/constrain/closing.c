@@ -720,31 +720,57 @@ static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   return dead;
 }
 
+/* `texts` without all spellings of a number. */
+static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
+  Langs *l = &m->set->langs;
+  return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));
+}
+
+/* True if a longer text begins with the text: one of another number, if the text is a number. */
+static bool has_longer(const Values *v, const char *bytes, size_t size) {
+  Machine *m = v->m;
+  Langs *l = &m->set->langs;
+  Decimal d;
+  Lang longer = v->texts;
+  for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
+  if (!lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return false;
+  if (v->kind != JSON_NUMBER || !decimal_read(bytes, size, &d)) return true;
+  longer = without_number(m, v->texts, &d);
+  for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
+  return lang_is_alive(l, longer);
+}
+
 /* Takes a text out of v->texts if it is a dead end; false if enough texts are out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;
   Langs *l = &m->set->langs;
-  if (!lang_contains(l, v->texts, bytes, size)) return true;
-  Lang longer = v->texts;
-  for (size_t i = 0; i < size && v->many; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
-  if (v->many && lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return true;
+  if (!lang_contains(l, v->texts, bytes, size) || (v->many && has_longer(v, bytes, size))) return true;
   const Lang without = lang_without(l, v->texts, bytes, size);
   if (without == v->texts) return true; /* any beginning has infinitely many texts */
   if (is_dead_end(v, bytes, size)) {
     Decimal d;
     v->n++;
     v->texts = without;
-    if (v->kind == JSON_NUMBER && decimal_read(bytes, size, &d))
-      v->texts =
-          lang_and(l, v->texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, &d)));
+    if (v->kind == JSON_NUMBER && decimal_read(bytes, size, &d)) v->texts = without_number(m, without, &d);
   }
   return v->n < CLOSING_FEW;
 }
 
-/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. */
+typedef struct {
+  uint32_t start, size;
+} Written;
+
+static int longest_first(const void *a, const void *b) {
+  const Written *x = a, *y = b;
+  return (x->size < y->size) - (x->size > y->size);
+}
+
+/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: whether a
+ * text may stay as a beginning of others depends on those alone. */
 static void drop_written(Machine *m, Values *values, uint32_t text_size) {
-  uint32_t starts[MAX_SCANNED], ends[MAX_SCANNED], n = 0;
+  Written written[MAX_SCANNED];
+  uint32_t n = 0;
   for (uint32_t at = 0; at < text_size;) {
     const uint32_t start = at;
     const bool string = m->text[at] == '"',
@@ -756,15 +782,15 @@ static void drop_written(Machine *m, Values *values, uint32_t text_size) {
     }
     at++;
     if (!(values->kind == JSON_STRING ? string : number) || at > text_size) continue;
-    starts[n % MAX_SCANNED] = string ? start + 1 : start;
-    ends[n++ % MAX_SCANNED] = string ? at - 1 : at;
+    written[n++ % MAX_SCANNED] = string ? (Written){start + 1, at - start - 2} : (Written){start, at - start};
   }
   const uint32_t n_kept = n < MAX_SCANNED ? n : MAX_SCANNED;
+  if (n_kept > 1) qsort(written, n_kept, sizeof *written, longest_first);
   for (uint32_t i = 0; i < n_kept; i++) {
-    const char *bytes = m->text + starts[i];
-    size_t size = ends[i] - starts[i];
+    const char *bytes = m->text + written[i].start;
+    size_t size = written[i].size;
     if (values->kind == JSON_STRING && size > 0 && memchr(bytes, '\\', size)) {
-      const JsonState state = {.start = starts[i], .n_text = ends[i]};
+      const JsonState state = {.start = written[i].start, .n_text = written[i].start + written[i].size};
       if (!machine_decode(m, &state)) return;
       bytes = m->decoded.data ? m->decoded.data : "", size = m->decoded.size;
     }

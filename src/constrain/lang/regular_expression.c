@@ -104,32 +104,43 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
   return rest;
 }
 
-/* Rounds of a repetition whose last one may be `last`, in which '$' matches, and then `rest`. `fills`: further
- * empty rounds may follow the last one, so that it alone is as many as are needed. */
-static Lang rounds(Langs *l, Lang once, Lang last, Lang rest, uint32_t min, uint32_t max, bool fills) {
-  const uint32_t less = min > 0 && !fills ? min - 1 : 0, fewer = max == LANG_NO_END ? max : max - 1;
-  return lang_or(l, lang_then(l, lang_repeat(l, once, min, max), rest),
-                 lang_then(l, lang_repeat(l, once, less, fewer), last));
+/* A repetition whose part has '^' or '$', and what follows it. */
+typedef struct {
+  Lang once; /* a round in which neither matches */
+  Lang last; /* a last round, in which '$' may match, and the rest */
+  Lang
+      ends; /* such a round at the end of the text, after which further rounds may be empty; LANG_NONE: none */
+  Lang rest;
+} Rounds;
+
+/* min to max rounds, of which the first begins after the beginning of the text, and the rest. */
+static Lang join_rounds(Langs *l, const Rounds *r, uint32_t min, uint32_t max) {
+  const uint32_t less = min > 0 ? min - 1 : 0, fewer = max == LANG_NO_END ? max : max - 1;
+  const Lang made = lang_or(l, lang_then(l, lang_repeat(l, r->once, min, max), r->rest),
+                            lang_then(l, lang_repeat(l, r->once, less, fewer), r->last));
+  return lang_or(l, made, lang_then(l, lang_repeat(l, r->once, 0, fewer), r->ends));
 }
 
-/* compile() of a repetition whose part has '^' or '$': '^' can match only before the first round that is not
- * empty, '$' only in the last such round or after it. */
+/* compile() of a repetition whose part has '^' or '$': '^' can match only up to the first round that is not
+ * empty, '$' only from the last such round on. */
 static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {
   static const unsigned char none = 0xff; /* a byte that no part takes */
   Langs *l = c->langs;
   const int part = node->child;
-  const bool several = node->min > 1; /* else no empty rounds are needed */
+  const bool several = node->min > 1, may_end = several && lang_has_empty(l, rest);
   const uint32_t less = node->min ? node->min - 1 : 0,
                  fewer = node->max == LANG_NO_END ? node->max : node->max - 1;
-  const Lang once = plain(c, part), last = compile(c, part, false, rest);
-  const bool fills = several && lang_has_empty(l, compile(c, part, false, LANG_EMPTY));
-  const Lang made = rounds(l, once, last, rest, node->min, node->max, fills);
+  Rounds r = {plain(c, part), compile(c, part, false, rest), LANG_NONE, rest};
+  const Lang at_end = may_end ? compile(c, part, false, LANG_EMPTY) : LANG_NONE;
+  if (lang_has_empty(l, at_end)) r.ends = at_end;
+  Lang made = join_rounds(l, &r, node->min, node->max);
   if (!at_start || !node->has_start) return made;
   const bool begins_empty = several && lang_contains(l, compile(c, part, true, lang_byte(l, none)), &none, 1);
-  const Lang after = rounds(l, once, last, rest, begins_empty ? 0 : less, fewer, fills);
-  const bool is_empty =
-      several && lang_has_empty(l, rest) && lang_has_empty(l, compile(c, part, true, LANG_EMPTY));
-  return lang_or(l, lang_or(l, made, compile(c, part, true, after)), is_empty ? LANG_EMPTY : LANG_NONE);
+  const Lang after = join_rounds(l, &r, begins_empty ? 0 : less, fewer);
+  made = lang_or(l, made, compile(c, part, true, after));
+  /* In an empty text all rounds are alike. */
+  if (may_end && lang_has_empty(l, compile(c, part, true, LANG_EMPTY))) made = lang_or(l, made, LANG_EMPTY);
+  return made;
 }
 
 static Lang compile_repeat(Compiler *c, const RegexNode *node, bool at_start, Lang rest) {

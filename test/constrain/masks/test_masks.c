@@ -350,6 +350,7 @@ static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, int
     }
     bool allowed;
     check_forced(c, form);
+    if (n == 0 && !constraint_may_end(c)) fail_msg("nothing follows at step %d of %s", step, form);
     if (chosen < 0) break;
     assert_int_equal(constraint_take(c, chosen, &allowed, &err), STATUS_OK);
   }
@@ -442,6 +443,33 @@ static void masks_of_random_schemas_are_what_is_taken(void **state) {
   close_own(&own);
 }
 
+/* Where keys have their effect by one pattern of many. */
+static void masks_of_many_patterns_are_what_is_taken(void **state) {
+  uint64_t seed = 7;
+  Own own;
+  open_random(&seed, 400, structure, sizeof structure / sizeof *structure, &own);
+  for (int n = 13; n < 20; n++)
+    for (int at = 0; at < 3; at++) {
+      static const char *const rules[] = {"\"a\": {\"type\": \"null\"}", "\"^b\": {\"type\": \"array\"}",
+                                          "\"c$\": {\"type\": \"string\"}"};
+      Buffer schema = {0};
+      put_text(&schema, "{\"type\": \"object\", \"additionalProperties\": {\"enum\": [0, 1]}, "
+                        "\"patternProperties\": {");
+      for (int i = 0; i < n; i++) {
+        if (i) put_text(&schema, ", ");
+        if (i >= n - 3)
+          put_text(&schema, rules[(i + at) % 3]);
+        else
+          assert_int_equal(buffer_printf(&schema, NULL, "\"x%d\": true", i), STATUS_OK);
+      }
+      put_text(&schema, "}}");
+      assert_int_equal(buffer_append(&schema, "", 1, NULL), STATUS_OK);
+      for (int k = 0; k < 2; k++) assert_true(check_schema(schema.data, (SchemaOptions){0}, &own, &seed));
+      buffer_release(&schema);
+    }
+  close_own(&own);
+}
+
 /* Under rules that join members or items. */
 static void masks_of_joined_schemas_are_what_is_taken(void **state) {
   static char line[1 << 14];
@@ -463,6 +491,7 @@ int main(void) {
       cmocka_unit_test(many_tokens_know_how_much_is_left),
       cmocka_unit_test(masks_of_random_tokens_are_what_is_taken),
       cmocka_unit_test(masks_of_random_schemas_are_what_is_taken),
+      cmocka_unit_test(masks_of_many_patterns_are_what_is_taken),
       cmocka_unit_test(masks_of_joined_schemas_are_what_is_taken),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
