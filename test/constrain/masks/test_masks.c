@@ -406,7 +406,7 @@ static void masks_of_random_tokens_are_what_is_taken(void **state) {
   }
 }
 
-/* What holds values together, and keys and strings of random_schemas.h. */
+/* Tokens of structure, and the keys and strings of random_schemas.h. */
 static const char *const structure[] = {
     "\"",      "\"",    "\"",   "a",    "b",   "c",    "0",    "1",   "5",     ",",    ",",
     ", ",      "[",     "]",    "{",    "}",   "[",    "]",    "}",   "\":",   "\": ", "\"a\"",
