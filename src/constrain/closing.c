@@ -735,6 +735,8 @@ static bool has_longer(const Values *v, const char *bytes, size_t size) {
   for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
   if (!lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return false;
   if (v->kind != JSON_NUMBER || !decimal_read(bytes, size, &d)) return true;
+  for (unsigned char digit = '1'; digit <= '9'; digit++) /* makes it another number */
+    if (lang_is_alive(l, lang_next(l, longer, digit))) return true;
   longer = without_number(m, v->texts, &d);
   for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
   return lang_is_alive(l, longer);
