@@ -1,7 +1,7 @@
 /* batch.c - see batch.h.
  *
- * Called by: commands/answer/assistant.c, commands/keep, commands/measure.
- * Calls: forward.c, page_pool.c, generate.c, the backend.
+ * Called by: engine.c.
+ * Calls: forward.c, page_pool.c, request.c, the backend.
  * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
  *              that two sequences use is full and computed; the sequences in use are in order of age;
  *              nothing allocates after batch_open().
@@ -22,8 +22,8 @@
 
 typedef struct {
   int slot; /* the backend's number of the sequence */
-  BatchRequest request;
-  BatchResult result;
+  EngineRequest request;
+  EngineResult result;
   Generation generation;
   Sampler *sampler;
   int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
@@ -191,11 +191,11 @@ static void leave(Batch *b, int index) {
 }
 
 /* The most tokens of the request's sequence. */
-static int context_of(const Batch *b, const BatchRequest *r) {
+static int context_of(const Batch *b, const EngineRequest *r) {
   return r->n_ctx > 0 && r->n_ctx < b->sizes.n_ctx ? r->n_ctx : b->sizes.n_ctx;
 }
 
-static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
+static Status check_request(const Batch *b, const EngineRequest *r, Error *err) {
   const int n = r->n_ids - (r->n_scored > 0), n_ctx = context_of(b, r);
   if (n < 1 || n > n_ctx || r->n_scored < 0 || r->n_scored > n)
     return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, n_ctx);
@@ -204,12 +204,14 @@ static Status check_request(const Batch *b, const BatchRequest *r, Error *err) {
   return r->n_scored ? STATUS_OK : sampler_set(b->idle[0]->sampler, r->sampler, err);
 }
 
-static Status end_sequence(Batch *b, const BatchJob *job, Sequence *s, Error *err) {
+static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *err) {
   int index = 0;
   while (b->active[index] != s) index++;
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
   s->result.generated.guesses = s->drafting.guessing.counts;
+  /* A session does not count the step that computes the prompt. */
+  if (s->request.alone && s->result.generated.guesses.n_steps > 0) s->result.generated.guesses.n_steps--;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
 }
@@ -222,7 +224,7 @@ static void append_token(Sequence *s, int32_t id) {
 
 /* Passes a token on; false if the answer ends with it. An error of the sink is the request's. */
 static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
-  BatchResult *result = &s->result;
+  EngineResult *result = &s->result;
   bool ended;
   result->status = generation_take(&s->generation, id, is_forced, &ended, &result->error);
   if (result->status || ended) return false;
@@ -262,7 +264,7 @@ static bool take_forced(Batch *b, Sequence *s) {
 /* Takes the sequence's next token, from row `row` of the step's logits, and then forced tokens. Where tokens
  * are scored, each forced one has a step of its own. */
 static bool take_next(Batch *b, Sequence *s, int row) {
-  BatchResult *result = &s->result;
+  EngineResult *result = &s->result;
   int32_t id;
   const bool is_forced = generation_forced(&s->generation, &id);
   if (!is_forced) id = b->picks[row];
@@ -274,15 +276,23 @@ static bool take_next(Batch *b, Sequence *s, int row) {
   return result->status == STATUS_OK && take_token(b, s, id, is_forced);
 }
 
-/* Begins a sequence in the first idle slot. */
-static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, Error *err) {
-  BatchResult refused = {.status = check_request(b, request, &refused.error)};
+bool batch_is_empty(const Batch *b) {
+  return b->n_active == 0;
+}
+
+bool batch_has_room(const Batch *b) {
+  return b->n_active < b->sizes.n_sequences;
+}
+
+/* The sequence begins in the first idle slot. */
+Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request, Error *err) {
+  EngineResult refused = {.status = check_request(b, request, &refused.error)};
   if (refused.status) return job->done(job->user, request, &refused, err);
   Sequence *s = b->idle[0];
   b->active[b->n_active++] = s;
   memmove(b->idle, b->idle + 1, (size_t)(b->sizes.n_sequences - b->n_active) * sizeof *b->idle);
   s->request = *request;
-  s->result = (BatchResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
+  s->result = (EngineResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
   s->generation = (Generation){
       &s->request.generate,      request->sink, request->user, &s->result.generated, request->generate.forced,
       request->generate.n_forced};
@@ -305,18 +315,6 @@ static Status enter(Batch *b, const BatchJob *job, const BatchRequest *request, 
   s->start_ms = clock_ms();
   return is_scored(s) || request->generate.score || take_forced(b, s) ? STATUS_OK
                                                                       : end_sequence(b, job, s, err);
-}
-
-/* Fills idle slots with requests. */
-static Status take_requests(Batch *b, const BatchJob *job, Error *err) {
-  while (b->n_active < b->sizes.n_sequences) {
-    BatchRequest request = {0};
-    bool found;
-    TRY(job->next(job->user, b->n_active == 0, &request, &found, err));
-    if (!found) return STATUS_OK;
-    TRY(enter(b, job, &request, err));
-  }
-  return STATUS_OK;
 }
 
 /* --- pages */
@@ -600,7 +598,7 @@ static void restrict_next(Sequence *s) {
 }
 
 /* Reports a step of a sequence whose prompt was not complete before it; n: rows with logits. */
-static void report_prompt(const BatchJob *job, Sequence *s, int n) {
+static void report_prompt(const EngineJob *job, Sequence *s, int n) {
   if (s->result.prefill_ms != 0 || s->n_rows == 0) return;
   if (n > 0) s->result.prefill_ms = clock_ms() - s->start_ms;
   if (job->progress)
@@ -608,7 +606,7 @@ static void report_prompt(const BatchJob *job, Sequence *s, int n) {
 }
 
 /* Takes a sequence's results of a step; *goes_on: the sequence does not end. */
-static Status take_results(Batch *b, const BatchJob *job, Sequence *s, bool *goes_on, Error *err) {
+static Status take_results(Batch *b, const EngineJob *job, Sequence *s, bool *goes_on, Error *err) {
   note_computed(b, s);
   const int before = s->n_past - s->n_rows, first = first_logits(s);
   const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
@@ -626,7 +624,7 @@ static Status take_results(Batch *b, const BatchJob *job, Sequence *s, bool *goe
 }
 
 /* Takes the results of a step; sequences that end leave the batch. */
-static Status take_step(Batch *b, const BatchJob *job, Error *err) {
+static Status take_step(Batch *b, const EngineJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
     bool goes_on;
@@ -641,7 +639,7 @@ static Status take_step(Batch *b, const BatchJob *job, Error *err) {
 
 /* Passes on the tokens of the step before. Sequences that end leave, and get no token of the step that is
  * being computed. */
-static Status pass_on_late(Batch *b, const BatchJob *job, Error *err) {
+static Status pass_on_late(Batch *b, const EngineJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
     const bool goes_on = !s->has_late || (pass_on(s, s->late, false) && !s->ends);
@@ -678,7 +676,7 @@ static bool take_right_guesses(Batch *b, Sequence *s) {
 }
 
 /* Picks tokens from the rows of guesses that turned out right, in each round one token a sequence. */
-static Status take_guessed(Batch *b, const BatchJob *job, int n_logit_rows, Error *err) {
+static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Error *err) {
   for (;;) {
     int n_picks = 0;
     memset(b->samplers, 0, (size_t)n_logit_rows * sizeof *b->samplers);
@@ -715,8 +713,8 @@ static void lend_drafters(Batch *b) {
   b->overlaps = b->backend->memory && !enough;
 }
 
-static Status run_step(Batch *b, const BatchJob *job, Error *err) {
-  BatchStep step = {0};
+static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, Error *err) {
+  EngineStep step = {0};
   for (int i = 0; i < b->n_active; i++)
     TRY(drafting_tell(&b->active[i]->drafting, b->state, b->active[i]->ids, b->active[i]->n_past, err));
   TRY(plan_step(b, err));
@@ -727,7 +725,7 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, &b->program, step.range, err));
   if (b->overlaps) TRY(pass_on_late(b, job, err));
-  if (b->overlaps) TRY(take_requests(b, job, err));
+  if (b->overlaps) TRY(refill(user, job, err));
   for (int i = 0; i < b->n_active; i++)
     if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
   if (step.range.n_logit_rows > 0)
@@ -737,13 +735,13 @@ static Status run_step(Batch *b, const BatchJob *job, Error *err) {
 }
 
 /* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again. */
-static BatchTurn take_turn(Batch *b, const BatchJob *job, Sequence *s) {
+static EngineTurn take_turn(Batch *b, const EngineJob *job, Sequence *s) {
   const volatile int *interrupted = job->interrupted ? NULL : s->request.generate.interrupted;
   for (;;) {
     TokenReply reply = {0};
-    const BatchTurn turn = interrupted && *interrupted ? TURN_END
-                           : s->request.turn           ? s->request.turn(s->request.user, &reply)
-                                                       : TURN_GO;
+    const EngineTurn turn = interrupted && *interrupted ? TURN_END
+                            : s->request.turn           ? s->request.turn(s->request.user, &reply)
+                                                        : TURN_GO;
     if (turn == TURN_END) s->result.generated.reason = FINISH_INTERRUPTED;
     if (turn != TURN_GO || reply.n_forced == 0) return turn;
     s->generation.forced = reply.forced;
@@ -754,11 +752,11 @@ static BatchTurn take_turn(Batch *b, const BatchJob *job, Sequence *s) {
 }
 
 /* *all_idle: no sequence has a row in the next step. */
-static Status take_turns(Batch *b, const BatchJob *job, bool *all_idle, Error *err) {
+static Status take_turns(Batch *b, const EngineJob *job, bool *all_idle, Error *err) {
   *all_idle = b->n_active > 0;
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
-    const BatchTurn turn = take_turn(b, job, s);
+    const EngineTurn turn = take_turn(b, job, s);
     if (turn == TURN_END) {
       TRY(end_sequence(b, job, s, err));
       continue;
@@ -777,27 +775,16 @@ static bool any_ends(const Batch *b) {
   return any;
 }
 
-static Status run(Batch *b, const BatchJob *job, Error *err) {
-  for (bool all_wait = false;;) {
-    if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    if (job->listen) TRY(job->listen(job->user, all_wait, err));
-    TRY(take_requests(b, job, err));
-    if (b->n_active == 0) return STATUS_OK;
-    lend_drafters(b);
-    if (!b->overlaps) TRY(pass_on_late(b, job, err));
-    bool all_idle;
-    TRY(take_turns(b, job, &all_idle, err));
-    all_wait = all_idle && !any_ends(b);
-    if (b->n_active == 0) continue; /* all of them have ended meanwhile */
-    if (!all_idle)
-      TRY(run_step(b, job, err));
-    else if (!all_wait)
-      TRY(pass_on_late(b, job, err));
-  }
+Status batch_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err) {
+  bool all_idle;
+  lend_drafters(b);
+  if (!b->overlaps) TRY(pass_on_late(b, job, err));
+  TRY(take_turns(b, job, &all_idle, err));
+  *idle = all_idle && !any_ends(b);
+  if (b->n_active == 0 || *idle) return STATUS_OK; /* all of them may have ended meanwhile */
+  return all_idle ? pass_on_late(b, job, err) : run_step(b, job, refill, user, err);
 }
 
-Status batch_run(Batch *b, const BatchJob *job, Error *err) {
-  Status status = run(b, job, err);
+void batch_drop(Batch *b) {
   while (b->n_active > 0) leave(b, b->n_active - 1);
-  return status;
 }

@@ -1,6 +1,6 @@
 /* session.c - see session.h.
  *
- * Called by: generate.c, the commands.   Calls: forward.c, the backend, sampler.c.
+ * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
@@ -306,20 +306,25 @@ static int next_stop(const Session *s, int n) {
   return s->n_past < n - 1 ? n - 1 : n;
 }
 
+/* Appends the next chunk of ids[n_past .. n). After the last one waits for an asynchronous device, so that a
+ * caller that times this call times the work. */
+static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
+  TRY(settle(s, err));
+  if (s->kept.n_slots && (s->n_past == s->branch || s->n_past == n - 1))
+    TRY(keep_state(s, s->n_past, true, err));
+  TRY(keep_some_states(s, s->n_past, err));
+  const int left = next_stop(s, n) - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+  TRY(step(s, ids + s->n_past, size, s->n_past + size == n, true, err));
+  return s->n_past == n && s->backend->drain ? s->backend->drain(s->state, err) : STATUS_OK;
+}
+
 /* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
 static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user,
                       Error *err) {
   while (s->n_past < n) {
     if (!goes_on(progress, user, s->n_past, n, err)) return STATUS_INTERRUPTED;
-    TRY(settle(s, err));
-    if (s->kept.n_slots && (s->n_past == s->branch || s->n_past == n - 1))
-      TRY(keep_state(s, s->n_past, true, err));
-    TRY(keep_some_states(s, s->n_past, err));
-    int left = next_stop(s, n) - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    TRY(step(s, ids + s->n_past, size, s->n_past + size == n, true, err));
+    TRY(prefill_chunk(s, ids, n, err));
   }
-  /* Waits for an asynchronous device, so that a caller that times this call times the work. */
-  if (s->backend->drain) TRY(s->backend->drain(s->state, err));
   if (progress) progress(user, n, n); /* nothing is left to stop */
   return STATUS_OK;
 }
@@ -362,6 +367,13 @@ void session_adopt(Session *s, const int32_t *ids, int n) {
     s->ids[s->n_past] = ids[s->n_past];
     sampler_count_token(s->sampler, ids[s->n_past], false);
   }
+}
+
+Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
+  const int before = s->n_past;
+  const Status status = prefill_chunk(s, ids, n, err);
+  for (int i = before; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
+  return status;
 }
 
 Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {

@@ -54,7 +54,11 @@ typedef bool (*SessionProgress)(void *user, int done, int total);
 Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
                     Error *err);
 
-/* Sets the progress callback (or NULL) of session_decode() and session_score(): where a text grows beyond
+/* session_sync() step by step: after session_rewind(ids, n), computes the next chunk of ids[0..n). PRECOND
+ * session_length() < n */
+Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
+
+/* Sets the progress callback (or NULL) of session_prefill(), session_decode() and session_score(): where a text grows beyond
  * LongRoPE's original context, they prefill all of it again; after session_keep() they compute again what
  * follows the last kept recurrent state. After an interruption the session may hold less. */
 void session_watch(Session *session, SessionProgress progress, void *user);

@@ -3,7 +3,7 @@
  * model that is the model itself. Also the hidden states that a step gives to a drafter. */
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
-#include "engine/generate.h"
+#include "engine/one.h"
 #include "test/unit.h"
 
 extern const Backend cpu_backend;

@@ -12,7 +12,7 @@
 extern "C" {
 #include "base/clock.h"
 #include "cuda/backend.h"
-#include "engine/batch.h"
+#include "engine/engine.h"
 }
 #include "test/cuda/check.cuh"
 
@@ -29,7 +29,7 @@ static Status take_token(void *user, int32_t, TokenReply *, Error *) {
   return STATUS_OK;
 }
 
-static Status next(void *user, bool, BatchRequest *request, bool *found, Error *) {
+static Status next(void *user, bool, EngineRequest *request, bool *found, Error *) {
   Records *r = (Records *)user;
   *found = r->n_asked < r->n;
   if (!*found) return STATUS_OK;
@@ -41,12 +41,12 @@ static Status next(void *user, bool, BatchRequest *request, bool *found, Error *
   return STATUS_OK;
 }
 
-static Status done(void *user, const BatchRequest *, const BatchResult *result, Error *err) {
+static Status done(void *user, const EngineRequest *, const EngineResult *result, Error *err) {
   ((Records *)user)->n_done++;
   return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
 }
 
-static void count_step(void *user, const BatchStep *step) {
+static void count_step(void *user, const EngineStep *step) {
   Records *r = (Records *)user;
   r->n_steps++, r->n_rows += step->range.n_tokens;
 }
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
   const Backend *backend = &cuda_backend;
   Model *model;
   BackendModel *loaded;
-  Batch *batch;
+  Engine *engine;
   MUST(model_open_dummy(argv[1], &model, &error));
   BackendOptions options = {};
   BatchOptions sizes = {};
@@ -78,11 +78,12 @@ int main(int argc, char **argv) {
   records.ids.resize(records.n_prompt), records.vocab = model->config.vocab_size;
   records.sampler.top_p = records.sampler.repetition_penalty = 1;
   sizes.n_sequences = atoi(argv[2]), sizes.n_ctx = records.n_prompt + records.n_answer;
-  MUST(batch_open(backend, loaded, model, &sizes, &batch, &error));
-  BatchJob job = {};
+  const EngineOptions whole = {.batch = &sizes};
+  MUST(engine_open(backend, loaded, model, &whole, &engine, &error));
+  EngineJob job = {};
   job.next = next, job.done = done, job.step = count_step, job.user = &records;
   const double begin = clock_ms();
-  MUST(batch_run(batch, &job, &error));
+  MUST(engine_run(engine, &job, &error));
   const double seconds = (clock_ms() - begin) * 1e-3;
   printf("| %d at once | %d records of %d/%d | %.2f s | %.0f answer tokens/s | %.0f rows/s | %d steps of "
          "%.2f ms, "
@@ -90,7 +91,7 @@ int main(int argc, char **argv) {
          sizes.n_sequences, records.n_done, records.n_prompt, records.n_answer, seconds,
          (double)records.n_generated / seconds, (double)records.n_rows / seconds, records.n_steps,
          seconds * 1e3 / records.n_steps, (double)records.n_rows / records.n_steps, (begin - start) * 1e-3);
-  batch_close(batch);
+  engine_close(engine);
   backend->unload(loaded);
   model_close(model);
   return 0;

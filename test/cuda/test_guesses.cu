@@ -15,11 +15,11 @@
 
 extern "C" {
 #include "cuda/backend.h"
-#include "engine/batch.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/drafters/published.h"
-#include "engine/generate.h"
+#include "engine/engine.h"
+#include "engine/one.h"
 }
 #include "test/cuda/check.cuh"
 
@@ -213,7 +213,7 @@ static Status open_one(void *user, int, Drafter *drafter, Error *) {
   return STATUS_OK;
 }
 
-static Status next_request(void *user, bool, BatchRequest *request, bool *found, Error *) {
+static Status next_request(void *user, bool, EngineRequest *request, bool *found, Error *) {
   Together *all = (Together *)user;
   *found = all->n_asked < all->prompts.size();
   if (!*found) return STATUS_OK;
@@ -225,7 +225,7 @@ static Status next_request(void *user, bool, BatchRequest *request, bool *found,
   return STATUS_OK;
 }
 
-static Status take_result(void *user, const BatchRequest *, const BatchResult *result, Error *err) {
+static Status take_result(void *user, const EngineRequest *, const EngineResult *result, Error *err) {
   Together *all = (Together *)user;
   all->guesses.n_steps += result->generated.guesses.n_steps;
   all->guesses.n_guessed += result->generated.guesses.n_guessed;
@@ -236,8 +236,8 @@ static Status take_result(void *user, const BatchRequest *, const BatchResult *r
 /* Answers all prompts four at a time, where the answers alone are known. */
 static void compare_together(Together *all, Count counts[2]) {
   BatchOptions options = {};
-  BatchJob job = {};
-  Batch *batch;
+  EngineJob job = {};
+  Engine *engine;
   options.n_sequences = options.n_drafters = 4, options.n_ctx = N_CTX, options.n_guesses = 7;
   options.guess_always = true;
   options.draft.open = open_one, options.draft.user = all;
@@ -245,9 +245,10 @@ static void compare_together(Together *all, Count counts[2]) {
   if (all->kind == TRAINED) options.draft.taps = published_taps(&all->target.draft->config.draft);
   job.next = next_request, job.done = take_result, job.user = all;
   all->got.resize(all->prompts.size());
-  MUST(batch_open(&cuda_backend, all->target.loaded, all->target.model, &options, &batch, &error));
-  MUST(batch_run(batch, &job, &error));
-  batch_close(batch);
+  const EngineOptions whole = {.batch = &options};
+  MUST(engine_open(&cuda_backend, all->target.loaded, all->target.model, &whole, &engine, &error));
+  MUST(engine_run(engine, &job, &error));
+  engine_close(engine);
   for (size_t i = 0; i < all->prompts.size(); i++) {
     all->target.sampler = all->samplers[i];
     count_answer(all->target, all->prompts[i].data(), all->plain[i], all->got[i],

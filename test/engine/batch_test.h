@@ -4,7 +4,7 @@
 
 #include "fake_pages.h"
 
-#include "engine/batch.h"
+#include "engine/engine.h"
 
 enum { MOST_IDS = 100, LONG_FROM = 43 };
 
@@ -41,7 +41,7 @@ typedef struct {
   bool is_scored, has_no_end;                           /* each token of the answer; no token ends it */
   double log_p[MOST_IDS];
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
-  BatchResult result;
+  EngineResult result;
   int n_done;
   bool late;        /* forces tokens in its turn, not in its sink */
   bool owes, waits; /* it is to force them; it was asked to wait */
@@ -83,7 +83,7 @@ static inline Status take(void *user, int32_t id, TokenReply *reply, Error *err)
 }
 
 /* Waits now and then, forces what the sink owes, and quits. */
-static inline BatchTurn take_turn(void *user, TokenReply *reply) {
+static inline EngineTurn take_turn(void *user, TokenReply *reply) {
   Item *item = user;
   item->waits = false;
   if (item->quit_at && item->n_answer >= item->quit_at) return TURN_END;
@@ -114,7 +114,7 @@ static inline Status score(void *user, const TokenScore *scores, Error *err) {
   return STATUS_OK;
 }
 
-static inline Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static inline Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   (void)err;
   Run *run = user;
   *found = run->next < run->n &&
@@ -122,27 +122,27 @@ static inline Status next(void *user, bool may_wait, BatchRequest *request, bool
   if (!*found) return STATUS_OK;
   Item *item = &run->items[run->next++];
   static const int32_t end[] = {PAGED_VOCAB - 1};
-  *request = (BatchRequest){.ids = item->ids,
-                            .n_ids = item->n_ids,
-                            .sampler = &item->sampler,
-                            .generate = {.max_tokens = item->max_tokens,
-                                         .eos = end,
-                                         .n_eos = !item->has_no_end,
-                                         .may_force = item->force_at > 0,
-                                         .forced = item->forced,
-                                         .n_forced = item->n_first,
-                                         .allow = item->mask ? allow : NULL,
-                                         .score = item->is_scored ? score : NULL},
-                            .sink = take,
-                            .log_p = item->log_p,
-                            .n_scored = item->n_scored,
-                            .n_ctx = item->n_ctx,
-                            .turn = run->turns ? take_turn : NULL,
-                            .user = item};
+  *request = (EngineRequest){.ids = item->ids,
+                             .n_ids = item->n_ids,
+                             .sampler = &item->sampler,
+                             .generate = {.max_tokens = item->max_tokens,
+                                          .eos = end,
+                                          .n_eos = !item->has_no_end,
+                                          .may_force = item->force_at > 0,
+                                          .forced = item->forced,
+                                          .n_forced = item->n_first,
+                                          .allow = item->mask ? allow : NULL,
+                                          .score = item->is_scored ? score : NULL},
+                             .sink = take,
+                             .log_p = item->log_p,
+                             .n_scored = item->n_scored,
+                             .n_ctx = item->n_ctx,
+                             .turn = run->turns ? take_turn : NULL,
+                             .user = item};
   return STATUS_OK;
 }
 
-static inline Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static inline Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   (void)err;
   Run *run = user;
   Item *item = request->user;
@@ -152,7 +152,7 @@ static inline Status done(void *user, const BatchRequest *request, const BatchRe
   return STATUS_OK;
 }
 
-static inline void look(void *user, const BatchStep *step) {
+static inline void look(void *user, const EngineStep *step) {
   Run *run = user;
   bool prompts = false, answers = false;
   char *end = run->trace + strlen(run->trace);
@@ -173,23 +173,24 @@ static inline void look(void *user, const BatchStep *step) {
 
 static inline Status run_items(const Model *of, Item *items, int n, BatchOptions options, Run *run) {
   BackendModel loaded = {of};
-  Batch *batch;
+  Engine *engine;
   Error err = {{0}};
   const Backend *backend = run->backend ? run->backend : &paged_backend;
-  if (batch_open(backend, &loaded, of, &options, &batch, &err)) fail_msg("%s", err.text);
+  if (engine_open(backend, &loaded, of, &(const EngineOptions){.batch = &options}, &engine, &err))
+    fail_msg("%s", err.text);
   run->items = items;
   run->n = n;
   run->n_sequences = options.n_sequences;
   run->chunk = batch_sizes(&options, &paged_backend, &of->config).max_chunk;
-  const BatchJob job = {.next = next,
-                        .done = done,
-                        .step = look,
-                        .interrupted = &run->interrupted,
-                        .user = run,
-                        .listen = hear};
-  Status status = batch_run(batch, &job, &err);
-  assert_int_equal(batch_pages_used(batch), 0);
-  batch_close(batch);
+  const EngineJob job = {.next = next,
+                         .done = done,
+                         .step = look,
+                         .interrupted = &run->interrupted,
+                         .user = run,
+                         .listen = hear};
+  Status status = engine_run(engine, &job, &err);
+  assert_int_equal(engine_pages_used(engine), 0);
+  engine_close(engine);
   return status;
 }
 

@@ -192,7 +192,7 @@ static void a_mask_ends_with_its_run(void **state) {
   static const uint64_t one = 1u << 5;
   BackendModel loaded = {&model};
   const BatchOptions options = {.n_sequences = 1};
-  Batch *batch;
+  Engine *engine;
   Error err = {{0}};
   Item items[2] = {0};
   Run run = {.items = items, .n = 1, .n_sequences = 1, .chunk = PAGED_POSITIONS, .at_once = true};
@@ -204,13 +204,15 @@ static void a_mask_ends_with_its_run(void **state) {
     make_ids(&items[i], 9, 0);
   }
   items[0].mask = &one;
-  const BatchJob job = {.next = next, .done = done, .step = look, .user = &run};
-  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
-  assert_int_equal(batch_run(batch, &job, &err), STATUS_FAILED);
+  const EngineJob job = {.next = next, .done = done, .step = look, .user = &run};
+  assert_int_equal(
+      engine_open(&paged_backend, &loaded, &model, &(const EngineOptions){.batch = &options}, &engine, &err),
+      STATUS_OK);
+  assert_int_equal(engine_run(engine, &job, &err), STATUS_FAILED);
   assert_true(items[0].n_answer == 1 && items[0].answer[0] == 5);
   run.n = 2;
-  assert_int_equal(batch_run(batch, &job, &err), STATUS_OK);
-  batch_close(batch);
+  assert_int_equal(engine_run(engine, &job, &err), STATUS_OK);
+  engine_close(engine);
   Item alone = items[1];
   alone.n_answer = alone.n_done = 0;
   run = (Run){0};
@@ -259,7 +261,7 @@ static long resident_pages(void) {
   return resident;
 }
 
-static Status next_of_stream(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next_of_stream(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Stream *stream = user;
   int slot = 0;
   *found = stream->n_made < STREAM;
@@ -272,7 +274,8 @@ static Status next_of_stream(void *user, bool may_wait, BatchRequest *request, b
   return next(&one, may_wait, request, found, err);
 }
 
-static Status done_of_stream(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done_of_stream(void *user, const EngineRequest *request, const EngineResult *result,
+                             Error *err) {
   (void)err;
   Stream *stream = user;
   const Item *item = request->user;
@@ -288,20 +291,22 @@ static void check_stream(const Backend *backend) {
   static Stream stream;
   const BatchOptions options = {.n_sequences = STREAM_SLOTS - 1, .n_pages = 60};
   BackendModel loaded = {&model};
-  Batch *batch;
+  Engine *engine;
   Error err = {{0}};
   int n_interrupted = 0;
   Status status;
   seed = 9;
   stream = (Stream){0};
   paged = (PagedCounts){0};
-  assert_int_equal(batch_open(backend, &loaded, &model, &options, &batch, &err), STATUS_OK);
+  assert_int_equal(
+      engine_open(backend, &loaded, &model, &(const EngineOptions){.batch = &options}, &engine, &err),
+      STATUS_OK);
   do {
     stream.interrupted = 0;
-    const BatchJob job = {
+    const EngineJob job = {
         .next = next_of_stream, .done = done_of_stream, .interrupted = &stream.interrupted, .user = &stream};
-    status = batch_run(batch, &job, &err);
-    assert_int_equal(batch_pages_used(batch), 0);
+    status = engine_run(engine, &job, &err);
+    assert_int_equal(engine_pages_used(engine), 0);
     stream.n_made = stream.n_done;
     memset(stream.used, 0, sizeof stream.used);
     n_interrupted += status == STATUS_INTERRUPTED;
@@ -310,7 +315,7 @@ static void check_stream(const Backend *backend) {
   assert_int_equal(stream.n_done, STREAM);
   assert_true(n_interrupted > 5 && stream.n_failed > 500 && stream.n_failed < 5000);
   assert_in_range(resident_pages(), 1, (unsigned long)stream.early_pages + 64);
-  batch_close(batch);
+  engine_close(engine);
 }
 
 static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {

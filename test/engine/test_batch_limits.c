@@ -106,13 +106,17 @@ static void guesses_fit_what_is_left(void **state) {
 
 static void what_does_not_fit_is_refused(void **state) {
   BackendModel loaded = {&model};
-  Batch *batch;
+  Engine *engine;
   Error err = {{0}};
   BatchOptions options = {.n_sequences = 2, .n_ctx = 100, .n_pages = 12};
-  assert_int_equal(batch_open(&paged_backend, &loaded, &model, &options, &batch, &err), STATUS_USAGE);
+  assert_int_equal(
+      engine_open(&paged_backend, &loaded, &model, &(const EngineOptions){.batch = &options}, &engine, &err),
+      STATUS_USAGE);
   assert_string_equal(err.text, "12 pages of 8 tokens, fewer than the 13 of one context of 100 tokens");
   const Backend single = {.name = "single"};
-  assert_int_equal(batch_open(&single, &loaded, &model, &options, &batch, &err), STATUS_USAGE);
+  assert_int_equal(
+      engine_open(&single, &loaded, &model, &(const EngineOptions){.batch = &options}, &engine, &err),
+      STATUS_USAGE);
   assert_string_equal(err.text, "the backend single computes one sequence at a time, not 2");
   options.n_pages = 13;
   Item *items = calloc(4, sizeof *items);

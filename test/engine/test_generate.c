@@ -4,7 +4,7 @@
 #include "fake_backend.h"
 
 #include "base/clock.h"
-#include "engine/generate.h"
+#include "engine/one.h"
 #include "engine/session.h"
 
 enum { N_PROMPT = 20, N_FORCED = 3, N_CTX = 90 };

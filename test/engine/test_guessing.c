@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "engine/drafters/draft_text.h"
-#include "engine/generate.h"
+#include "engine/one.h"
 
 enum { N_PROMPTS = 300, LONGEST_PROMPT = 30, N_FORCED = 4, ANSWER = 60 };
 

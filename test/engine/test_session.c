@@ -3,7 +3,7 @@
  * from the whole text at once. */
 #include "session_test.h"
 
-#include "engine/generate.h"
+#include "engine/one.h"
 
 /* --- prefill */
 

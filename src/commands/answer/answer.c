@@ -1,15 +1,14 @@
 /* answer.c - see answer.h.   Called by: run.c, map_answer.c, dialogue.c.
- * A token's way: generate.c or batch.c samples it and gives it to take() in filters.c, which offers it to
+ * A token's way: one.c or batch.c samples it and gives it to take() in filters.c, which offers it to
  * channels.c, calls.c, bound.c and text_chain.c; reply.c, map_answer.c or dialogue.c gets the text. */
 #include "commands/answer/answer.h"
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "commands/answer/filters/filters.h"
 
 Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size_t n, const AnswerSink *sink,
-                  AnswerResult *result, Answer **out, BatchRequest *request, Error *err) {
+                  AnswerResult *result, Answer **out, EngineRequest *request, Error *err) {
   *out = NULL;
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
   TRY(assistant_check_prompt(a, n, assistant_n_ctx(a), err));
@@ -17,7 +16,7 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
   if (!answer) return STATUS_FAILED;
   *answer = (Answer){.sampler = a->sampler};
   *request =
-      (BatchRequest){.ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .n_ctx = assistant_n_ctx(a)};
+      (EngineRequest){.ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .n_ctx = assistant_n_ctx(a)};
   const Status status = filters_begin(answer, a, form, sink, result, request, err);
   if (status == STATUS_OK)
     *out = answer;
@@ -26,7 +25,7 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
   return status;
 }
 
-Status answer_end(Answer *answer, const BatchResult *done, Error *err) {
+Status answer_end(Answer *answer, const EngineResult *done, Error *err) {
   if (done->status) return error_set(err, done->status, "%s", done->error.text);
   answer->result->n_reused = done->n_reused;
   answer->result->prefill_ms = done->prefill_ms;
@@ -39,47 +38,14 @@ void answer_free(Answer *answer) {
   free(answer);
 }
 
-static bool prefilling(void *user, int done, int total) {
-  const Filters *f = user;
-  const AnswerSink *sink = f->text.sink;
-  if (sink->prefilling) sink->prefilling(sink->user, done, total);
-  return !*f->assistant->interrupted;
-}
-
-/* --- an answer of the session */
-
-static Status prefill(Assistant *a, const BatchRequest *request, AnswerResult *result, Error *err) {
-  const double start = clock_ms();
-  cache_restore(a->cache, a->session, request->ids, request->n_ids);
-  result->n_reused = session_common(a->session, request->ids, request->n_ids);
-  TRY(session_set_sampler(a->session, request->sampler, err));
-  const Status status =
-      session_sync(a->session, request->ids, request->n_ids, prefilling, request->user, err);
-  if (status == STATUS_OK) cache_prefilled(a->cache, request->n_ids);
-  result->prefill_ms = clock_ms() - start;
-  return status;
-}
-
-static Status answer_in_session(Assistant *a, Answer *answer, const BatchRequest *request, Error *err) {
-  GenerateResult generated = {0};
-  TRY(prefill(a, request, answer->result, err));
-  session_watch(a->session, prefilling, request->user);
-  const Status status =
-      generate(a->session, &request->generate, request->sink, request->user, &generated, err);
-  session_watch(a->session, NULL, NULL);
-  return status ? status : filters_end(answer, &generated, err);
-}
-
-/* --- an answer of the batch alone, or of another process */
-
 typedef struct {
-  const BatchRequest *request; /* NULL: the batch has it already */
+  const EngineRequest *request; /* NULL: the engine has it already */
   Answer *answer;
   Status status; /* this and `error`: of answer_end() */
   Error error;
 } Alone;
 
-static Status next_alone(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next_alone(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Alone *alone = user;
   (void)may_wait, (void)err;
   *found = alone->request != NULL;
@@ -88,9 +54,9 @@ static Status next_alone(void *user, bool may_wait, BatchRequest *request, bool 
   return STATUS_OK;
 }
 
-static Status done_alone(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Alone *alone = user;
-  BatchResult done = *result;
+  EngineResult done = *result;
   (void)request, (void)err;
   if (done.status == STATUS_INTERRUPTED) { /* the mask's search noticed the interruption first */
     done.status = STATUS_OK;
@@ -100,31 +66,32 @@ static Status done_alone(void *user, const BatchRequest *request, const BatchRes
   return STATUS_OK;
 }
 
-static void progress_alone(void *user, const BatchRequest *request, const BatchResult *result, int done,
+static void progress_alone(void *user, const EngineRequest *request, const EngineResult *result, int done,
                            int total) {
+  const Filters *f = request->user;
+  const AnswerSink *sink = f->text.sink;
   (void)user, (void)result;
-  prefilling(request->user, done, total);
+  if (sink->prefilling) sink->prefilling(sink->user, done, total);
 }
 
 /* Interruptions are watched by the request (GenerateOptions.interrupted), not by the job, so that the answer
  * still gets its last text and result. */
-static Status answer_in_batch(Assistant *a, Answer *answer, const BatchRequest *request, Error *err) {
+static Status answer_alone(Assistant *a, Answer *answer, EngineRequest *request, Error *err) {
   Alone alone = {.request = request, .answer = answer};
-  const BatchJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};
-  TRY(assistant_run_alone(a, 1, &job, err));
+  const EngineJob job = {.next = next_alone, .done = done_alone, .user = &alone, .progress = progress_alone};
+  request->alone = true;
+  TRY(assistant_run(a, 1, &job, err));
   return alone.status ? error_set(err, alone.status, "%s", alone.error.text) : STATUS_OK;
 }
 
 Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err) {
   Answer *answer;
-  BatchRequest request;
+  EngineRequest request;
   TRY(assistant_renew(a, n, err));
   Status status = answer_ask(a, &a->form, ids, n, sink, result, &answer, &request, err);
-  if (status == STATUS_OK)
-    status =
-        a->session ? answer_in_session(a, answer, &request, err) : answer_in_batch(a, answer, &request, err);
+  if (status == STATUS_OK) status = answer_alone(a, answer, &request, err);
   answer_free(answer);
-  if (!a->session) a->n_held = (int)n + result->n_generated;
+  a->n_held = (int)n + result->n_generated;
   return status == STATUS_INTERRUPTED ? STATUS_OK : status;
 }

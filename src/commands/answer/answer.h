@@ -11,11 +11,11 @@
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
 
-/* assistant_answer() as a request to assistant->batch: answer_ask() prepares `request`; answer_end() passes
+/* assistant_answer() as a request to the engine: answer_ask() prepares `request`; answer_end() passes
  * on the last text and completes `result`. Until then ids, sink and result must stay valid. */
 typedef struct Filters Answer; /* commands/answer/filters/filters.h */
 Status answer_ask(const Assistant *assistant, AnswerForm *form, const int32_t *ids, size_t n,
-                  const AnswerSink *sink, AnswerResult *result, Answer **answer, BatchRequest *request,
+                  const AnswerSink *sink, AnswerResult *result, Answer **answer, EngineRequest *request,
                   Error *err);
-Status answer_end(Answer *answer, const BatchResult *done, Error *err);
+Status answer_end(Answer *answer, const EngineResult *done, Error *err);
 void answer_free(Answer *answer); /* NULL is fine */

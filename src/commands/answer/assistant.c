@@ -335,10 +335,9 @@ Status assistant_check_output(const Assistant *a, const WrittenFile *output, Err
 }
 
 void assistant_release(Assistant *a) {
-  cache_close(a->cache, a->session);
+  cache_close(a->cache, a->engine ? engine_session(a->engine) : NULL);
   remote_close(a->remote);
-  session_close(a->session);
-  batch_close(a->batch);
+  engine_close(a->engine);
   guesser_release(&a->guesser);
   device_release(&a->device);
   id_list_release(&a->ends);
@@ -488,11 +487,18 @@ Status assistant_check_weights(const Assistant *a, Error *err) {
   return read ? model_check_weights(a->model, err) : STATUS_OK;
 }
 
-/* Opens the session; if memory is short, advises a smaller context. */
-static Status open_session(Assistant *a, Error *err) {
+static void restore_prompt(void *user, Session *session, const int32_t *ids, int n) {
+  cache_restore(user, session, ids, n);
+}
+
+static void note_prompt(void *user, int n) {
+  cache_prefilled(user, n);
+}
+
+/* Opens the engine; if memory is short, advises a smaller context. */
+static Status open_engine(Assistant *a, const EngineOptions *options, Error *err) {
   const Device *device = &a->device;
-  Status status =
-      session_open(device->backend, device->loaded, a->model, &a->session_options, &a->session, err);
+  const Status status = engine_open(device->backend, device->loaded, a->model, options, &a->engine, err);
   if (status != STATUS_FAILED || !strstr(err->text, "memory")) return status;
   const Error reason = *err;
   return error_set(err, status, "%s (context of %d tokens; a smaller -c needs less)", reason.text,
@@ -537,6 +543,15 @@ static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
   if (is_always_batch(a)) return false;
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
+}
+
+/* Which sequences the engine has, once choose_batch() has set their number. */
+static bool has_session(const Assistant *a) {
+  return holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds && !is_always_batch(a));
+}
+
+static bool has_batch(const Assistant *a) {
+  return !has_session(a) || a->batch_options.n_sequences > 1;
 }
 
 /* Bytes of the session that a process which keeps the model has beside a batch; 0: it has none. */
@@ -683,15 +698,18 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
-  if (holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds && !is_always_batch(a))) {
+  EngineOptions options = {.store = {a->cache, restore_prompt, note_prompt}};
+  if (has_session(a)) {
     TRY(guesser_start(&a->guesser, a->model, &a->device, &a->session_options, err));
-    TRY(open_session(a, err));
-    if (a->batch_options.n_sequences == 1) return STATUS_OK;
+    options.session = &a->session_options;
   }
-  const int n_drafters = batch_drafters(&a->batch_options, a->device.backend, &a->model->config);
-  if (n_drafters > 0)
-    TRY(guesser_load(&a->guesser, a->model, &a->device, &a->session_options, n_drafters, err));
-  return batch_open(a->device.backend, a->device.loaded, a->model, &a->batch_options, &a->batch, err);
+  if (has_batch(a)) {
+    const int n_drafters = batch_drafters(&a->batch_options, a->device.backend, &a->model->config);
+    if (n_drafters > 0)
+      TRY(guesser_load(&a->guesser, a->model, &a->device, &a->session_options, n_drafters, err));
+    options.batch = &a->batch_options;
+  }
+  return open_engine(a, &options, err);
 }
 
 Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
@@ -714,7 +732,7 @@ size_t assistant_device_bytes(const Assistant *a) {
   const Backend *backend = a->device.backend;
   DeviceMemory memory;
   if (!backend->memory || device_memory(&a->device, a->model, &memory, NULL) != STATUS_OK) return 0;
-  const size_t batch = a->batch ? batch_bytes(&a->batch_options, backend, &a->model->config) : 0;
+  const size_t batch = has_batch(a) ? batch_bytes(&a->batch_options, backend, &a->model->config) : 0;
   return memory.weights + session_beside(a) + batch;
 }
 
@@ -729,40 +747,18 @@ Status assistant_renew(Assistant *a, size_t n_prompt, Error *err) {
 }
 
 int assistant_n_ctx(const Assistant *a) {
-  return a->batch     ? batch_context(a->batch)
-         : a->session ? session_context(a->session)
-                      : a->session_options.n_ctx;
+  return a->engine ? engine_context(a->engine) : a->session_options.n_ctx;
 }
 
 int assistant_n_held(const Assistant *a) {
-  return a->session ? session_length(a->session) : a->n_held;
+  const Session *session = a->engine ? engine_session(a->engine) : NULL;
+  return session ? session_length(session) : a->n_held;
 }
 
 bool assistant_is_started(const Assistant *a) {
-  return a->session || a->batch || (a->remote && a->batch_options.n_sequences);
+  return a->engine || (a->remote && a->batch_options.n_sequences);
 }
 
-bool assistant_takes_many(const Assistant *a) {
-  return a->batch || (a->remote && a->batch_options.n_sequences > 1);
-}
-
-static Status run_batch(Assistant *a, const BatchJob *job, Error *err) {
-  TRY(batch_run(a->batch, job, err));
-  const int n = batch_pages_used(a->batch);
-  return n == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "%d pages are still in use: a fault of auk", n);
-}
-
-Status assistant_run(Assistant *a, const BatchJob *job, Error *err) {
-  if (a->batch) return run_batch(a, job, err);
-  return remote_run(a->remote, a->batch_options.n_sequences, false, job, err);
-}
-
-Status assistant_run_alone(Assistant *a, int n_at_once, const BatchJob *job, Error *err) {
-  return a->batch ? run_batch(a, job, err) : remote_run(a->remote, n_at_once, true, job, err);
-}
-
-bool assistant_goes_on(void *assistant, int done, int total) {
-  (void)done, (void)total;
-  const Assistant *a = assistant;
-  return !*a->interrupted;
+Status assistant_run(Assistant *a, int n_at_once, const EngineJob *job, Error *err) {
+  return a->engine ? engine_run(a->engine, job, err) : remote_run(a->remote, n_at_once, job, err);
 }

@@ -14,7 +14,7 @@
 #include "commands/form/tools.h"
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
-#include "engine/batch.h"
+#include "engine/engine.h"
 #include "tokenizer/chat/chat.h"
 
 enum { NOT_GIVEN = INT_MIN };
@@ -131,13 +131,13 @@ typedef struct {
   Device device;
   Guesser guesser;
   SessionOptions session_options;
-  Session *session; /* NULL until assistant_start() */
   BatchOptions batch_options;
-  Batch *batch; /* for several sequences, and on a GPU with device.invariant; else NULL */
-  /* In place of session and batch: a process that keeps the model (commands/keep). NULL: none, or not yet. */
-  Remote *remote;
+  /* NULL until assistant_start(). It has a batch for several sequences, and on a GPU with device.invariant;
+   * else, or beside it in a process that keeps the model, a session. */
+  Engine *engine;
+  Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
   int keep_seconds; /* from keep_asked(); 0: no process that keeps the model is used; -1: none is started */
-  bool holds;       /* this process keeps the model for others: batch, session, or both */
+  bool holds;       /* this process keeps the model for others */
   bool chooses;     /* the answers of --choose are scored, and none is generated */
   int n_held;       /* tokens of the last prompt and answer, where there is no session */
   Cache *cache;     /* or NULL */
@@ -200,12 +200,5 @@ Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
 bool assistant_is_started(const Assistant *assistant);
-/* True if assistant_run() (batch_run(), here or in the other process) can answer several requests at once. */
-bool assistant_takes_many(const Assistant *assistant);
-Status assistant_run(Assistant *assistant, const BatchJob *job, Error *err);
-/* assistant_run() for the requests that make up one answer, up to n_at_once of them at a time.
- * PRECOND no session */
-Status assistant_run_alone(Assistant *assistant, int n_at_once, const BatchJob *job, Error *err);
-
-/* A SessionProgress without display; an interruption of `assistant` ends the prefill. */
-bool assistant_goes_on(void *assistant, int done, int total);
+/* engine_run() in this process, or remote_run() with up to n_at_once requests at a time. */
+Status assistant_run(Assistant *assistant, int n_at_once, const EngineJob *job, Error *err);

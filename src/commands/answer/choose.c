@@ -8,12 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
-#include "commands/keep/remote.h"
 
 enum { MAX_EXIT_CHOICES = 100 };
 
@@ -207,13 +205,6 @@ static Status add_up(const Choices *choices, Choice *choice, Error *err) {
       "the logits hold a NaN or an infinity: the model's weights or their arithmetic are broken");
 }
 
-static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) {
-  const int32_t *ids = choice->ids.ids + choices->prompt.count;
-  TRY(session_score(a->session, ids, choice->n_tokens, choices->log_p + choice->first, err));
-  TRY(add_up(choices, choice, err));
-  return !*a->interrupted ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
-}
-
 void choices_rank(Choices *choices) {
   double highest = -INFINITY, total = 0;
   choices->best = 0;
@@ -231,55 +222,35 @@ void choices_rank(Choices *choices) {
   for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
 }
 
-/* Answers that go one by one, as requests, to the batch or to another process. */
 typedef struct {
   Choices *choices;
   size_t n_asked;
 } Asking;
 
-static Status next_choice(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next_choice(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Asking *asking = user;
   (void)may_wait, (void)err;
   *found = asking->n_asked < asking->choices->n;
-  if (*found) *request = choices_request(asking->choices, asking->n_asked++);
+  if (!*found) return STATUS_OK;
+  *request = choices_request(asking->choices, asking->n_asked++);
+  request->alone = true;
   return STATUS_OK;
 }
 
-static Status done_choice(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done_choice(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   const Asking *asking = user;
   const Choice *choice = request->user;
   return choices_take(asking->choices, (size_t)(choice - asking->choices->items), result, err);
 }
 
-static Status score_by_requests(Choices *choices, Assistant *a, const ChatMessage *messages,
-                                size_t n_messages, Error *err) {
-  Asking asking = {.choices = choices};
-  const BatchJob job = {
-      .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
-  TRY(choices_ask(choices, a, messages, n_messages, err));
-  TRY(assistant_run_alone(a, (int)choices->n, &job, err));
-  choices_rank(choices);
-  return STATUS_OK;
-}
-
 Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
                      Error *err) {
+  Asking asking = {.choices = choices};
+  const EngineJob job = {
+      .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
   TRY(assistant_renew(a, 0, err));
-  if (!a->session) return score_by_requests(choices, a, messages, n_messages, err);
-  TRY(encode_messages(choices, a, messages, n_messages, err));
-  TRY(check_lengths(choices, a, err));
-  const int n = (int)choices->prompt.count;
-  const int32_t *ids = choices->prompt.ids;
-  double start = clock_ms();
-  cache_restore(a->cache, a->session, ids, n);
-  choices->n_prompt = n;
-  choices->n_reused = session_common(a->session, ids, n);
-  TRY(session_sync(a->session, ids, n, assistant_goes_on, a, err));
-  cache_prefilled(a->cache, n);
-  choices->prefill_ms = clock_ms() - start;
-  session_watch(a->session, assistant_goes_on, a);
-  for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
-  choices->score_ms = clock_ms() - start - choices->prefill_ms;
+  TRY(choices_ask(choices, a, messages, n_messages, err));
+  TRY(assistant_run(a, (int)choices->n, &job, err));
   choices_rank(choices);
   return STATUS_OK;
 }
@@ -294,18 +265,18 @@ Status choices_ask(Choices *choices, const Assistant *a, const ChatMessage *mess
   return STATUS_OK;
 }
 
-BatchRequest choices_request(Choices *choices, size_t index) {
+EngineRequest choices_request(Choices *choices, size_t index) {
   Choice *choice = &choices->items[index];
-  return (BatchRequest){.ids = choice->ids.ids,
-                        .n_ids = (int)choice->ids.count,
-                        .log_p = choices->log_p + choice->first,
-                        .n_scored = choice->n_tokens,
-                        .user = choice};
+  return (EngineRequest){.ids = choice->ids.ids,
+                         .n_ids = (int)choice->ids.count,
+                         .log_p = choices->log_p + choice->first,
+                         .n_scored = choice->n_tokens,
+                         .user = choice};
 }
 
 /* The answers of a record share its prompt, so n_reused and prefill_ms are those of the first answer. Lengths
  * were checked, so a failure is not the fault of the record. */
-Status choices_take(Choices *choices, size_t index, const BatchResult *done, Error *err) {
+Status choices_take(Choices *choices, size_t index, const EngineResult *done, Error *err) {
   if (done->status) return error_set(err, STATUS_FAILED, "%s", done->error.text);
   if (index == 0) choices->n_reused = done->n_reused;
   if (index == 0) choices->prefill_ms = done->prefill_ms;

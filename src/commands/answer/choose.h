@@ -54,13 +54,13 @@ void choices_prepare(Assistant *assistant);
  * is STATUS_USAGE or STATUS_MODEL, as for assistant_encode(). */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
-/* choices_score() by requests to assistant->batch: choices_ask() encodes; choices_request() makes the request
+/* choices_score() by requests of the caller's: choices_ask() encodes; choices_request() makes the request
  * for one answer (request.user is its Choice); choices_take() takes the result. After the last result,
  * choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);
-BatchRequest choices_request(Choices *choices, size_t choice);
-Status choices_take(Choices *choices, size_t choice, const BatchResult *done, Error *err);
+EngineRequest choices_request(Choices *choices, size_t choice);
+Status choices_take(Choices *choices, size_t choice, const EngineResult *done, Error *err);
 /* Computes the best choice, and each choice's probability given that one of them is right; all are equal if
  * every score is -infinity. */
 void choices_rank(Choices *choices);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "commands/form/form.h"
-#include "engine/generate.h"
+#include "engine/request.h"
 
 enum { BOUND_LAST = 4 };
 

@@ -1,5 +1,5 @@
 /* holder.c - see holder.h: the process, its socket and its calls. Called by: keep.c; holder_listen() by
- * holder_job.c and holder_session.c.
+ * holder_job.c.
  * Always true: the socket is made under another name and renamed, so that a process which finds it can
  *              connect. Connections of other users are closed without a message. Standard streams are used
  *              until the model is ready, and not afterwards. */

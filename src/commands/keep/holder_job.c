@@ -1,13 +1,13 @@
-/* holder_job.c - the requests of calls: a call's only request goes to the session (holder_session.c), if
- * there is a session; other requests go to the batch (batch.h).
+/* holder_job.c - the requests of calls, on their way into the engine and back.
  *
- * Called by: holder.c, holder_session.c.
- * Always true: a request that its call has cancelled has no caller; it leaves the batch before the next
+ * Called by: holder.c.
+ * Always true: a request that its call has cancelled has no caller; it leaves the engine before the next
  * step. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "commands/common.h"
 #include "commands/keep/holder_internal.h"
 
 static void free_request(Request *r) {
@@ -136,12 +136,12 @@ Status holder_take_request(Holder *h, Caller *caller, WireKind kind, const char 
 }
 
 void holder_drop(Holder *h, const Caller *caller) {
-  holder_session_disown(h, caller);
+  if (h->assistant->engine) engine_disown(h->assistant->engine, caller);
   for (size_t i = h->n_requests; i-- > 0;)
     if (h->requests[i]->caller == caller) cancel(h, h->requests[i]);
 }
 
-/* --- the batch */
+/* --- the engine */
 
 static Status put(const Request *r, WireKind kind, const void *body, size_t size, const void *more,
                   size_t more_size, Error *err) {
@@ -177,7 +177,7 @@ static Status score(void *user, const TokenScore *scores, Error *err) {
   return STATUS_OK;
 }
 
-static BatchTurn turn(void *user, TokenReply *reply) {
+static EngineTurn turn(void *user, TokenReply *reply) {
   Request *r = user;
   if (!r->caller) return TURN_END;
   if (r->awaits) return TURN_WAIT;
@@ -188,7 +188,7 @@ static BatchTurn turn(void *user, TokenReply *reply) {
   return TURN_GO;
 }
 
-static BatchRequest batch_request(Request *r) {
+static EngineRequest engine_request(Request *r) {
   const WireAsk *ask = &r->ask;
   const GenerateOptions generate = {.max_tokens = ask->max_tokens,
                                     .eos = r->ids + ask->n_ids,
@@ -200,34 +200,35 @@ static BatchRequest batch_request(Request *r) {
                                     .allow = ask->lockstep ? allow : NULL,
                                     .score = ask->scores ? score : NULL,
                                     .n_best = ask->n_best};
-  return (BatchRequest){.ids = r->ids,
-                        .n_ids = ask->n_ids,
-                        .sampler = &r->ask.sampler,
-                        .generate = generate,
-                        .sink = take_token,
-                        .log_p = r->log_p,
-                        .n_scored = ask->n_scored,
-                        .n_ctx = ask->n_ctx,
-                        .turn = turn,
-                        .user = r};
+  return (EngineRequest){.ids = r->ids,
+                         .n_ids = ask->n_ids,
+                         .sampler = &r->ask.sampler,
+                         .generate = generate,
+                         .sink = take_token,
+                         .log_p = r->log_p,
+                         .n_scored = ask->n_scored,
+                         .n_ctx = ask->n_ctx,
+                         .alone = ask->alone,
+                         .owner = r->caller,
+                         .turn = turn,
+                         .user = r};
 }
 
-static BatchRequest begin(Holder *h, Request *r) {
+static EngineRequest begin(Holder *h, Request *r) {
   r->running = true;
   r->caller->n_running++;
   h->n_running++;
-  return batch_request(r);
+  return engine_request(r);
 }
 
-/* True if the request waits for the session: nothing is computed (fill_session() comes next), or the session
- * computes another request of the same call, which expects one after the other. */
+/* True if the session computes another request of the same call, which expects one after the other. */
 static bool waits_for_session(const Holder *h, const Request *r) {
-  if (!r->ask.alone || !h->assistant->session) return false;
-  return h->n_running == 0 || (h->alone.request && h->alone.request->caller == r->caller);
+  const EngineRequest *other = engine_in_session(h->assistant->engine);
+  return r->ask.alone && other && ((const Request *)other->user)->caller == r->caller;
 }
 
-/* Gives the batch the oldest waiting request of the calls with the fewest running requests. */
-static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+/* Gives the engine the oldest waiting request of the calls with the fewest running requests. */
+static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Holder *h = user;
   Request *best = NULL;
   (void)may_wait, (void)err;
@@ -242,7 +243,9 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   return STATUS_OK;
 }
 
-Status holder_done(Holder *h, const BatchRequest *request, const BatchResult *result, Error *err) {
+/* Sends the result of a request to its call. What fails and is no mistake in the request ends the holder. */
+static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
+  Holder *h = user;
   Request *r = request->user;
   WireDone message;
   memset(&message, 0, sizeof message);
@@ -252,9 +255,11 @@ Status holder_done(Holder *h, const BatchRequest *request, const BatchResult *re
   message.n_reused = result->n_reused;
   message.prefill_ms = result->prefill_ms;
   message.guesses = result->generated.guesses;
-  /* A session does not count the step that computes the prompt. */
-  if (r->ask.alone && request != &h->alone.asked && message.guesses.n_steps > 0) message.guesses.n_steps--;
   message.error = result->error;
+  if (result->status && result->status != STATUS_USAGE) {
+    print_note("%s", result->error.text);
+    h->stops = true;
+  }
   Status status =
       put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p, err);
   h->n_running--;
@@ -264,12 +269,11 @@ Status holder_done(Holder *h, const BatchRequest *request, const BatchResult *re
   return status;
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
-  return holder_done(user, request, result, err);
-}
-
-void holder_put_progress(const Request *r, const BatchResult *result, int n_done, int total) {
+static void progress(void *user, const EngineRequest *request, const EngineResult *result, int n_done,
+                     int total) {
+  const Request *r = request->user;
   WireProgress message;
+  (void)user;
   memset(&message, 0, sizeof message);
   message.id = r->ask.id;
   message.done = n_done;
@@ -278,12 +282,6 @@ void holder_put_progress(const Request *r, const BatchResult *result, int n_done
   message.prefill_ms = result->prefill_ms;
   /* A progress message that is lost does no harm. */
   put(r, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
-}
-
-static void progress(void *user, const BatchRequest *request, const BatchResult *result, int n_done,
-                     int total) {
-  (void)user;
-  holder_put_progress(request->user, result, n_done, total);
 }
 
 /* True if a call in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
@@ -298,11 +296,13 @@ static bool expects_reply(const Holder *h) {
   return false;
 }
 
-/* True if another call waits for this request's place in the session or the batch. */
+/* True if another call waits for this request's place in the engine. */
 static bool is_in_the_way(const Holder *h, const Request *r) {
-  const int n_in_batch = h->n_running - (h->alone.request != NULL);
-  const bool is_full = r != h->alone.request && n_in_batch == h->assistant->batch_options.n_sequences;
-  if (h->assistant->batch && !is_full) return false;
+  const EngineRequest *in_session = engine_in_session(h->assistant->engine);
+  const int n_in_batch = h->n_running - (in_session != NULL);
+  const bool is_in_session = in_session && in_session->user == r;
+  const bool is_full = !is_in_session && n_in_batch == h->assistant->batch_options.n_sequences;
+  if (engine_has_batch(h->assistant->engine) && !is_full) return false;
   for (size_t i = 0; i < h->n_requests; i++)
     if (!h->requests[i]->running && h->requests[i]->caller != r->caller) return true;
   return false;
@@ -331,40 +331,8 @@ static Status listen(void *user, bool may_wait, Error *err) {
   Holder *h = user;
   enum { WAIT_MS = 1000 };
   TRY(drop_sleepers(h, err));
-  TRY(holder_listen(h, may_wait && !holder_session_may_go(h) ? WAIT_MS : 0, err));
+  TRY(holder_listen(h, may_wait ? WAIT_MS : 0, err));
   while (expects_reply(h)) TRY(holder_listen(h, 1, err));
-  return holder_session_step(h, err);
-}
-
-static Request *oldest_waiting(const Holder *h) {
-  for (size_t i = 0; i < h->n_requests; i++)
-    if (!h->requests[i]->running && h->requests[i]->caller) return h->requests[i];
-  return NULL;
-}
-
-/* Gives the session the oldest request, if nothing else is computed. Requests of a call that sends many at a
- * time are left to the batch, as in a process of their own. */
-static Status fill_session(Holder *h, Error *err) {
-  Request *r = oldest_waiting(h);
-  if (!h->assistant->session || h->n_running > 0 || !r) return STATUS_OK;
-  if (h->assistant->batch && !r->ask.alone) return STATUS_OK;
-  const BatchRequest request = begin(h, r);
-  return holder_session_take(h, r, &request, err);
-}
-
-static Status compute(Holder *h, Error *err) {
-  const BatchJob job = {.next = next,
-                        .done = done,
-                        .interrupted = h->assistant->interrupted,
-                        .user = h,
-                        .progress = progress,
-                        .listen = listen};
-  while (h->n_requests > 0) {
-    if (*h->assistant->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    TRY(fill_session(h, err));
-    if (h->assistant->batch && oldest_waiting(h)) TRY(batch_run(h->assistant->batch, &job, err));
-    if (h->n_requests > 0) TRY(listen(h, true, err));
-  }
   return STATUS_OK;
 }
 
@@ -389,7 +357,13 @@ static void drop_all(Holder *h, Status status, const Error *reason) {
 }
 
 Status holder_compute(Holder *h, Error *err) {
-  Status status = compute(h, err);
+  const EngineJob job = {.next = next,
+                         .done = done,
+                         .interrupted = h->assistant->interrupted,
+                         .user = h,
+                         .progress = progress,
+                         .listen = listen};
+  const Status status = engine_run(h->assistant->engine, &job, err);
   if (status) drop_all(h, status, err);
   return status;
 }

@@ -13,8 +13,8 @@
 
 typedef struct {
   uint32_t id;
-  BatchRequest request;
-  BatchResult result;
+  EngineRequest request;
+  EngineResult result;
   Generation generation;
   int n_coming; /* forced tokens that the holder was given and has not sent back */
   double start_ms, first_ms;
@@ -24,7 +24,6 @@ struct Remote {
   Wire wire;
   WireWelcome facts;
   uint32_t n_asked;
-  bool alone;   /* value of WireAsk.alone */
   Asked *asked; /* [n] */
   size_t n, capacity;
   Buffer body;
@@ -116,7 +115,7 @@ static bool in_lockstep(const GenerateOptions *options) {
 
 static Status send_request(Remote *r, const Asked *a, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
-  const BatchRequest *request = &a->request;
+  const EngineRequest *request = &a->request;
   const GenerateOptions *g = &request->generate;
   WireAsk ask;
   memset(&ask, 0, sizeof ask);
@@ -131,7 +130,7 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
   ask.ignore_eos = g->ignore_eos;
   ask.scores = g->score != NULL;
   ask.lockstep = in_lockstep(g);
-  ask.alone = r->alone;
+  ask.alone = request->alone;
   ask.sampler = request->sampler ? *request->sampler : greedy;
   r->body.size = 0;
   TRY(add(&r->body, &ask, 1, sizeof ask, err));
@@ -142,7 +141,7 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
 }
 
 /* Ends a request and removes its entry; cancel: sends WIRE_CANCEL too. */
-static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *err) {
+static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error *err) {
   const Asked ended = *a;
   GenerateResult *generated = &a->result.generated;
   const double now = clock_ms();
@@ -151,8 +150,8 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
   /* A cancelled request's steps are not known: assumes one a token; if alone, none for the first token. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
-    generated->guesses.n_steps = generated->n_generated - r->alone;
-  const BatchResult result = a->result;
+    generated->guesses.n_steps = generated->n_generated - ended.request.alone;
+  const EngineResult result = a->result;
   *a = r->asked[--r->n];
   const WireCancel message = {ended.id};
   if (cancel) TRY(wire_put(&r->wire, WIRE_CANCEL, &message, sizeof message, NULL, 0, err));
@@ -160,7 +159,7 @@ static Status end(Remote *r, Asked *a, const BatchJob *job, bool cancel, Error *
 }
 
 /* Sends a request. Errors of its sink and masks end this request alone, as in a batch. */
-static Status ask(Remote *r, const BatchRequest *request, const BatchJob *job, Error *err) {
+static Status ask(Remote *r, const EngineRequest *request, const EngineJob *job, Error *err) {
   TRY(mem_grow(&r->asked, &r->capacity, r->n + 1, sizeof *r->asked, "requests", err));
   Asked *a = &r->asked[r->n++];
   *a = (Asked){.id = ++r->n_asked, .request = *request, .start_ms = clock_ms()};
@@ -227,7 +226,7 @@ static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
   return STATUS_OK;
 }
 
-static Status take_progress(Asked *a, const BatchJob *job, const char *body, size_t size, Error *err) {
+static Status take_progress(Asked *a, const EngineJob *job, const char *body, size_t size, Error *err) {
   WireProgress message;
   if (size != sizeof message) return broken(err);
   memcpy(&message, body, sizeof message);
@@ -239,7 +238,8 @@ static Status take_progress(Asked *a, const BatchJob *job, const char *body, siz
   return STATUS_OK;
 }
 
-static Status take(Remote *r, const BatchJob *job, WireKind kind, const char *body, size_t size, Error *err) {
+static Status take(Remote *r, const EngineJob *job, WireKind kind, const char *body, size_t size,
+                   Error *err) {
   uint32_t id;
   bool ended = false;
   if (kind == WIRE_REFUSED)
@@ -269,7 +269,7 @@ typedef struct {
   Watch watch;     /* begun when the state was asked for */
 } Hearing;
 
-static Status end_interrupted(Remote *r, const BatchJob *job, Error *err) {
+static Status end_interrupted(Remote *r, const EngineJob *job, Error *err) {
   for (size_t i = r->n; i-- > 0;) {
     Asked *a = &r->asked[i];
     const volatile int *interrupted = a->request.generate.interrupted;
@@ -293,7 +293,7 @@ static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   return wire_put(&r->wire, WIRE_LOOK, NULL, 0, NULL, 0, err);
 }
 
-static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
+static Status run(Remote *r, int n_at_once, const EngineJob *job, Error *err) {
   enum { POLL_MS = 100 }; /* longest delay of a signal that comes between check and wait */
   Hearing hearing = {.heard_ms = clock_ms()};
   for (;;) {
@@ -304,7 +304,7 @@ static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
     if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     TRY(end_interrupted(r, job, err));
     while (found && r->n < (size_t)n_at_once) {
-      BatchRequest request = {0};
+      EngineRequest request = {0};
       TRY(job->next(job->user, r->n == 0, &request, &found, err));
       if (found) TRY(ask(r, &request, job, err));
     }
@@ -322,8 +322,7 @@ static Status run(Remote *r, int n_at_once, const BatchJob *job, Error *err) {
   }
 }
 
-Status remote_run(Remote *r, int n_at_once, bool alone, const BatchJob *job, Error *err) {
-  r->alone = alone;
+Status remote_run(Remote *r, int n_at_once, const EngineJob *job, Error *err) {
   Status status = run(r, n_at_once, job, err);
   while (r->n > 0) {
     const WireCancel message = {r->asked[--r->n].id};

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "engine/batch.h"
+#include "engine/request.h"
 
 typedef enum {
   WIRE_HELLO = 1,
@@ -56,7 +56,7 @@ typedef struct {
   char backend[16];
 } WireWelcome;
 
-/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in BatchRequest. */
+/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in EngineRequest. */
 typedef struct {
   uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
@@ -77,7 +77,7 @@ typedef struct {
   uint32_t id;
 } WireCancel;
 
-/* WIRE_PROGRESS: BatchJob.progress. */
+/* WIRE_PROGRESS: EngineJob.progress. */
 typedef struct {
   uint32_t id;
   int32_t done, total, n_reused;

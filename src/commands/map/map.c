@@ -330,9 +330,8 @@ static void say_how_to_go_on(Map *map) {
 
 static Status start(Map *map, Error *err) {
   Assistant *a = map->mapping.assistant;
-  if (assistant_is_started(a)) return STATUS_OK;
   TRY(assistant_start_many(a, map->mapping.job->map->parallel, err));
-  if (a->session) TRY(map_begin(&map->mapping, err));
+  if (a->engine && engine_session(a->engine)) TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
   return STATUS_OK;
 }
@@ -376,24 +375,6 @@ Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t lin
   map->n_done++;
   map_show_progress(map, false);
   return STATUS_OK;
-}
-
-static Status answer_record(Map *map, Error *err) {
-  const Record *record = &map->record;
-  char note[128] = "";
-  Error error = {{0}};
-  map_show_progress(map, map->n_done == map->n_found);
-  Status status = map_answer(&map->mapping, record, &map->line, err);
-  TRY(assistant_check_weights(map->mapping.assistant, err)); /* changed weights may be the cause */
-  if (status == STATUS_USAGE || status == STATUS_MODEL || status == STATUS_CUT_SHORT) {
-    error = *err;
-    map->n_errors++;
-    status = map_error(&map->mapping, record, &error, &map->line, err);
-  } else if (status == STATUS_OK) {
-    map_describe_cut(map, &map->mapping.result, note);
-  }
-  TRY(status);
-  return map_add_result(map, record->hash, &map->line, record->line, *error.text ? error.text : note, err);
 }
 
 /* Reports results that have vanished. OUT.resume may legitimately list one result more than OUT has, if a
@@ -441,11 +422,6 @@ Status map_look_for_result(Map *map, bool found, bool *stays, Error *err) {
   return STATUS_OK;
 }
 
-static bool answers_many(const Map *map) {
-  const Assistant *a = map->mapping.assistant;
-  return assistant_takes_many(a) || (a->session && a->device.n_gpus > 1);
-}
-
 /* At the end of a shard's input, fails if the input is no longer what the survey found. */
 static Status check_survey(const Map *map, Error *err) {
   if (map->shard.count == 0 || map->reader.hash == map->survey.hash) return STATUS_OK;
@@ -461,23 +437,27 @@ Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error
   return *at_end ? check_survey(map, err) : STATUS_OK;
 }
 
-static Status run_records(Map *map, Error *err) {
-  bool found, at_end, stays = false;
-  /* With --claim there may be no block left: weights are loaded only for a record. */
-  if (!map->resuming && !map->blocks) TRY(start(map, err));
-  if (answers_many(map)) return map_many(map, false, err);
+/* Finds the first record without a result, which is in map->record. */
+static Status find_first(Map *map, bool *found, Error *err) {
+  bool at_end, stays;
   do {
-    TRY(map_read_record(map, true, &found, &at_end, err));
-    if (map->resuming) TRY(map_look_for_result(map, found, &stays, err));
-    if (found && stays) TRY(map_keep_result(map, err));
-    if (found && !stays) {
-      TRY(start(map, err));
-      if (answers_many(map)) return map_many(map, true, err);
-      TRY(answer_record(map, err));
-    }
+    TRY(map_read_record(map, true, found, &at_end, err));
     stays = false;
-  } while (found);
+    if (map->resuming) TRY(map_look_for_result(map, *found, &stays, err));
+    if (*found && stays) TRY(map_keep_result(map, err));
+  } while (*found && stays);
   return STATUS_OK;
+}
+
+/* With --resume or --claim there may be nothing left to do: weights are loaded only for a record. */
+static Status run_records(Map *map, Error *err) {
+  bool found = false;
+  if (map->resuming || map->blocks) {
+    TRY(find_first(map, &found, err));
+    if (!found) return STATUS_OK;
+  }
+  TRY(start(map, err));
+  return map_many(map, found, err);
 }
 
 static Status finish(Map *map, Error *err) {
@@ -524,6 +504,5 @@ Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   record_reader_close(&map.reader);
   mapping_release(&map.mapping);
   buffer_release(&map.before);
-  buffer_release(&map.line);
   return status;
 }

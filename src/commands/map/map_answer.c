@@ -44,7 +44,7 @@ static Status encode_cut(Mapping *m, const Record *record, Error *err) {
 
 /* Sets the form's schema to that in the record, if each record has its own. */
 static Status take_schema(Mapping *m, const Record *record, Error *err) {
-  AnswerForm *form = m->form ? m->form : &m->assistant->form;
+  AnswerForm *form = &m->form;
   char name[64];
   JsonSpan schema;
   if (!form->member) return STATUS_OK;
@@ -88,29 +88,14 @@ static size_t common_prefix(const IdList *a, const IdList *b) {
 
 Status map_begin(Mapping *m, Error *err) {
   const MapJob *job = m->job;
-  m->reproducible = job->assistant->sampling.seed.given && prompt_text(job->prompt) && job->map->input &&
-                    m->assistant->device.backend != &cpu_backend;
-  if (!m->reproducible) return STATUS_OK;
+  const bool reproducible = job->assistant->sampling.seed.given && prompt_text(job->prompt) &&
+                            job->map->input && m->assistant->device.backend != &cpu_backend;
+  if (!reproducible) return STATUS_OK;
   m->ids.count = 0;
   TRY(encode_outline(m, "a", &m->prefix, err));
   TRY(encode_outline(m, "0", &m->ids, err));
   m->prefix.count = common_prefix(&m->prefix, &m->ids);
-  return STATUS_OK;
-}
-
-/* Makes the session hold exactly the tokens that this prompt shares with m->prefix: usually all of them. */
-static Status hold_prefix(Mapping *m, Error *err) {
-  Assistant *a = m->assistant;
-  const IdList *all = &m->prefix;
-  TRY(assistant_check_prompt(a, m->ids.count, session_context(a->session), err));
-  bool held = (size_t)session_length(a->session) >= all->count;
-  held = held &&
-         (all->count == 0 || memcmp(session_ids(a->session), all->ids, all->count * sizeof *all->ids) == 0);
-  if (!held) {
-    session_keep(a->session, 0);
-    TRY(session_sync(a->session, all->ids, (int)all->count, assistant_goes_on, a, err));
-  }
-  session_keep(a->session, (int)common_prefix(all, &m->ids));
+  m->base = &m->prefix;
   return STATUS_OK;
 }
 
@@ -180,14 +165,6 @@ static Status end_answer(Mapping *m, Error *err) {
   return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
 }
 
-static Status write_answer(Mapping *m, const Record *record, Error *err) {
-  begin_answer(m, record->index);
-  if (m->reproducible) TRY(hold_prefix(m, err));
-  TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &m->sink, &m->result, err));
-  if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  return end_answer(m, err);
-}
-
 /* Takes the best choice as the answer. */
 static Status take_choice(Mapping *m, Error *err) {
   m->result =
@@ -196,15 +173,6 @@ static Status take_choice(Mapping *m, Error *err) {
   const Choice *best = &m->choices.items[m->choices.best];
   m->text.size = 0;
   return buffer_append(&m->text, best->text, best->size, err);
-}
-
-static Status choose_answer(Mapping *m, Error *err) {
-  if (m->reproducible) {
-    TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
-    TRY(hold_prefix(m, err));
-  }
-  TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
-  return take_choice(m, err);
 }
 
 /* --- the result */
@@ -250,13 +218,6 @@ static Status put_result(Mapping *m, const Record *record, Buffer *line, Error *
   return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
 }
 
-Status map_answer(Mapping *m, const Record *record, Buffer *line, Error *err) {
-  line->size = 0;
-  TRY(make_prompt(m, record, err));
-  TRY(m->choices.n ? choose_answer(m, err) : write_answer(m, record, err));
-  return put_result(m, record, line, err);
-}
-
 Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
   line->size = 0;
   if (m->format == RESULTS_TEXTS && record->index > 0) TRY(buffer_append(line, "\n", 1, err));
@@ -267,34 +228,42 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
   return buffer_append(line, "}\n", 2, err);
 }
 
-/* --- many at once */
+/* --- requests */
 
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err) {
   *other = (Mapping){.job = first->job,
                      .assistant = assistant,
                      .settings = first->settings,
                      .pattern = first->pattern,
+                     .base = first->base,
                      .seed = first->seed,
                      .format = first->format};
-  other->form = &other->own_form;
-  TRY(form_copy(&assistant->form, &other->own_form, err));
+  TRY(form_copy(&assistant->form, &other->form, err));
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-bool map_ask_more(Mapping *m, BatchRequest *request) {
+/* Says how the request is to be computed: after which tokens, and whether one after another. */
+static void set_place(const Mapping *m, EngineRequest *request) {
+  request->alone = m->assistant->batch_options.n_sequences == 1;
+  request->base = m->base ? m->base->ids : NULL;
+  request->n_base = m->base ? (int)m->base->count : 0;
+}
+
+bool map_ask_more(Mapping *m, EngineRequest *request) {
   if (m->n_asked == m->choices.n) return false;
   *request = choices_request(&m->choices, m->n_asked++);
+  set_place(m, request);
   return true;
 }
 
-bool map_has_asked(const Mapping *m, const BatchRequest *request) {
+bool map_has_asked(const Mapping *m, const EngineRequest *request) {
   if (m->choices.n == 0) return m->answer && m->answer == request->user;
   for (size_t i = 0; i < m->n_asked; i++)
     if (request->user == &m->choices.items[i]) return true;
   return false;
 }
 
-Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *err) {
+Status map_ask(Mapping *m, const Record *record, EngineRequest *request, Error *err) {
   TRY(make_prompt(m, record, err));
   if (m->choices.n) {
     TRY(choices_ask(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
@@ -303,18 +272,20 @@ Status map_ask(Mapping *m, const Record *record, BatchRequest *request, Error *e
     return STATUS_OK;
   }
   begin_answer(m, record->index);
-  return answer_ask(m->assistant, m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer,
-                    request, err);
+  TRY(answer_ask(m->assistant, &m->form, m->ids.ids, m->ids.count, &m->sink, &m->result, &m->answer, request,
+                 err));
+  set_place(m, request);
+  return STATUS_OK;
 }
 
-static Status take_answer(Mapping *m, const BatchResult *done, Error *err) {
+static Status take_answer(Mapping *m, const EngineResult *done, Error *err) {
   Status status = answer_end(m->answer, done, err);
   answer_free(m->answer);
   m->answer = NULL;
   return status ? status : end_answer(m, err);
 }
 
-Status map_reply(Mapping *m, const Record *record, const BatchRequest *request, const BatchResult *done,
+Status map_reply(Mapping *m, const Record *record, const EngineRequest *request, const EngineResult *done,
                  bool *complete, Buffer *line, Error *err) {
   *complete = true;
   line->size = 0;
@@ -345,8 +316,7 @@ static void release_record(Mapping *m) {
 }
 
 void mapping_release_another(Mapping *m) {
-  id_list_release(&m->prefix);
-  form_release(&m->own_form);
+  form_release(&m->form);
   choices_release(&m->choices);
   release_record(m);
 }

@@ -6,16 +6,16 @@
 #include "commands/map/map_prompt.h"
 #include "commands/map/map_results.h"
 
-/* The state of answering records, one at a time. */
+/* The state of answering one record after another. */
 typedef struct {
   const MapJob *job;
   Assistant *assistant;
   Choices choices;      /* choices.n is 0 if the model writes the answer */
   MapSettings settings; /* for JSON results and --resume */
   PromptPattern pattern;
-  uint64_t seed;     /* seed of the first record */
-  bool reproducible; /* see map_begin() */
-  IdList prefix;     /* common prefix of all prompts, if `reproducible` */
+  uint64_t seed;      /* seed of the first record */
+  IdList prefix;      /* common prefix of all prompts */
+  const IdList *base; /* the prefix, if it is to be computed by itself; else NULL (see map_begin()) */
   ResultsFormat format;
   bool to_terminal; /* results appear on a terminal */
 
@@ -26,11 +26,10 @@ typedef struct {
   CodeBlock block;
   Show show;
   AnswerResult result;
-  AnswerForm own_form;      /* form of the record's answer in a batch */
-  AnswerForm *form;         /* own_form, or NULL: the assistant's */
-  AnswerSink sink;          /* sink of the record's answer in a batch */
-  Answer *answer;           /* the record's answer in a batch, or NULL */
-  size_t n_asked, n_scored; /* the record's choices that the batch was asked for, and has scored */
+  AnswerForm form;
+  AnswerSink sink;
+  Answer *answer;           /* NULL: none, or ended */
+  size_t n_asked, n_scored; /* the record's choices that the engine was asked for, and has scored */
 
   size_t n_answered, n_cut;                 /* n_cut: cut by -n, the context or a loop */
   size_t n_incomplete;                      /* answers cut within the form, a call or the block of -x */
@@ -38,29 +37,27 @@ typedef struct {
 } Mapping;                                  /* starts zeroed */
 
 /* Called once, before the first record. If a seed was given and the device's arithmetic depends on the number
- * of tokens in a step (a GPU chooses kernels by it), the session keeps only the prefix that -p and the chat
+ * of tokens in a step (a GPU chooses kernels by it), a session keeps only the prefix that -p and the chat
  * give every prompt. That prefix is always computed in the same steps, so no answer depends on earlier
  * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
-/* Builds the prompt of a record, answers it, and writes the result, terminated, into `line`. STATUS_USAGE and
- * STATUS_MODEL are errors of the record; STATUS_INTERRUPTED: no result. PRECOND the assistant has started. */
-Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
-/* map_answer() in the assistant's batch: map_ask() prepares the request, and map_reply() writes the result.
- * The record's text must be valid until map_reply(). Each record in flight has a Mapping of its own with its
- * own counts, from map_begin_another(), whose assistant may be another assistant with the same flags, on
- * another device. */
+/* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated, into
+ * `line`. STATUS_USAGE and STATUS_MODEL are errors of the record. The record's text must be valid until
+ * map_reply(). Each record in flight has a Mapping of its own with its own counts, from map_begin_another(),
+ * whose assistant may be another assistant with the same flags, on another device. PRECOND the assistant has
+ * started */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
-Status map_ask(Mapping *mapping, const Record *record, BatchRequest *request, Error *err);
+Status map_ask(Mapping *mapping, const Record *record, EngineRequest *request, Error *err);
 /* Makes the next request of a record whose choices are scored, one request for each choice; false: there are
  * no more. */
-bool map_ask_more(Mapping *mapping, BatchRequest *request);
+bool map_ask_more(Mapping *mapping, EngineRequest *request);
 /* True if the request belongs to this record. */
-bool map_has_asked(const Mapping *mapping, const BatchRequest *request);
+bool map_has_asked(const Mapping *mapping, const EngineRequest *request);
 /* Takes the result of a request. *complete: it was the record's last request, and `line` has its result. */
-Status map_reply(Mapping *mapping, const Record *record, const BatchRequest *request, const BatchResult *done,
-                 bool *complete, Buffer *line, Error *err);
+Status map_reply(Mapping *mapping, const Record *record, const EngineRequest *request,
+                 const EngineResult *done, bool *complete, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
 void mapping_release(Mapping *mapping); /* all but the assistant */

@@ -276,7 +276,7 @@ static Status fail(Lane *lane, Worker *worker, Status status, Error *err) {
   return leave(lane->many, status, err);
 }
 
-static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Lane *lane = user;
   *found = false;
   for (int i = 0; i < lane->n_workers && !*found; i++)
@@ -320,7 +320,7 @@ static Status take_reply(Lane *lane, Worker *worker, Status status, bool complet
   return end_place(many, place, note, err);
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Lane *lane = user;
   Worker *worker = lane->workers;
   while (!worker->place || !map_has_asked(&worker->mapping, request)) worker++;
@@ -331,23 +331,9 @@ static Status done(void *user, const BatchRequest *request, const BatchResult *r
   return leave(lane->many, take_reply(lane, worker, status, complete, err), err);
 }
 
-/* Answers records one after another, on a device that has no batch. */
-static Status answer_one_by_one(Lane *lane, Error *err) {
-  Worker *worker;
-  TRY(map_begin(&lane->workers->mapping, err));
-  for (;;) {
-    TRY(take_worker(lane, true, &worker, err));
-    if (!worker) return STATUS_OK;
-    Status status = map_answer(&worker->mapping, &worker->record, &worker->place->result, err);
-    if (status && !is_of_record(status)) return status;
-    enter(lane->many);
-    TRY(leave(lane->many, take_reply(lane, worker, status, true, err), err));
-  }
-}
-
 static Status open_workers(Lane *lane, Error *err) {
   Assistant *a = lane->assistant;
-  const int n = assistant_takes_many(a) ? a->batch_options.n_sequences : 1;
+  const int n = a->batch_options.n_sequences;
   Worker *workers = mem_alloc((size_t)n, sizeof *workers, "records in flight", err);
   if (!workers) return STATUS_FAILED;
   enter(lane->many); /* other lanes look at the workers from here on */
@@ -355,16 +341,14 @@ static Status open_workers(Lane *lane, Error *err) {
   lane->n_workers = n;
   leave(lane->many, STATUS_OK, NULL);
   for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &workers[i].mapping, err));
-  if (!assistant_takes_many(a)) workers->mapping.form = NULL; /* a single answer has the assistant's form */
   return STATUS_OK;
 }
 
 static Status answer(Lane *lane, Error *err) {
   TRY(open_workers(lane, err));
-  if (!assistant_takes_many(lane->assistant)) return answer_one_by_one(lane, err);
-  const BatchJob job = {
+  const EngineJob job = {
       .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
-  return assistant_run(lane->assistant, &job, err);
+  return assistant_run(lane->assistant, lane->n_workers, &job, err);
 }
 
 /* Gives the lane's records to the other lanes. */

@@ -15,7 +15,6 @@ typedef struct {
   Blocks *blocks;    /* --claim: where results go, or NULL */
   Results results;
   Record record;
-  Buffer line;
   bool resuming;                    /* `record` may have a result already */
   size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
   size_t n_running;                 /* records that are being answered together */
@@ -40,6 +39,6 @@ void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2,
 /* Writes to `what` how an answer is cut or incomplete, if the user should know of it; else "". */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
-/* Answers all records from here on in the assistant's batch, and on the other GPUs of --gpu, if it names
+/* Answers all records from here on by the assistant's engine, and on the other GPUs of --gpu, if it names
  * several; has_record: map->record is the first of them. */
 Status map_many(Map *map, bool has_record, Error *err);

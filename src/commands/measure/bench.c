@@ -24,7 +24,7 @@
 #include "commands/measure/bench_roofline.h"
 #include "commands/measure/bench_subject.h"
 #include "commands/model_flags.h"
-#include "engine/generate.h"
+#include "engine/one.h"
 #include "engine/step_cost.h"
 
 typedef struct {

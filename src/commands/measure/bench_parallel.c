@@ -1,4 +1,4 @@
-/* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.   Calls: engine/batch.c.
+/* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.   Calls: engine/engine.c.
  *
  * All sequences begin at once, each with a prompt of its own. A row has three rates: prompt tokens until the
  * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. The row
@@ -51,7 +51,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 }
 
 /* Gives the next sequence's request. Prompts differ from the first token on, so that no two share pages. */
-static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   (void)may_wait, (void)err;
   Run *run = user;
   const unsigned vocab = (unsigned)run->tests->subject->model->config.vocab_size;
@@ -62,26 +62,26 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
     run->ids[i] = (int32_t)((i ? state >> 8 : run->salt) % vocab);
   Asked *asked = &run->asked[run->n_asked++];
   *asked = (Asked){.run = run};
-  *request = (BatchRequest){.ids = run->ids,
-                            .n_ids = run->n_prompt,
-                            .sampler = &run->tests->subject->sampler,
-                            .generate = {.max_tokens = run->n_answer},
-                            .sink = take_token,
-                            .user = asked};
+  *request = (EngineRequest){.ids = run->ids,
+                             .n_ids = run->n_prompt,
+                             .sampler = &run->tests->subject->sampler,
+                             .generate = {.max_tokens = run->n_answer},
+                             .sink = take_token,
+                             .user = asked};
   return STATUS_OK;
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   (void)user, (void)request;
   return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
 }
 
-static Status run_once(Run *run, Batch *batch, Rates *sum, Error *err) {
-  const BatchJob job = {
+static Status run_once(Run *run, Engine *engine, Rates *sum, Error *err) {
+  const EngineJob job = {
       .next = next, .done = done, .interrupted = run->tests->subject->interrupted, .user = run};
   run->n_asked = run->n_generated = run->n_begun = 0;
   const double start = clock_ms();
-  TRY(batch_run(batch, &job, err));
+  TRY(engine_run(engine, &job, err));
   const double end = clock_ms(), n = run->n_sequences, left = run->n_generated - run->n_early;
   sum->prompt += n * run->n_prompt * 1e3 / (run->first_ms - start);
   sum->answer += left > 0 ? left * 1e3 / (end - run->first_ms) : NAN;
@@ -99,21 +99,22 @@ static BatchOptions options_of(const Run *run) {
 
 static Status measure(Run *run, Rates *mean, Error *err) {
   const BenchSubject *subject = run->tests->subject;
-  const BatchOptions options = options_of(run);
+  const BatchOptions batch = options_of(run);
+  const EngineOptions options = {.batch = &batch};
   Rates unmeasured, sum = {0};
-  Batch *batch;
+  Engine *engine;
   char name[64];
   snprintf(name, sizeof name, "%d sequences of %d and %d tokens", run->n_sequences, run->n_prompt,
            run->n_answer);
   bench_say_run(subject, name, -1);
-  TRY(batch_open(subject->device->backend, subject->device->loaded, subject->model, &options, &batch, err));
-  Status status = run_once(run, batch, &unmeasured, err);
+  TRY(engine_open(subject->device->backend, subject->device->loaded, subject->model, &options, &engine, err));
+  Status status = run_once(run, engine, &unmeasured, err);
   for (int i = 0; i < subject->repetitions && status == STATUS_OK; i++) {
     bench_say_run(subject, name, i);
-    status = run_once(run, batch, &sum, err);
+    status = run_once(run, engine, &sum, err);
   }
   bench_say(subject, NULL);
-  batch_close(batch);
+  engine_close(engine);
   const double n = subject->repetitions;
   *mean = (Rates){sum.prompt / n, sum.answer / n, sum.all / n, sum.step_ms / n};
   return status;

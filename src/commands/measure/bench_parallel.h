@@ -2,7 +2,7 @@
 #pragma once
 
 #include "commands/measure/bench_subject.h"
-#include "engine/batch.h"
+#include "engine/engine.h"
 #include "engine/probe.h"
 
 typedef struct {

@@ -30,7 +30,7 @@ typedef struct {
   uint32_t seed;
   int32_t ids[MOST_IDS], eos[2], first[MOST_FORCED], forced[MOST_FORCED];
   SamplerSettings sampler;
-  BatchRequest request;
+  EngineRequest request;
   volatile int interrupted;
   int n_taken, n_coming, fails_at, stops_at, interrupted_at, n_done;
   bool is_wrong;
@@ -106,7 +106,7 @@ static Status score(void *user, const TokenScore *scores, Error *err) {
 static void draw(Trial *t, uint32_t seed) {
   uint32_t s = seed, shared = seed % 3;
   *t = (Trial){.seed = seed, .fails_at = -1, .stops_at = -1, .interrupted_at = -1};
-  BatchRequest *r = &t->request;
+  EngineRequest *r = &t->request;
   r->n_ids = 1 + (int)random_of(&s, MOST_IDS);
   if (random_of(&s, 20) == 0) r->n_ids = MOST_IDS;
   const int n_shared = (int)random_of(&s, MOST_IDS);
@@ -157,7 +157,7 @@ typedef struct {
   int n, n_next, n_at_once;
 } Requests;
 
-static Status next(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Requests *r = user;
   (void)may_wait, (void)err;
   *found = r->n_next < r->n;
@@ -167,10 +167,11 @@ static Status next(void *user, bool may_wait, BatchRequest *request, bool *found
   for (int i = 0; i + 1 < r->n_next; i++) n_running += r->trials[i].n_done == 0;
   t->is_wrong |= r->n_at_once && n_running > r->n_at_once;
   *request = t->request;
+  request->alone = r->n_at_once == 1;
   return STATUS_OK;
 }
 
-static Status done(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Trial *t = request->user;
   (void)user, (void)err;
   say(t, "\nstatus %d reason %d tokens %d %s", result->status,
@@ -183,17 +184,17 @@ static Status done(void *user, const BatchRequest *request, const BatchResult *r
   return STATUS_OK;
 }
 
-static Status done_alone(void *user, const BatchRequest *request, const BatchResult *result, Error *err) {
+static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   (void)user, (void)request, (void)err;
   assert_int_equal(result->status, STATUS_OK);
   assert_int_equal(result->generated.reason, FINISH_LENGTH);
   return STATUS_OK;
 }
 
-static void progress(void *user, const BatchRequest *request, const BatchResult *result, int n, int total) {
+static void progress(void *user, const EngineRequest *request, const EngineResult *result, int n, int total) {
   Trial *t = request->user;
   (void)user;
-  t->is_wrong |= n > total || n <= 0 || total > request->n_ids + t->n_taken || result->prefill_ms < 0;
+  t->is_wrong |= n > total || n < 0 || total > request->n_ids + t->n_taken || result->prefill_ms < 0;
 }
 
 static Remote *greet(int n_ctx, int seconds) {
@@ -299,10 +300,10 @@ static void *call(void *user) {
   for (int i = 0; i < N_TRIALS && !*caller->err.text;) {
     Requests requests = {.trials = caller->trials + i, .n = 1 + (int)random_of(&seed, 8)};
     if (i + requests.n > N_TRIALS) requests.n = N_TRIALS - i;
-    const BatchJob job = {.next = next, .done = done, .progress = progress, .user = &requests};
+    const EngineJob job = {.next = next, .done = done, .progress = progress, .user = &requests};
     const int n_at_once = caller->alone && random_of(&seed, 2) ? 1 : 1 + (int)random_of(&seed, 5);
     requests.n_at_once = n_at_once;
-    (void)remote_run(remote, n_at_once, n_at_once == 1, &job, &caller->err);
+    (void)remote_run(remote, n_at_once, &job, &caller->err);
     i += requests.n;
   }
   remote_close(remote);
@@ -314,8 +315,8 @@ static void expect_same(const Trial *t, uint32_t seed) {
   Error err = {{0}};
   draw(&expected, seed);
   Requests requests = {.trials = &expected, .n = 1};
-  const BatchJob job = {.next = next, .done = done, .progress = progress, .user = &requests};
-  if (batch_run(own.batch, &job, &err)) fail_msg("%s", err.text);
+  const EngineJob job = {.next = next, .done = done, .progress = progress, .user = &requests};
+  if (engine_run(own.engine, &job, &err)) fail_msg("%s", err.text);
   if (strcmp(t->said, expected.said) != 0)
     fail_msg("request %u: %s\nexpected %s", seed, t->said, expected.said);
   assert_int_equal(t->n_done, 1);
@@ -445,8 +446,8 @@ static void it_says_how_it_is_and_ends_after_its_answers(void **state) {
                              .sink = ask_in_the_middle,
                              .user = &n_taken}};
   Requests requests = {.trials = &trial, .n = 1};
-  const BatchJob job = {.next = next, .done = done_alone, .user = &requests};
-  assert_int_equal(remote_run(remote, 1, true, &job, &err), STATUS_OK);
+  const EngineJob job = {.next = next, .done = done_alone, .user = &requests};
+  assert_int_equal(remote_run(remote, 1, &job, &err), STATUS_OK);
   assert_int_equal(n_taken, 4);
   await_end_of_holder(STATUS_OK);
   assert_false(remote_is_alive(remote));

@@ -350,9 +350,10 @@ static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
   const SessionOptions options = {
       .n_ctx = 200, .chunk = CHUNK, .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  if (session_open(cpu, assistant.device.loaded, assistant.model, &options, &assistant.session, &err))
+  Engine *const batch = assistant.engine;
+  const EngineOptions with_session = {.session = &options};
+  if (engine_open(&other, assistant.device.loaded, assistant.model, &with_session, &assistant.engine, &err))
     fail_msg("%s", err.text);
-  assistant.device.backend = &other;
   begin(2, (const int[]){sockets[0], sockets[0]});
   int n_held = 0;
   for (int i = 0; i < N; i++) {
@@ -388,14 +389,12 @@ static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
     }
     assert_int_equal(got.status, STATUS_OK);
     if (got.n_reused != common) fail_msg("%d: %d of %d, expected %d", i, got.n_reused, n, common);
-    n_held = session_length(assistant.session);
-    memcpy(held, session_ids(assistant.session), (size_t)n_held * sizeof *held);
+    n_held = session_length(engine_session(assistant.engine));
+    memcpy(held, session_ids(engine_session(assistant.engine)), (size_t)n_held * sizeof *held);
   }
   end();
-  assert_null(holder.alone.owner); /* who has gone owns nothing */
-  assistant.device.backend = cpu;
-  session_close(assistant.session);
-  assistant.session = NULL;
+  engine_close(assistant.engine);
+  assistant.engine = batch;
   for (int i = 0; i < 2; i++) close(sockets[i]);
 }
 

@@ -8,10 +8,10 @@
  * place of the miniatures, with drafters that are trained for it or models with its vocabulary. */
 #include <math.h>
 
-#include "engine/batch.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/drafters/published.h"
+#include "engine/engine.h"
 #include "model/config/config.h"
 #include "test/unit.h"
 
@@ -260,23 +260,23 @@ typedef struct {
   int32_t got[MOST_PROMPTS][N_ANSWER], *next[MOST_PROMPTS];
 } Asking;
 
-static Status next_request(void *user, bool may_wait, BatchRequest *request, bool *found, Error *err) {
+static Status next_request(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Asking *a = user;
   (void)may_wait, (void)err;
   *found = a->n_asked < a->n;
   if (!*found) return STATUS_OK;
   const int at = a->n_asked++;
   a->next[at] = a->got[at];
-  *request = (BatchRequest){.ids = a->work->prompts[at],
-                            .n_ids = N_PROMPT,
-                            .sampler = &a->work->samplers[at],
-                            .generate = {.max_tokens = N_ANSWER},
-                            .sink = hear,
-                            .user = &a->next[at]};
+  *request = (EngineRequest){.ids = a->work->prompts[at],
+                             .n_ids = N_PROMPT,
+                             .sampler = &a->work->samplers[at],
+                             .generate = {.max_tokens = N_ANSWER},
+                             .sink = hear,
+                             .user = &a->next[at]};
   return STATUS_OK;
 }
 
-static Status request_is_done(void *user, const BatchRequest *request, const BatchResult *result,
+static Status request_is_done(void *user, const EngineRequest *request, const EngineResult *result,
                               Error *err) {
   (void)user, (void)request;
   if (result->status) return error_set(err, result->status, "%s", result->error.text);
@@ -290,7 +290,7 @@ static void answer_in_a_batch(Pair *p, Work *w, int n_drafters) {
   Error err = {{0}};
   Listening listening = {p, w};
   Asking *asking = calloc(1, sizeof *asking);
-  Batch *batch;
+  Engine *engine;
   BatchOptions options = {.n_sequences = 5,
                           .n_ctx = N_CTX,
                           .n_guesses = MOST_GUESSES,
@@ -305,10 +305,12 @@ static void answer_in_a_batch(Pair *p, Work *w, int n_drafters) {
   w->in_batch = true;
   w->from_the_beginning = n_drafters == 0;
   w->n_in_batch = 0;
-  const BatchJob job = {.next = next_request, .done = request_is_done, .user = asking};
-  must(batch_open(&cpu_backend, p->loaded, p->target, &options, &batch, &err), &err);
-  must(batch_run(batch, &job, &err), &err);
-  batch_close(batch);
+  const EngineJob job = {.next = next_request, .done = request_is_done, .user = asking};
+  must(engine_open(&cpu_backend, p->loaded, p->target, &(const EngineOptions){.batch = &options}, &engine,
+                   &err),
+       &err);
+  must(engine_run(engine, &job, &err), &err);
+  engine_close(engine);
   assert_memory_equal(asking->got, w->answers, (size_t)asking->n * sizeof *w->answers);
   free(asking);
   w->in_batch = false;

@@ -199,7 +199,7 @@ static Status score(void *user, const TokenScore *scores, Error *err) {
 /* --- begin and end */
 
 Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const AnswerSink *sink,
-                     AnswerResult *result, BatchRequest *request, Error *err) {
+                     AnswerResult *result, EngineRequest *request, Error *err) {
   const ScoreList *scores = sink->scores;
   TokenReply first = {0};
   bool inside;

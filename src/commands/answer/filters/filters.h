@@ -37,7 +37,7 @@ typedef struct Filters {
 /* Begins the answer to the prompt of `request`, and sets the request's sink, user and GenerateOptions. form,
  * sink and result stay valid until the end. */
 Status filters_begin(Filters *filters, const Assistant *assistant, AnswerForm *form, const AnswerSink *sink,
-                     AnswerResult *result, BatchRequest *request, Error *err);
+                     AnswerResult *result, EngineRequest *request, Error *err);
 void filters_release(Filters *filters);
-/* Passes on the last text, and completes the AnswerResult from the result of generate(). */
+/* Passes on the last text, and completes the AnswerResult from the engine's result. */
 Status filters_end(Filters *filters, const GenerateResult *generated, Error *err);

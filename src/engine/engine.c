@@ -1,0 +1,114 @@
+/* engine.c - see engine.h.   Called by: commands/answer/assistant.c, commands/keep, commands/measure.
+ * Calls: one.c, batch.c. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+struct Engine {
+  One one;      /* one.session NULL: no session */
+  Batch *batch; /* NULL: no batch */
+};
+
+static Status open_one(One *one, const Backend *backend, BackendModel *loaded, const Model *model,
+                       const EngineOptions *options, Error *err) {
+  TRY(session_open(backend, loaded, model, options->session, &one->session, err));
+  one->store = options->store;
+  one->chunk = backend->chunk;
+  one->rounds_by_rows = backend->memory != NULL;
+  one->ids = mem_alloc((size_t)session_context(one->session) + 1, sizeof *one->ids, "a prompt", err);
+  return one->ids ? STATUS_OK : STATUS_FAILED;
+}
+
+Status engine_open(const Backend *backend, BackendModel *loaded, const Model *model,
+                   const EngineOptions *options, Engine **engine, Error *err) {
+  *engine = NULL;
+  Engine *e = mem_alloc(1, sizeof *e, "an engine", err);
+  if (!e) return STATUS_FAILED;
+  Status status = options->session ? open_one(&e->one, backend, loaded, model, options, err) : STATUS_OK;
+  if (status == STATUS_OK && options->batch)
+    status = batch_open(backend, loaded, model, options->batch, &e->batch, err);
+  if (status == STATUS_OK)
+    *engine = e;
+  else
+    engine_close(e);
+  return status;
+}
+
+void engine_close(Engine *e) {
+  if (!e) return;
+  batch_close(e->batch);
+  session_close(e->one.session);
+  free(e->one.ids);
+  free(e);
+}
+
+int engine_context(const Engine *e) {
+  return e->batch ? batch_context(e->batch) : session_context(e->one.session);
+}
+
+Session *engine_session(Engine *e) {
+  return e->one.session;
+}
+
+bool engine_has_batch(const Engine *e) {
+  return e->batch != NULL;
+}
+
+const EngineRequest *engine_in_session(const Engine *e) {
+  return e->one.state != ONE_IDLE ? &e->one.request : NULL;
+}
+
+int engine_pages_used(const Engine *e) {
+  return e->batch ? batch_pages_used(e->batch) : 0;
+}
+
+void engine_disown(Engine *e, const void *owner) {
+  if (e->one.owner == owner) e->one.owner = NULL;
+}
+
+/* --- the schedule */
+
+static bool is_empty(const Engine *e) {
+  return e->one.state == ONE_IDLE && (!e->batch || batch_is_empty(e->batch));
+}
+
+static Status place(Engine *e, const EngineJob *job, const EngineRequest *request, Error *err) {
+  const bool in_session = e->one.session && is_empty(e) && (request->alone || !e->batch);
+  return in_session ? one_begin(&e->one, job, request, err) : batch_enter(e->batch, job, request, err);
+}
+
+/* Takes requests while there is room for one. */
+static Status take_requests(void *user, const EngineJob *job, Error *err) {
+  Engine *e = user;
+  while (e->batch ? batch_has_room(e->batch) : is_empty(e)) {
+    EngineRequest request = {0};
+    bool found;
+    TRY(job->next(job->user, is_empty(e), &request, &found, err));
+    if (!found) return STATUS_OK;
+    TRY(place(e, job, &request, err));
+  }
+  return STATUS_OK;
+}
+
+static Status run(Engine *e, const EngineJob *job, Error *err) {
+  for (bool all_wait = false;;) {
+    bool one_waits = true, batch_waits = true;
+    if (job->interrupted && *job->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    if (job->listen) TRY(job->listen(job->user, all_wait, err));
+    TRY(take_requests(e, job, err));
+    if (is_empty(e)) return STATUS_OK;
+    if (e->one.state != ONE_IDLE) TRY(one_step(&e->one, job, &one_waits, err));
+    if (e->batch && !batch_is_empty(e->batch))
+      TRY(batch_step(e->batch, job, take_requests, e, &batch_waits, err));
+    all_wait = one_waits && batch_waits;
+  }
+}
+
+Status engine_run(Engine *e, const EngineJob *job, Error *err) {
+  const Status status = run(e, job, err);
+  one_drop(&e->one);
+  if (e->batch) batch_drop(e->batch);
+  const int n = engine_pages_used(e);
+  if (status || n == 0) return status;
+  return error_set(err, STATUS_FAILED, "%d pages are still in use: a fault of auk", n);
+}

@@ -1,0 +1,326 @@
+/* one.c - see one.h.   Called by: engine.c, commands/measure/bench.c.   Calls: session.c, request.c. */
+#include "engine/one.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+static bool is_interrupted(const One *o) {
+  const volatile int *flag = o->job->interrupted ? o->job->interrupted : o->request.generate.interrupted;
+  return flag && *flag;
+}
+
+static int n_prompt(const One *o) {
+  return o->request.n_ids - o->request.n_scored;
+}
+
+/* --- the part of a prompt that is computed already */
+
+/* Keeps only those tokens of the session that this owner alone would have computed in the same steps: all of
+ * the owner's own, else those of a prompt, in whole chunks from the first token on. */
+static void keep_what_is_same(One *o) {
+  Session *session = o->session;
+  const bool is_own = o->owner == o->request.owner;
+  const int n = n_prompt(o);
+  if (!is_own && o->rounds_by_rows) {
+    int common = session_common(session, o->ids, n);
+    if (common > o->n_plain) common = o->n_plain;
+    session_keep(session, common - common % o->chunk);
+    /* a recurrent state amid a chunk */
+    if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
+  }
+  if (!is_own) session_forget_guesses(session);
+  o->owner = o->request.owner;
+}
+
+/* Notes that tokens from `start` to n were computed as a prompt. */
+static void note_plain(One *o, int start, int n) {
+  if (start <= o->n_plain && start % o->chunk == 0)
+    o->n_plain = n - 1; /* the last token may have had a step of its own */
+  else if (start < o->n_plain)
+    o->n_plain = start;
+}
+
+static bool holds(const Session *session, const int32_t *ids, int n) {
+  return session_length(session) >= n &&
+         (n == 0 || memcmp(session_ids(session), ids, (size_t)n * sizeof *ids) == 0);
+}
+
+static bool watch(void *user, int done, int total) {
+  const One *o = user;
+  if (o->job->progress) o->job->progress(o->job->user, &o->request, &o->result, done, total);
+  return !is_interrupted(o);
+}
+
+/* Makes the session hold the request's base, as far as the prompt begins like it. */
+static Status hold_base(One *o, Error *err) {
+  const EngineRequest *r = &o->request;
+  int n = 0;
+  if (!r->base) return STATUS_OK;
+  if (!holds(o->session, r->base, r->n_base)) {
+    session_keep(o->session, 0);
+    TRY(session_sync(o->session, r->base, r->n_base, watch, o, err));
+  }
+  while (n < r->n_base && n < r->n_ids && r->base[n] == o->ids[n]) n++;
+  session_keep(o->session, n);
+  return STATUS_OK;
+}
+
+/* --- the prompt */
+
+/* True if the session has scored another continuation of this prompt for this owner, and has the logits. */
+static bool is_scored_again(const One *o) {
+  return o->scored && o->request.n_scored > 0 && o->owner == o->request.owner &&
+         session_length(o->session) == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
+}
+
+static void begin_after_prompt(One *o) {
+  o->state = o->request.n_scored > 0 ? ONE_SCORES : ONE_ANSWER;
+  o->before = session_guesses(o->session);
+  o->answer_ms = clock_ms();
+}
+
+static Status begin(One *o, Error *err) {
+  const EngineRequest *r = &o->request;
+  const int n = n_prompt(o);
+  if (!r->ids) {
+    begin_after_prompt(o);
+    return STATUS_OK;
+  }
+  session_limit(o->session, r->n_ctx);
+  if (r->n_ids < 1 || n < 1 || n > session_context(o->session) ||
+      r->n_ids - (r->n_scored > 0) > session_context(o->session))
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d",
+                     r->n_ids - (r->n_scored > 0), session_context(o->session));
+  memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
+  if (r->sampler) TRY(session_set_sampler(o->session, r->sampler, err));
+  const bool again = is_scored_again(o);
+  o->scored = false;
+  o->first = o->result.n_reused = n;
+  if (again) {
+    begin_after_prompt(o);
+    return STATUS_OK;
+  }
+  session_watch(o->session, watch, o);
+  TRY(hold_base(o, err));
+  keep_what_is_same(o);
+  if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
+  o->first = o->result.n_reused = session_common(o->session, o->ids, n);
+  TRY(session_rewind(o->session, o->ids, n, err));
+  o->state = ONE_PROMPT;
+  watch(o, o->first, n);
+  return STATUS_OK;
+}
+
+static Status compute_prompt(One *o, Error *err) {
+  const int n = n_prompt(o);
+  TRY(session_prefill(o->session, o->ids, n, err));
+  o->result.prefill_ms = clock_ms() - o->start_ms;
+  if (session_length(o->session) == n) {
+    note_plain(o, o->first, n);
+    if (o->store.prefilled) o->store.prefilled(o->store.user, n);
+    begin_after_prompt(o);
+  }
+  watch(o, session_length(o->session), n);
+  return STATUS_OK;
+}
+
+static Status compute_scores(One *o, Error *err) {
+  TRY(session_score(o->session, o->ids + n_prompt(o), o->request.n_scored, o->request.log_p, err));
+  o->result.generated.decode_ms = clock_ms() - o->answer_ms;
+  o->scored = true;
+  return STATUS_OK;
+}
+
+/* --- the answer */
+
+/* Asks which tokens may be next. */
+static Status restrict_next(One *o, Error *err) {
+  const EngineRequest *r = &o->request;
+  const uint64_t *mask = NULL;
+  if (!r->generate.allow) return STATUS_OK;
+  TRY(r->generate.allow(r->user, &mask, err));
+  session_allow(o->session, mask);
+  return STATUS_OK;
+}
+
+static Status sample(One *o, int32_t *id, Error *err) {
+  TRY(restrict_next(o, err));
+  return session_sample(o->session, id, err);
+}
+
+/* The next token, unless it is forced: forced tokens are computed in one step, with the sampled token before
+ * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
+ * device computes one token while the host shows another, and waits for the oldest. A mask depends on the
+ * token before: then one step is enqueued, which the device computes while the host makes the next mask.
+ * Guesses depend on it, too: where guesses are likely, no more steps are enqueued, and those in flight are
+ * waited for. The last wanted token is sampled and not decoded, since its logits have no use. */
+static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error *err) {
+  enum { IN_FLIGHT = 2 };
+  Session *session = o->session;
+  const GenerateOptions *options = &o->request.generate;
+  const int most = options->allow ? 1 : IN_FLIGHT;
+  bool expects;
+  *decoded = false;
+  if (options->score || !session_decodes_async(session)) return sample(o, id, err);
+  TRY(session_expects_guesses(session, n_wanted, &expects, err));
+  while (!expects && session_in_flight(session) < most &&
+         (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
+         session_length(session) + session_in_flight(session) < session_context(session)) {
+    TRY(restrict_next(o, err));
+    TRY(session_decode_async(session, err));
+  }
+  if (session_in_flight(session) == 0) return sample(o, id, err);
+  *decoded = true;
+  return session_wait_token(session, id, err);
+}
+
+static Status score(One *o, int32_t id, Error *err) {
+  const float *logits;
+  TRY(session_last_logits(o->session, &logits, err));
+  return generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err);
+}
+
+/* Computes the session's held tokens, unless forced tokens follow that can be computed with them. */
+static Status decode_held(One *o, Error *err) {
+  const GenerateOptions *options = &o->request.generate;
+  const int most = options->max_tokens, left = most < 0 ? -1 : most - o->result.generated.n_generated - 1;
+  if (session_held(o->session) == 0 || (o->generation.n_forced > 0 && !options->score)) return STATUS_OK;
+  return session_decode_held(o->session, left, err);
+}
+
+/* Computes and passes on a token of the answer. */
+static Status compute_token(One *o, bool *ended, Error *err) {
+  const GenerateOptions *options = &o->request.generate;
+  GenerateResult *result = &o->result.generated;
+  int32_t id;
+  bool decoded = false;
+  *ended = true;
+  if (result->n_generated == options->max_tokens) return STATUS_OK;
+  const int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
+  if (o->generation.n_forced > 0 && session_in_flight(o->session)) TRY(session_drain(o->session, err));
+  TRY(decode_held(o, err));
+  const bool is_forced = generation_forced(&o->generation, &id);
+  if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));
+  if (options->score) TRY(score(o, id, err));
+  if (result->n_generated == 0) o->first_ms = clock_ms();
+  TRY(generation_take(&o->generation, id, is_forced, ended, err));
+  if (*ended) return STATUS_OK;
+  *ended = !decoded && !session_hold(o->session, id);
+  result->reason = *ended ? FINISH_CONTEXT : FINISH_LENGTH;
+  return STATUS_OK;
+}
+
+/* --- steps */
+
+/* Asks the request for its turn, and takes the tokens that it forces. */
+static EngineTurn take_turn(One *o) {
+  TokenReply reply = {0};
+  if (is_interrupted(o)) return TURN_END;
+  if (!o->request.turn) return TURN_GO;
+  const EngineTurn turn = o->request.turn(o->request.user, &reply);
+  if (reply.n_forced > 0) {
+    o->generation.forced = reply.forced;
+    o->generation.n_forced = reply.n_forced;
+  }
+  return turn;
+}
+
+static Status step(One *o, bool *ended, bool *idle, Error *err) {
+  const EngineTurn turn = take_turn(o);
+  *ended = turn == TURN_END;
+  if (turn == TURN_END) o->result.generated.reason = FINISH_INTERRUPTED;
+  if (turn == TURN_END) return STATUS_OK;
+  if (o->state == ONE_PROMPT) return compute_prompt(o, err); /* also while the answer's first token waits */
+  *idle = turn == TURN_WAIT;
+  if (*idle) return STATUS_OK;
+  *ended = o->state == ONE_SCORES;
+  return *ended ? compute_scores(o, err) : compute_token(o, ended, err);
+}
+
+/* Leaves the session free of the request. */
+static Status leave(One *o, Error *err) {
+  o->state = ONE_IDLE;
+  if (o->request.ids) session_watch(o->session, NULL, NULL);
+  const Status status = session_drain(o->session, err);
+  session_allow(o->session, NULL);
+  return status;
+}
+
+void one_drop(One *o) {
+  if (o->state != ONE_IDLE) leave(o, NULL);
+}
+
+static void count_guesses(One *o) {
+  GuessCounts *counts = &o->result.generated.guesses;
+  *counts = session_guesses(o->session);
+  counts->n_steps -= o->before.n_steps;
+  counts->n_guessed -= o->before.n_guessed;
+  counts->n_accepted -= o->before.n_accepted;
+  counts->draft_ms -= o->before.draft_ms;
+}
+
+static Status end(One *o, Error *err) {
+  EngineResult *result = &o->result;
+  if (o->state == ONE_ANSWER) count_guesses(o);
+  if (o->first_ms > 0) {
+    result->generated.first_token_ms = o->first_ms - o->answer_ms;
+    result->generated.decode_ms = clock_ms() - o->first_ms;
+  }
+  const Status left = leave(o, result->status ? NULL : &result->error);
+  if (!result->status) result->status = left;
+  return o->job->done(o->job->user, &o->request, result, err);
+}
+
+/* Ends the request if `status`, of begin() or a step, is a failure or if it `ended`. The search of a mask, or
+ * what is computed again, may notice an interruption first: that is no failure of the request. */
+static Status take_status(One *o, Status status, bool ended, Error *err) {
+  if (status == STATUS_INTERRUPTED && is_interrupted(o) && o->job->interrupted)
+    return error_set(err, status, "interrupted");
+  if (status == STATUS_INTERRUPTED) {
+    o->result.generated.reason = FINISH_INTERRUPTED;
+    status = STATUS_OK;
+    ended = true;
+  }
+  o->result.status = status;
+  return ended || status ? end(o, err) : STATUS_OK;
+}
+
+Status one_begin(One *o, const EngineJob *job, const EngineRequest *request, Error *err) {
+  o->job = job;
+  o->request = *request;
+  o->result = (EngineResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
+  o->generation = (Generation){
+      &o->request.generate,      request->sink, request->user, &o->result.generated, request->generate.forced,
+      request->generate.n_forced};
+  o->start_ms = clock_ms();
+  o->first_ms = 0;
+  return take_status(o, begin(o, &o->result.error), false, err);
+}
+
+Status one_step(One *o, const EngineJob *job, bool *idle, Error *err) {
+  bool ended = false;
+  *idle = false;
+  o->job = job;
+  const Status status = step(o, &ended, idle, &o->result.error);
+  return take_status(o, status, ended, err);
+}
+
+/* --- one answer without an engine */
+
+static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
+  GenerateResult *generated = user;
+  (void)request;
+  *generated = result->generated;
+  return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
+}
+
+Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
+                GenerateResult *result, Error *err) {
+  One one = {.session = session};
+  const EngineJob job = {.done = done_alone, .user = result};
+  const EngineRequest request = {.generate = *options, .sink = sink, .user = user};
+  Status status = one_begin(&one, &job, &request, err);
+  for (bool idle; status == STATUS_OK && one.state != ONE_IDLE;) status = one_step(&one, &job, &idle, err);
+  return status;
+}

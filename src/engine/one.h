@@ -1,0 +1,60 @@
+/* one.h - the schedule of a single sequence: one request at a time in a session, whose steps, guesses and bits
+ * are those of a process that has nothing else to do.
+ *
+ *            one_begin()       prompt computed      no token is left
+ *   ONE_IDLE ----------> ONE_PROMPT --------> ONE_ANSWER ----------> ONE_IDLE, done()
+ *                 |           |                    ^
+ *                 |           '----> ONE_SCORES    | the request has no ids
+ *                 |  n_scored > 0        ^         |
+ *                 '----------------------'---------'
+ *
+ * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
+ * steps the caller may compute something else. A failure or an interruption leads to ONE_IDLE from anywhere.
+ *
+ * Asynchronous decode keeps two tokens enqueued, so that the device computes one token while the host shows
+ * another; it gives the same tokens and uses the same random numbers as synchronous decode. */
+#pragma once
+
+#include "engine/request.h"
+#include "engine/session.h"
+
+/* What is kept of prompts outside of the session, for one command's requests. */
+typedef struct {
+  void *user;
+  /* Puts computed tokens of ids[0 .. n) into the session, before the rest is computed; may do nothing. */
+  void (*restore)(void *user, Session *session, const int32_t *ids, int n);
+  /* The session's first n tokens are a whole prompt. */
+  void (*prefilled)(void *user, int n);
+} PromptStore;
+
+typedef enum { ONE_IDLE, ONE_PROMPT, ONE_SCORES, ONE_ANSWER } OneState;
+
+typedef struct {
+  Session *session;
+  PromptStore store;    /* functions may be NULL */
+  int chunk;            /* the backend's tokens of a prefill step */
+  bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
+  int32_t *ids;         /* [session_context() + 1] of the request */
+  const EngineJob *job; /* of the current step */
+  OneState state;
+  EngineRequest request;
+  EngineResult result;
+  Generation generation;
+  GuessCounts before;
+  double start_ms, answer_ms, first_ms; /* begin of the request and of its answer; first token, 0: none */
+  int first;                            /* tokens of the prompt that the session had */
+  const void *owner;                    /* of the session's text */
+  int n_plain; /* how many tokens of the session, from the first on, were computed as a prompt */
+  bool scored; /* the session has the logits after its tokens, and has scored a continuation */
+} One;         /* starts zeroed but for the session, store, chunk, rounds_by_rows and ids */
+
+/* Begins a request; the session has none. An invalid request fails alone: done() gets its error. */
+Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);
+/* Computes one step of the request. *idle: nothing, since the request's turn() waits. PRECOND it has one */
+Status one_step(One *one, const EngineJob *job, bool *idle, Error *err);
+/* Drops the request, if there is one, without done(). */
+void one_drop(One *one);
+
+/* Answers from the session's text and logits on, to the end. PRECOND session_sync() */
+Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
+                GenerateResult *result, Error *err);

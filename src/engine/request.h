@@ -1,0 +1,140 @@
+/* request.h - what an engine is asked for and what it gives back: ids in, ids out. Text, stop strings and
+ * printing are the caller's. An engine is engine.h's, or another process (commands/keep/remote.h). */
+#pragma once
+
+#include "engine/drafters/guessing.h"
+
+typedef enum {
+  FINISH_EOS,
+  FINISH_STOP,
+  FINISH_LENGTH,
+  FINISH_CONTEXT,
+  FINISH_INTERRUPTED,
+  FINISH_REPETITION, /* set by callers that detect repetition; an engine reports FINISH_STOP */
+} FinishReason;
+const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
+
+enum { MOST_BEST = 100 }; /* the likeliest tokens that are scored beside a token */
+
+/* The sink's wish for what follows a token; zeroed before each call. */
+typedef struct {
+  bool stop; /* the end, with FINISH_STOP */
+  /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
+   * the last of them; a later reply's array replaces the tokens that are left of this one. */
+  const int32_t *forced;
+  int n_forced;
+} TokenReply;
+
+/* Takes each token, sampled or forced, except the end token that the model samples. */
+typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
+
+typedef struct {
+  int max_tokens;     /* -1: until an end token or the context's end */
+  const int32_t *eos; /* [n_eos] */
+  int n_eos;
+  bool ignore_eos;
+  bool may_force;        /* the sink may reply with forced tokens; `allow` implies it */
+  const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
+  int n_forced;
+  /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
+   * may be next (sampler_allow), or to NULL: all tokens. The mask stays unchanged until the next call.
+   * `allow` NULL: always all tokens. */
+  Status (*allow)(void *user, const uint64_t **mask, Error *err);
+  /* Called before each token that the sink gets, and for an end token, with its [n_best + 1] scores
+   * (log_probabilities()) by the logits of its position, also if it is forced. Tokens are then computed one
+   * by one. May be NULL. n_best: 0 .. MOST_BEST */
+  Status (*score)(void *user, const TokenScore *scores, Error *err);
+  int n_best;
+  const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
+} GenerateOptions;
+
+typedef struct {
+  FinishReason reason;
+  int n_generated; /* tokens that the sink got */
+  GuessCounts guesses;
+  double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
+} GenerateResult;
+
+/* Tells what a sequence does in the next step. */
+typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
+
+/* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */
+typedef struct {
+  const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size); NULL: what the session holds (one.h) */
+  int n_ids;
+  const SamplerSettings *sampler;
+  GenerateOptions generate; /* if EngineJob.interrupted is NULL, `interrupted` ends the answer */
+  TokenSink sink;
+  double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
+  int n_scored;
+  int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
+  /* The caller has one such request at a time, or one after another: an engine with a session computes it
+   * there, as in a process of the caller's own. `owner` names the caller: what the session holds for one
+   * owner never changes a bit of another's answer. */
+  bool alone;
+  const void *owner;
+  /* [n_base] NULL, or tokens that a session computes by themselves before a prompt that begins like them: in
+   * the same steps each time, so that no answer depends on the requests before it. */
+  const int32_t *base;
+  int n_base;
+  /* Asked before each step; NULL: TURN_GO. For a sink that answers later than it returns: the reply,
+   * zeroed before, is filled as the sink's would be. TURN_WAIT: no row in this step; TURN_END: done(),
+   * FINISH_INTERRUPTED. A sequence with masks or forced tokens then has no guesses. */
+  EngineTurn (*turn)(void *user, TokenReply *reply);
+  void *user; /* for the sink, turn(), and allow() and score() of `generate` */
+} EngineRequest;
+
+typedef struct {
+  Status status; /* of this request alone: what its sink returned, or STATUS_USAGE if it does not fit */
+  Error error;
+  GenerateResult generated;
+  int n_reused;      /* tokens of the prompt that were computed before */
+  double prefill_ms; /* from the request to the end of its prompt */
+} EngineResult;
+
+/* A step before it is computed. */
+typedef struct {
+  TokenRange range; /* with its parts */
+  int n_waiting;    /* sequences that have no row in the step */
+  int n_taken_back; /* sequences that lost their pages in this step */
+  int n_pages;      /* in use */
+} EngineStep;
+
+typedef struct {
+  /* Gives the next request, if there is one. may_wait: no sequence is left to compute, so that the call may
+   * wait for input. *found false: none now, or none any more if may_wait was true. */
+  Status (*next)(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err);
+  Status (*done)(void *user, const EngineRequest *request, const EngineResult *result, Error *err);
+  void (*step)(void *user, const EngineStep *step); /* before each step; may be NULL */
+  const volatile int *interrupted;                  /* or NULL */
+  void *user;
+  /* After a step that computed a part of a request's prompt, and in a session before the first one: `done` of
+   * `total` tokens are computed. When all tokens are, n_reused and prefill_ms of the result are set; no token
+   * has been passed on. May be NULL. */
+  void (*progress)(void *user, const EngineRequest *request, const EngineResult *result, int done, int total);
+  /* Before each step, for what comes from outside; may_wait: each sequence that is left has TURN_WAIT. May be
+   * NULL if no request has a turn(). */
+  Status (*listen)(void *user, bool may_wait, Error *err);
+} EngineJob;
+
+/* The tokens of one answer, for a loop that decodes them (generate(), batch.c). */
+typedef struct {
+  const GenerateOptions *options;
+  TokenSink sink;
+  void *user;
+  GenerateResult *result;
+  const int32_t *forced; /* [n_forced] tokens that the sink has not received yet */
+  int n_forced;
+} Generation;
+
+/* Scores a token for the options' score(). */
+Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
+                        int32_t id, Error *err);
+
+/* True if the next token is forced: *id = that token, which counts as taken. */
+bool generation_forced(Generation *generation, int32_t *id);
+/* True if the answer ends with this sampled token, whatever its sink says. */
+bool generation_ends(const Generation *generation, int32_t id);
+/* Takes a token, forced or sampled. *ended: the answer ends here, and the result says why; else the token is
+ * to be decoded. PRECOND options->max_tokens is not reached */
+Status generation_take(Generation *generation, int32_t id, bool is_forced, bool *ended, Error *err);
