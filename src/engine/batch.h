@@ -1,10 +1,10 @@
-/* batch.h - the schedule of many sequences (for engine.c): each step computes rows of several, so that one read
- * of the weights serves them all.
+/* batch.h - the schedule of many sequences (for engine.c): each step computes rows of several, so that one
+ * read of the weights serves them all.
  *
- * A sequence that ends leaves at once, and the next request enters with the next step. In a step all sequences that generate have
- * a row; the rows that are left go to prompts, the oldest first. Keys and values are in pages (page_pool.h):
- * sequences that begin alike share them. Where pages run out, the youngest sequence gives its pages back and
- * is computed again later.
+ * A sequence that ends leaves at once, and the next request enters with the next step. In a step all
+ * sequences that generate have a row; the rows that are left go to prompts, the oldest first. Keys and values
+ * are in pages (page_pool.h): sequences that begin alike share them. Where pages run out, the youngest
+ * sequence gives its pages back and is computed again later.
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
  * each answer is what it would be alone. With `invariant` a row of an answer, or of a guess, is always
@@ -43,8 +43,8 @@ bool batch_is_empty(const Batch *batch);
 bool batch_has_room(const Batch *batch); /* for one more request */
 /* Begins a request. An invalid one fails alone: done() gets its error. PRECOND batch_has_room() */
 Status batch_enter(Batch *batch, const EngineJob *job, const EngineRequest *request, Error *err);
-/* Computes a step. refill(user): takes requests, so that a step that is enqueued while this one is computed has
- * them already. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
+/* Computes a step. refill(user): takes requests, so that a step that is enqueued while this one is computed
+ * has them already. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
 typedef Status (*BatchRefill)(void *user, const EngineJob *job, Error *err);
 Status batch_step(Batch *batch, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err);
 /* Drops all requests, without done(). */

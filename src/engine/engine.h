@@ -24,8 +24,8 @@ typedef struct {
   const BatchOptions *batch;     /* NULL: no batch */
 } EngineOptions;
 
-/* Opens an engine on a loaded model, which the caller keeps and which outlives the engine. Errors are those of
- * session_open() and batch_open(). *engine is NULL after a failure. */
+/* Opens an engine on a loaded model, which the caller keeps and which outlives the engine. Errors are those
+ * of session_open() and batch_open(). *engine is NULL after a failure. */
 Status engine_open(const Backend *backend, BackendModel *loaded, const Model *model,
                    const EngineOptions *options, Engine **engine, Error *err);
 void engine_close(Engine *engine); /* NULL is fine */
@@ -36,7 +36,7 @@ bool engine_has_batch(const Engine *engine);
 /* The request that the session computes; NULL: none. */
 const EngineRequest *engine_in_session(const Engine *engine);
 int engine_pages_used(const Engine *engine); /* by the batch: 0 outside of engine_run() */
-/* What the session holds belongs to no owner from here on, if it was this owner's. */
+/* The tokens that the session holds belong to no owner from here on, if they were this owner's. */
 void engine_disown(Engine *engine, const void *owner);
 
 /* Answers all requests. After STATUS_INTERRUPTED or another failure, done() is not called for the requests

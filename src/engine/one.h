@@ -1,12 +1,14 @@
-/* one.h - the schedule of a single sequence: one request at a time in a session, whose steps, guesses and bits
- * are those of a process that has nothing else to do.
+/* one.h - the schedule of a single sequence: one request at a time in a session, whose steps, guesses and
+ * bits are those of a process that has nothing else to do.
  *
- *            one_begin()       prompt computed      no token is left
- *   ONE_IDLE ----------> ONE_PROMPT --------> ONE_ANSWER ----------> ONE_IDLE, done()
- *                 |           |                    ^
- *                 |           '----> ONE_SCORES    | the request has no ids
- *                 |  n_scored > 0        ^         |
- *                 '----------------------'---------'
+ *   state        event                            next state
+ *   ONE_IDLE     one_begin()                      ONE_PROMPT
+ *                one_begin(), no ids              ONE_ANSWER: of the text that the session holds
+ *                one_begin(), the prompt was      ONE_SCORES
+ *                  scored a moment ago
+ *   ONE_PROMPT   its last chunk is computed       ONE_ANSWER, or ONE_SCORES if n_scored > 0
+ *   ONE_ANSWER   the answer ends                  ONE_IDLE, done()
+ *   ONE_SCORES   all scores are computed          ONE_IDLE, done()
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
  * steps the caller may compute something else. A failure or an interruption leads to ONE_IDLE from anywhere.
@@ -18,7 +20,7 @@
 #include "engine/request.h"
 #include "engine/session.h"
 
-/* What is kept of prompts outside of the session, for one command's requests. */
+/* A store of prompts outside of the session, as of --cache. */
 typedef struct {
   void *user;
   /* Puts computed tokens of ids[0 .. n) into the session, before the rest is computed; may do nothing. */

@@ -117,7 +117,7 @@ typedef struct {
   Status (*listen)(void *user, bool may_wait, Error *err);
 } EngineJob;
 
-/* The tokens of one answer, for a loop that decodes them (generate(), batch.c). */
+/* The tokens of one answer, for a schedule that computes them (one.c, batch.c). */
 typedef struct {
   const GenerateOptions *options;
   TokenSink sink;

@@ -3,7 +3,7 @@
 #include "session_test.h"
 
 #include "base/file.h"
-#include "engine/prefix_store.h"
+#include "engine/prefix/prefix_store.h"
 #include "test/directory.h"
 #include "test/engine/step_once.h"
 

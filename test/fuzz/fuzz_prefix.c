@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "engine/prefix_file.h"
+#include "engine/prefix/prefix_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -16,7 +16,7 @@
 #include "base/size_text.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
-#include "engine/prefix_store.h"
+#include "engine/prefix/prefix_store.h"
 #include "model/identity.h"
 
 static const uint64_t DEFAULT_LIMIT = (uint64_t)10 << 30;

@@ -10,8 +10,8 @@
 #include "commands/answer/cache.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-#include "engine/prefix_directory.h"
-#include "engine/prefix_file.h"
+#include "engine/prefix/prefix_directory.h"
+#include "engine/prefix/prefix_file.h"
 
 typedef struct {
   const char *directory;

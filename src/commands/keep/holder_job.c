@@ -243,7 +243,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   return STATUS_OK;
 }
 
-/* Sends the result of a request to its call. What fails and is no mistake in the request ends the holder. */
+/* Sends the result of a request to its call. A failure that is no mistake in the request ends the holder. */
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Holder *h = user;
   Request *r = request->user;

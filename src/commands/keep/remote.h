@@ -1,5 +1,5 @@
-/* remote.h - the engine of another process, as a call sees it: engine.h's contract over a connection (wire.h).
- * Texts, forms, files and terminals stay with the call; ids go out and come back. */
+/* remote.h - the engine of another process, as a call sees it: what engine.h promises, over a connection
+ * (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
 #pragma once
 
 #include "commands/keep/wire.h"
@@ -17,7 +17,7 @@ bool remote_is_alive(Remote *remote); /* false: the holder has ended */
 /* Descriptor of the tokenizer's image that the holder has sent, or -1; owned by the remote. */
 int remote_image(const Remote *remote);
 
-/* engine_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with FINISH_INTERRUPTED. STATUS_FAILED
- * if the holder ends before all are done. A sink forces tokens only once it has received the tokens forced
- * before; score() is not called for an end token. */
+/* engine_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with
+ * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. A sink forces tokens only once it
+ * has received the tokens forced before; score() is not called for an end token. */
 Status remote_run(Remote *remote, int n_at_once, const EngineJob *job, Error *err);

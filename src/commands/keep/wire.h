@@ -56,7 +56,8 @@ typedef struct {
   char backend[16];
 } WireWelcome;
 
-/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in EngineRequest. */
+/* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in
+ * EngineRequest. */
 typedef struct {
   uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;

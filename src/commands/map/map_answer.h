@@ -42,8 +42,8 @@ typedef struct {
  * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
-/* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated, into
- * `line`. STATUS_USAGE and STATUS_MODEL are errors of the record. The record's text must be valid until
+/* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated,
+ * into `line`. STATUS_USAGE and STATUS_MODEL are errors of the record. The record's text must be valid until
  * map_reply(). Each record in flight has a Mapping of its own with its own counts, from map_begin_another(),
  * whose assistant may be another assistant with the same flags, on another device. PRECOND the assistant has
  * started */

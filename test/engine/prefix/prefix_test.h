@@ -4,11 +4,11 @@
 
 #include <unistd.h>
 
-#include "fake_backend.h"
+#include "test/engine/fake_backend.h"
 
 #include "base/file.h"
-#include "engine/prefix_directory.h"
-#include "engine/prefix_store.h"
+#include "engine/prefix/prefix_directory.h"
+#include "engine/prefix/prefix_store.h"
 #include "test/directory.h"
 
 enum { CONTEXT = 4000, THREADS = 2 };

@@ -15,7 +15,7 @@
  * prefix with a state is used; what follows is computed again. */
 #pragma once
 
-#include "engine/prefix_file.h"
+#include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
 /* Least tokens of a text that is saved; least tokens of a last block that are not on disk yet; least tokens

@@ -2,7 +2,7 @@
  *
  * Called by: prefix_store.c, commands/answer/cache_list.c.
  * Always true: files are unlinked, so a process with a file open can read on; nothing waits for a lock. */
-#include "engine/prefix_directory.h"
+#include "engine/prefix/prefix_directory.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  *              were read. A recurrent state counts only if it was read whole and the keys and values before
  *              it are in the session's cache. A text's files get such times of use that its last ones are
  *              removed first. */
-#include "engine/prefix_store.h"
+#include "engine/prefix/prefix_store.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/hash64.h"
 #include "base/private_file.h"
-#include "engine/prefix_directory.h"
+#include "engine/prefix/prefix_directory.h"
 
 enum {
   BATCH = 8,            /* blocks that are open at a time */

@@ -10,8 +10,8 @@
 
 #include "base/file.h"
 #include "base/hash64.h"
-#include "engine/prefix_directory.h"
-#include "engine/prefix_file.h"
+#include "engine/prefix/prefix_directory.h"
+#include "engine/prefix/prefix_file.h"
 #include "test/directory.h"
 
 enum { LAYERS = 2, TOKEN = 8, TOKEN_1 = 12, TOKENS = TOKEN + TOKEN_1, MOST = 2 * PREFIX_BLOCK };

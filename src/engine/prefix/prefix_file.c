@@ -3,7 +3,7 @@
  * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/private_file.c, base/hash64.c.
  * Always true: the sizes of reads and allocations depend on one field of the file only, its count of tokens,
  *              which is checked against its range. */
-#include "engine/prefix_file.h"
+#include "engine/prefix/prefix_file.h"
 
 #include <stdlib.h>
 #include <string.h>
