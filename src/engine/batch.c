@@ -7,8 +7,8 @@
  *              nothing allocates after batch_open().
  *
  * Pipelining (`overlaps`): a GPU gets step n + 1, which already holds the token picked in step n, before the
- * host passes that token to the sink (has_late). If the sink then ends the answer, the row in step n + 1 is
- * thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). */
+ * host passes that token to the sink (SEQUENCE_LATE). If the sink then ends the answer, the row in step n + 1
+ * is thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). */
 #include "engine/batch.h"
 
 #include <stdlib.h>
@@ -19,6 +19,23 @@
 #include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 #include "engine/page_pool.h"
+
+/* A sequence between two steps.
+ *
+ *   state           event                                    next state
+ *   SEQUENCE_GOES   its token is picked, and may be late     SEQUENCE_LATE; at the answer's end SEQUENCE_LAST
+ *                   turn() says TURN_WAIT                    SEQUENCE_WAITS
+ *   SEQUENCE_WAITS  turn() says TURN_GO                      SEQUENCE_GOES
+ *   SEQUENCE_LATE   the next step runs: the sink gets `late` SEQUENCE_GOES, or done()
+ *   SEQUENCE_LAST   likewise                                 done()
+ *
+ * From each of them a sequence leaves with done() if its answer ends, fails or is interrupted. */
+typedef enum {
+  SEQUENCE_GOES,  /* has a row in the next step, if there is room */
+  SEQUENCE_WAITS, /* has none */
+  SEQUENCE_LATE,  /* has one, with `late`, which the sink has not received */
+  SEQUENCE_LAST,  /* has none: the sink has still to receive `late` */
+} SequenceState;
 
 typedef struct {
   int slot; /* the backend's number of the sequence */
@@ -34,13 +51,11 @@ typedef struct {
   bool long_rope;
   bool again; /* it gave its pages back, and computes their tokens again */
   int n_rows; /* in this step */
-  bool waits; /* TURN_WAIT: no row in this step */
+  SequenceState state;
   Drafting drafting;
   int first_row;  /* its first row of logits in this step, if it has any */
   int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
-  bool has_late;  /* `late` was picked and appended, and is still to be passed to the sink */
-  int32_t late;
-  bool ends;      /* the answer ends with `late`: no row in the next step */
+  int32_t late;   /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received */
   bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
   int n_expected; /* assumed tokens of the answer, until it ends */
   double start_ms;
@@ -246,12 +261,16 @@ static bool may_be_late(const Batch *b, const Sequence *s) {
          !s->request.turn && s->generation.n_forced == 0;
 }
 
+static bool is_late(const Sequence *s) {
+  return s->state == SEQUENCE_LATE || s->state == SEQUENCE_LAST;
+}
+
 /* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. */
 static void take_late(Batch *b, Sequence *s, int32_t id) {
-  s->has_late = true;
   s->late = id;
-  s->ends = s->n_ids == context_of(b, &s->request) || generation_ends(&s->generation, id);
-  if (!s->ends) append_token(s, id);
+  const bool ends = s->n_ids == context_of(b, &s->request) || generation_ends(&s->generation, id);
+  s->state = ends ? SEQUENCE_LAST : SEQUENCE_LATE;
+  if (!ends) append_token(s, id);
 }
 
 static bool take_forced(Batch *b, Sequence *s) {
@@ -304,7 +323,8 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
                                                      : s->n_ids;
   b->n_prompt += s->n_ids;
   b->n_answer += s->n_expected;
-  s->long_rope = s->again = s->waits = s->has_late = s->ends = false;
+  s->long_rope = s->again = false;
+  s->state = SEQUENCE_GOES;
   s->logits_row = -1;
   s->drafting = (Drafting){.drafter = NULL};
   if (b->n_guesses > 0)
@@ -402,7 +422,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
 
 /* True if the sequence has no row in the next step. */
 static bool is_idle(const Sequence *s) {
-  return s->waits || s->ends;
+  return s->state == SEQUENCE_WAITS || s->state == SEQUENCE_LAST;
 }
 
 /* Takes the pages back from one sequence: the youngest with pages that began after s or is idle. False: there
@@ -642,8 +662,8 @@ static Status take_step(Batch *b, const EngineJob *job, Error *err) {
 static Status pass_on_late(Batch *b, const EngineJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
-    const bool goes_on = !s->has_late || (pass_on(s, s->late, false) && !s->ends);
-    s->has_late = false;
+    const bool goes_on = !is_late(s) || (pass_on(s, s->late, false) && s->state == SEQUENCE_LATE);
+    if (is_late(s)) s->state = SEQUENCE_GOES;
     if (goes_on) {
       i++;
       continue;
@@ -658,21 +678,15 @@ static Status pass_on_late(Batch *b, const EngineJob *job, Error *err) {
  * and all of s->ids is computed, so that row logits_row + n_right has the logits after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
   Drafting *d = &s->drafting;
-  const int before = d->n_right, page_tokens = b->backend->page_tokens;
-  while (s->n_past < s->n_ids && d->n_right < d->guesses.n) {
-    const bool right = s->ids[s->n_past] == d->guesses.ids[d->n_right];
-    guessing_judge(&d->guessing, right);
-    if (!right) {
-      d->guesses.n = 0;
-      return false;
-    }
+  const int page_tokens = b->backend->page_tokens;
+  int n = 0;
+  for (; s->n_past < s->n_ids && drafting_judge(d, s->ids[s->n_past]); n++) {
     const int page = s->pages[s->n_past / page_tokens];
     if (!b->sizes.invariant) page_pool_add(b->pool, page, s->ids + s->n_past, 1);
     page_pool_computed(b->pool, page);
     s->n_past++;
-    d->n_right++;
   }
-  return d->n_right > before && s->n_past == s->n_ids;
+  return n > 0 && s->n_past == s->n_ids;
 }
 
 /* Picks tokens from the rows of guesses that turned out right, in each round one token a sequence. */
@@ -761,7 +775,7 @@ static Status take_turns(Batch *b, const EngineJob *job, bool *all_idle, Error *
       TRY(end_sequence(b, job, s, err));
       continue;
     }
-    s->waits = turn == TURN_WAIT;
+    if (!is_late(s)) s->state = turn == TURN_WAIT ? SEQUENCE_WAITS : SEQUENCE_GOES;
     *all_idle &= is_idle(s);
     i++;
   }
@@ -771,7 +785,7 @@ static Status take_turns(Batch *b, const EngineJob *job, bool *all_idle, Error *
 
 static bool any_ends(const Batch *b) {
   bool any = false;
-  for (int i = 0; i < b->n_active; i++) any |= b->active[i]->ends;
+  for (int i = 0; i < b->n_active; i++) any |= b->active[i]->state == SEQUENCE_LAST;
   return any;
 }
 

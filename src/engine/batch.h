@@ -16,6 +16,8 @@
 
 typedef struct Batch Batch;
 
+enum { MOST_SEQUENCES = 4096 }; /* at once; how many fit is a question of memory (batch_memory.h) */
+
 typedef struct {
   int n_sequences;   /* at once; >= 1 */
   int n_ctx;         /* most tokens of a sequence; 0: the model's max_position */

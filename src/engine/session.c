@@ -1,20 +1,21 @@
 /* session.c - see session.h.
  *
- * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c.
- * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
+ * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c. Always true: ids[0 .. n_past)
+ * are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
  *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
  *              another position: settle() brings it to n_past before a step.
- *              guesses.ids[n_right .. guesses.n) are computed after the session's tokens; their logits are
- *              the rows after logits_row. */
+ *              the guesses of `drafting` from n_right on are computed after the session's tokens; their
+ *              logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 
 struct Session {
@@ -44,13 +45,7 @@ struct Session {
   int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
   SessionProgress watch; /* set by session_watch(), or NULL */
   void *watch_user;
-  Drafter *drafter; /* NULL: no guesses */
-  Guessing guessing;
-  Guesses guesses;
-  int n_right;
-  int n_same;             /* ids[0 .. n_same) are as they were when the drafter saw them last */
-  int step_pos, n_tapped; /* the taps have n_tapped rows, from this position on */
-  int n_told;             /* the drafter knows the hidden states of this many of ids */
+  Drafting drafting; /* drafting.drafter NULL: no guesses */
 };
 
 static unsigned long long recurrent_bytes(const Backend *backend, const ModelConfig *config) {
@@ -93,13 +88,14 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   s->n_ctx = s->sizes.n_ctx;
   s->logits_row = -1;
   if (options->drafter && options->n_guesses > 0) {
-    s->drafter = options->drafter;
-    guessing_begin(&s->guessing, options->n_guesses, s->drafter, backend->row_cost, !backend->wait_token);
-    s->guessing.always = options->guess_always;
-    s->guessing.redoes = s->sizes.n_slots > 0;
-    s->guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
+    s->drafting.drafter = options->drafter;
+    guessing_begin(&s->drafting.guessing, options->n_guesses, s->drafting.drafter, backend->row_cost,
+                   !backend->wait_token);
+    s->drafting.guessing.always = options->guess_always;
+    s->drafting.guessing.redoes = s->sizes.n_slots > 0;
+    s->drafting.guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
   }
-  s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafter);
+  s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafting.drafter);
   Status status = STATUS_FAILED;
   if (!(s->kv_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->kv_bytes, "session", err)))
     goto failed;
@@ -228,21 +224,8 @@ static int reachable(const Session *s, int n) {
 
 /* --- steps */
 
-/* Passes the hidden states of tokens that stay on to the drafter. */
-static Status tell_drafter(Session *s, Error *err) {
-  const int n = s->n_past - s->n_told;
-  if (s->sizes.taps.n == 0 || n <= 0) return STATUS_OK;
-  if (s->n_told < s->step_pos || s->n_past > s->step_pos + s->n_tapped)
-    return error_set(err, STATUS_FAILED, "the drafter %s lacks hidden states of the tokens from %d on",
-                     s->drafter->name, s->n_told);
-  const DraftRows rows = {s->state, s->ids + s->n_told, s->n_told, s->n_told - s->step_pos, n};
-  TRY(s->drafter->take(s->drafter->self, &rows, err));
-  s->n_told = s->n_past;
-  return STATUS_OK;
-}
-
 static void forget_guesses(Session *s) {
-  s->guesses.n = s->n_right = 0;
+  s->drafting.guesses.n = s->drafting.n_right = 0;
 }
 
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. only_logits: row_logits() will not
@@ -258,11 +241,11 @@ static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, bool
   s->logits_row = -1;
   s->has_last = false;
   forget_guesses(s);
-  TRY(tell_drafter(s, err));
+  TRY(drafting_tell(&s->drafting, s->state, s->ids, s->n_past, err));
   TRY(settle(s, err));
   s->state_pos = -1;
-  s->step_pos = s->n_past;
-  s->n_tapped = n;
+  s->drafting.step_pos = s->n_past;
+  s->drafting.n_tapped = n;
   TRY(forward(s->backend, s->state, &s->program, range, err));
   s->state_pos = s->n_past + n;
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
@@ -282,8 +265,8 @@ void session_keep(Session *s, int n) {
   s->logits_row = -1;
   s->has_last = false;
   forget_guesses(s);
-  if (s->n_same > n) s->n_same = n;
-  if (s->n_told > n) s->n_told = n;
+  if (s->drafting.n_same > n) s->drafting.n_same = n;
+  if (s->drafting.n_told > n) s->drafting.n_told = n;
   if (s->before_guesses > n) s->before_guesses = 0;
   kept_states_cut(&s->kept, n);
 }
@@ -538,58 +521,54 @@ int session_held(const Session *s) {
 
 /* Takes held tokens that were guessed: they are computed. A wrong guess makes all after it wrong. */
 static void take_right_guesses(Session *s) {
-  while (s->n_held > 0 && s->n_right < s->guesses.n) {
-    const bool right = s->ids[s->n_past] == s->guesses.ids[s->n_right];
-    guessing_judge(&s->guessing, right);
-    if (!right) {
-      forget_guesses(s);
-      return;
-    }
+  while (s->n_held > 0 && drafting_judge(&s->drafting, s->ids[s->n_past])) {
     sampler_count_token(s->sampler, s->ids[s->n_past], true);
     s->n_past++;
     s->n_held--;
-    s->n_right++;
     s->logits_row++;
   }
 }
 
 /* The most guesses after ids[0 .. n) that fit a step. */
 static int most_guesses(const Session *s, int n, int n_more) {
-  int most = s->drafter ? s->guessing.most : 0;
+  int most = s->drafting.drafter ? s->drafting.guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;
   if (most > s->sizes.max_chunk - (n - s->n_past)) most = s->sizes.max_chunk - (n - s->n_past);
   if (most > s->n_ctx - n) most = s->n_ctx - n;
-  if (most > 0 && s->drafter->cost > 0) most = guessing_length(&s->guessing, MODEL_RANK, most);
+  if (most > 0 && s->drafting.drafter->cost > 0)
+    most = guessing_length(&s->drafting.guessing, MODEL_RANK, most);
   return most < 1 || is_long(s, n + most) != s->long_rope ? 0 : most;
 }
 
 /* Asks the drafter for guesses after ids[0 .. n). The first n_computed are computed. */
-static Status propose(Session *s, int n, int n_computed, int most, Guesses *guesses, Error *err) {
-  const DraftText text = {s->ids, n, n_computed, s->n_same, s->sampler};
-  TRY(s->drafter->propose(s->drafter->self, &text, most, guesses, err));
-  s->n_same = s->n_past;
-  if (s->drafter->cost > 0) guesses->rank = MODEL_RANK;
-  if (s->drafter->cost == 0) guesses->n = guessing_length(&s->guessing, guesses->rank, guesses->n);
+static Status propose(Session *s, int n, int n_computed, int most, Error *err) {
+  Drafting *d = &s->drafting;
+  const DraftText text = {.ids = s->ids, .n = n, .n_computed = n_computed, .sampler = s->sampler};
+  forget_guesses(s);
+  TRY(drafting_guess(d, &text, most, err));
+  if (d->n_same > s->n_past) d->n_same = s->n_past; /* held tokens may be replaced */
   return STATUS_OK;
 }
 
 static Status make_guesses(Session *s, int n, int n_more, Guesses *guesses, double *draft_ms, Error *err) {
   const int most = most_guesses(s, n, n_more);
   if (most == 0) return STATUS_OK;
-  TRY(tell_drafter(s, err));
+  TRY(drafting_tell(&s->drafting, s->state, s->ids, s->n_past, err));
   const double start = clock_ms();
-  TRY(propose(s, n, s->n_past, most, guesses, err));
+  TRY(propose(s, n, s->n_past, most, err));
+  *guesses = s->drafting.guesses;
   *draft_ms = clock_ms() - start;
   return STATUS_OK;
 }
 
 Status session_expects_guesses(Session *s, int n_more, bool *expects, Error *err) {
   const int most = most_guesses(s, s->n_past, n_more);
-  Guesses guesses = {.n = 0};
-  *expects = s->n_right < s->guesses.n;
+  Drafting *d = &s->drafting;
+  *expects = d->n_right < d->guesses.n;
   if (*expects || most == 0) return STATUS_OK;
-  if (s->drafter->cost == 0) TRY(propose(s, s->n_past, s->n_past - 1, most, &guesses, err));
-  *expects = s->drafter->cost > 0 || guesses.n > s->n_in_flight;
+  if (d->drafter->cost == 0) TRY(propose(s, s->n_past, s->n_past - 1, most, err));
+  *expects = d->drafter->cost > 0 || d->guesses.n > s->n_in_flight;
+  forget_guesses(s);
   return STATUS_OK;
 }
 
@@ -624,10 +603,10 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   s->n_past = status ? n_past : n;
   TRY(status);
   s->logits_row = 0;
-  s->guesses = guesses;
+  s->drafting.guesses = guesses;
   for (int i = n_past; i < n; i++) sampler_count_token(s->sampler, s->ids[i], true);
-  if (s->drafter)
-    guessing_note_step(&s->guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
+  if (s->drafting.drafter)
+    guessing_note_step(&s->drafting.guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
   return STATUS_OK;
 }
 
@@ -692,7 +671,7 @@ Status session_wait_token(Session *s, int32_t *id, Error *err) {
   s->n_in_flight--;
   s->ids[s->n_past++] = *id;
   sampler_count_token(s->sampler, *id, true);
-  if (s->drafter) guessing_note_step(&s->guessing, 1, 0, 0, 0, 0);
+  if (s->drafting.drafter) guessing_note_step(&s->drafting.guessing, 1, 0, 0, 0, 0);
   s->logits_row = 0;
   return STATUS_OK;
 }
@@ -707,16 +686,16 @@ Status session_drain(Session *s, Error *err) {
 }
 
 void session_forget_guesses(Session *s) {
-  guessing_forget(&s->guessing);
+  guessing_forget(&s->drafting.guessing);
 }
 
 GuessCounts session_guesses(const Session *s) {
-  return s->guessing.counts;
+  return s->drafting.guessing.counts;
 }
 
 int session_guessed(const Session *s, const int32_t **ids) {
-  *ids = s->guesses.ids + s->n_right;
-  return s->guesses.n - s->n_right;
+  *ids = s->drafting.guesses.ids + s->drafting.n_right;
+  return s->drafting.guesses.n - s->drafting.n_right;
 }
 
 Status session_logits(Session *s, float *out, Error *err) {

@@ -78,7 +78,8 @@ int main(int argc, char **argv) {
   records.ids.resize(records.n_prompt), records.vocab = model->config.vocab_size;
   records.sampler.top_p = records.sampler.repetition_penalty = 1;
   sizes.n_sequences = atoi(argv[2]), sizes.n_ctx = records.n_prompt + records.n_answer;
-  const EngineOptions whole = {.batch = &sizes};
+  EngineOptions whole = {};
+  whole.batch = &sizes;
   MUST(engine_open(backend, loaded, model, &whole, &engine, &error));
   EngineJob job = {};
   job.next = next, job.done = done, job.step = count_step, job.user = &records;

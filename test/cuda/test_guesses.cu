@@ -245,7 +245,8 @@ static void compare_together(Together *all, Count counts[2]) {
   if (all->kind == TRAINED) options.draft.taps = published_taps(&all->target.draft->config.draft);
   job.next = next_request, job.done = take_result, job.user = all;
   all->got.resize(all->prompts.size());
-  const EngineOptions whole = {.batch = &options};
+  EngineOptions whole = {};
+  whole.batch = &options;
   MUST(engine_open(&cuda_backend, all->target.loaded, all->target.model, &whole, &engine, &error));
   MUST(engine_run(engine, &job, &error));
   engine_close(engine);

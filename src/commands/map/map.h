@@ -19,7 +19,7 @@ typedef struct {
   int lease;         /* --lease: seconds; 0: LEASE_S */
 } MapFlags;          /* zero-initialise it */
 
-enum { MAX_PARALLEL = 256, LEASE_S = 60 };
+enum { MAX_PARALLEL = MOST_SEQUENCES, LEASE_S = 60 };
 
 extern const Flag map_flags[12];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)

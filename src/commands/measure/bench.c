@@ -574,7 +574,7 @@ static const Flag flags[] = {
               "tokens to generate (default 128; 0: none)"),
     FLAG_INTS("-d, --n-depth", "N,...", Options, depths, 0, INT_MAX,
               "tokens already in the KV cache (default 0)"),
-    FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, 256,
+    FLAG_INTS("--parallel, -npl", "N,...", Options, parallel, 1, MOST_SEQUENCES,
               "sequences at once, each with a prompt (-p) and an answer (-n) of its own"),
     FLAG_DOUBLE("--accept", "P", Options, accept, 0, 1,
                 "times steps with guesses, of which this part is right"),

@@ -1,4 +1,4 @@
-/* drafter_pool.c - see drafter_pool.h.   Called by: batch.c. */
+/* drafter_pool.c - see drafter_pool.h.   Called by: session.c, batch.c. */
 #include "engine/drafters/drafter_pool.h"
 
 #include <stdlib.h>
@@ -51,6 +51,17 @@ Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int 
   TRY(d->drafter->take(d->drafter->self, &rows, err));
   d->n_told = from + n;
   return STATUS_OK;
+}
+
+bool drafting_judge(Drafting *d, int32_t id) {
+  if (d->n_right >= d->guesses.n) return false;
+  const bool right = id == d->guesses.ids[d->n_right];
+  guessing_judge(&d->guessing, right);
+  if (right)
+    d->n_right++;
+  else
+    d->guesses.n = d->n_right = 0;
+  return right;
 }
 
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err) {

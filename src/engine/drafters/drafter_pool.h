@@ -1,4 +1,4 @@
-/* drafter_pool.h - the drafters of a batch, and each sequence's state of guessing.
+/* drafter_pool.h - the drafters of a batch, and the state of guessing of each sequence, a session's included.
  *
  * While a batch has more sequences than drafters, no sequence has a drafter. */
 #pragma once
@@ -36,5 +36,8 @@ void drafting_return(DrafterPool *pool, Drafting *d);
 void drafting_cut(Drafting *d, int n_past);
 /* Passes on to the drafter the hidden states of ids[0 .. n_past) that the last step of `target` made. */
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err);
+/* The next token of the text is id: true if it is the next guess, which counts as taken. A wrong guess makes
+ * all after it wrong. */
+bool drafting_judge(Drafting *d, int32_t id);
 /* Asks for as many guesses as pay, up to `most`. */
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err);
