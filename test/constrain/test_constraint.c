@@ -162,6 +162,79 @@ static void what_is_let_go_refuses_nothing(void **state) {
   options = before;
 }
 
+/* Wherever a subschema may lie, `not` is let go with a keyword of that subschema. */
+static void what_is_negated_is_let_go_from_each_place(void **state) {
+  static const char *const places[] = {"\"additionalProperties\": %s",
+                                       "\"propertyNames\": %s",
+                                       "\"unevaluatedProperties\": %s",
+                                       "\"items\": %s",
+                                       "\"unevaluatedItems\": %s",
+                                       "\"contains\": %s",
+                                       "\"not\": %s",
+                                       "\"if\": %s, \"then\": false",
+                                       "\"if\": true, \"then\": %s",
+                                       "\"if\": false, \"else\": %s",
+                                       "\"prefixItems\": [true, %s]",
+                                       "\"allOf\": [true, %s]",
+                                       "\"anyOf\": [false, %s]",
+                                       "\"oneOf\": [false, %s]",
+                                       "\"properties\": {\"a\": true, \"b\": %s}",
+                                       "\"patternProperties\": {\"a\": %s}",
+                                       "\"dependentSchemas\": {\"a\": %s}",
+                                       "\"$ref\": \"#/not/$defs/r\", \"$defs\": {\"r\": %s}"};
+  const SchemaOptions lenient = {.exponents = true, .lenient = true};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    for (int lets_go = 0; lets_go < 2; lets_go++) {
+      char place[200], schema[300];
+      SchemaSet set;
+      Error err;
+      snprintf(place, sizeof place, places[i],
+               lets_go ? "{\"pattern\": \"\\\\bx\"}" : "{\"pattern\": \"x\"}");
+      snprintf(schema, sizeof schema, "{\"not\": {%s}}", place);
+      if (schema_open("schema", schema, strlen(schema), lenient, &set, &err))
+        fail_msg("%s: %s", schema, err.text);
+      bool found = false;
+      for (size_t at = 0; at < set.let_go.size; at += strlen(set.let_go.data + at) + 1)
+        found |= strncmp(set.let_go.data + at, "#/not: ", 7) == 0;
+      if (found != lets_go) fail_msg("%s: %d", schema, found);
+      schema_close(&set);
+    }
+}
+
+/* Each escape is its character: in keys and strings, for constants, for what repeats and for what has come. */
+static void escapes_are_their_characters(void **state) {
+  static const char letters[] = "\"\\/bfnrt";
+  static const unsigned char codes[] = {'"', '\\', '/', 8, 12, 10, 13, 9};
+  static const struct {
+    const char *schema; /* with %1$04x for the character */
+    const char *text;   /* with %2$c for the letter of the escape */
+    bool fits;
+  } cases[] = {
+      {"{\"const\": \"\\u%1$04x\"}", "\"\\%2$c\"", true},
+      {"{\"const\": \"\\u%1$04x\"}", "\"\\u%1$04X\"", true},
+      {"{\"const\": \"\\u%1$04x\"}", "\"\\u0041\"", false},
+      {"{\"properties\": {\"\\u%1$04x\": {\"type\": \"null\"}}}", "{\"\\%2$c\":null}", true},
+      {"{\"properties\": {\"\\u%1$04x\": {\"type\": \"null\"}}}", "{\"\\%2$c\":1}", false},
+      {"{\"properties\": {\"\\u%1$04x\": {\"type\": \"null\"}}}", "{\"\\u%1$04x\":1}", false},
+      {"{\"required\": [\"\\u%1$04x\"]}", "{\"\\%2$c\":1}", true},
+      {"{}", "{\"\\%2$c\":1,\"\\u%1$04x\":1}", false},
+      {"{}", "{\"\\%2$c\":1,\"\\u0041\":1,\"\\u%1$04x1\":1}", true},
+      {"{\"uniqueItems\": true}", "[\"\\%2$c\",\"\\u%1$04x\"]", false},
+      {"{\"uniqueItems\": true}", "[\"\\%2$c\",\"\\u0042\",\"\\u%1$04x \"]", true},
+      {"{\"uniqueItems\": true}", "[{\"\\%2$c\":1},{\"\\u%1$04x\":1}]", false},
+      {"{\"propertyNames\": {\"pattern\": \"^\\\\x%1$02x$\"}}", "{\"\\%2$c\":1}", true},
+      {"{\"maxLength\": 1}", "\"\\%2$c\"", true},
+      {"{\"minLength\": 2}", "\"\\%2$c\"", false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int k = 0; k < 8; k++) {
+      char schema[200], text[100];
+      snprintf(schema, sizeof schema, cases[i].schema, (unsigned)codes[k], letters[k]);
+      snprintf(text, sizeof text, cases[i].text, (unsigned)codes[k], letters[k]);
+      if ((taken_of(schema, text) == strlen(text) + 1) != cases[i].fits) fail_msg("%s: %s", schema, text);
+    }
+}
+
 /* Behind the first half of a surrogate pair only the second: DC00 to DFFF. */
 static void second_halves_of_pairs_follow_first_ones(void **state) {
   for (int digit = 0; digit < 16; digit++) {
@@ -711,7 +784,7 @@ static const char escaping[] = "\"\\\"\": 0, \"\\\\\": 1, \"\\\"\\\\\": 2, \"\\\
                                "\"k\": 5, \"k\\\\\": 6, \"u\": 7, "
                                "\"0\": 8, \"1\": 9, \"/\": 10, \"\\\\/\": 11, \"n\": 12, \"\\u010a\": 13, "
                                "\"\\u0120\": 14, \"\\u0120\\u010a\": "
-                               "15, \"{\": 16";
+                               "15, \"{\": 16, \"\\u0120{\": 17";
 
 /* The ids that may come after the text, whose bytes are taken one by one, as a set of bits. */
 static uint64_t plain_ids(const char *schema, const char *text) {
@@ -757,7 +830,7 @@ static void white_space_is_written_within_limits(void **state) {
                                "false, \"properties\": {\"k\": true}}";
   const uint64_t any = ID(0) | ID(13) | ID(14) | ID(15), no_line = ID(0) | ID(14);
   char text[80] = "{";
-  assert_int_equal(plain_ids(schema, ""), ID(16));
+  assert_int_equal(plain_ids(schema, ""), ID(16) | ID(17));
   assert_int_equal(plain_ids(schema, "{"), any);
   assert_int_equal(plain_ids(schema, "{ "), any);
   assert_int_equal(plain_ids(schema, "{\n"), no_line);
@@ -927,6 +1000,8 @@ int main(void) {
       cmocka_unit_test(many_objects_open_in_little_time),
       cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
       cmocka_unit_test(what_is_let_go_refuses_nothing),
+      cmocka_unit_test(what_is_negated_is_let_go_from_each_place),
+      cmocka_unit_test(escapes_are_their_characters),
       cmocka_unit_test(second_halves_of_pairs_follow_first_ones),
       cmocka_unit_test(how_many_items_must_fit_depends_on_the_draft),
       cmocka_unit_test(keywords_mean_what_their_draft_says),

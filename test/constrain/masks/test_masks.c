@@ -350,6 +350,9 @@ static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, int
     }
     bool allowed;
     check_forced(c, form);
+    bool is_empty = true;
+    for (uint32_t word = 0; word < v->n_words; word++) is_empty &= mask[word] == 0;
+    if (c->grammar) assert_int_equal(constraint_must_end(c), constraint_may_end(c) && is_empty);
     if (n == 0 && !constraint_may_end(c)) fail_msg("nothing follows at step %d of %s", step, form);
     if (chosen < 0) break;
     assert_int_equal(constraint_take(c, chosen, &allowed, &err), STATUS_OK);
