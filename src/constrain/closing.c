@@ -768,8 +768,8 @@ static int longest_first(const void *a, const void *b) {
   return (x->size < y->size) - (x->size > y->size);
 }
 
-/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: whether a
- * text may stay as a beginning of others depends on those alone. */
+/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: they
+ * alone decide if a text may stay as a beginning of others. */
 static void drop_written(Machine *m, Values *values, uint32_t text_size) {
   Written written[MAX_SCANNED];
   uint32_t n = 0;

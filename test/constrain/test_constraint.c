@@ -201,7 +201,7 @@ static void what_is_negated_is_let_go_from_each_place(void **state) {
     }
 }
 
-/* Each escape is its character: in keys and strings, for constants, for what repeats and for what has come. */
+/* Each escape is its character: in keys and strings, as constants and where values repeat. */
 static void escapes_are_their_characters(void **state) {
   static const char letters[] = "\"\\/bfnrt";
   static const unsigned char codes[] = {'"', '\\', '/', 8, 12, 10, 13, 9};
@@ -482,7 +482,7 @@ static void references_are_of_the_document_that_a_pointer_leads_into(void **stat
     }
 }
 
-/* The examples of RFC 3986, 5.4, and some of bases with other parts: where a reference meant another document it
+/* The examples of RFC 3986, 5.4, and some of bases with other parts: a reference that meant another document
  * would lead nowhere. */
 static void references_are_resolved_as_uris_are(void **state) {
   static const char rfc[] = "http://a/b/c/d;p?q";
@@ -558,8 +558,8 @@ static void references_are_resolved_as_uris_are(void **state) {
 
 /* --- counts */
 
-/* Between a least and a most count, as keywords of one schema or of two, a text fits exactly if it has so many; a
- * schema with a least above the most is refused; and a text that is begun can be ended. */
+/* A text fits exactly if its count is between the least and the most, as keywords of one schema or of two; a
+ * schema with a least above the most is refused. */
 static void counts_are_between_their_limits(void **state) {
   static const struct {
     const char *min, *max, *rest, *parts[4], *open, *close;

@@ -636,7 +636,7 @@ static bool takes_whole(Constraint *c, const char *text) {
   return allowed && constraint_may_end(c);
 }
 
-/* Values of a schema are written as they are: strings that fit, and what fits as JSON, up to the first mark. */
+/* Values of a schema are written as they are: strings that fit, and others as JSON, up to the first mark. */
 static void plain_values_are_those_of_the_schema(void **state) {
   static const char *const schemas[] = {"{}",
                                         "{\"type\": \"string\"}",

@@ -2,8 +2,8 @@
 says why exactly where it refuses, and refuses no schema but those of the list.
 
 The verdicts in test/data/schemas/verdicts.txt are those of the package, which the tests do not need: see there. The
-tokenizer is the tiny model's (512 tokens, byte fallback). What has no verdict is compared with what has one: the same
-members in another order, and keywords that are let go with keywords that say the same."""
+tokenizer is the tiny model's (512 tokens, byte fallback). Texts without a verdict are compared with texts that have
+one: the same members in another order, and keywords that are let go with keywords that say the same."""
 import itertools
 import json
 import subprocess

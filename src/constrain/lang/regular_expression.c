@@ -108,12 +108,11 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
 typedef struct {
   Lang once; /* a round in which neither matches */
   Lang last; /* a last round, in which '$' may match, and the rest */
-  Lang
-      ends; /* such a round at the end of the text, after which further rounds may be empty; LANG_NONE: none */
+  Lang ends; /* such a round at the end of the text, where further rounds may be empty; LANG_NONE: none */
   Lang rest;
 } Rounds;
 
-/* min to max rounds, of which the first begins after the beginning of the text, and the rest. */
+/* min to max rounds after the beginning of the text, and the rest. */
 static Lang join_rounds(Langs *l, const Rounds *r, uint32_t min, uint32_t max) {
   const uint32_t less = min > 0 ? min - 1 : 0, fewer = max == LANG_NO_END ? max : max - 1;
   const Lang made = lang_or(l, lang_then(l, lang_repeat(l, r->once, min, max), r->rest),
