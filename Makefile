@@ -116,7 +116,7 @@ ISAS ?= baseline
 ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
-CUDA_FOLDERS := cuda cuda/* cuda/*/*
+CUDA_FOLDERS := cuda/* cuda/*/* cuda/*/*/*
 KNOW_CUDA := src/commands/device.c src/commands/ranks/join.c $(wildcard $(CUDA_FOLDERS:=/*.c))
 objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*) $(call objects,src/commands/*/*)
@@ -130,7 +130,7 @@ OBJECTS_constrain := $(call objects,src/constrain) $(call objects,src/constrain/
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/*)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/ranks/link.o %/ranks/sha256.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/several/link.o %/several/sha256.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
@@ -244,7 +244,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 endif
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
-$(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: private AUK_NVCCFLAGS += -fmad=false
+$(BUILD)/cuda/kernels/ops/sample.o $(BUILD)/cuda/kernels/ops/sample_top_k.o: private AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))
@@ -298,7 +298,7 @@ CLANG_READS = $(CC) $(AUK_CPPFLAGS) $(CUDA_CPPFLAGS) $(filter-out -fsanitize=%,$
   -Xclang -emit-llvm-only -Xclang -disable-llvm-passes
 READ_ALONE := $(wildcard $(patsubst $(BUILD)/%.o,%.c,$(filter-out $(OBJECTS_fuzz),$(foreach room,commands terminal \
   engine cpu cuda,$(OBJECTS_$(room))))))
-$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h cuda/*/*.h) $(BUILD)/flags
+$(BUILD)/other-files-read: $(READ_ALONE) src/cpu/kernels.c $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h $(CUDA_FOLDERS:=/*.h)) $(BUILD)/flags
 	$(Q)$(CLANG_READS) $(READ_ALONE)
 	$(Q)$(foreach isa,$(ISAS),$(CLANG_READS) -DKERNELS_ISA=$(isa) $(ISA_FLAGS_$(isa)) src/cpu/kernels.c &&) touch $@
 

@@ -1,4 +1,4 @@
-"""thresholds.py - what one measured run of every kernel says of the table in cuda/linear/dispatch.c.
+"""thresholds.py - what one measured run of every kernel says of the table in cuda/kernels/linear/dispatch.c.
 
 usage: thresholds.py FILE ...      each made by `auk bench -m MODEL --kernels -o json -p 1,2,3,4,6,8,...,4096`
 

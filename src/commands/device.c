@@ -17,13 +17,13 @@
 #include "commands/common.h"
 #include "commands/ranks/join.h"
 #include "commands/threads.h"
-#include "cuda/backend.h"
+#include "cuda/one/backend.h"
 #include "engine/probe.h"
 #include "engine/session.h"
 
 #if AUK_CUDA
-#include "cuda/device.h"
-#include "cuda/ranks/ranks.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/several/ranks.h"
 #endif
 
 /* --- the choice */

@@ -1,6 +1,6 @@
 /* products.h - matrices that a device has no memory for, multiplied by the CPU on its behalf.
  *
- * Called by: cuda/products.c. The weights stay in the Model's memory, as the checkpoint has them. All but
+ * Called by: cuda/one/products.c. The weights stay in the Model's memory, as the checkpoint has them. All but
  * open and close neither allocate nor fail, so they may run as host functions of a CUDA stream, one at a
  * time. Results are the CPU backend's own: the same bits for any other rows and number of threads. */
 #pragma once

@@ -1,6 +1,6 @@
 /* team.h - a pool of threads that wait busily for some milliseconds between jobs.
  *
- * Called by: products.c, linear.c, cuda/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
+ * Called by: products.c, linear.c, one/upload.c. OpenMP's threads fall asleep soon (commands/threads.c says
  * why). If a CPU multiplies by some matrices of each layer and a GPU by the rest, waking sixteen threads for
  * a layer takes about as long as reading its experts, and longer than copying an expert to the GPU. The GPU's
  * part between two layers takes less than a millisecond: these threads wait for it awake. */

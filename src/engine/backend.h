@@ -32,7 +32,7 @@ typedef struct BackendProbe BackendProbe;
  * KL of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 for 32 numbers, 3.4e-4 for 16. A value has
  * one scale; int8 values alone make a KL of 6e-5. (Latent attention on a GPU: values are the keys' bytes.)
  * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
- * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/attention/q8.cuh). */
+ * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/kernels/cache/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
 
 static inline const char *kv_type_name(KvType kv) {

@@ -1,4 +1,4 @@
-/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, and by cuda/split.c for
+/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, and by several/several.c for
  * each of several GPUs. */
 #include "engine/forward.h"
 

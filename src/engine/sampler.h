@@ -5,7 +5,7 @@
  * do not depend on their order; ties go to the lower id; the random number is a function of (seed, step). The
  * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p.
  *
- * Called by: session.c, the CPU backend's sample operation; cuda/ops/sample.cu repeats it to the bit. */
+ * Called by: session.c, the CPU backend's sample operation; kernels/ops/sample.cu repeats it to the bit. */
 #pragma once
 
 #include <stdbool.h>

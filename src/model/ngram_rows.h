@@ -1,5 +1,5 @@
 /* ngram_rows.h - reads a table's rows for the n-grams that end with a token. Called by: cpu/mixers/streams.c,
- * cuda/layers/streams.c. Any thread may call it. */
+ * cuda/one/layers/streams.c. Any thread may call it. */
 #pragma once
 
 #include "model/model.h"

@@ -21,7 +21,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "smollm2-135m-awq"
 PAGES = ["README.md", "src/commands/map/README.md", "src/constrain/README.md", "src/engine/drafters/README.md",
-         "cuda/ranks/README.md", "models.md"]
+         "cuda/several/README.md", "models.md"]
 LIMIT_S = 120
 SENTENCE = 426  # the id of "." in the tiny model's tokenizer
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

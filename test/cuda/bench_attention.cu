@@ -13,9 +13,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/attention/attention_kernels.cuh"
-#include "cuda/ops/norm_rope.h"
-#include "cuda/ptx/ceil_div.h"
+#include "cuda/kernels/attention/attention_kernels.cuh"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/kernels/ptx/ceil_div.h"
 #include "test/cuda/check.cuh"
 
 static const char *const family_names[ATTENTION_FAMILIES] = {"decode", "wgmma", "prefill", "plain"};

@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/attention/pages.h"
-#include "cuda/fused/step.h"
+#include "cuda/kernels/cache/pages.h"
+#include "cuda/kernels/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
 struct Sizes {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/fused/sizes/plan_one.h"
+#include "cuda/kernels/fused/sizes/plan_one.h"
 #include "engine/backend.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

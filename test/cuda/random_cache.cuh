@@ -3,8 +3,8 @@
 
 #include <cuda_fp16.h>
 
-#include "cuda/attention/attention.h"
-#include "cuda/attention/q8.cuh"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/cache/q8.cuh"
 #include "test/cuda/check.cuh"
 
 /* Random numbers and scales, q * scale, and the halves of that. A thread makes a row. */

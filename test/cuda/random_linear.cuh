@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "cuda/linear/kernel.cuh"
+#include "cuda/kernels/linear/kernel.cuh"
 #include "test/cuda/check.cuh"
 
 /* splitmix64's finaliser, public domain (Vigna). */

@@ -3,7 +3,7 @@
  * matrices. */
 #pragma once
 
-#include "cuda/ops/norm_rope.h"
+#include "cuda/kernels/ops/norm_rope.h"
 
 /* The bits of the first or, if n < 0, last |n| rows alone are those that they have among the first of
  * `counts`, the most. */

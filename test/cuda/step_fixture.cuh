@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/attention/pages.h"
-#include "cuda/fused/screen/screen.h"
-#include "cuda/fused/step.h"
+#include "cuda/kernels/cache/pages.h"
+#include "cuda/kernels/fused/screen/screen.h"
+#include "cuda/kernels/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
 typedef std::vector<double> Row;

@@ -7,7 +7,7 @@
 
 #include <cuda_fp16.h>
 
-#include "cuda/ops/altup.h"
+#include "cuda/kernels/ops/altup.h"
 #include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/attention/attention.h"
+#include "cuda/kernels/attention/attention.h"
 #include "test/cuda/check.cuh"
 #include "test/cuda/random_cache.cuh"
 

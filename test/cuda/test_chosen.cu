@@ -20,8 +20,8 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/attention/chosen.h"
-#include "cuda/ops/index.h"
+#include "cuda/kernels/attention/chosen.h"
+#include "cuda/kernels/ops/index.h"
 #include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 

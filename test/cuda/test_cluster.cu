@@ -1,4 +1,4 @@
-/* test_cluster.cu - every instruction of cuda/ptx/cluster.cuh does what its comment says, alone and as
+/* test_cluster.cu - every instruction of kernels/ptx/cluster.cuh does what its comment says, alone and as
  * kernels use it: rings fed by a warp, results sent to a whole cluster, an all-reduce across clusters.
  *
  * Sums are of integers, so results are equal. Needs a GPU of compute capability 9.0 or later; prints a line
@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "cuda/ptx/cluster.cuh"
+#include "cuda/kernels/ptx/cluster.cuh"
 #include "test/cuda/check.cuh"
 
 static int passed, failed;

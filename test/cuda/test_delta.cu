@@ -1,4 +1,4 @@
-/* test_delta.cu - the gated delta rule and Mamba-2 (cuda/delta) against the same token by token in double:
+/* test_delta.cu - the gated delta rule and Mamba-2 (kernels/delta) against the same token by token in double:
  * every family, for texts that come in steps of many lengths, with outputs and states after each.
  *
  * Tolerance, as error squares over squares (NMSE): an output is rounded to fp16, which errs by at most 2^-11,
@@ -15,7 +15,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/delta/delta.h"
+#include "cuda/kernels/delta/delta.h"
 #include "test/cuda/check.cuh"
 #include "test/cuda/random_numbers.cuh"
 

@@ -18,8 +18,8 @@
 // clang-format on
 #include <string.h>
 
-#include "cuda/linear/dispatch.h"
-#include "cuda/linear/skinny_plan.h"
+#include "cuda/kernels/linear/dispatch.h"
+#include "cuda/kernels/linear/skinny_plan.h"
 #include "test/transcript.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -13,8 +13,8 @@
 #include <vector>
 
 extern "C" {
-#include "cuda/backend.h"
-#include "cuda/device.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/backend.h"
 #include "engine/drafters/published.h"
 #include "model/files/safetensors.h"
 #include "test/engine/step_once.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda/experts/experts.h"
+#include "cuda/kernels/experts/experts.h"
 #include "test/cuda/linear_reference.cuh"
 
 static int passed, failed;

@@ -1,4 +1,4 @@
-/* test_host_rows.cu - rows on their way to the CPU and back in a stream's order (cuda/products.c): shapes of
+/* test_host_rows.cu - rows on their way to the CPU and back in a stream's order (one/products.c): shapes of
  * ops_give_rows() and ops_take_rows() to the bit, and chains of kernel, host function and kernel, which use
  * the same pinned memory again, plain and as a graph that is replayed.
  *
@@ -10,8 +10,8 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/ops/host_rows.h"
-#include "cuda/ops/norm_rope.h"
+#include "cuda/kernels/ops/host_rows.h"
+#include "cuda/kernels/ops/norm_rope.h"
 #include "test/cuda/check.cuh"
 
 static int passed, failed;

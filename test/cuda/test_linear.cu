@@ -35,7 +35,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda/linear/quantise.cuh"
+#include "cuda/kernels/linear/quantise.cuh"
 #include "test/cuda/linear_reference.cuh"
 #include "test/cuda/pairs.cuh"
 

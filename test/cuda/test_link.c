@@ -15,7 +15,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
-#include "cuda/ranks/link.h"
+#include "cuda/several/link.h"
 
 enum { N = 3, RELAYED = 1 << 16 };
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda/ops/norm_rope.h"
+#include "cuda/kernels/ops/norm_rope.h"
 #include "test/cuda/pairs.cuh"
 #include "test/cuda/random_linear.cuh"
 

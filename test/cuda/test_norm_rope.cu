@@ -13,11 +13,11 @@
 #include <numeric>
 #include <vector>
 
-#include "cuda/attention/q8.cuh"
-#include "cuda/ops/add_norm.h"
-#include "cuda/ops/norm_rope.h"
-#include "cuda/ops/short_conv.h"
-#include "cuda/ops/values.h"
+#include "cuda/kernels/cache/q8.cuh"
+#include "cuda/kernels/ops/add_norm.h"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/kernels/ops/short_conv.h"
+#include "cuda/kernels/ops/values.h"
 #include "test/cuda/device_copy.cuh"
 #include "test/cuda/random_numbers.cuh"
 

@@ -12,12 +12,12 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/attention/attention.h"
-#include "cuda/attention/q8.cuh"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/cache/q8.cuh"
 #include "test/cuda/check.cuh"
 
 extern "C" {
-#include "cuda/sequences.h"
+#include "cuda/one/sequences.h"
 }
 
 static const double TOLERANCE = 5e-7;

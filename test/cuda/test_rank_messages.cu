@@ -9,7 +9,7 @@
 #include <thread>
 
 extern "C" {
-#include "cuda/ranks/calls.h"
+#include "cuda/several/calls.h"
 #include "model/slice.h"
 }
 #include "test/cuda/check.cuh"

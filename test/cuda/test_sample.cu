@@ -12,7 +12,7 @@
 
 #include <vector>
 
-#include "cuda/ops/sample.h"
+#include "cuda/kernels/ops/sample.h"
 #include "engine/sampler.h"
 #include "test/cuda/check.cuh"
 

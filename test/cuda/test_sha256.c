@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/ranks/sha256.h"
+#include "cuda/several/sha256.h"
 
 static void assert_hash(const uint8_t hash[SHA256_BYTES], const char *want) {
   char text[2 * SHA256_BYTES + 1];

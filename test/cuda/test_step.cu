@@ -16,7 +16,7 @@
 #include "test/cuda/step_fixture.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-#include "cuda/fused/allreduce.cuh"
+#include "cuda/kernels/fused/allreduce.cuh"
 #endif
 
 static const double TOLERANCE = 2e-6;

@@ -12,8 +12,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda/linear/linear.h"
-#include "cuda/ops/streams_few.h"
+#include "cuda/kernels/linear/linear.h"
+#include "cuda/kernels/ops/streams_few.h"
 #include "test/cuda/check.cuh"
 #include "test/cuda/random_numbers.cuh"
 

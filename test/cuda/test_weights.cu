@@ -15,9 +15,9 @@
 #include "test/cuda/random_linear.cuh"
 
 extern "C" {
-#include "cuda/backend.h"
-#include "cuda/upload.h"
-#include "cuda/weights.h"
+#include "cuda/one/backend.h"
+#include "cuda/one/upload.h"
+#include "cuda/one/weights.h"
 #include "model/layers.h"
 }
 

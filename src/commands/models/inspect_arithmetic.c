@@ -1,9 +1,9 @@
 /* inspect_arithmetic.c - `auk inspect`: how a model's transformer differs from Llama's, and which devices
- * support it. Called by: inspect.c. Calls: cuda/supported.c. Lines without content are omitted; models like
+ * support it. Called by: inspect.c. Calls: one/supported.c. Lines without content are omitted; models like
  * Llama get only the last line. */
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
-#include "cuda/backend.h"
+#include "cuda/one/backend.h"
 #include "model/layers.h"
 #include "model/program.h"
 

@@ -29,8 +29,8 @@ Status ranks_find(int *rank, int *n, Error *err) {
 }
 
 #if AUK_CUDA
-#include "cuda/device.h"
-#include "cuda/ranks/calls.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/several/calls.h"
 
 enum { FIRST_PORT = 20000, PORTS = 12000, PORTS_TRIED = 4, TIMEOUT_S = 30, LONGEST_S = 3600 };
 

@@ -1,4 +1,4 @@
-/* join.h - `--split auto`: the processes of a job, one GPU each, share a model (cuda/ranks/ranks.h).
+/* join.h - `--split auto`: the processes of a job, one GPU each, share a model (cuda/several/ranks.h).
  *
  * Environment, the same for all processes: MASTER_ADDR and MASTER_PORT say where rank 0 listens (by
  * default on the first host of Slurm's step, or on this machine if all processes are here; on a port that

@@ -1,7 +1,7 @@
 /* cluster.cpp - barriers in shared memory, delayed copies and stores, and the blocks of a cluster:
- * cuda/ptx/cluster.cuh, as its comments and the PTX ISA 9.0 define it.
+ * cuda/kernels/ptx/cluster.cuh, as its comments and the PTX ISA 9.0 define it.
  *
- * Called by: cuda/ptx/cluster.cuh of the emulator, and emulator.cpp. */
+ * Called by: cuda/kernels/ptx/cluster.cuh of the emulator, and emulator.cpp. */
 #include "blocks.h"
 
 namespace emulator {

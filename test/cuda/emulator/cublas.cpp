@@ -1,5 +1,5 @@
-/* cublas.cpp - in place of cuda/linear/cublas.c: the GEMMs that are asked of cuBLAS, in plain loops. */
-#include "cuda/linear/cublas.h"
+/* cublas.cpp - in place of cuda/kernels/linear/cublas.c: the GEMMs that are asked of cuBLAS, in plain loops. */
+#include "cuda/kernels/linear/cublas.h"
 
 #include <cuda_bf16.h>
 

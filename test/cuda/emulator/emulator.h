@@ -1,7 +1,7 @@
 /* emulator.h - CUDA kernels as ordinary C++, run by the processor: for testing them without a GPU.
  *
  * The headers in this folder stand in for CUDA's (cuda_runtime.h, cuda_fp16.h, ...) and for the project's own
- * headers of PTX (cuda/ptx/ptx.cuh, ...), so that every .cu file compiles with g++ as it is, but for two
+ * headers of PTX (kernels/ptx/ptx.cuh, ...), so that every .cu file compiles with g++ as it is, but for two
  * spellings that scripts/emulate.sed rewrites. A kernel then runs as follows:
  *
  *   thread   a fiber with a stack of its own
@@ -92,7 +92,7 @@ void copy_later(void *to, const void *from, int bytes, int total);
 void copies_commit();
 void copies_wait(int newest);
 
-/* --- clusters, and barriers in shared memory: cuda/ptx/cluster.cuh */
+/* --- clusters, and barriers in shared memory: cuda/kernels/ptx/cluster.cuh */
 int cluster_rank();
 void cluster_arrive();
 void cluster_wait();
@@ -105,7 +105,7 @@ void barrier_wait(void *barrier, int parity);
 void copy_bulk(void *to, const void *from, int bytes, void *barrier);
 void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 
-/* --- tensor maps, and matmuls of a warpgroup: cuda/ptx/wgmma.cuh */
+/* --- tensor maps, and matmuls of a warpgroup: cuda/kernels/ptx/wgmma.cuh */
 void copy_box(void *to, const void *map, void *barrier, int column, int row, int plane);
 void copy_box_to_pair(void *to, const void *map, void *barrier, int column, int row);
 long copies_to_pairs(); /* how many so far */

@@ -1,14 +1,14 @@
-/* tensor.cpp - matmuls of a warp (cuda/ptx/ptx.cuh), tensor maps and their copies, matmuls of a warpgroup, and
- * its registers: cuda/ptx/wgmma.cuh, as its comments and the PTX ISA 9.0 define it.
+/* tensor.cpp - matmuls of a warp (cuda/kernels/ptx/ptx.cuh), tensor maps and their copies, matmuls of a warpgroup, and
+ * its registers: cuda/kernels/ptx/wgmma.cuh, as its comments and the PTX ISA 9.0 define it.
  *
- * Called by: cuda/ptx/ptx.cuh and wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
+ * Called by: kernels/ptx/ptx.cuh and wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
  * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
  * NaN, or as integers -1. */
 #include <atomic>
 
 #include "blocks.h"
 #include "cuda.h"
-#include "cuda/ptx/ptx.cuh"
+#include "cuda/kernels/ptx/ptx.cuh"
 
 extern "C" {
 #include "base/half.h"

@@ -1,5 +1,5 @@
 /* nccl.cpp - a stand-in for NVIDIA's NCCL, for the emulated GPU: ranks may be threads or processes of this machine.
- * Called by: cuda/ranks/nccl.c, which opens it as libnccl.so.2.
+ * Called by: cuda/several/nccl.c, which opens it as libnccl.so.2.
  *
  * An id names shared memory with a mailbox for each pair of ranks. What a rank sends to another goes through it in
  * order, a piece at a time. A sum goes from all ranks to rank 0, which adds in the order of ranks, and back; so each run

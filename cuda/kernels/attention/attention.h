@@ -1,0 +1,162 @@
+/* attention.h - causal attention over the KV cache on a GPU: a[row] = softmax(cap(scale * q k)) v, where
+ * cap(s) = cap * tanh(s / cap), or s without a cap.
+ *
+ * Four families, chosen by attention_choose() (host only, no GPU needed) and forced by number for tests:
+ *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
+ *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
+ *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
+ *   plain    any even head_dim up to 512 (latent attention: 640), any number of tokens, any type of cache;
+ *            the reference
+ * Kernels read positions from device memory, so a captured launch serves every step.
+ *
+ * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
+ * (AttentionPages). In a step of several sequences decode takes the single rows (AttentionUnit), wgmma or
+ * prefill the others (AttentionTile), and plain takes all rows where the other families cannot run. Latent
+ * attention (value_dims) runs by wgmma or plain alone. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cuda/kernels/cache/pages.h"
+#include "engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  ATTENTION_DECODE,
+  ATTENTION_WGMMA,
+  ATTENTION_PREFILL,
+  ATTENTION_PLAIN,
+  ATTENTION_FAMILIES
+} AttentionFamily;
+
+/* A unit of work of decode, or of wgmma with latent attention: one token with one of n_splits parts of its
+ * keys. */
+typedef struct {
+  int row;             /* the token's row; -1: no unit */
+  int split, n_splits; /* the units of a token follow one another */
+  int first;           /* index of the token's first partial result; 0 if n_splits is 1 */
+} AttentionUnit;
+
+/* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
+typedef struct {
+  int row, n_tokens;
+  int length; /* keys in the sequence's cache after the step */
+  int keys;   /* keys up to the tile's last token: its position + 1 */
+} AttentionTile;
+
+typedef struct {
+  int n_heads, n_kv_heads, head_dim;
+  int n_ctx;  /* positions of a page */
+  int window; /* a token sees itself and window - 1 positions before; 0: all */
+  int chunk;  /* positions of a chunk, a power of two: a token sees its own chunk, up to itself; 0: all */
+  KvType kv;
+  size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
+  int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
+  const int *pos;      /* device: [n_tokens]; a token at position p sees keys 0 .. p */
+  const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
+  const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
+  /* With latent attention the last value_dims numbers of a key are its value (v is not read), and out has
+   * value_dims numbers for each head. 0: values come from v. */
+  int value_dims;
+  /* With KV_Q8, on the device. Scales: fp16 [n_pages][n_kv_heads][n_ctx], kv_key_scales() for each key and
+   * one for each value; n_ctx is a multiple of 64. Halves: fp16 caches of k's and v's shape, into which wgmma
+   * and prefill unpack the keys and values that their tokens see. */
+  const void *k_scales, *v_scales;
+  void *k_halves, *v_halves;
+  AttentionPages pages; /* for attention_run_many() */
+  void *out;            /* device: fp16 [n_tokens][n_heads][head_dim, or value_dims] */
+  /* Written instead of out, or NULL: the output as planes, in tiles of planes_tokens tokens (LinearCall's
+   * planes). PRECOND attention_makes_planes(). */
+  void *planes;
+  int planes_tokens;
+  void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  int unit_places;    /* as given to attention_workspace_bytes() */
+  double scale;       /* > 0 */
+  double cap;         /* soft cap of scores; 0: none */
+  const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
+  int whole;          /* length of a block of tokens that all see the whole block; 0: causal */
+  int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
+} Attention;
+
+/* The fastest family that can run:
+ *   one token         decode
+ *   whole > 0         wgmma (no window, and the block is one tile), else decode; heads of 128 in fp16
+ *   more tokens       prefill for up to 64 tokens after at most 64 positions, else wgmma. Where wgmma cannot
+ *                     run: decode for up to 64 tokens after a long past, since decode splits the keys over
+ *                     the whole GPU; else prefill
+ *   latent attention  wgmma, also for one token, if a row has 512 + 64 or 256 + 64 numbers in fp16 or 8 bits
+ *   anything else     plain, also on chips with too little shared memory for the other families
+ * Decode, wgmma and prefill need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96 (not
+ * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns, tokens x
+ * query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches, or
+ * several blocks for each KV head. */
+AttentionFamily attention_choose(const Attention *attention, int n_tokens);
+bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
+
+/* A number for the family and how it divides the keys: two steps of n_tokens have equal numbers only if the
+ * same launches serve both steps. */
+int attention_division(const Attention *attention, int n_tokens);
+
+/* SMs of a GPU that runs the wgmma family, else 0. */
+Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
+
+/* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the largest of
+ * their workspaces. unit_places: the largest attention_fixed_places() of all layers, or 0. */
+size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
+
+/* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
+Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
+                     Error *err);
+
+/* A step of several sequences: single rows as units, the other rows as tiles, sorted by
+ * AttentionTile.keys. */
+typedef struct {
+  const AttentionUnit *units; /* device */
+  const AttentionTile *tiles; /* device */
+  int n_units, n_tiles;
+  long long unit_keys, tile_keys; /* keys of all single rows; sum of AttentionTile.keys */
+} AttentionWork;
+
+/* True if the family, or the launches of attention_run_many(), can write the output as planes. The caller
+ * makes sure that the chip's matmuls read planes. */
+bool attention_makes_planes(const Attention *attention, AttentionFamily family);
+bool attention_many_make_planes(const Attention *attention);
+
+/* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
+int attention_tile_tokens(const Attention *attention);
+/* Blocks of a unit: one for each KV head, or several that share a KV head. */
+int attention_unit_blocks(const Attention *attention);
+/* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
+ * single rows. With so many keys a unit, tokens with several splits have at most ATTENTION_UNITS / n_blocks
+ * units in all; a token has at most ATTENTION_SPLITS. */
+enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
+int attention_unit_keys(int n_blocks, long long n_keys);
+/* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS keys, or
+ * FIXED_SPLITS units if the text is longer. attention_fixed_places(): partial results of n_tokens tokens
+ * after n_ctx positions, at most. */
+enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
+int attention_fixed_splits(int n_keys);
+int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
+
+/* Enqueues. PRECOND attention->pages.table is set; n_tokens counts all rows. Rows of position -1 are
+ * padding. */
+Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
+                          cudaStream_t stream, Error *err);
+
+/* Where a part of a layer's cache lies, in bytes from the beginning of a memory. */
+typedef struct {
+  size_t first, page_bytes; /* page_bytes 0: the layer has no such part */
+} CachePlace;
+
+/* Copies a page to another page, at all places of the memory. places: device [n]. */
+Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
+                           cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

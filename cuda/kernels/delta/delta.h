@@ -1,0 +1,82 @@
+/* delta.h - the gated delta rule and Mamba-2 on a GPU, from a step's projections to the input of o;
+ * operations.def, DELTA, has the formulas.
+ *
+ * Three families, chosen by delta_choose() and forced by number for tests:
+ *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens (from 2
+ *           tokens on, a second kernel stores the inputs of the convolution)
+ *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
+ *   plain   any sizes, any number of tokens, token by token; the reference
+ * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), as all published
+ * models have, and one decay for each head (not DeltaConfig.by_channel). Mamba-2's outputs are normalised
+ * over all heads of a group by one more kernel. Kernels read the position from device memory, so a captured
+ * launch serves every step. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "cuda/kernels/linear/linear.h"
+#include "cuda/kernels/ops/single_row.h"
+#include "engine/backend.h"
+
+typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
+
+enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
+
+/* A layer's call. Its recurrent state is the inputs of the convolution [conv][channels], with position p in
+ * row p % conv, and states [n_value_heads][value_dim][key_dim]. Neither is read at position 0. */
+typedef struct {
+  DeltaConfig sizes;
+  float eps;           /* of the norm of outputs */
+  size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
+  const int *pos;      /* device: position of the first token */
+  /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
+   * [n_value_heads][value_dim]. The channels of values are overwritten, with Mamba-2 also z. With `gates` b
+   * and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank numbers that are not
+   * read, z, and a [n_value_heads][key_dim], which is overwritten. */
+  float *projections;
+  int stride;
+  /* If the step family is to make b and a (delta_step_takes()): their rows of weights, dense, and the step's
+   * input h, fp16 [n_tokens][h_stride]. NULL: b and a are in the projections. */
+  const DeviceLinear *gates;
+  const void *h;
+  int h_stride;
+  const float *conv;            /* device: [channels][taps], the last tap for the token itself */
+  const float *conv_bias;       /* device: [channels] or NULL */
+  const float *a_log, *dt_bias; /* device: [n_value_heads], [delta_decays()] */
+  const float *skip;            /* device: [n_value_heads], Mamba-2's D */
+  const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
+  float *state;                 /* device: delta_state_floats() */
+  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `state` is
+   * sequence 0's, and sequence n's is n * state_step floats after it. */
+  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
+  int n_singles;
+  size_t state_step;
+  void *out;       /* device: fp16 [n_tokens][out_stride] */
+  int out_stride;  /* a multiple of 8 */
+  void *workspace; /* device: delta_workspace_bytes(), 256-byte aligned */
+} DeltaRule;
+
+/* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */
+bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
+
+/* Step for 1 to 8 tokens, else chunks; plain where neither can run. */
+DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
+bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
+
+/* Floats of a layer's state, and of its first part, the inputs of the convolution. */
+size_t delta_state_floats(const DeltaConfig *sizes);
+size_t delta_input_floats(const DeltaConfig *sizes);
+size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
+
+/* Enqueues. PRECOND delta_can_run(family, ...); with singles, n_tokens is 1 and the family is step. */
+Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

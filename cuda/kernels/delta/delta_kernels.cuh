@@ -1,0 +1,161 @@
+/* delta_kernels.cuh - argument, formulas and entry points of the kernels of the gated delta rule and of
+ * Mamba-2. */
+#pragma once
+
+#include "cuda/kernels/delta/delta.h"
+#include "cuda/kernels/ops/elementwise.cuh"
+#include "cuda/kernels/ptx/lanes.cuh"
+#include "cuda/kernels/ptx/launch.cuh"
+
+constexpr float kDeltaNormEps = 1e-6f; /* of the norms of q and k */
+
+/* DeltaRule (delta.h) as a kernel's argument, by value. */
+struct DeltaArgs {
+  int n_key_heads, n_value_heads, key_dim, value_dim, taps;
+  int channels, group; /* group: value heads of a key head */
+  bool mamba;          /* Mamba-2, which has no b: its a is the step size */
+  bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
+  bool doubles_beta;   /* DeltaConfig.doubles_beta */
+  bool by_channel;     /* this and the next two: DeltaConfig's */
+  int gate_rank;
+  float log_bound;
+  float z_scale, a_scale, out_scale; /* DeltaConfig's of Mamba-2 */
+  DeltaPlaces places;                /* of q, k and v in the channels */
+  int norm_width;                    /* numbers of a token's outputs that are normalised together */
+  float least_step, largest_step;
+  int stride, out_stride, n_tokens;
+  float eps, q_scale; /* q_scale: key_dim^-1/2 */
+  const int *pos;
+  float *projections;
+  const float *conv, *conv_bias, *a_log, *dt_bias, *skip, *norm;
+  float *inputs, *states; /* of the layer: [taps][channels], [n_value_heads][value_dim][key_dim] */
+  __half *out;
+  void *workspace;
+  const void *gates; /* rows of weights of b, then of a; NULL: the projections have b and a */
+  bool gates_bf16;
+  size_t gates_stride;
+  int n_in, h_stride;
+  const __half *h;
+  const SingleRow *singles; /* [gridDim.y] in the step family, or NULL */
+  int n_singles;
+  size_t state_step;
+
+  /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
+  template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
+    by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
+  }
+  /* Sets the pointers to a single row and its sequence; false: the row is padding. */
+  __device__ __forceinline__ bool take_single(const SingleRow &single) {
+    const size_t at = single.sequence * state_step;
+    if (single.row < 0) return false;
+    pos += single.row, projections += (size_t)single.row * stride, out += (size_t)single.row * out_stride;
+    if (gates) h += (size_t)single.row * h_stride;
+    inputs += at, states += at;
+    return true;
+  }
+  /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's factor is mamba_gate(). */
+  __device__ __forceinline__ float gate_of(float z) const {
+    return sigmoid_gate ? 1 / (1 + __expf(-z)) : silu(z);
+  }
+  __device__ __forceinline__ float mamba_gate(float z) const { return silu(z_scale * z); }
+  __device__ __forceinline__ const float *row(int token) const {
+    return projections + (size_t)token * stride;
+  }
+  __device__ __forceinline__ float *row(int token) { return projections + (size_t)token * stride; }
+  /* Indices within a row of projections. */
+  __device__ __forceinline__ int first_channel() const {
+    return (mamba || by_channel ? 1 : 2) * n_value_heads;
+  }
+  __device__ __forceinline__ int first_value(int head) const {
+    return first_channel() + places.v + head * value_dim;
+  }
+  __device__ __forceinline__ int first_z(int head) const {
+    return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
+  }
+  /* With by_channel: the index of a head's first a. There is one a for each key dimension, and the
+   * convolution's kernel replaces it by the decay. */
+  __device__ __forceinline__ int first_decay(int head) const {
+    return first_z(n_value_heads) + head * key_dim;
+  }
+  /* The input of the convolution at token number `token` (negative: before the step) of the step that begins
+   * at position `first`. NULL before position 0. */
+  __device__ __forceinline__ const float *input(int first, int token, int channel) const {
+    if (token >= 0) return row(token) + first_channel() + channel;
+    return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
+  }
+  /* The step size of a head, and its ln(g). */
+  __device__ __forceinline__ float step_of(float a, int head) const {
+    const float step = softplus((mamba ? a_scale * a : a) + dt_bias[head]);
+    return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
+  }
+  __device__ __forceinline__ float log_decay_of(float a, int head) const {
+    return -expf(a_log[head]) * step_of(a, head);
+  }
+  /* The decay of key dimension i of a head, with by_channel. */
+  __device__ __forceinline__ float channel_decay(float a, int head, int i) const {
+    const float rate = expf(a_log[head]), x = a + dt_bias[head * key_dim + i];
+    return expf(log_bound != 0 ? log_bound / (1 + expf(-rate * x)) : -rate * softplus(x));
+  }
+  __device__ __forceinline__ float beta_of(float b) const {
+    return (doubles_beta ? 2.0f : 1.0f) / (1 + expf(-b));
+  }
+  __device__ __forceinline__ float a_of(int token, int head) const {
+    return row(token)[(mamba ? 0 : n_value_heads) + head];
+  }
+  __device__ __forceinline__ float log_decay(int token, int head) const {
+    return log_decay_of(a_of(token, head), head);
+  }
+  /* The factor of a head's new value: beta, or Mamba-2's step size. */
+  __device__ __forceinline__ float beta(int token, int head) const {
+    return mamba ? step_of(a_of(token, head), head) : beta_of(row(token)[head]);
+  }
+};
+
+/* Four numbers from a 16-byte aligned address; zeros for NULL. */
+__device__ __forceinline__ float4 load_4(const float *from) {
+  return from ? *(const float4 *)from : make_float4(0, 0, 0, 0);
+}
+
+/* silu of the convolution of four neighbouring channels; taps: 4 of each channel, x: the inputs, the oldest
+ * first. */
+template <bool kBias>
+__device__ __forceinline__ float4 convolve_4(const float4 (&taps)[4], const float4 (&x)[4],
+                                             float4 bias = make_float4(0, 0, 0, 0)) {
+  const auto sum = [](float4 w, float a, float b, float c, float d, float plus) {
+    const float mixed = w.x * a + w.y * b + w.z * c + w.w * d;
+    return silu(kBias ? mixed + plus : mixed);
+  };
+  return make_float4(sum(taps[0], x[0].x, x[1].x, x[2].x, x[3].x, bias.x),
+                     sum(taps[1], x[0].y, x[1].y, x[2].y, x[3].y, bias.y),
+                     sum(taps[2], x[0].z, x[1].z, x[2].z, x[3].z, bias.z),
+                     sum(taps[3], x[0].w, x[1].w, x[2].w, x[3].w, bias.w));
+}
+
+__device__ __forceinline__ float dot_4(float4 a, float4 b) {
+  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+__device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
+  return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
+}
+
+/* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
+ * mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in a.out. */
+Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
+
+/* The chunks family and the recurrence of the plain one, without keeping inputs and without the norm: the
+ * heads' outputs replace the channels of values in the projections. */
+Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
+Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
+Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err);
+size_t delta_chunks_shared(void); /* bytes of shared memory of a block */
+size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens);
+Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
+
+/* Keeps the last inputs of the convolution. */
+Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
+/* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
+Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
+/* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z. */
+Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

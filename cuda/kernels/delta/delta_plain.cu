@@ -1,0 +1,138 @@
+/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all
+ * families share: the inputs of the convolution that are kept, and the norm of the outputs.
+ *
+ * Every number is fp32. Reference: src/cpu/mixers/delta.c. */
+#include "cuda/kernels/delta/delta_kernels.cuh"
+#include "cuda/kernels/ptx/block_sum.cuh"
+
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
+
+/* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
+ * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
+ * token make the decays, one a value head, in the projections. A block is a warp. */
+__global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
+  begin_overlapping();
+  const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
+  const int decaying = part - 2 * a.n_key_heads - a.n_value_heads;
+  float *decays = a.row(token) + a.first_decay(decaying);
+  for (int i = threadIdx.x; decaying >= 0 && i < a.key_dim; i += 32)
+    decays[i] = a.channel_decay(decays[i], decaying, i);
+  if (decaying >= 0) return;
+  const bool is_value = part >= 2 * a.n_key_heads;
+  const int width = is_value ? a.value_dim : a.key_dim;
+  const int first = is_value               ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
+                    : part < a.n_key_heads ? a.places.q + part * a.key_dim
+                                           : a.places.k + (part - a.n_key_heads) * a.key_dim;
+  float *to = (float *)a.workspace + (size_t)token * a.channels + first, squares = 0;
+  for (int i = threadIdx.x; i < width; i += 32) {
+    float sum = a.conv_bias ? a.conv_bias[first + i] : 0;
+    for (int t = 0; t < a.taps; t++) {
+      const float *x = a.input(pos, token - a.taps + 1 + t, first + i);
+      if (x) sum += a.conv[(size_t)(first + i) * a.taps + t] * *x;
+    }
+    to[i] = silu(sum);
+    squares += to[i] * to[i];
+  }
+  if (is_value || a.mamba) return;
+  const float scale = rsqrtf(warp_sum(squares) + kDeltaNormEps) * (part < a.n_key_heads ? a.q_scale : 1);
+  for (int i = threadIdx.x; i < width; i += 32) to[i] *= scale;
+}
+
+/* A warp keeps the state's row of one value dimension in shared memory through all tokens. */
+__global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
+  begin_overlapping();
+  extern __shared__ float rows[];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y,
+            value = blockIdx.x * kWarps + warp;
+  if (value >= a.value_dim) return;
+  float *row = rows + warp * a.key_dim;
+  float *kept = a.states + ((size_t)head * a.value_dim + value) * a.key_dim;
+  const bool empty = *a.pos == 0;
+  for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : kept[i];
+  for (int token = 0; token < a.n_tokens; token++) {
+    const float *mixed = (const float *)a.workspace + (size_t)token * a.channels,
+                *q = mixed + a.places.q + head / a.group * a.key_dim,
+                *k = mixed + a.places.k + head / a.group * a.key_dim;
+    const float v = mixed[a.first_value(head) - a.first_channel() + value];
+    const float *decays = a.row(token) + a.first_decay(head);
+    const float decay = a.by_channel ? 1 : expf(a.log_decay(token, head)), beta = a.beta(token, head);
+    const auto own_decay = [&](int i) { return a.by_channel ? decays[i] : 1; };
+    float known = 0, out = 0;
+    for (int i = lane; i < a.key_dim && !a.mamba; i += 32) known += row[i] * own_decay(i) * k[i];
+    const float change = beta * (v - decay * warp_sum(known));
+    for (int i = lane; i < a.key_dim; i += 32) {
+      row[i] = decay * own_decay(i) * row[i] + k[i] * change;
+      out += row[i] * q[i];
+    }
+    out = warp_sum(out) + (a.mamba ? a.skip[head] * v : 0);
+    if (lane == 0) a.row(token)[a.first_value(head) + value] = out;
+  }
+  for (int i = lane; i < a.key_dim; i += 32) kept[i] = row[i];
+}
+
+__global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
+  begin_overlapping();
+  const int channel = blockIdx.x * kThreads + threadIdx.x, token = a.n_tokens - 1 - (int)blockIdx.y;
+  if (channel >= a.channels) return;
+  a.inputs[(size_t)((*a.pos + token) % a.taps) * a.channels + channel] =
+      a.row(token)[a.first_channel() + channel];
+}
+
+/* A warp takes a head of a token. */
+__global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
+  begin_overlapping();
+  const int lane = threadIdx.x % 32, head = blockIdx.x * kWarps + threadIdx.x / 32, token = blockIdx.y;
+  if (head >= a.n_value_heads) return;
+  const float *from = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
+  __half *to = a.out + (size_t)token * a.out_stride + head * a.value_dim;
+  float squares = 0;
+  for (int i = lane; i < a.value_dim; i += 32) squares += from[i] * from[i];
+  const float scale = rsqrtf(warp_sum(squares) / a.value_dim + a.eps);
+  for (int i = lane; i < a.value_dim; i += 32)
+    to[i] = clamp_half(from[i] * scale * a.norm[i] * a.gate_of(z[i]));
+}
+
+/* Block (group, token), or with a.singles (group, index of a single row). */
+__global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
+  begin_overlapping();
+  if (a.singles && !a.take_single(a.singles[blockIdx.y])) return;
+  const int token = a.singles ? 0 : blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
+  const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
+  __half *to = a.out + (size_t)token * a.out_stride + first;
+  const auto product = [&](int i) { return gated ? z[i] : y[i] * a.mamba_gate(z[i]); };
+  float squares = 0, scale = a.out_scale;
+  for (int i = threadIdx.x; a.norm && i < a.norm_width; i += kNormThreads) squares += product(i) * product(i);
+  if (a.norm) scale *= rsqrtf(block_sum<kNormThreads>(squares) / a.norm_width + a.eps);
+  for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads)
+    to[i] = clamp_half(product(i) * scale * (a.norm ? a.norm[first + i] : 1));
+}
+
+} // namespace
+
+Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err) {
+  const int n_heads = 2 * a.n_key_heads + (a.by_channel ? 2 : 1) * a.n_value_heads;
+  return launch(convolve_kernel, dim3(n_heads, a.n_tokens), 32, 0, stream, true, "delta rule", err, a);
+}
+
+Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err) {
+  return launch(delta_plain_kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads), kThreads,
+                kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
+}
+
+Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err) {
+  return launch(keep_inputs_kernel,
+                dim3(ceil_div(a.channels, kThreads), a.n_tokens < a.taps ? a.n_tokens : a.taps), kThreads, 0,
+                stream, true, "delta rule", err, a);
+}
+
+Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
+  return launch(norm_kernel, dim3(ceil_div(a.n_value_heads, kWarps), a.n_tokens), kThreads, 0, stream, true,
+                "delta rule", err, a);
+}
+
+Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err) {
+  return launch(group_norm_kernel, dim3(a.n_key_heads, a.singles ? a.n_singles : a.n_tokens), kNormThreads, 0,
+                stream, true, "delta rule", err, a, gated);
+}

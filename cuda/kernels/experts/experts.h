@@ -1,0 +1,123 @@
+/* experts.h - mixtures of experts without most of their matmuls (linear.h): the choice of experts, the order
+ * of rows by expert, the sum of results, and the matmuls of few tokens. operations.def,
+ * norm_experts_residual, has the formulas.
+ *
+ * All functions only enqueue; the ids of chosen experts stay on the device, so that a graph can hold the
+ * step. One token needs the choice alone: its matmuls read the chosen experts as one matrix. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/linear/linear.h"
+#include "model/config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A step's choices, in device memory (LinearExperts says what choices and places are). */
+typedef struct {
+  float *logits;         /* [n_tokens][n_experts] of the router */
+  int *ids;              /* [n_tokens][n_chosen] */
+  float *weights;        /* [n_tokens][n_chosen] */
+  float *shared_factors; /* [n_tokens] of the MLP beside the experts: the sigmoid of its gate, or 1/2 */
+  int *begins;           /* [n_experts + 1] the first place of each expert */
+  int *choices;          /* [n_tokens * n_chosen] the choice at each place */
+  int *places;           /* [n_tokens * n_chosen] the place of each choice */
+  float *place_weights;  /* [n_tokens * n_chosen] the weight at each place */
+  unsigned *counters;    /* [n_tokens] zero before and after every launch */
+} ExpertChoices;
+
+/* Limits of experts_few(): tokens, choices of all tokens, experts of a layer, clusters launched. */
+enum {
+  EXPERTS_FEW_TOKENS = 32,
+  EXPERTS_FEW_CHOICES = 256,
+  EXPERTS_FEW_EXPERTS = 1024,
+  EXPERTS_FEW_CLUSTERS = 128
+};
+/* Most tokens for which experts_few()'s sum makes planes: the first tile of linear_planes_tokens(). */
+enum { EXPERTS_PLANES_TOKENS = 16 };
+
+/* Bytes of device memory that ExpertChoices needs for n_tokens tokens. experts_place_choices() points its
+ * arrays into `memory` of this size. */
+size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens);
+void experts_place_choices(ExpertChoices *choices, const ExpertConfig *config, int n_tokens, void *memory);
+
+/* Normalises x, and chooses. The router's input stays in fp32: routing must not depend on the rounding of
+ * h. */
+typedef struct {
+  const ExpertConfig *config;
+  int hidden;
+  float eps;
+  const float *x;    /* [n_tokens][hidden] */
+  const float *norm; /* [hidden] h = rmsnorm(x) * norm; NULL: h = x_factor * x */
+  float x_factor;
+  void *h; /* fp16 [n_tokens][h_stride], 8-byte aligned, h_stride % 4 == 0 */
+  int h_stride;
+  /* [hidden] with EXPERTS_OWN_NORMS: the experts' input is rmsnorm(x) * experts_norm, the router's is
+   * rmsnorm(x) * router_scale / sqrt(hidden). Else NULL: both read h. */
+  const float *experts_norm, *router_scale;
+  void *experts_h;                          /* fp16 [n_tokens][h_stride] */
+  const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
+  const float *choice_bias, *scales;        /* [n_experts] or NULL */
+  /* GPUs that share a model must choose the same experts, so the logits must be the same to the bit on all of
+   * them. No tensor cores then: their sums differ between generations. */
+  bool same_on_all_gpus;
+  bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
+  bool joined; /* every token also takes expert n_experts, the MLP beside the experts, as its last choice */
+  ExpertChoices to;
+} Router;
+Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
+                     Error *err);
+
+/* to = h times the weight of the token's only choice; then that weight becomes 1. fp16 [n_tokens][stride],
+ * stride % 8 == 0. PRECOND n_chosen is 1. */
+Status experts_scale_input(const ExpertChoices *choices, const void *h, int stride, int n_tokens, void *to,
+                           cudaStream_t stream, Error *err);
+
+/* Orders the choices of several tokens by experts: begins, choices, places and place_weights. */
+Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,
+                     Error *err);
+
+/* to[place] = h of the place's token; to is fp16 [places][stride], h fp16 [n_tokens][stride]. stride % 8 ==
+ * 0. */
+Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
+                      void *to, cudaStream_t stream, Error *err);
+
+/* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, always in
+ * one order, of down (weight * activation(gate, up) of h), or out += the sum. */
+typedef struct {
+  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is both */
+  /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,
+   * `places` the row of the choice's first part. */
+  ExpertChoices choices;
+  const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
+  int h_stride, n_tokens;
+  float *parts; /* [experts_few_parts()][n_out], 16-byte aligned; n_out: an expert's outputs */
+  bool add;
+  float *out; /* [n_tokens][n_out], 16-byte aligned */
+  Activation activation;
+  LinearNext next; /* kind NONE or, for up to EXPERTS_PLANES_TOKENS tokens, NORM: planes of out's new rows */
+} FewExperts;
+
+/* Rows of FewExperts.parts for up to n_choices choices. */
+int experts_few_parts(int n_choices);
+
+/* True if experts_few() multiplies these matrices for n_tokens tokens. */
+bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, const DeviceLimits *device,
+                       int n_tokens);
+Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);
+
+/* out[token] = sum over its choices of y[place], or out += the sum; always in the order of choices. y fp32
+ * [places][n], out fp32 [n_tokens][n]. */
+Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
+                   float *out, cudaStream_t stream, Error *err);
+
+/* a = rmsnorm(a) * a_weight + rmsnorm(b) * b_weight for each token; without the second term if b is NULL.
+ * fp32 [n_tokens][n]. */
+Status experts_add_norms(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,
+                         int n, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,188 @@
+/* places.cu - the rows of chosen experts: their memory, their order by experts, and the sums of their
+ * results. experts.h says what choices and places are. */
+#include <type_traits>
+
+#include "cuda/kernels/experts/experts.h"
+#include "cuda/kernels/ptx/lanes.cuh"
+#include "cuda/kernels/ptx/launch.cuh"
+
+namespace {
+
+constexpr int kOrderThreads = 512;
+
+/* A block finds the places of one expert: a warp counts its part of the choices, 32 at once. */
+__global__ void __launch_bounds__(kOrderThreads)
+    order_kernel(const int *ids, const float *weights, int n, int *begins, int *choices, int *places,
+                 float *place_weights) {
+  constexpr int kWarps = kOrderThreads / 32;
+  __shared__ int sums[2][kWarps];
+  const int e = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int share = (n + kOrderThreads - 1) / kOrderThreads * 32, from = min(warp * share, n),
+            to = min(from + share, n);
+  const auto id_of = [&](int i) { return i < to ? __ldcg(ids + i) : 0x7fffffff; };
+  begin_overlapping();
+  int less = 0, own = 0;
+#pragma unroll 8
+  for (int i = from; i < to; i += 32) {
+    const int id = id_of(i + lane);
+    less += __popc(__ballot_sync(~0u, id < e));
+    own += __popc(__ballot_sync(~0u, id == e));
+  }
+  if (lane == 0) sums[0][warp] = own, sums[1][warp] = less;
+  __syncthreads();
+  int begin = 0, before = 0;
+  for (int w = 0; w < kWarps; w++) {
+    begin += sums[1][w];
+    if (w < warp) before += sums[0][w];
+  }
+  if (threadIdx.x == 0) begins[e] = begin;
+  if (threadIdx.x == 0 && e == (int)gridDim.x - 1) begins[e + 1] = n;
+#pragma unroll 8
+  for (int i = from; i < to; i += 32) {
+    const bool is_own = id_of(i + lane) == e;
+    const uint32_t all = __ballot_sync(~0u, is_own);
+    if (is_own) {
+      const int place = begin + before + __popc(all & ((1u << lane) - 1));
+      choices[place] = i + lane;
+      places[i + lane] = place;
+      place_weights[place] = weights[i + lane];
+    }
+    before += __popc(all);
+  }
+}
+
+__global__ void gather_kernel(const int *choices, int n_chosen, const uint4 *from, int vectors, uint4 *to) {
+  begin_overlapping();
+  const int place = blockIdx.x;
+  from += (size_t)(choices[place] / n_chosen) * vectors, to += (size_t)place * vectors;
+  for (int i = threadIdx.x; i < vectors; i += blockDim.x) to[i] = __ldcg(from + i);
+}
+
+constexpr int kScaleThreads = 256;
+
+/* A block scales one token. */
+__global__ void __launch_bounds__(kScaleThreads)
+    scale_input_kernel(float *weights, const __half2 *h, int n, __half2 *to) {
+  begin_overlapping();
+  const float weight = weights[blockIdx.x];
+  for (int i = threadIdx.x; i < n; i += kScaleThreads) {
+    const float2 pair = __half22float2(h[(size_t)blockIdx.x * n + i]);
+    to[(size_t)blockIdx.x * n + i] = __floats2half2_rn(weight * pair.x, weight * pair.y);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) weights[blockIdx.x] = 1;
+}
+
+constexpr int kSumThreads = 256;
+
+template <int kStep>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_kernel(const int *places, int n_chosen, const float *y, int n, bool add, float *out) {
+  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * kStep, token = blockIdx.y;
+  begin_overlapping();
+  if (i >= n) return;
+  float sum[kStep] = {};
+  for (int c = 0; c < n_chosen; c++) {
+    const float *from = y + (size_t)__ldg(places + token * n_chosen + c) * n + i;
+    if constexpr (kStep == 4) {
+      const float4 v = __ldcg((const float4 *)from);
+      sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+    } else {
+      sum[0] += __ldcg(from);
+    }
+  }
+  float *to = out + (size_t)token * n + i;
+#pragma unroll
+  for (int j = 0; j < kStep; j++) to[j] = (add ? to[j] : 0.0f) + sum[j];
+}
+
+constexpr int kNormThreads = 512;
+
+/* Sums a and b over the block; each thread gets both sums. */
+__device__ __forceinline__ float2 block_sums(float a, float b) {
+  __shared__ float2 parts[kNormThreads / 32];
+  a = warp_sum(a), b = warp_sum(b);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = make_float2(a, b);
+  __syncthreads();
+  float2 sum = make_float2(0, 0);
+  for (const float2 &part : parts) sum.x += part.x, sum.y += part.y;
+  return sum;
+}
+
+/* A block adds the normalised results of one token. */
+__global__ void __launch_bounds__(kNormThreads)
+    add_norms_kernel(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,
+                     int n) {
+  begin_overlapping();
+  a += (size_t)blockIdx.x * n;
+  if (b) b += (size_t)blockIdx.x * n;
+  float squares[2] = {0, 0};
+  for (int i = threadIdx.x; i < n; i += kNormThreads) {
+    squares[0] += a[i] * a[i];
+    if (b) squares[1] += b[i] * b[i];
+  }
+  const float2 sum = block_sums(squares[0], squares[1]);
+  const float by_a = rsqrtf(sum.x / (float)n + eps), by_b = rsqrtf(sum.y / (float)n + eps);
+  for (int i = threadIdx.x; i < n; i += kNormThreads)
+    a[i] = a[i] * by_a * a_weight[i] + (b ? b[i] * by_b * b_weight[i] : 0.0f);
+}
+
+} // namespace
+
+size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens) {
+  const size_t tokens = (size_t)n_tokens, n = tokens * (size_t)config->n_chosen;
+  return align_up(tokens * (size_t)config->n_experts * 4) + 5 * align_up(n * 4) + 2 * align_up(tokens * 4) +
+         align_up((size_t)(config->n_experts + 1) * 4);
+}
+
+void experts_place_choices(ExpertChoices *c, const ExpertConfig *config, int n_tokens, void *memory) {
+  const size_t tokens = (size_t)n_tokens, n = tokens * (size_t)config->n_chosen;
+  char *at = (char *)memory;
+  const auto take = [&](auto *&to, size_t numbers) {
+    to = (std::remove_reference_t<decltype(to)>)at;
+    at += align_up(numbers * 4);
+  };
+  take(c->logits, tokens * (size_t)config->n_experts);
+  take(c->ids, n);
+  take(c->weights, n);
+  take(c->choices, n);
+  take(c->places, n);
+  take(c->place_weights, n);
+  take(c->shared_factors, tokens);
+  take(c->counters, tokens);
+  take(c->begins, (size_t)config->n_experts + 1);
+}
+
+Status experts_scale_input(const ExpertChoices *choices, const void *h, int stride, int n_tokens, void *to,
+                           cudaStream_t stream, Error *err) {
+  return launch(scale_input_kernel, dim3((unsigned)n_tokens), kScaleThreads, 0, stream, true,
+                "scaled input of experts", err, choices->weights, (const __half2 *)h, stride / 2,
+                (__half2 *)to);
+}
+
+Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_tokens, cudaStream_t stream,
+                     Error *err) {
+  return launch(order_kernel, dim3((unsigned)config->n_experts), kOrderThreads, 0, stream, true,
+                "order of rows", err, to->ids, to->weights, n_tokens * config->n_chosen, to->begins,
+                to->choices, to->places, to->place_weights);
+}
+
+Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
+                      void *to, cudaStream_t stream, Error *err) {
+  return launch(gather_kernel, dim3((unsigned)(n_tokens * n_chosen)), 256, 0, stream, true, "gathered rows",
+                err, choices->choices, n_chosen, (const uint4 *)h, stride / 8, (uint4 *)to);
+}
+
+Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
+                   float *out, cudaStream_t stream, Error *err) {
+  const bool fours = n % 4 == 0;
+  return launch(fours ? sum_kernel<4> : sum_kernel<1>,
+                dim3((unsigned)ceil_div(n, kSumThreads * (fours ? 4 : 1)), (unsigned)n_tokens), kSumThreads,
+                0, stream, true, "sum of experts", err, choices->places, n_chosen, y, n, add, out);
+}
+
+Status experts_add_norms(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,
+                         int n, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(add_norms_kernel, dim3((unsigned)n_tokens), kNormThreads, 0, stream, true, "norms of experts",
+                err, a, a_weight, b, b_weight, eps, n);
+}

@@ -1,0 +1,300 @@
+/* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
+ * of the experts and their weights.
+ *
+ * A block has 16 tokens and all experts or, where there would be fewer blocks than SMs, some of the experts;
+ * then of all blocks with the same tokens the last to finish chooses. A block normalises kChunk inputs of its
+ * tokens at a time, cuts each number of x into parts of 16 bits that add up to it, and multiplies the parts
+ * by the weights as they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32
+ * arithmetic rounds them, so a sum by tensor cores is over 128 inputs at most, and such sums are added in
+ * fp32.
+ *
+ *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
+ *   warp  normalises a token, and in the end chooses for it; between, it multiplies 16 experts by a share,
+ *         1 / n_shares, of the inputs of a chunk. The shares' sums are added in order. n_shares does not
+ *         depend on how experts are divided among blocks, nor do a token's bits on the number of tokens
+ *
+ * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
+ * READS    the router once for 16 tokens; x once in each block, and again for every tiles_at_once tiles. */
+#include <algorithm>
+
+#include "cuda/kernels/experts/router.cuh"
+#include "cuda/kernels/ptx/eight.cuh"
+#include "cuda/kernels/ptx/launch.cuh"
+
+namespace {
+
+using namespace router;
+
+constexpr int kTokens = 16, kWarps = 16, kThreads = 32 * kWarps, kChunk = 256;
+constexpr int kRowNumbers = kChunk + 32;            /* the lanes' 16 bytes of two rows fill all banks */
+constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
+static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
+static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");
+
+/* PartsOf: how a number of x is cut into parts. Two fp16 hold 22 bits of a number below 2^15. The second part
+ * is stored times 2^11, as it would otherwise be subnormal. */
+template <class T> struct PartsOf {
+  static constexpr int kN = 2;
+  static constexpr bool kScaled = true;
+  static __device__ __forceinline__ constexpr float factor(int part) { return part == 0 ? 1 : 0x1p-11f; }
+  static __device__ __forceinline__ void cut(float v, T (&to)[kN]) {
+    to[0] = __float2half_rn(v), to[1] = __float2half_rn((v - __half2float(to[0])) * 0x1p11f);
+  }
+  static __device__ __forceinline__ float whole(const T (&of)[kN]) {
+    return __half2float(of[0]) + __half2float(of[1]) * 0x1p-11f;
+  }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+    mma_f16_m16n8k16(c, a, b0, b1);
+  }
+};
+
+/* Three bf16 hold all 24 bits of a float. */
+template <> struct PartsOf<__nv_bfloat16> {
+  static constexpr int kN = 3;
+  static constexpr bool kScaled = false;
+  static __device__ __forceinline__ constexpr float factor(int) { return 1; }
+  static __device__ __forceinline__ void cut(float v, __nv_bfloat16 (&to)[kN]) {
+#pragma unroll
+    for (int i = 0; i < kN; i++) to[i] = __float2bfloat16_rn(v), v -= __bfloat162float(to[i]);
+  }
+  static __device__ __forceinline__ float whole(const __nv_bfloat16 (&of)[kN]) {
+    return __bfloat162float(of[0]) + (__bfloat162float(of[1]) + __bfloat162float(of[2]));
+  }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+    mma_bf16_m16n8k16(c, a, b0, b1);
+  }
+};
+
+template <class T> constexpr size_t kChunkBytes = sizeof(T[2][PartsOf<T>::kN][kPartNumbers]);
+
+/* A warp's token: its norm and scale, its inputs on their way to shared memory, and its product with the
+ * shared gate.
+ * PRECOND  hidden % 8 == 0 */
+template <class T> struct Token {
+  const float *x;
+  bool inside, first; /* first: this pass over x also stores h and multiplies the shared gate */
+  float factor;       /* factor of the norm */
+  float by;           /* factor of x before it is cut: a power of two */
+  float gate;
+  float4 raw[2]; /* the lane's numbers of the next chunk */
+
+  __device__ __forceinline__ Token(const Args &a, int token)
+      : x(a.x + (size_t)min(token, a.n_tokens - 1) * a.hidden), inside(token < a.n_tokens), first(true),
+        by(1), gate(0) {
+    constexpr int kAtOnce = 8;
+    const float *weights = a.router_scale ? a.router_scale : a.norm;
+    float sum = 0, most = 0;
+    for (int k0 = (int)threadIdx.x % 32 * 4; k0 < a.hidden; k0 += 128 * kAtOnce) {
+      float4 v[kAtOnce], w[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; i++) {
+        const int k = min(k0 + 128 * i, a.hidden - 4);
+        v[i] = __ldcg((const float4 *)(x + k));
+        if (PartsOf<T>::kScaled) w[i] = weights_at(weights, k);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; i++) {
+        if (k0 + 128 * i >= a.hidden) break;
+        sum += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
+        if (!PartsOf<T>::kScaled) continue;
+        const float4 m = times(v[i], w[i]);
+        most = fmaxf(most, fmaxf(fmaxf(fabsf(m.x), fabsf(m.y)), fmaxf(fabsf(m.z), fabsf(m.w))));
+      }
+    }
+    factor = weights ? rsqrtf(warp_sum(sum) / (float)a.hidden + a.eps) : a.x_factor;
+    if (!PartsOf<T>::kScaled) return;
+    most = lanes_max<16, 8, 4, 2, 1>(most) * fabsf(factor);
+    if (most > 0 && most < INFINITY) by = exp2f((float)min(14 - ilogbf(most), 100));
+  }
+
+  /* Loads inputs k .. k + 7 of x, for cut(). */
+  __device__ __forceinline__ void load(const Args &a, int k) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      raw[i] = inside && k < a.hidden ? __ldcg((const float4 *)(x + k) + i) : make_float4(0, 0, 0, 0);
+  }
+
+  /* Cuts the loaded inputs, k .. k + 7, into parts, from `to` on. In the first pass also stores h and adds to
+   * the shared gate's product. */
+  __device__ __forceinline__ void cut(const Args &a, int token, int k, T *to) {
+    T parts[8][PartsOf<T>::kN];
+    const int at = min(k, a.hidden - 8);
+    const size_t h = (size_t)token * a.h_stride + k;
+    const bool stores = first && inside && k < a.hidden;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float4 v = times(raw[i], factor), normed = times(v, weights_at(a.norm, at + 4 * i));
+      const float4 w = a.router_scale ? times(v, weights_at(a.router_scale, at + 4 * i)) : normed;
+      if (stores) store_four(a.h + h + 4 * i, normed, 0, 4);
+      if (stores && a.experts_norm)
+        store_four(a.experts_h + h + 4 * i, times(v, weights_at(a.experts_norm, at + 4 * i)), 0, 4);
+      const float each[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int j = 0; j < 4; j++) PartsOf<T>::cut(each[j] * by, parts[4 * i + j]);
+    }
+#pragma unroll
+    for (int p = 0; p < PartsOf<T>::kN; p++) {
+      alignas(16) T eight[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) eight[i] = parts[i][p];
+      *(uint4 *)(to + p * kPartNumbers) = *(const uint4 *)eight;
+    }
+    if (!stores || !a.shared_gate.data) return;
+    with_gate_type(a, [&](auto weight) { add_gate<decltype(weight)>(a.shared_gate, k, parts); });
+  }
+
+  template <class G>
+  __device__ __forceinline__ void add_gate(const Rows &w, int k, const T (&parts)[8][PartsOf<T>::kN]) {
+    Eight<G> eight;
+    float v[8];
+    eight.load((const G *)w.data + k, k < (int)w.stride);
+    eight.floats(v);
+#pragma unroll
+    for (int i = 0; i < 8; i++) gate += v[i] * PartsOf<T>::whole(parts[i]);
+  }
+};
+
+/* A lane's weights of four steps of 32 inputs: lane (g, t) holds inputs 8 t .. 8 t + 7 of rows g and g + 8 of
+ * 16 experts. */
+template <class T> struct FourSteps {
+  uint4 v[4][2];
+
+  /* Loads the weights from input k on, of only n steps if n < 4; zeros past the rows' end. */
+  __device__ __forceinline__ void load(const T *const (&rows)[2], int k, int n, int stride) {
+    k += (int)threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        v[i][r] = i < n && k + 32 * i < stride ? __ldg((const uint4 *)(rows[r] + k + 32 * i))
+                                               : make_uint4(0, 0, 0, 0);
+  }
+
+  /* sum += products of the weights with the tokens' x. x: token 0's number for the steps' first input. */
+  __device__ __forceinline__ void multiply(const T *x, int n, float (&sum)[2][4]) const {
+    const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
+    float part[2][PartsOf<T>::kN][4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (i >= n) break;
+      const uint4 &low = v[i][0], &high = v[i][1];
+      const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int p = 0; p < PartsOf<T>::kN; p++) {
+          const uint4 b = *(const uint4 *)(own + p * kPartNumbers + 8 * m * kRowNumbers + 32 * i);
+          PartsOf<T>::multiply(part[m][p], first, b.x, b.y);
+          PartsOf<T>::multiply(part[m][p], second, b.z, b.w);
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int p = 0; p < PartsOf<T>::kN; p++) sum[m][i] += part[m][p][i] * PartsOf<T>::factor(p);
+  }
+};
+
+/* Warps that share 16 experts, a power of two. */
+__host__ __device__ constexpr int shares_of(int n_experts) {
+  int n = 1;
+  while (n < 8 && 2 * n * ((n_experts + 15) / 16) <= kWarps) n *= 2;
+  return n;
+}
+
+template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(16) float room[];
+  __shared__ float inverse[kTokens]; /* 1 / Token.by of each token */
+  T *const x = (T *)room;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.x * kTokens,
+            n = a.config.n_experts, n_tiles = (n + 15) / 16;
+  const int n_shares = shares_of(n), at_once = a.tiles_at_once, share = warp / at_once,
+            inputs = kChunk / n_shares, n_steps = inputs / 32, columns = 16 * at_once;
+  const bool multiplies = share < n_shares;
+  dependents_may_start();
+  for (const float *by : {a.norm, a.experts_norm, a.router_scale})
+    for (int i = threadIdx.x * 32; by && i < a.hidden; i += kThreads * 32) prefetch_l1(by + i);
+  wait_for_previous();
+  Token<T> token(a, token0 + warp);
+  if (lane == 0) inverse[warp] = 1 / token.by;
+  token.first = blockIdx.y == 0;
+  for (int tile0 = (int)blockIdx.y * at_once; tile0 < n_tiles; tile0 += (int)gridDim.y * at_once) {
+    const int tile = tile0 + warp % at_once, row = 16 * tile + lane / 4;
+    const T *const rows[2] = {(const T *)a.router.data + (size_t)min(row, n - 1) * a.router.stride,
+                              (const T *)a.router.data + (size_t)min(row + 8, n - 1) * a.router.stride};
+    FourSteps<T> weights;
+    float sum[2][4] = {};
+    int half = 0;
+    token.load(a, lane * 8);
+    for (int k = 0; k < a.padded; k += kChunk, half ^= 1) {
+      T *chunk = x + half * (PartsOf<T>::kN * kPartNumbers);
+      if (multiplies) weights.load(rows, k + share * inputs, n_steps, (int)a.router.stride);
+      token.cut(a, token0 + warp, k + lane * 8, chunk + warp * kRowNumbers + lane * 8);
+      if (k + kChunk < a.padded) token.load(a, k + kChunk + lane * 8);
+      __syncthreads();
+      if (!multiplies) continue;
+      weights.multiply(chunk + share * inputs, n_steps, sum);
+      if (n_steps <= 4) continue;
+      weights.load(rows, k + 128, 4, (int)a.router.stride);
+      weights.multiply(chunk + 128, 4, sum);
+    }
+    token.first = false;
+    __syncthreads(); /* sums take the place of x: [share][token][expert] */
+    float *const sums = room + (size_t)share * kTokens * columns + 16 * (tile - tile0) + lane / 4;
+    if (multiplies) {
+#pragma unroll
+      for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[(8 * m + lane % 4 * 2 + i % 2) * columns + i / 2 * 8] = sum[m][i];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kTokens * columns; i += kThreads) {
+      const int m = i / columns, e = 16 * tile0 + i % columns;
+      float all = 0;
+      for (int s = 0; s < n_shares; s++) all += room[(size_t)s * kTokens * columns + i];
+      if (e < n && token0 + m < a.n_tokens) store_logit(a, token0 + m, e, all * inverse[m]);
+    }
+    __syncthreads();
+  }
+  const float gate = warp_sum(token.gate) / token.by;
+  if (lane == 0 && a.shared_gate.data && token.inside && blockIdx.y == 0)
+    store_shared_factor(a, token0 + warp, gate);
+  __syncwarp();
+  if (gridDim.y > 1 && !is_last_block(a.to.counters + blockIdx.x, gridDim.y)) return;
+  if (!token.inside) return;
+  choose_of_stored(a, token0 + warp, room + (size_t)warp * choice_floats(n));
+}
+
+/* Shared memory of a block: the largest of chunks of x, sums of 16 experts for each warp, and what the
+ * choices need. */
+template <class T> size_t shared_bytes(const Args &a) {
+  return std::max({kChunkBytes<T>, (size_t)kWarps * 16 * kTokens * sizeof(float),
+                   (size_t)kWarps * (size_t)choice_floats(a.config.n_experts) * sizeof(float)});
+}
+
+template <class T> Status launch_type(Args a, int n_sms, cudaStream_t stream, Error *err) {
+  const int groups = ceil_div(a.n_tokens, kTokens), n_tiles = ceil_div(a.config.n_experts, 16),
+            most = kWarps / shares_of(a.config.n_experts);
+  a.tiles_at_once = std::min(most, ceil_div(n_tiles, std::max(1, n_sms / groups)));
+  const int parts = std::max(1, std::min(n_sms / groups, ceil_div(n_tiles, a.tiles_at_once)));
+  return launch(kernel<T>, dim3((unsigned)groups, (unsigned)parts), kThreads, shared_bytes<T>(a), stream,
+                true, "router", err, a);
+}
+
+} // namespace
+
+bool router::tiles_apply(const Args &a, size_t most_bytes) {
+  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* Turing has no mma of bf16 */
+  if (a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
+  if (a.router.type == WEIGHT_F16) return shared_bytes<__half>(a) + kStatic <= most_bytes;
+  return a.router.type == WEIGHT_BF16 && shared_bytes<__nv_bfloat16>(a) + kStatic <= most_bytes;
+}
+
+Status router::launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err) {
+  return a.router.type == WEIGHT_F16 ? launch_type<__half>(a, n_sms, stream, err)
+                                     : launch_type<__nv_bfloat16>(a, n_sms, stream, err);
+}

@@ -1,0 +1,675 @@
+/* block.cuh - per-thread context of a fused step: launch arguments, coordinates, shared-memory accessors,
+ * and waits.
+ *
+ * kDebug: a wait that lasts too long ends the kernel and reports its place, and marks record the clock
+ * (StepDebug). */
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/kernels/cache/cache_rows.cuh"
+#include "cuda/kernels/fused/sizes/models.cuh"
+#include "cuda/kernels/fused/step.h"
+#include "cuda/kernels/linear/quantise.cuh"
+#include "cuda/kernels/ops/elementwise.cuh"
+#include "cuda/kernels/ops/ranking.cuh"
+#include "cuda/kernels/ptx/cluster.cuh"
+
+namespace step {
+
+/* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
+ * pointers as an array (weight_ring.cuh). */
+struct Matrix {
+  const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
+};
+enum { QKV, O, GATE_UP, DOWN, MATRICES };
+struct Layer {
+  Matrix matrices[MATRICES];
+  const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
+  const unsigned char *shared_gate; /* gate of the MLP beside the experts: [hidden], of the router's type */
+  const float *folded_router;       /* folded_router.h; one token */
+};
+
+/* The greatest logit of a block's rows of lm_head with its token (ranked()), and the key of the lowest logit
+ * (ranking.cuh). */
+struct StepBest {
+  unsigned long long greatest;
+  unsigned int lowest;
+};
+
+/* The best token of n blocks, in all lanes of a warp; token 0 if there is no best token. */
+__device__ __forceinline__ Sampled best_of_blocks(const StepBest *of_blocks, int n, int lane) {
+  StepBest best = {0, ~0u};
+#pragma unroll
+  for (int i = 0; i < STEP_MAX_CLUSTERS * STEP_BLOCKS; i += 32) {
+    const StepBest of_block = of_blocks[min(i + lane, n - 1)];
+    best.greatest = max(best.greatest, of_block.greatest), best.lowest = min(best.lowest, of_block.lowest);
+  }
+  sampling::warp_extremes(&best.greatest, &best.lowest);
+  const SampledKind kind = sampling::kind_of(sampling::ranked_key(best.greatest), best.lowest);
+  return {kind == SAMPLED_TOKEN ? sampling::ranked_id(best.greatest) : 0, kind};
+}
+
+__device__ __forceinline__ void give_pick(const StepPick &pick, Sampled best) {
+  *pick.token = best.id;
+  sampling::tell_host(pick.slot, best.id, best.kind);
+}
+
+struct Args {
+  StepPlan plan;
+  StepCall call;
+  const Layer *layers;
+  const float *vectors; /* [n_layers + 1][vectors_stride]: struct Vectors */
+  int vectors_stride;
+  bool head_norms, bias;        /* true if qkv has norms of heads; a bias */
+  const unsigned char *lm_head; /* half [vocab_size][hidden] */
+  const void *embedding;
+  size_t embedding_stride;
+  Dtype embedding_type;
+  int router_stride;
+  bool router_is_bf16, renormalise;
+  float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
+  int in_flight, most_in_flight;               /* stages; one more from STEP_LONG on, up to most_in_flight */
+  uint64_t *totals;                            /* allreduce.cuh */
+  int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
+  float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
+  unsigned *launches;          /* several tokens: how many launches precede this one */
+  StepBest *best;              /* one token: [blocks], of the last step's logits */
+  const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
+  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound} */
+  unsigned turn;    /* one token: this launch's number, from 1 */
+  StepDebug debug;
+  StepTaps taps;
+  StepPeers peers; /* one token, on several GPUs */
+  StepMixers mixers;
+};
+
+/* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
+ * tokens. taps: kernels that copy the residual stream; no such kernel is for debugging. Kernels with taps are
+ * separate, since a step without a drafter would otherwise have to pass over the copies. */
+typedef void (*Kernel)(const Args);
+Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
+Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
+/* The kernels of few/sequences.cu, for rows of several sequences. */
+Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
+
+/* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
+ * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
+ * layer. */
+struct Vectors {
+  const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
+  __device__ __forceinline__ Vectors(const Args &a, int hidden, int head_dim, int layer)
+      : attn_norm(a.vectors + layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
+        q_norm(mlp_norm + hidden), k_norm(q_norm + head_dim), bias(k_norm + head_dim) {}
+};
+
+/* full and empty belong to the slots of the ring. The other barriers count bytes from the cluster's blocks,
+ * in one phase a layer, with exceptions: x has, with one token, a phase for each matmul that reads x, and
+ * with several tokens a single phase, before lm_head; columns and routed count arrivals of this block's
+ * warps. */
+struct Barriers {
+  uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
+  uint64_t x, projections, states, gated;
+  uint64_t columns;            /* experts: the block's columns of the residual stream are there */
+  uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
+  uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
+};
+
+/* A position in the ring: stage n is in slot n % n_slots, with the parity of n / n_slots. */
+struct RingCursor {
+  uint32_t slot, parity;
+  /* PRECOND n <= n_slots. */
+  __device__ __forceinline__ void move(int n, int n_slots) {
+    slot += n;
+    if ((int)slot >= n_slots) slot -= n_slots, parity ^= 1;
+  }
+};
+
+/* How far a run of stages advances a position: by `slots`, and by the parity `turns`. */
+struct RingRun {
+  int slots, turns;
+};
+
+__device__ __forceinline__ RingRun run_of(int stages, int n_slots) {
+  return {stages % n_slots, stages / n_slots % 2};
+}
+
+/* A block's share of one of a layer's matrices. It is computed once, in shared memory, so that no warp
+ * divides later. */
+struct Share {
+  int n_rows, stages;                 /* tile rows; stages of all splits */
+  int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
+  int log_k_warps, log_rows;
+  int inverse;  /* 65536 / splits, rounded up */
+  int tasks_at; /* offset in shared memory */
+  int next;     /* floats from a stage's sums to those of the warpgroup's next stage; 0: of another split */
+  int all_groups, group; /* groups of the matrix's inputs; the share's first group */
+  int log_run, split;    /* see tile_row() */
+  int tile[2], stride[2];
+  RingRun run;
+  int x_at, x_scales_at;    /* offsets in shared memory of x as planes, and of its scales */
+  int sums_at, sums_stride; /* offset in shared memory; floats between sums of warps along k */
+};
+
+/* The variables with which shared memory begins; StepOffsets has the rest. */
+struct Vars {
+  Barriers barriers;
+  unsigned launches; /* several tokens: how many launches precede this one */
+  int pos;           /* position of the token; several tokens: of the token whose heads this block makes */
+  int page;          /* index in StepCall.pages of the first page of that token's sequence */
+  unsigned loaded;   /* stages whose first loads have begun, for prefetches and wait_until_loading() */
+  float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
+  uint32_t sink;     /* l2_prefetch.cuh */
+  int id;            /* one token: the step's input */
+  alignas(16) Share shares[MATRICES];
+  RingRun keys_run; /* stages of this block's keys and values */
+};
+/* A hybrid's variables. */
+struct MixVars {
+  alignas(16) Share of_delta[2];     /* shares of qkv and o in layers of the delta rule */
+  uint64_t mine;                     /* bit l: the cluster has heads of layer l */
+  uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
+  StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
+  int contributors[2];               /* step_mix_clusters() for both kinds of layers */
+  int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
+  RingRun states_run;                /* stages of this block's states */
+  float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
+  float decay[STEP_DELTA_HEADS], beta[STEP_DELTA_HEADS];
+};
+static_assert(sizeof(MixVars) <= STEP_MIX_BYTES, "the plan has room for them");
+static_assert(sizeof(Vars) <= STEP_VARS_BYTES && sizeof(Args) % 4 == 0, "the plan has room for them");
+
+/* Reports where a thread waits, and ends the kernel. */
+static __device__ __noinline__ void report_hang(StepHang *h, int warp, int lane, int layer, int place,
+                                                int number, int parity) {
+  h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
+  h->place = place, h->number = number, h->parity = parity;
+  __threadfence_system();
+  h->hung = 1;
+  __threadfence_system();
+  __trap();
+}
+
+/* Registers of a thread. A block starts with 96 for each of its 640 threads, since an SM has 65,536. */
+constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
+static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
+                  96 * STEP_ALL_THREADS,
+              "setmaxnreg would block");
+static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
+
+/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
+ * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. TheSizes: a
+ * model of sizes/models.cuh, or void. kOfSeveral: rows of several sequences. */
+template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
+          bool kShared = false, class TheSizes = void, bool kOfSeveral = false>
+struct Form {
+  using Sizes = TheSizes;
+  static constexpr bool kIsShared = kShared;
+  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
+  static constexpr int kParts = STEP_GROUP / kGroup;
+  static constexpr int kDim = kHeadDim;
+  static constexpr bool kQ8 = kInQ8;
+  static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
+  static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
+  static constexpr bool kHybrid = kHeadDim == STEP_WIDE_HEAD; /* StepShape: a hybrid */
+  static constexpr bool kSeveral = kOfSeveral;
+};
+
+/* The part of the context that kernels of one token and of several share. */
+template <bool kDebug, class TheForm> struct Thread {
+  using Sizes = typename TheForm::Sizes;
+  static constexpr bool kIsDebug = kDebug;
+  static constexpr bool kIsShared = TheForm::kIsShared;
+  static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
+  static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
+  static constexpr bool kSeveral = TheForm::kSeveral;
+  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
+  /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
+   * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
+  static constexpr bool kOddBlocks = kExperts && kIsShared && kParts == 1;
+  static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
+  static constexpr bool kQ8 = TheForm::kQ8;
+  /* Positions in a stage of the cache. */
+  static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;
+  using CacheNumber = std::conditional_t<kQ8, uint8_t, __half>;
+  unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
+  const Args &args;
+  const StepPlan &plan;
+  /* This warp's progress: layer (also the number of completed phases of a barrier with one phase a layer),
+   * matrix, and slot and parity of the next stage. It is one register, since it is live throughout. */
+  uint32_t progress;
+  long long waited; /* kDebug: cycles waited for stages */
+
+  /* The plan of the kernel's arguments, or an equal one as a constant (models.cuh). */
+  static __device__ __forceinline__ const StepPlan &plan_of_form(const Args &args) {
+    if constexpr (std::is_void<Sizes>::value)
+      return args.plan;
+    else
+      return sized_plan<Sizes>;
+  }
+
+  /* Read from special registers at each use, here and below, since kept values would take up registers. */
+  __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
+  __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
+  __device__ __forceinline__ int thread() const { return threadIdx.x; }
+
+  /* Rank of the block in its cluster, and number of the cluster. */
+  __device__ __forceinline__ int rank() const { return cluster_rank(); }
+  __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
+  /* True if the cluster has heads of the current layer. */
+  __device__ __forceinline__ bool has_kv_head() const {
+    if constexpr (kHybrid)
+      return layer() < STEP_HYBRID_LAYERS && mix_vars().mine >> layer() & 1;
+    else
+      return cluster() < plan.attending;
+  }
+  /* Counts the layers before the current one where the cluster has heads. PRECOND has_kv_head(). */
+  __device__ __forceinline__ int layers_with_heads() const {
+    if constexpr (kHybrid)
+      return __popcll(mix_vars().mine & step_layers_before(layer()));
+    else
+      return layer();
+  }
+  /* A hybrid: is_delta() is true in layers of the delta rule; mix() has the cluster's heads in the current
+   * layer. */
+  __device__ __forceinline__ bool is_delta() const { return step_is_delta(&plan.shape, layer()); }
+  __device__ __forceinline__ StepMix mix() const { return mix_vars().mixes[is_delta()]; }
+  __device__ __forceinline__ MixVars &mix_vars() const { return *(MixVars *)(smem + plan.off.mixers); }
+  /* The KV head of a cluster that attends: step_sharers() clusters have the same KV head. */
+  __device__ __forceinline__ int kv_head() const {
+    if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
+    return cluster() >> plan.log_sharers;
+  }
+  __device__ __forceinline__ int layer() const { return progress >> 12; }
+  __device__ __forceinline__ int matrix() const { return progress & 3; }
+  __device__ __forceinline__ RingCursor next() const { return {progress >> 3 & 255, progress >> 11 & 1}; }
+  __device__ __forceinline__ void advance(const RingRun &run) {
+    RingCursor to = next();
+    to.parity ^= run.turns;
+    to.move(run.slots, plan.n_slots);
+    progress = opaque((progress & ~0xff8u) | to.slot << 3 | to.parity << 11);
+  }
+  /* Moves the warp's progress to a matrix of the current layer; MATRICES: to the next layer's first. */
+  __device__ __forceinline__ void go_to(int matrix) {
+    progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+  }
+
+  /* Vectors of the warp's current layer. */
+  __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, kDim, layer()}; }
+  __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
+  __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
+  __device__ __forceinline__ Share &share(int matrix) const { /* vars().shares would spill registers */
+    if constexpr (kHybrid)
+      if (matrix <= O && is_delta()) return mix_vars().of_delta[matrix];
+    return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
+  }
+  /* Share i of all: those of matrices, then qkv and o of layers of the delta rule. */
+  static constexpr int kShares = kHybrid ? MATRICES + 2 : MATRICES;
+  __device__ __forceinline__ Share &share_at(int i) const {
+    if constexpr (kHybrid)
+      if (i >= MATRICES) return mix_vars().of_delta[i - MATRICES];
+    return ((Share *)(smem + offsetof(Vars, shares)))[i];
+  }
+  __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
+
+  /* The row of the KV cache where the cluster's KV head begins in the current layer; with pages, where the
+   * layer begins. */
+  __device__ __forceinline__ size_t first_cache_row() const {
+    const StepCall &c = args.call;
+    const int cached = kHybrid ? __popcll(~plan.shape.delta_layers & step_layers_before(layer())) : layer(),
+              n_heads = plan.shape.n_kv_heads;
+    return c.pages ? (size_t)cached * n_heads * (c.n_pages * (int)KV_PAGE_TOKENS)
+                   : ((size_t)cached * n_heads + kv_head()) * c.n_ctx;
+  }
+  /* The row of a position of the cluster's KV head in the pages of a layer, for a sequence whose pages begin
+   * at first_page. */
+  __device__ __forceinline__ size_t row_in_pages(int first_page, int position) const {
+    return CacheRows(args.call.pages + first_page, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS)
+        .at(position);
+  }
+  /* The row of the token at vars().pos. */
+  __device__ __forceinline__ size_t new_cache_row() const {
+    const int position = vars().pos;
+    return first_cache_row() + (args.call.pages ? row_in_pages(vars().page, position) : position);
+  }
+
+  /* The recurrent state of the current layer. delta_inputs(): inputs of the convolution; delta_state(): this
+   * block's rows of a value head's state. */
+  __device__ __forceinline__ float *delta_inputs() const {
+    const int before = __popcll(plan.shape.delta_layers & step_layers_before(layer()));
+    return args.call.states + before * args.mixers.state_floats;
+  }
+  __device__ __forceinline__ float *delta_state(int head) const {
+    return delta_inputs() + args.mixers.input_floats +
+           ((size_t)head * STEP_PACK + rank() * STEP_DELTA_ROWS) * STEP_PACK;
+  }
+
+  /* Ends the kernel if the wait since `since` has lasted too long. */
+  __device__ __forceinline__ void check_patience(long long since, StepPlace place, int number,
+                                                 int parity) const {
+    if (clock64() - since < args.debug.patience) return;
+    report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
+  }
+
+  /* Waits for a phase of a barrier. Peers' stores count on the barrier as bulk copies do, so the plain wait
+   * suffices; a wait that acquires at cluster scope would invalidate L1 each time. */
+  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
+                                          int number = 0) const {
+    if (kDebug) {
+      const long long since = clock64();
+      while (!barrier_test(barrier, parity)) check_patience(since, place, number, parity);
+    }
+    barrier_wait(barrier, parity);
+  }
+  __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepPlace place, int number = 0) const {
+    wait_at(shared_address(&barrier), parity, place, number);
+  }
+  /* Waits for phase n, from 0, and announces the bytes of the next phase. The block's first thread has to be
+   * among the callers. */
+  __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepPlace place) const {
+    wait(barrier, n & 1, place);
+    if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
+  }
+
+  /* Barrier of the warps that multiply. */
+  __device__ __forceinline__ void sync() const { named_barrier_sync<1, STEP_THREADS>(); }
+
+  __device__ __forceinline__ void record(int what, long long number) const {
+    if (args.debug.marks && threadIdx.x == 0 && layer() < plan.shape.n_layers)
+      args.debug.marks[((size_t)blockIdx.x * plan.shape.n_layers + layer()) * STEP_NUMBERS + what] = number;
+  }
+  __device__ __forceinline__ void mark(StepMark what) const {
+    if (kDebug) record(what, clock64());
+  }
+  /* i: 0 at the beginning, 1 after the last layer, 2 at the end. */
+  __device__ __forceinline__ void mark_whole(int i) const {
+    if (kDebug && args.debug.whole_marks && threadIdx.x == 0)
+      args.debug.whole_marks[3 * blockIdx.x + i] = clock64();
+  }
+  /* Records the cycles waited for stages of `what`: a matrix, or MATRICES for keys. */
+  __device__ __forceinline__ void mark_waited(int what) {
+    if (kDebug) record(STEP_WAITED + what, waited);
+    waited = 0;
+  }
+
+  /* shared_address of the stage at a cursor, and of its slot's `empty` barrier. */
+  __device__ __forceinline__ uint32_t stage_address(const RingCursor &cursor) const {
+    return shared_address(smem) + plan.ring_at + cursor.slot * plan.slot_bytes;
+  }
+  __device__ __forceinline__ uint32_t empty_at(const RingCursor &cursor) const {
+    return shared_address(&barriers().empty[cursor.slot]);
+  }
+  __device__ __forceinline__ unsigned char *stage(const RingCursor &cursor) const {
+    return smem + plan.ring_at + (int)cursor.slot * plan.slot_bytes;
+  }
+
+  /* Waits until the stage at the cursor is loaded, and returns its shared_address. */
+  __device__ __forceinline__ uint32_t wait_for_stage(const RingCursor &cursor) {
+    long long since = kDebug ? clock64() : 0;
+    wait(barriers().full[cursor.slot], cursor.parity, STEP_AT_STAGE, cursor.slot);
+    if (kDebug) waited += clock64() - since;
+    return stage_address(cursor);
+  }
+
+  /* True once the stage at the cursor is loaded. All lanes of a warp get the same answer. */
+  __device__ __forceinline__ bool stage_is_full(const RingCursor &cursor) const {
+    return __all_sync(~0u, barrier_test(&barriers().full[cursor.slot], cursor.parity));
+  }
+};
+
+/* Barrier of a warpgroup. */
+__device__ __forceinline__ void sync_warpgroup(int warpgroup) {
+  constexpr int kThreads = 32 * STEP_WARPGROUP_WARPS;
+  switch (warpgroup) {
+  case 0: return named_barrier_sync<2, kThreads>();
+  case 1: return named_barrier_sync<3, kThreads>();
+  case 2: return named_barrier_sync<4, kThreads>();
+  default: return named_barrier_sync<5, kThreads>();
+  }
+}
+
+/* Sends 16 bytes of each of 1 << kLog neighbouring lanes to all blocks of the cluster. The other lanes hold
+ * the same bytes in the same order, and send them to other blocks. */
+template <int kLog>
+__device__ __forceinline__ void send_to_cluster(const void *to, uint4 v, uint64_t &barrier, int lane) {
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i += 32 >> kLog) {
+    const int peer = (lane >> kLog) + i;
+    send_16(peer_address(to, peer), v, peer_address(&barrier, peer));
+  }
+}
+
+__device__ __forceinline__ int log_2(int n) {
+  return 31 - __clz(n);
+}
+
+/* The share of o or down: n_rows tile rows from `first_row` on, by the inputs that the cluster makes. */
+__device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
+                                              int first_row, int n_rows) {
+  const StepShape &shape = p.shape;
+  const int packs = p.packs, first = step_first_ffn_block(&shape, cluster);
+  s.n_rows = s.split = n_rows;
+  s.tile[0] = first_row, s.stride[0] = 1;
+  s.all_groups = matrix == O ? p.attending * packs : shape.intermediate / STEP_GROUP;
+  s.group = matrix == O ? cluster * packs : first;
+  s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
+}
+
+/* The StepPart that a row belongs to. */
+template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b, int row) {
+  const StepCall &c = b.args.call;
+  int part = B::kSeveral ? c.n_parts - 1 : 0;
+#pragma unroll 1
+  while (part > 0 && c.parts[part].first > row) part--;
+  return c.parts[part];
+}
+
+/* This block's place among the eight that take turns with the stages of a sequence's keys. Sequence i begins
+ * with block i, so that short sequences are spread over all blocks. */
+template <class B> __device__ __forceinline__ int key_rank(const B &b, int part) {
+  return B::kSeveral ? (b.rank() - part) & (STEP_BLOCKS - 1) : b.rank();
+}
+
+/* The number of this block's stages of keys before position pos of a part's sequence: stages r, r + 8, ...,
+ * where r is key_rank(). */
+template <class B> __device__ __forceinline__ int key_stages(const B &b, int part, int pos) {
+  return ((pos + B::kKeys - 1) / B::kKeys - key_rank(b, part) + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+
+/* A block's stages of keys, of all sequences. */
+template <class B> __device__ __forceinline__ int all_key_stages(const B &b) {
+  if constexpr (B::kSeveral)
+    return b.spans().all;
+  else
+    return key_stages(b, 0, b.args.call.parts[0].pos);
+}
+/* Positions in the cache, of all sequences. */
+template <class B> __device__ __forceinline__ int cached_positions(const B &b) {
+  if constexpr (B::kSeveral)
+    return b.spans().positions;
+  else
+    return b.args.call.parts[0].pos;
+}
+/* i, at most 32, divided by the number of sequences, which is 8 at most. */
+template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
+  if constexpr (B::kSeveral)
+    return i * b.spans().inverse >> 8;
+  else
+    return i;
+}
+
+/* Goes through the stages of keys of a block in the order in which they are loaded: the first stage of each
+ * sequence, then the second stage of each sequence that has two, and so on. */
+template <class B> struct KeyWalk {
+  int part, round; /* the block's stage `round` of the keys of sequence `part` */
+
+  __device__ __forceinline__ explicit KeyWalk(const B &b)
+      : part(B::kSeveral ? b.args.call.n_parts - 1 : 0), round(-1) {}
+  /* Goes to the next stage. PRECOND there is one. */
+  __device__ __forceinline__ void next(const B &b) {
+    if constexpr (B::kSeveral) {
+      do
+        if (++part == b.args.call.n_parts) part = 0, round++;
+      while (round >= b.spans().of[part].stages);
+    } else {
+      round++;
+    }
+  }
+  /* The first position of the stage. */
+  __device__ __forceinline__ int position(const B &b) const {
+    return (key_rank(b, part) + round * STEP_BLOCKS) * B::kKeys;
+  }
+};
+
+/* The first stage of lm_head that a block multiplies; the block's last stage precedes the next block's
+ * first. */
+__device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {
+  return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
+}
+
+/* One column of a token's embedding. */
+__device__ __forceinline__ float embedded(const Args &a, int id, int column) {
+  const size_t at = (size_t)id * a.embedding_stride + column;
+  return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
+}
+
+/* The number in qkv of this cluster's head `head`. A cluster's heads are its queries, then key and value. */
+template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int head) {
+  const StepPlan &p = b.plan;
+  const int queries = p.heads_per_kv;
+  return head < queries    ? b.cluster() * queries + head
+         : head == queries ? p.shape.n_heads + b.kv_head()
+                           : p.shape.n_heads + p.shape.n_kv_heads + b.kv_head();
+}
+
+/* The words of layout.cuh that the mma of a step multiplies: 0 and 2 in step 0, 1 and 3 in step 1, without
+ * moves between registers; with parts of 32 inputs 0 and 1, then 2 and 3, since a sum must not go beyond a
+ * part. x is stored in this order. */
+template <int kParts>
+__device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t (&operand)[4]) {
+  const uint32_t one = step ? (kParts == 4 ? tile.z : tile.y) : tile.x,
+                 two = step ? tile.w : (kParts == 4 ? tile.y : tile.z);
+  operand[0] = one & 0x0f0f0f0fu, operand[1] = one;
+  operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
+}
+
+/* The index of a layer's tap, or -1: only the first cluster copies taps, since all clusters have the same
+ * x. */
+template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
+  const uint64_t layers = b.args.taps.layers;
+  if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;
+  return __popcll(layers & ((1ull << layer) - 1));
+}
+
+/* 1 / rms of a head from its sum of squares. */
+template <int kDim> __device__ __forceinline__ float inverse_of_squares(float squares, float eps) {
+  return rsqrtf(squares / kDim + eps);
+}
+
+template <int kParts> constexpr bool kIsFp4 = kParts == STEP_FP4_PARTS;
+
+/* step_x_scales() */
+template <int kParts> constexpr int kXScales = kIsFp4<kParts> ? 1 : kParts;
+
+/* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes, with 16 bytes for
+ * each lane t: four words of layout.cuh in the order of operand_of(). FP4: 8 bytes for each lane. */
+template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
+  if (kIsFp4<kParts>) return lane * 8;
+  const int t = lane & 3, g = lane >> 2;
+  return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
+}
+
+/* The number that the largest x of a group becomes in fp16. */
+constexpr float kLargestHalf = 16384.0f;
+
+/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
+ * Returns their scale times kOfScale, since FP4 weights' scales are read divided by kOfScale. */
+__device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
+  const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
+              inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
+  word[0] = pack_half2(v[0] * inverse, v[2] * inverse), word[1] = pack_half2(v[1] * inverse, v[3] * inverse);
+  return top * (Fp4::kOfScale / kLargestHalf);
+}
+
+/* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group to its words of both planes. Returns
+ * {scale, scale * sum} of the lane's part. FP4: halves, and their scale. */
+template <int kParts>
+__device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&word)[2]) {
+  if constexpr (kIsFp4<kParts>) {
+    return make_float2(halves_of(v, word), 0);
+  } else {
+    int sum;
+    const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
+    return make_float2(d, d * (float)sum);
+  }
+}
+
+/* Stores the lane's words of a group at `to`. */
+template <int kParts>
+__device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned char *to, int plane_bytes) {
+  if constexpr (kIsFp4<kParts>) {
+    *(uint2 *)to = make_uint2(word[0], word[1]);
+  } else {
+    *(uint32_t *)to = word[0];
+    *(uint32_t *)(to + plane_bytes) = word[1];
+  }
+}
+
+/* Quantises a group and stores its words. The result of group_words() for part i goes to scales[i * stride];
+ * FP4: the scale alone to scales->x. */
+template <int kParts>
+__device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
+                                            float2 *scales, int stride, int lane) {
+  constexpr int kLanes = 32 / kXScales<kParts>;
+  uint32_t word[2];
+  const float2 scale = group_words<kParts>(v, word);
+  store_words<kParts>(word, to, plane_bytes);
+  if (lane % kLanes > 0) return;
+  if constexpr (kIsFp4<kParts>)
+    scales->x = scale.x;
+  else
+    scales[lane / kLanes * stride] = scale;
+}
+
+/* Experts of a block, at most: neighbours, whose rows of the folded router the block multiplies and for whose
+ * logits it waits. */
+template <class B> __device__ __forceinline__ int folded_share(const B &b) {
+  return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
+}
+
+/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Rows 0 to 3 are four
+ * neighbours, rows 0 to 3 of the next stage the next four; a hybrid's rows 4 to 7 lie 16 further. The last
+ * stage of the last block also has the gate of the MLP beside the experts. */
+template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
+  constexpr int kRows = B::kHybrid ? 8 : 4;
+  const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;
+  if (i < kRows) return own < folded_share(b) && expert < b.plan.shape.n_experts ? expert : -1;
+  const bool is_gate =
+      B::kJoined && i == kRows && stage == STEP_FOLDED_STAGES - 1 && b.rank() == STEP_BLOCKS - 1;
+  return is_gate ? b.plan.shape.n_experts : -1;
+}
+
+/* True if the zero points of the share's group g0 begin at an odd multiple of 8 bytes in a tile row. All tile
+ * rows agree, since every matrix has an even number of groups, except with kOddBlocks (odd_zeros()). */
+template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
+  return kParts == 1 && (share.group + g0) % 2 != 0;
+}
+
+/* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
+constexpr int kLogTiles = 10;
+template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+
+/* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
+template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;
+template <int kParts> constexpr int kZeroBytes = kIsFp4<kParts> ? 0 : 8 * kParts;
+
+/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024], scales
+ * [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one part the
+ * first 8 bytes may be another group's. FP4 has factors [rows][16] in place of zeros. */
+template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
+  if (kIsFp4<kParts>) return STEP_FACTOR_BYTES;
+  return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
+}
+
+} // namespace step

@@ -1,0 +1,194 @@
+/* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what it
+ * shares with a step of several tokens. */
+#pragma once
+
+#include "cuda/kernels/fused/stages.cuh"
+
+namespace step::one {
+
+constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
+
+template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
+  static constexpr int kTokens = 1;
+  using Base = Thread<kDebug, TheForm>;
+  using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head, Base::kJoined;
+
+  /* Blocks leave their best logits, from which the next step picks (step_leaves_best()). */
+  static constexpr bool kLeavesBest = !Base::kIsShared;
+
+  /* The ring is before Vars. */
+  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int ring_at) {
+    return shared - ring_at;
+  }
+
+  __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }
+  __device__ __forceinline__ float *sums(const Share &share) const { return (float *)(smem + share.sums_at); }
+  __device__ __forceinline__ float *squares() const { return (float *)(smem + plan.off.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(smem + plan.off.residual); }
+  __device__ __forceinline__ float2 *rope() const { return (float2 *)(squares() + plan.shape.hidden / 32); }
+  __device__ __forceinline__ int rope_token() const { return 0; }
+  __device__ __forceinline__ unsigned char *planes() const { return smem + plan.off.planes; }
+  __device__ __forceinline__ float2 *scales() const { return (float2 *)(smem + plan.off.scales); }
+  /* x of qkv, gate and up. */
+  __device__ __forceinline__ unsigned char *x_planes() const { return smem + plan.off.x_planes; }
+  __device__ __forceinline__ float2 *x_scales() const { return (float2 *)(smem + plan.off.x_scales); }
+  /* step_owns_groups(), and constant false for forms that never own groups. */
+  __device__ __forceinline__ bool owns_groups() const {
+    return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
+  }
+  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). */
+  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
+  __device__ __forceinline__ float2 *value_scales() const {
+    return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
+  }
+  /* A hybrid: attention's gates; outputs of value heads, and their sums of squares. */
+  __device__ __forceinline__ float *gates() const { return (float *)(smem + plan.off.gates); }
+  __device__ __forceinline__ float *delta_outputs() const { return (float *)(smem + plan.off.delta); }
+  __device__ __forceinline__ float *delta_squares() const {
+    return delta_outputs() + STEP_DELTA_HEADS * STEP_PACK;
+  }
+  /* A mixture of experts: the output of attention or of the delta rule, for the router. */
+  __device__ __forceinline__ float *outputs() const {
+    return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
+  }
+  /* ids(), chosen(): the chosen experts and their logits. block_weights(): the weight of each FFN block's
+   * choice. keys(): keys of the router's logits without the factor 1 / rms (key_of()), then the gate's logit.
+   * router_columns(): this block's columns of the residual stream. */
+  __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
+  __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
+  __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
+  __device__ __forceinline__ uint32_t *keys() const {
+    return (uint32_t *)ids() + (2 * plan.shape.n_chosen + plan.most_ffn_blocks + 3) / 4 * 4;
+  }
+  __device__ __forceinline__ float *router_columns() const {
+    return (float *)keys() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
+  }
+  /* The keys of each block's best experts, the best first: [8][n_candidates()]. */
+  __device__ __forceinline__ int n_candidates() const { return step_candidates(&plan.shape); }
+  __device__ __forceinline__ uint32_t *candidates() const {
+    return (uint32_t *)(router_columns() + plan.slice);
+  }
+  /* The number of choices that the router makes; with kJoined one more follows, whose id stays n_experts. */
+  __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
+  __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
+
+  /* How often this block receives an x before that of `matrix` in the current layer: the phase of barrier x.
+   * Without a KV head the block receives no x for qkv. */
+  __device__ __forceinline__ int x_before(int matrix) const {
+    if constexpr (Base::kHybrid)
+      return layer() + this->layers_with_heads() + (matrix == GATE_UP && has_kv_head());
+    else
+      return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+  }
+
+  /* Bytes of a barrier's phase: x and its sums of squares; x of lm_head is floats. */
+  __device__ __forceinline__ int x_bytes(bool of_lm_head) const {
+    const int hidden = plan.shape.hidden,
+              planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
+    return (of_lm_head || !owns_groups() ? hidden * 4 : planes) + hidden / kColumns * 4;
+  }
+  /* x_bytes() of the phase after that of `matrix` in this layer. */
+  __device__ __forceinline__ int x_bytes_after(int matrix) const {
+    return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
+  }
+  /* Bytes of q, k and v; of softmax states. */
+  __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
+  __device__ __forceinline__ int states_bytes() const {
+    return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
+  }
+  /* projection_bytes() and states_bytes() in the first layer from `layer` on where the cluster has heads. A
+   * hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
+   * squares. If there is no such layer, 4 bytes, which never come, so that the phase does not end. */
+  __device__ __forceinline__ int projection_bytes_from(int layer) const {
+    if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
+    const bool delta = is_delta_from(layer);
+    const StepMix mix = this->mix_vars().mixes[delta];
+    return step_mix_packs(mix, delta) * STEP_PACK * 4 + (delta ? 2 * mix.n * 4 : 0);
+  }
+  __device__ __forceinline__ int states_bytes_from(int layer) const {
+    if (!is_delta_from(layer)) return states_bytes();
+    return this->mix_vars().mixes[1].n * (STEP_PACK + kDeltaSquares) * 4;
+  }
+  __device__ __forceinline__ bool is_delta_from(int layer) const {
+    const uint64_t mine = this->mix_vars().mine & ~step_layers_before(layer);
+    return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* tests the lowest bit of mine */
+  }
+  /* Sums of squares of a value head's outputs: one from each warp of each block. */
+  static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
+  __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
+  __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
+};
+
+/* Makes share_at(index). Called by one thread for each, before a barrier of the block. */
+template <class B> __device__ __forceinline__ void make_share(const B &b, int index) {
+  const StepPlan &p = b.plan;
+  const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
+  constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
+  const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
+  const int first = step_first_ffn_block(&p.shape, cluster),
+            n_ffn_blocks = step_first_ffn_block(&p.shape, cluster + 1) - first;
+  const bool full = matrix == QKV || matrix == GATE_UP;
+  const KSplit cut = full ? p.full : matrix == O ? p.o : p.down[p.most_ffn_blocks - n_ffn_blocks];
+  Share s = {};
+  s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
+  if (B::kHybrid && matrix <= O) {
+    const bool delta = index >= MATRICES;
+    const StepMix mix = step_mix(&p.shape, delta, cluster);
+    if (matrix == QKV) { /* a tile row of each pack (tile_of()) */
+      s.n_rows = s.split = step_mix_packs(mix, delta);
+    } else {
+      place_outputs(s, matrix, p, cluster, rank * p.slice / 16, mix.n == 0 ? 0 : p.slice / 16);
+      s.all_groups = delta ? p.shape.n_value_heads : 2 * p.shape.n_heads;
+      s.n_groups = step_mix_groups(mix, delta), s.group = delta ? mix.first : 2 * mix.first;
+    }
+  } else if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
+    const int kv_head = p.shape.n_heads + b.kv_head() + rank / kTiles * p.shape.n_kv_heads;
+    s.n_rows = p.all_packs, s.split = packs;
+    s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
+    s.tile[1] = kTiles * kv_head + rank % kTiles, s.stride[1] = kTiles * p.shape.n_kv_heads;
+  } else if (matrix == GATE_UP) { /* two of the 16 tile rows of each FFN block */
+    s.n_rows = s.split = 2 * n_ffn_blocks;
+    s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
+  } else {
+    place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
+  }
+  const unsigned char *x = full ? b.x_planes() : matrix == O ? b.value_planes() : b.planes();
+  const float2 *x_scales = full ? b.x_scales() : matrix == O ? b.value_scales() : b.scales();
+  s.x_at = (int)(x - b.smem), s.x_scales_at = (int)((const unsigned char *)x_scales - b.smem);
+  s.sums_stride = step_sums_stride(s.n_rows);
+  s.sums_at = full ? p.off.long_sums : p.off.sums;
+  s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;
+  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
+  s.inverse = (65535 + cut.splits) / cut.splits;
+  s.next = STEP_WARPGROUPS % cut.splits ? 0 : STEP_WARPGROUPS / cut.splits * cut.rows * 16;
+  s.stages = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.splits;
+  s.run = run_of(s.stages, p.n_slots);
+  b.share_at(index) = s;
+}
+
+/* Sets a cluster's part of both kinds of a hybrid's layers. For one thread, before a barrier of the block. */
+template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
+  const StepShape &s = b.plan.shape;
+  MixVars &v = b.mix_vars();
+  v.mine = 0;
+  for (int delta = 0; delta < 2; delta++) {
+    const bool has_layers = !delta || s.delta_layers != 0;
+    v.mixes[delta] = step_mix(&s, delta && has_layers, b.cluster());
+    v.contributors[delta] = step_mix_clusters(&s, delta && has_layers);
+    if (has_layers && v.mixes[delta].n > 0)
+      v.mine |= (delta ? s.delta_layers : ~s.delta_layers) & step_layers_before(s.n_layers);
+  }
+  v.states_run = run_of(v.mixes[1].n, b.plan.n_slots);
+}
+
+__device__ __forceinline__ int first_group(const Share &share, int split) {
+  return split * share.n_groups * share.inverse >> 16;
+}
+
+template <class B> __device__ __forceinline__ StageTiles stage_of(const B &, const Share &share, int i) {
+  const int split = i % share.splits, row = i / share.splits << share.log_rows;
+  const int group = first_group(share, split);
+  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, split + 1) - group};
+}
+
+} // namespace step::one

@@ -1,0 +1,102 @@
+/* one_fp4.cuh - a warp's part of a matmul of FP4 weights with one token's activations (one_matmul.cuh).
+ *
+ *     y[row] = factor[row] * sum over groups of 128 of d * sum over their parts of s[row][part] * (sum n X)
+ *
+ * where x = d X. Numbers n of the weights and X are fp16, the first exact, the second rounded to 11 bits.
+ * A word of layout.cuh has 16 inputs with a scale of their own, a part, and is operand a of one mma. Column
+ * c of operand b is x of part c of the group, in the same registers for all eight words. Only column c of
+ * word c's result is used: lane (g, t) scales words 2t and 2t + 1 of rows g and g + 8. So no x has to be
+ * replaced by 0, and no mma waits for another. */
+#pragma once
+
+#include "cuda/kernels/fused/one_block.cuh"
+#include "cuda/kernels/ptx/ptx.cuh"
+
+namespace step::one {
+
+constexpr int kPlaneBytes = 2 * STEP_GROUP; /* x of a group: two planes, or halves */
+
+/* x of a warp's groups; the general forms are in one_matmul.cuh. */
+template <int kParts> struct Inputs;
+template <> struct Inputs<STEP_FP4_PARTS> {
+  uint2 x[STEP_SPAN]; /* part g of the group: k 2t, 2t + 1; 8 + 2t, 9 + 2t */
+  float scale[STEP_SPAN];
+};
+
+__device__ __forceinline__ void take_inputs(Inputs<STEP_FP4_PARTS> &in, const unsigned char *planes,
+                                            const float2 *scales, int first, int n, int lane) {
+  const int last = max(n, 1) - 1;
+#pragma unroll
+  for (int i = 0; i < STEP_SPAN; i++) {
+    const int group = first + min(i, last);
+    in.x[i] = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP4_PARTS>(lane, 0));
+    in.scale[i] = i < n ? scales[group].x : 0;
+  }
+}
+
+/* The weights that a warp multiplies at once. scale[i]: of group i's parts 2t and 2t + 1, each with a byte
+ * for row g and one for row g + 8. factor: of the row whose sum add_lanes() leaves in this lane. */
+template <int kParts> struct Task;
+template <> struct Task<STEP_FP4_PARTS> {
+  uint4 tiles[2][2][2]; /* [pair][64 inputs][group of the pair] */
+  uint32_t scale[STEP_SPAN];
+  float factor;
+};
+
+/* The offset of the lane's word of scale[i] within the group's scales (layout.cuh). */
+__device__ __forceinline__ int fp4_scales_at(int lane) {
+  const int t = lane & 3, g = lane >> 2;
+  return (t >> 1) * 64 + g * 8 + (t & 1) * 4;
+}
+
+__device__ __forceinline__ void fetch_scales(Task<STEP_FP4_PARTS> &task, uint32_t scales, uint32_t factor) {
+#pragma unroll
+  for (int i = 0; i < STEP_SPAN; i++) task.scale[i] = load_shared_4(scales + i * kScaleBytes<STEP_FP4_PARTS>);
+  task.factor = __uint_as_float(load_shared_4(factor));
+}
+
+/* Adds up the lanes of a row: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. */
+__device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
+  float y = t & 1 ? rows.y : rows.x;
+  y += __shfl_xor_sync(~0u, t & 1 ? rows.x : rows.y, 1);
+  return y + __shfl_xor_sync(~0u, y, 2);
+}
+
+/* Adds group i of a tile row; lane t adds parts 2t and 2t + 1. */
+__device__ __forceinline__ void add_group(float2 &rows, const Task<STEP_FP4_PARTS> &task,
+                                          const Inputs<STEP_FP4_PARTS> &in, int i, int t) {
+  const uint32_t even = prmt<0x4140>(task.scale[i], 0u) << 7, odd = prmt<0x4342>(task.scale[i], 0u) << 7;
+  const float low[2] = {f16_low(even), f16_low(odd)}, high[2] = {f16_high(even), f16_high(odd)};
+  float2 sum = {0, 0};
+#pragma unroll
+  for (int part = 0; part < STEP_FP4_PARTS; part++) {
+    const uint4 tile[1] = {task.tiles[i / 2][part / 4][i % 2]};
+    uint32_t a[4];
+    float of[4] = {};
+    Fp4::numbers(tile, part % 4, a);
+    mma_f16_m16n8k16(of, a, in.x[i].x, in.x[i].y);
+    if (t == part / 2) {
+      sum.x += low[part % 2] * of[part % 2];
+      sum.y += high[part % 2] * of[2 + part % 2];
+    }
+  }
+  rows.x += in.scale[i] * sum.x, rows.y += in.scale[i] * sum.y;
+}
+
+/* Multiplies a warp's groups of a tile row; between() is called after the first pair. */
+template <class Between>
+__device__ __forceinline__ float multiply(const Task<STEP_FP4_PARTS> &task, const Inputs<STEP_FP4_PARTS> &in,
+                                          int lane, Between between) {
+  const int t = lane & 3;
+  float2 rows = {0, 0};
+#pragma unroll
+  for (int i = 0; i < STEP_SPAN; i++) {
+    /* Skips groups that the warp does not have, whose scales may be NaN. Without a branch the compiler
+     * decodes groups long before their turn, and spills. */
+    if (__all_sync(~0u, in.scale[i] != 0)) add_group(rows, task, in, i, t);
+    if (i == 1) between();
+  }
+  return add_lanes(rows, t) * task.factor;
+}
+
+} // namespace step::one

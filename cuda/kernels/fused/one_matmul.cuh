@@ -1,0 +1,324 @@
+/* one_matmul.cuh - a block's share of a matmul with one token's activations, from stages in the ring.
+ *
+ *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
+ *
+ * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a time,
+ * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each warp of
+ * that warpgroup takes a tile row by at most four groups:
+ *
+ *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
+ *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
+ *       row 1  | warp 1 |            row 1  | warp 2 | warp 3 |
+ *       row 2  | warp 2 |
+ *       row 3  | warp 3 |
+ *
+ * With groups of 128, x of the four groups is operand b of mma_u8s8_m16n8k32, in the same registers for all
+ * four: columns 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t
+ * = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of 128
+ * inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
+ * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below:
+ * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
+#pragma once
+
+#include "cuda/kernels/fused/experts/one_experts.cuh"
+#include "cuda/kernels/fused/one_fp4.cuh"
+#include "cuda/kernels/fused/one_residual.cuh"
+
+namespace step::one {
+
+static_assert(STEP_SPAN == 4, "lane t scales group t");
+
+/* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
+ * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][words of word_at()]. */
+template <class B> __device__ __forceinline__ void make_planes(const B &b, const float *from, int n) {
+  const int t = b.lane() & 3, g = b.lane() >> 2;
+  unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at<B::kParts>(b.lane(), STEP_GROUP);
+  from += b.warp() * STEP_GROUP + g * 16 + 2 * t;
+#pragma unroll 1
+  for (int i = b.warp(); i < n; i += STEP_WARPS) {
+    const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
+    const float v[4] = {low.x, high.x, low.y, high.y};
+    store_group<B::kParts>(v, to, 64, b.scales() + i * kXScales<B::kParts>, 1, b.lane());
+    from += STEP_WARPS * STEP_GROUP, to += STEP_WARPS * kPlaneBytes;
+  }
+}
+
+/* x of a warp's groups, whose parts form sets of four. While set i is multiplied, column g of an mma is plane
+ * g % 2 of part 4 i + g / 2. In lane t scale[i] and scaled_sum[i] are those of part 4 i + t, or 0 if the warp
+ * has no such part. */
+template <int kParts> struct Inputs {
+  uint4 x[2];
+  float scale[kParts], scaled_sum[kParts];
+};
+
+/* Loads n groups from `first` on; further groups repeat the last with scale 0. */
+template <int kParts>
+__device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned char *planes,
+                                            const float2 *scales, int first, int n, int lane) {
+  const int t = lane & 3, g = lane >> 2, pair = g >> 1, last = max(n, 1) - 1;
+  auto from = [&](int group, int half) {
+    return planes + (first + min(group, last)) * kPlaneBytes + half * 128 + (g & 1) * 64 + t * 16;
+  };
+  if (kParts == 1) { /* the lane's group: its first 64 inputs, then its last 64 */
+    in.x[0] = *(const uint4 *)from(pair, 0);
+    in.x[1] = *(const uint4 *)(from(pair, 0) + 128);
+  } else if (kParts == 2) { /* all 64 inputs of the lane's part of set 0, then of set 1 */
+    in.x[0] = *(const uint4 *)from(pair >> 1, pair & 1);
+    in.x[1] = *(const uint4 *)from(2 + (pair >> 1), pair & 1);
+  } else { /* all 32 inputs of the lane's part of each set */
+    uint2 x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = *(const uint2 *)(from(i, pair >> 1) + (pair & 1) * 8);
+    in.x[0] = make_uint4(x[0].x, x[0].y, x[1].x, x[1].y);
+    in.x[1] = make_uint4(x[2].x, x[2].y, x[3].x, x[3].y);
+  }
+#pragma unroll
+  for (int i = 0; i < kParts; i++) {
+    const int part = 4 * i + t;
+    const float2 scale = scales[first * kParts + min(part, last * kParts + kParts - 1)];
+    in.scale[i] = part < n * kParts ? scale.x : 0, in.scaled_sum[i] = part < n * kParts ? scale.y : 0;
+  }
+}
+
+/* The weights that a warp multiplies at once: tiles [pair][64 inputs][group of the pair] of its groups
+ * of a tile row; scales and zeros of the lane's part of each set. */
+template <int kParts> struct Task {
+  uint4 tiles[2][2][2];
+  uint32_t scale[kParts], zero[kParts];
+};
+
+/* Start of a sum. With one part 1.5 * 2^23: sums below 2^22 become floats without conversion. */
+template <int kParts> constexpr int kStart = kParts == 1 ? 0x4b400000 : 0;
+
+/* Multiplies a pair of groups, each for itself. Inputs of 0 keep the sums of other parts out of a column. */
+template <int kParts>
+__device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&tiles)[2][2],
+                                              const Inputs<kParts> &in, int pair, int lane) {
+  const int own = lane >> 3; /* the part of a set to which the lane's column belongs */
+#pragma unroll
+  for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = kStart<kParts>;
+#pragma unroll
+  for (int step = 0; step < 4; step++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) { /* neighbouring mma add to different sums, which hides latency */
+      const uint4 &x = in.x[kParts == 1 ? step / 2 : pair];
+      const bool second = kParts == 4 ? i : step % 2; /* half of x */
+      const bool mine = kParts == 1 || (kParts == 2 ? own % 2 == step / 2 : own == step);
+      uint32_t operand[4];
+      operand_of<kParts>(tiles[step / 2][i], step % 2, operand);
+      mma_u8s8_m16n8k32(acc[i], operand, mine ? second ? x.z : x.x : 0, mine ? second ? x.w : x.y : 0);
+    }
+}
+
+/* Rows g and g + 8 of the lane's part of one set, scaled, from sums of the high and the low plane of row g,
+ * then of row g + 8. */
+__device__ __forceinline__ float2 scaled_part(const float (&sum)[4], const Inputs<1> &in,
+                                              const Task<1> &task) {
+  const uint32_t scale = task.scale[0], zero = task.zero[0];
+  const float low = 256.0f * sum[0] + sum[1], high = (256.0f * sum[2] + sum[3] - low) * 0.0625f;
+  return make_float2(f16_low(scale) * (in.scale[0] * low - small_float(zero & 15) * in.scaled_sum[0]),
+                     f16_high(scale) * (in.scale[0] * high - small_float(zero >> 4) * in.scaled_sum[0]));
+}
+
+/* Adds the lane's part of set i; row g + 8 is 16 times too large. */
+template <int kParts>
+__device__ __forceinline__ void add_part(float2 &rows, const int (&sum)[4], const Inputs<kParts> &in,
+                                         const Task<kParts> &task, int i) {
+  const uint32_t scale = task.scale[i], zero = task.zero[i];
+  const int low = 256 * sum[0] + sum[1], high = 256 * sum[2] + sum[3] - low;
+  rows.x += f16_low(scale) * (in.scale[i] * (float)low - small_float(zero & 15) * in.scaled_sum[i]);
+  rows.y += f16_high(scale) * (in.scale[i] * (float)high - small_float(zero & 240) * in.scaled_sum[i]);
+}
+
+/* Multiplies a warp's groups of a tile row; between() is called after the first pair. */
+template <int kParts, class Between>
+__device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs<kParts> &in, int lane,
+                                          Between between) {
+  const int t = lane & 3;
+  float2 rows = {0, 0};
+  float of_group[4]; /* with one part: sums of the lane's group, in whichever pair it is */
+#pragma unroll
+  for (int pair = 0; pair < 2; pair++) {
+    int acc[2][4];
+    multiply_pair(acc, task.tiles[pair], in, pair, lane);
+    if constexpr (kParts == 1) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const float sum = __int_as_float(t & 1 ? acc[1][e] : acc[0][e]) - __int_as_float(kStart<kParts>);
+        of_group[e] = pair == 0 || t & 2 ? sum : of_group[e];
+      }
+    } else if constexpr (kParts == 2) {
+      int sum[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[e] = t & 2 ? acc[1][e] : acc[0][e];
+      add_part(rows, sum, in, task, pair);
+    } else {
+      add_part(rows, acc[0], in, task, 2 * pair);
+      add_part(rows, acc[1], in, task, 2 * pair + 1);
+    }
+    if (pair == 0) between();
+  }
+  if constexpr (kParts == 1)
+    rows = scaled_part(of_group, in, task);
+  else
+    rows.y *= 0.0625f;
+  return add_lanes(rows, t);
+}
+
+/* The bit of a task's entry with which its offset of sums begins. */
+template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
+
+/* The bits of a task's entry that say where a warp finds the zeros of its groups of down: the groups from
+ * `skipped` on of the stage whose first group is the share's g0, in the share's tile row i. Bit 0: the
+ * stage's zeros begin at an odd group. Bits 1 to 3: the number of the warp's groups before those of the next
+ * expert, or 7. The next expert's zeros begin 8 bytes after the end of the first expert's (weight_ring.cuh),
+ * if the first has an odd number of groups. */
+template <class B>
+__device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
+  const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;
+  const bool is_odd = (tile_row(share, i) * blocks + group) % 2 != 0;
+  const int before = blocks % 2 ? min(max(blocks - group - skipped, 0), 7) : 7;
+  return is_odd | before << 1;
+}
+
+/* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions as
+ * a third of the matmul:
+ *
+ *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
+ *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
+ *
+ * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums. */
+template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
+  int at = b.plan.off.tasks;
+#pragma unroll 1
+  for (int matrix = 0; matrix < B::kShares; matrix++) {
+    Share &s = b.share_at(matrix);
+    if (threadIdx.x == 0) s.tasks_at = at;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < s.stages * STEP_WARPGROUP_WARPS; i += STEP_ALL_THREADS) {
+      const int stage = i / STEP_WARPGROUP_WARPS, wg_warp = i % STEP_WARPGROUP_WARPS,
+                block = stage / s.splits, split = stage % s.splits;
+      const int k = wg_warp & ((1 << s.log_k_warps) - 1), row = wg_warp >> s.log_k_warps;
+      const int g0 = first_group(s, split), end = first_group(s, split + 1),
+                first = min(g0 + k * s.span, end - 1), mine = min(s.span, max(0, end - g0 - k * s.span));
+      const int sums = ((split << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
+      int zeros = zeros_are_odd<B::kParts>(s, g0);
+      if constexpr (B::kOddBlocks)
+        zeros =
+            matrix == DOWN ? odd_zeros(b, s, (block << s.log_rows) + row, g0, k * s.span) : zeros | 7 << 1;
+      ((uint32_t *)(b.smem + at))[i] = first | mine << 7 | zeros << 10 | sums << kSumsBit<B>;
+    }
+    at += s.stages * STEP_ENTRY_BYTES;
+  }
+}
+
+/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
+ * it came as floats. Afterwards all warps may read the sums.
+ *
+ * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
+ * four more stages are in flight while it waits for x. Half of the warpgroups begin half a matmul of a stage
+ * later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
+ * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
+ * that are not read. */
+template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
+  constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
+  constexpr bool kFp4 = kIsFp4<kParts>;
+  const Share &share = b.share(matrix);
+  const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
+  const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
+  /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
+  const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
+  const uint32_t tiles_at = opaque(group0 * 1024 + b.lane() * 16),
+                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * kScale +
+                                    (kFp4 ? fp4_scales_at(b.lane()) : g * 4)),
+                 zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero +
+                                   (kFp4 ? (g + (t & 1) * 8) * 4 : g) +
+                                   row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
+  const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
+  /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
+  uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
+                   min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
+  uint32_t scale_at[kParts], zero_at[kParts], to; /* offsets in a stage, and address of the sums */
+  int first, mine;                                /* groups of inputs */
+  auto place = [&] {
+    const uint32_t entry = load_shared_4(tasks);
+    first = entry & 127, mine = entry >> 7 & 7;
+#pragma unroll
+    for (int i = 0; i < (kFp4 ? 0 : kParts); i++) {
+      const int own = max(min(4 * i + t, mine * kParts - 1), 0);
+      scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
+      if constexpr (B::kOddBlocks) zero_at[i] += own >= (int)(entry >> 11 & 7) ? 8 : 0;
+    }
+    to = sums + (entry >> kSumsBit<B>)*4;
+  };
+  RingCursor cursor = first_stage(b, matrix);
+  Task<kParts> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
+  auto fetch = [&] {
+    const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
+#pragma unroll
+    for (int pair = 0; pair < 2; pair++)
+#pragma unroll
+      for (int c = 0; c < 2; c++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + (2 * pair + i) * 1024 + c * 512);
+    if constexpr (kFp4) {
+      fetch_scales(task, stage + scales_at, stage + zeros_at);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kParts; i++)
+        task.scale[i] = load_shared_4(stage + scale_at[i]), task.zero[i] = load_shared_1(stage + zero_at[i]);
+    }
+    __syncwarp();
+    if (b.lane() == 0) barrier_arrive(empty);
+  };
+  int left = share.stages - warpgroup;
+  place();
+  bool fetched = left > 0 && first_is_full(b, matrix, cursor);
+  if (fetched) fetch();
+  const bool has_norm = matrix == QKV || matrix == GATE_UP;
+  take_x(b, matrix);
+  if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
+  if constexpr (B::kExperts)
+    if (matrix == O) route_outputs(b);
+  const auto keep_inverse = [&] {
+    const float inverse = inverse_of_x(b);
+    if (b.lane() == 0) b.vars().inverse = inverse;
+    if constexpr (B::kExperts)
+      if (matrix == GATE_UP) weigh(b, inverse);
+  };
+  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* while the weights load */
+  Inputs<kParts> in;
+  bool is_new = true; /* a new split */
+  bool is_first = true;
+  if (left <= 0) named_barrier_arrive<6, STEP_THREADS>();
+#pragma unroll 1
+  for (; left > 0; left -= STEP_WARPGROUPS) {
+    if (is_new) {
+      if (!B::kExperts || !is_first) place(); /* again: keeping it in registers would cost FP4 2% */
+      take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
+                  b.lane());
+    }
+    if (!fetched) {
+      b.wait_for_stage(cursor);
+      fetch();
+    }
+    if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
+    const float y = multiply(task, in, b.lane(), [&] {
+      if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
+      is_first = false;
+    });
+    if (t < 2) store_shared(to, y);
+    to += share.next * 4;
+    tasks += STEP_WARPGROUPS * STEP_ENTRY_BYTES;
+    is_new = share.next == 0;
+    cursor.move(STEP_WARPGROUPS, b.plan.n_slots);
+    fetched = false;
+  }
+  b.advance(share.run);
+  /* This warp is ready before others. */
+  if (!B::kExperts && has_norm && b.warp() == STEP_WARPGROUP_WARPS - 1) keep_inverse();
+  b.sync();
+}
+
+} // namespace step::one

@@ -1,0 +1,305 @@
+/* plan.c - see plan.h.
+ *
+ * Always true: each input of each tile row of a cluster belongs to exactly one block's share; areas at the
+ * same offset are never in use at once (one_token.cu, few/kernel.cuh), and all fit a block's shared
+ * memory. */
+#include "cuda/kernels/fused/sizes/plan_one.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/backend.h"
+#include "model/program.h"
+
+enum {
+  LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
+  /* A warpgroup without a head of the delta rule skips the heads' stages, and polls its next stage before the
+   * heads' stages are read. The slot's previous stage must come before the heads' stages, so that parity is
+   * valid. */
+  LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
+};
+
+/* Bytes of a stage of keys and values. */
+static int keys_bytes(const StepShape *s) {
+  const KvType kv = s->q8 ? KV_Q8 : KV_F16;
+  return step_keys(s) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
+}
+
+/* --- several tokens */
+
+/* Bytes of a share's largest stage, and how many stages the share has. */
+static int share_bytes(int n_groups, int parts) {
+  return step_bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
+}
+static int share_stages(int tile_rows, int n_groups) {
+  return ceil_div(tile_rows, STEP_WARPGROUP_WARPS) * step_few_stages(n_groups);
+}
+
+/* Inputs in a stage of lm_head: the largest equal part of hidden up to `most` that is a multiple of 64. */
+static int lm_head_width(int hidden, int most) {
+  int splits = ceil_div(hidden, most);
+  while (hidden % splits != 0 || hidden / splits % 64 != 0) splits++;
+  return hidden / splits;
+}
+
+static void plan_several(const StepShape *s, StepPlan *plan) {
+  StepOffsets *off = &plan->off;
+  const int tokens = plan->tokens, packs = plan->packs, ffn_blocks = plan->most_ffn_blocks;
+  const int groups = s->hidden / STEP_GROUP, own_groups = ceil_div(groups, STEP_BLOCKS),
+            rows = own_groups * 8, parts = step_parts(s),
+            x_scales = tokens * step_x_scales(parts) * STEP_X_SCALE_BYTES;
+  plan->queries = plan->heads_per_kv * tokens;
+  plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
+  plan->members = STEP_WARPGROUP_WARPS / plan->columns < 2 ? plan->columns : 2 * plan->columns;
+  plan->states = STEP_WARPGROUPS * (plan->members / plan->columns);
+  plan->lm_head_rows = STEP_LM_HEAD_ROWS;
+  plan->lm_head_width = lm_head_width(s->hidden, STEP_LM_HEAD_WIDTH);
+  plan->stage_bytes = share_bytes(own_groups, parts);
+
+  /* A slot holds the largest stage of any share, of the cache and of lm_head. */
+  const int shares[] = {own_groups, groups / STEP_BLOCKS, packs, ffn_blocks, step_larger(1, ffn_blocks - 1)};
+  int slot = step_larger(keys_bytes(s), STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+    slot = step_larger(slot, share_bytes(shares[i], parts));
+  plan->slot_bytes = step_align_up(slot, 128);
+
+  const int stages = share_stages(STEP_BLOCKS * plan->all_packs, own_groups) + share_stages(rows, packs) +
+                     share_stages(2 * STEP_BLOCKS * ffn_blocks, own_groups) + share_stages(rows, ffn_blocks);
+  const int inputs = step_larger(packs, ffn_blocks), owned = ceil_div(packs * tokens, STEP_BLOCKS);
+  const int states = plan->states * plan->queries;
+  off->squares = STEP_VARS_BYTES;
+  off->x_scales = off->squares + groups * tokens * 4;
+  off->in_scales = off->x_scales + groups * x_scales;
+  off->rope = off->in_scales + inputs * x_scales;
+  off->spans = off->rope + STEP_MAX_HEAD_DIM / 2 * 8;
+  off->chunks = off->spans + STEP_SPANS_BYTES;
+  off->stage_table = off->chunks + (1 + STEP_BLOCKS / tokens) * STEP_CHUNKS * 8;
+  off->chunk_sums = step_align_up(off->stage_table + stages * STEP_ENTRY_BYTES, 128);
+  off->x = off->warp_values = off->chunk_sums;
+  off->slice = off->warp_weights =
+      off->chunk_sums + step_larger(STEP_CHUNKS * STEP_CHUNK_BYTES, states * s->head_dim * 2);
+  off->heads =
+      off->slice + step_larger(own_groups * tokens * STEP_PLANE_BYTES, step_align_up(states * 8, 16));
+  off->states = off->heads + (plan->columns * 8 + 2 * tokens) * s->head_dim * 2;
+  /* Placed after x of lm_head, which peers send while this block still multiplies x of down. */
+  off->in = off->exchange = step_larger(
+      off->states + step_align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * step_state_bytes(s), 16),
+      off->x + groups * tokens * STEP_PLANE_BYTES);
+  off->total = step_align_up(off->in + step_larger(inputs * tokens * STEP_PLANE_BYTES,
+                                                   2 * STEP_WARPS * tokens * STEP_LM_HEAD_ROWS * 4),
+                             128);
+}
+
+/* --- both */
+
+static const char *const step_of[] = {
+    [1] = "a step", [2] = "a step of 2 tokens", [4] = "a step of 4 tokens", [8] = "a step of 8 tokens"};
+
+static Status refuse(const StepShape *s, int tokens, Error *err) {
+  const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
+  const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
+  /* Zero points are copied in units of 16 bytes, the zero points of two groups of 128, so every row of a
+   * matrix must have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
+  const int even = experts && s->n_gpus > 1 ? 1 : 2;
+  const struct {
+    bool refused;
+    const char *what;
+  } rules[] = {
+      {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP,
+       "group size"},
+      {s->head_dim != 64 && s->head_dim != 128 && !hybrid, "size of heads"},
+      {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
+      {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},
+      {hybrid && s->delta_layers != 0 &&
+           (s->n_key_heads < 1 || s->n_value_heads % s->n_key_heads != 0 ||
+            s->n_value_heads % (s->n_gpus > 1 ? 4 : 8) != 0 ||
+            s->n_value_heads > STEP_DELTA_HEADS * s->n_clusters),
+       "number of value heads"},
+      {s->n_gpus > 1 && (tokens > 1 || s->head_dim == 64 || s->q8), "number of GPUs"},
+      {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
+      {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
+      {s->intermediate % (even * STEP_GROUP) != 0, "intermediate size"},
+      {s->n_heads % s->n_kv_heads != 0 || s->n_heads * s->head_dim % (2 * STEP_GROUP), "number of heads"},
+      {shared_heads * s->head_dim % STEP_PACK != 0, "number of heads of a KV head"},
+      {shared_heads > STEP_MAX_SHARED_HEADS, "number of heads of a KV head"},
+      {tokens > 1 && shared_heads * tokens > STEP_MAX_QUERIES, "number of heads of a KV head"},
+      {s->n_kv_heads > s->n_clusters, "number of KV heads"},
+      {s->n_clusters > STEP_MAX_CLUSTERS, "number of clusters"},
+      {ffn_blocks < s->n_clusters, "intermediate size"},
+      {tokens == 1 && ceil_div(ffn_blocks, s->n_clusters) > STEP_SPAN * STEP_WARPS, "intermediate size"},
+      {experts && (tokens > 1 || s->group == STEP_FP4_GROUP), "mixture of experts"},
+      {experts && (s->n_experts % STEP_BLOCKS != 0 ||
+                   s->n_experts > (hybrid ? STEP_HYBRID_EXPERTS : STEP_MAX_EXPERTS)),
+       "number of experts"},
+      {experts && s->head_dim != 128 && !hybrid, "size of heads"},
+      {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
+      {experts && s->intermediate % (even * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
+      /* a stage of down has inputs of two experts at most */
+      {experts && ceil_div(ffn_blocks, s->n_clusters) > ffn_blocks / s->n_chosen, "width of experts"},
+  };
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (rules[i].refused)
+      return error_set(err, STATUS_MODEL, "one kernel %s: not with this %s", step_of[tokens], rules[i].what);
+  return STATUS_OK;
+}
+
+size_t step_memory(const StepShape *s, int tokens) {
+  const size_t values = (size_t)tokens * (size_t)s->hidden;
+  const size_t mail = s->n_gpus > 1 ? (size_t)s->n_gpus : 0;
+  if (tokens == 1)
+    return (1 + STEP_MAX_CLUSTERS + mail) * STEP_SUM_BUFFERS * (size_t)step_sum_words(s) * sizeof(uint64_t);
+  return (2 * STEP_SUM_TURNS * sizeof(uint64_t) + STEP_MAX_CLUSTERS * sizeof(float)) * values +
+         sizeof(uint64_t); /* and the count of launches */
+}
+
+Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
+  memset(plan, 0, sizeof *plan);
+  TRY(refuse(s, tokens, err));
+  if (tokens == 1) {
+    *plan = step_plan_one(s, keys_bytes(s));
+  } else {
+    plan->shape = *s;
+    plan->tokens = tokens;
+    step_plan_heads(s, plan);
+    plan_several(s, plan);
+    step_plan_ring(s, plan);
+  }
+  if (s->head_dim == STEP_WIDE_HEAD &&
+      (plan->all_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
+  const int least = s->head_dim == STEP_WIDE_HEAD ? LEAST_SLOTS_OF_HYBRID : LEAST_SLOTS;
+  if (plan->n_slots >= least) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel %s: %d bytes of shared memory are needed", step_of[tokens],
+                   plan->off.total + least * plan->slot_bytes);
+}
+
+/* --- which models */
+
+/* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
+static int group_of(const Linear *l) {
+  if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
+  return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
+}
+
+StepShape step_shape(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts counts as one */
+  StepShape s = {.hidden = c->hidden,
+                 .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
+                 .n_layers = c->n_layers,
+                 .n_heads = c->n_heads,
+                 .n_kv_heads = c->n_kv_heads,
+                 .vocab_size = c->vocab_size,
+                 .head_dim = c->head_dim,
+                 .n_experts = e->n_experts,
+                 .n_chosen = n_chosen,
+                 .n_gpus = c->split,
+                 .n_key_heads = c->delta.n_key_heads,
+                 .n_value_heads = c->delta.n_value_heads};
+  for (int i = 0; i < c->n_layers && i < STEP_HYBRID_LAYERS; i++)
+    if (config_layer(c, i).kind == LAYER_DELTA) s.delta_layers |= UINT64_C(1) << i;
+  return s;
+}
+
+int step_group(const Model *model) {
+  return group_of(&model->layers[0].o);
+}
+
+/* True for a dense b or a in fp16 or bf16, without bias and of the type of `first`. */
+static bool is_gate(const Linear *l, const Linear *first) {
+  return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
+         (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);
+}
+
+static const char *unsupported_delta(const Model *model, int layer) {
+  const ModelLayer *l = &model->layers[layer];
+  int first = 0;
+  while (config_layer(&model->config, first).kind != LAYER_DELTA) first++;
+  const Linear *gate = &model->layers[first].delta_b;
+  if (!is_gate(&l->delta_b, gate) || !is_gate(&l->delta_a, gate))
+    return "gates of the delta rule that are not fp16 or bf16";
+  return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
+}
+
+/* Names what the kernels do not take of the router, or of the MLP beside the experts, which has to be like an
+ * expert; or NULL. */
+static const char *unsupported_experts(const Model *model, int layer) {
+  const ExpertConfig *e = &model->config.experts;
+  const ModelLayer *l = &model->layers[layer];
+  const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
+  if (e->n_experts == 0) return NULL;
+  if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
+  const Dtype router = l->router.dtype;
+  if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+    return "a router that is not fp16 or bf16";
+  if (e->shared_width == 0) return NULL;
+  if (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data)
+    return "a gate beside experts that is not of the router's type";
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
+      return "an MLP beside experts that is not like them";
+  return NULL;
+}
+
+static const char *unsupported_layer(const Model *model, int layer) {
+  const ModelConfig *c = &model->config;
+  const ModelLayer *l = &model->layers[layer];
+  const bool experts = c->experts.n_experts > 0;
+  const char *unsupported = unsupported_experts(model, layer);
+  if (unsupported) return unsupported;
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* all experts on a GPU are alike (supported.c) */
+  const LayerConfig own = config_layer(c, layer);
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
+  const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,
+                              delta ? &l->delta_z : &l->v,       &l->o,
+                              expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
+                              expert ? &expert->down : &l->down};
+  for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+    const int group = group_of(matrices[i]);
+    if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
+    if (group != step_group(model)) return "layers with groups of different sizes";
+    if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
+    if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
+  }
+  return delta ? unsupported_delta(model, layer) : NULL;
+}
+
+/* Names a size that the form's kernels do not take, or NULL. */
+static const char *unsupported_sizes(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
+  if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
+  if (!hybrid) return NULL;
+  if (e->n_experts > 0 && e->shared_width != e->width)
+    return "experts without an MLP of their width beside them";
+  if (e->n_experts > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
+  if (c->rope.rotary_dim != STEP_ROTARY_DIM) return "a rope over a part of the head that is not 64";
+  if (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS)
+    return "heads of 256 without gates and norms";
+  if (c->delta.n_key_heads > 0 &&
+      (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
+    return "a delta rule of these sizes";
+  return NULL;
+}
+
+Status step_supports_config(const ModelConfig *c, Error *err) {
+  char words[FORM_WORDS];
+  const char *unsupported = unsupported_sizes(c);
+  if (!unsupported) {
+    TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
+    if (!*words) return STATUS_OK;
+    unsupported = words;
+  }
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
+}
+
+Status step_supports(const Model *model, Error *err) {
+  const ModelConfig *c = &model->config;
+  const char *unsupported = NULL;
+  TRY(step_supports_config(c, err));
+  for (int i = 0; !unsupported && i < c->n_layers; i++) unsupported = unsupported_layer(model, i);
+  if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype == DTYPE_F32))
+    unsupported = "a head that is not fp16 or bf16";
+  if (!unsupported) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
+}

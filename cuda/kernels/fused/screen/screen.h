@@ -1,0 +1,42 @@
+/* screen.h - the screen: lm_head in 8 bits, which a step of one token reads in place of fp16 if only the n
+ * greatest logits are needed (one_screen.cuh). These logits are the same as from fp16: for each row the step
+ * bounds what 8 bits lose, and multiplies in fp16 the rows that may be among the greatest.
+ *
+ *     q: int8 [vocab_size][hidden] | tails: float [vocab_size][4] {scale, lost, norm, 0}
+ *
+ * For a row w of lm_head in fp16:
+ *
+ *     scale     max |w| / 127;  q = round(w / scale)
+ *     lost      |w - scale q|, the Euclidean norm
+ *     norm      |scale q| + lost, which is at least |w|
+ *
+ * lost and norm are some 2^-10 too large, to make up for rounding of their sums; rounding of products, some
+ * 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN.
+ *
+ * Called by: fused.c, test_step.cu. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "cuda/kernels/fused/plan.h"
+#include "cuda/kernels/linear/linear.h"
+
+/* Bytes of the screen, rows and tails. */
+size_t screen_bytes(const StepShape *shape);
+
+/* Enqueues a kernel that makes the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a
+ * multiple of 512. */
+Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
+
+/* Enqueues the computation of all logits from lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits
+ * that a fused step of one token gives them: for use after a step that made only the greatest logits. */
+Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
+                         Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,94 @@
+/* models.cuh - models whose sizes a kernel of one token is compiled for. Their plan (plan_one.h) is a
+ * constant: the compiler folds offsets and strides, and unrolls or drops loops and branches, so that the
+ * phases of a layer, which are chains of latencies, get shorter (LOG.md, "Plans as constants"). Any other
+ * plan is run by the kernel of its form, which reads the plan from its arguments.
+ *
+ * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
+ * shape write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds. Qwen3-8B has
+ * no such kernel, as the model was slower with one.
+ *
+ * Called by: block.cuh, one_token.cu. */
+#pragma once
+
+#include "cuda/kernels/fused/sizes/plan_one.h"
+
+namespace step {
+
+/* The table: a list of types. */
+template <class... Each> struct Models {};
+
+/* Clusters and shared memory of an H100 or H200 with 132 SMs. */
+constexpr StepShape shape_of_hopper() {
+  StepShape s = {};
+  s.n_clusters = 15, s.shared_bytes = 227 << 10;
+  return s;
+}
+
+/* Also Qwen3-Coder-30B-A3B. */
+struct Qwen3_30B_A3B {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 2048, s.n_layers = 48, s.n_heads = 32, s.n_kv_heads = 4, s.head_dim = 128,
+    s.vocab_size = 151936;
+    s.n_experts = 128, s.n_chosen = 8, s.intermediate = 8 * 768, s.group = 128;
+    return s;
+  }
+};
+
+/* Also Qwen3.5-35B-A3B. */
+struct Qwen3_6_35B_A3B {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 2048, s.n_layers = 40, s.n_heads = 16, s.n_kv_heads = 2, s.head_dim = 256,
+    s.vocab_size = 248320;
+    s.n_experts = 256, s.n_chosen = 9, s.intermediate = 9 * 512, s.group = 32;
+    s.n_key_heads = 16, s.n_value_heads = 32, s.delta_layers = step_layers_before(40) / 15 * 7;
+    return s;
+  }
+};
+
+/* Also Qwen3.5-27B and Qwen3.6-27B. */
+struct Qwen3_8_27B {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 5120, s.n_layers = 64, s.n_heads = 24, s.n_kv_heads = 4, s.head_dim = 256,
+    s.vocab_size = 248320;
+    s.intermediate = 17408, s.group = 32;
+    s.n_key_heads = 16, s.n_value_heads = 48, s.delta_layers = step_layers_before(64) / 15 * 7;
+    return s;
+  }
+};
+
+#ifdef EMULATED_ARCH
+/* "experts" and "hybrid with experts" of test_one_kernel.py, for which the emulator runs kernels with
+ * constant plans. */
+struct TestExperts {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 1024, s.n_layers = 2, s.n_heads = 8, s.n_kv_heads = 2, s.head_dim = 128, s.vocab_size = 512;
+    s.n_experts = 24, s.n_chosen = 6, s.intermediate = 6 * 768, s.group = 128, s.n_clusters = 16;
+    return s;
+  }
+};
+struct TestHybrid {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 512, s.n_layers = 2, s.n_heads = 4, s.n_kv_heads = 2, s.head_dim = 256, s.vocab_size = 512;
+    s.n_experts = 136, s.n_chosen = 7, s.intermediate = 7 * 256, s.group = 32, s.n_clusters = 14;
+    s.n_key_heads = 8, s.n_value_heads = 16, s.delta_layers = 1;
+    return s;
+  }
+};
+using SizedModels = Models<TestExperts, TestHybrid>;
+#else
+using SizedModels = Models<Qwen3_30B_A3B, Qwen3_6_35B_A3B, Qwen3_8_27B>;
+#endif
+
+/* The plan of a model of the table. */
+template <class Sizes> constexpr StepPlan plan_of() {
+  const StepShape s = Sizes::shape();
+  return step_plan_one(&s, step_keys(&s) * 2 * s.head_dim * 2); /* keys and values in fp16 */
+}
+template <class Sizes> __device__ constexpr StepPlan sized_plan = plan_of<Sizes>();
+
+} // namespace step

@@ -1,0 +1,201 @@
+/* plan_one.h - the plan of a step of one token (plan.h), from a shape alone. In C++ the plan can be made when
+ * a kernel is compiled (models.cuh).
+ *
+ * Called by: plan.c, models.cuh.   Always true: areas at the same offset are never in use at once
+ * (one_token.cu). */
+#pragma once
+
+#include "cuda/kernels/fused/plan.h"
+#include "cuda/kernels/ptx/ceil_div.h"
+
+#ifdef __cplusplus
+#define STEP_PLANNING constexpr static inline
+#else
+#define STEP_PLANNING static inline
+#endif
+
+enum {
+  STEP_PLANE_BYTES = 2 * STEP_GROUP, /* bytes of a group of a token's x as two planes */
+  STEP_X_SCALE_BYTES = 8,
+};
+
+STEP_PLANNING int step_align_up(int n, int to) {
+  return ceil_div(n, to) * to;
+}
+
+STEP_PLANNING int step_larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+/* Bytes of a head's softmax state. */
+STEP_PLANNING int step_state_bytes(const StepShape *s) {
+  return s->head_dim * 2 + 8;
+}
+
+/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a warp
+ * spends STEP_SPAN groups' time on each span of each tile row. Among cuts with as many spans it prefers one
+ * that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
+STEP_PLANNING KSplit step_split(int n_groups) {
+  for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
+    KSplit best = {0, 0, 0, 0, 0, 0};
+    for (int k_warps = STEP_WARPGROUP_WARPS; k_warps >= 1; k_warps /= 2) {
+      const int splits = spans / k_warps, groups = ceil_div(n_groups, splits > 0 ? splits : 1);
+      if (splits * k_warps != spans || splits > STEP_MAX_SPLITS || groups > k_warps * STEP_SPAN) continue;
+      const bool keeps = STEP_WARPGROUPS % splits == 0,
+                 kept = best.splits && STEP_WARPGROUPS % best.splits == 0;
+      if (best.splits && (kept || !keeps)) continue;
+      best.n_groups = n_groups, best.splits = splits, best.groups = groups, best.k_warps = k_warps;
+      best.span = ceil_div(groups, k_warps), best.rows = STEP_WARPGROUP_WARPS / k_warps;
+    }
+    if (best.splits) return best;
+  }
+}
+
+/* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
+ * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros. */
+STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
+  if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
+  const int zeros = parts == 1 ? step_align_up(groups * 8 + 8, 16) : groups * parts * 8;
+  return rows * (groups * (1024 + 32 * parts) + zeros);
+}
+
+/* Bytes of a stage of the largest split; parts: step_parts(). */
+STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
+  return step_bytes_of(cut.rows, cut.groups, parts);
+}
+
+/* The number of stages for n_tile_rows tile rows. */
+STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
+  return ceil_div(n_tile_rows, cut.rows) * cut.splits;
+}
+
+/* Plans how clusters divide heads: in a hybrid the largest shares. Also for several tokens. */
+STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
+  const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
+  const int sharers = step_sharers(s);
+  while (!hybrid && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
+  plan->attending = step_mix_clusters(s, false);
+  plan->heads_per_kv = s->n_heads / plan->attending;
+  plan->packs = step_packs(s) >> plan->log_sharers;
+  plan->all_packs = plan->packs + step_kv_packs(s);
+  plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
+  if (!hybrid) return;
+  plan->heads_per_kv = plan->packs = plan->all_packs = 0;
+  for (int i = 0; i < 2 * s->n_clusters; i++) {
+    const bool delta = i % 2;
+    if (delta && s->delta_layers == 0) continue;
+    const StepMix mix = step_mix(s, delta, i / 2);
+    if (!delta) plan->heads_per_kv = step_larger(plan->heads_per_kv, mix.n);
+    plan->packs = step_larger(plan->packs, step_mix_groups(mix, delta));
+    plan->all_packs = step_larger(plan->all_packs, step_mix_packs(mix, delta));
+  }
+}
+
+STEP_PLANNING int step_sums_bytes(KSplit cut, int tile_rows) {
+  return cut.splits * cut.k_warps * step_sums_stride(tile_rows) * (int)sizeof(float);
+}
+
+/* Places everything in shared memory. keys_bytes: bytes of a stage of keys and values. PRECOND
+ * step_plan_heads(). */
+STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan *plan) {
+  StepOffsets *off = &plan->off;
+  const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
+            parts = step_parts(s);
+  plan->slice = s->hidden / STEP_BLOCKS;
+  plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
+  plan->columns = 1;
+  plan->full = step_split(s->hidden / STEP_GROUP);
+  plan->o = step_split(plan->packs);
+  plan->stage_bytes = step_stage_bytes(plan->full, parts);
+  plan->lm_head_rows = step_larger(1, 16384 / (s->hidden * 2));
+  if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
+  plan->states = STEP_KEY_SETS * (step_keys(s) / 16) + 1;
+
+  int slot = step_larger(keys_bytes, plan->lm_head_rows * s->hidden * 2), stages = 0;
+  slot = step_larger(slot, step_larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
+  int sums = step_sums_bytes(plan->o, rows);
+  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
+  for (int less = 0; less < kinds; less++) {
+    const KSplit down = plan->down[less] = step_split(most - less);
+    slot = step_larger(slot, step_stage_bytes(down, parts));
+    sums = step_larger(sums, step_sums_bytes(down, rows));
+    stages = step_larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
+  }
+  const int outputs = plan->packs * STEP_PACK * 4; /* bytes of outputs for the folded router */
+  slot = step_larger(slot, step_folded_rows(s) * outputs);
+  const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
+  stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
+  if (s->n_gpus > 1 && s->n_experts > 0)
+    slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zeros are longer */
+  plan->slot_bytes = step_align_up(slot, 128);
+
+  const int long_sums =
+      step_larger(step_sums_bytes(plan->full, plan->all_packs), step_sums_bytes(plan->full, 2 * most));
+  const int state = heads * step_state_bytes(s), states = plan->states * state,
+            attention =
+                hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
+  const int projections = plan->all_packs * STEP_PACK * 4,
+            inputs_of_o = plan->packs * step_value_bytes(s) + (s->n_experts > 0 ? outputs : 0);
+  const bool owns = step_owns_groups(s);
+  const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
+            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), most);
+  /* In a hybrid the last warp reads x while the others multiply. */
+  const int floats = step_align_up(step_larger(s->hidden * 4, states), 16);
+  off->x = off->x_planes = STEP_VARS_BYTES;
+  off->x_scales = off->x_planes + x_groups * STEP_PLANE_BYTES;
+  off->long_sums = hybrid ? off->x + floats
+                   : owns ? step_align_up(off->x_scales + x_groups * x_scale_bytes, 16)
+                          : off->x;
+  off->sums = step_larger(off->x + floats, off->long_sums + step_align_up(long_sums, 16));
+  off->planes = off->attention = off->delta = off->sums + step_align_up(sums, 16);
+  off->scales = off->planes + groups * STEP_PLANE_BYTES;
+  if (!owns) off->x_planes = off->planes, off->x_scales = off->scales;
+  /* Where a block owns whole groups, each warp exchanges a group of x between its lanes in `planes`. */
+  off->exchange =
+      step_align_up(step_larger(step_larger(off->scales + groups * x_scale_bytes, off->attention + attention),
+                                off->planes + (owns ? STEP_WARPS * STEP_PLANE_BYTES : 0)),
+                    16);
+  off->heads =
+      off->exchange + step_align_up(step_larger(step_larger(projections, inputs_of_o),
+                                                step_larger(most * STEP_GROUP * 4, STEP_SCREEN_SCRATCH)),
+                                    16);
+  off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
+  off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
+  off->stage_table = step_align_up(off->residual + plan->slice * 4, 16);
+  /* With experts a stage has copies from two experts, and entries of two words. */
+  off->tasks = off->stage_table + stages * STEP_ENTRY_BYTES * (s->n_experts > 0 ? 4 : 1);
+  off->total = step_align_up(off->tasks + stages * STEP_ENTRY_BYTES, 16);
+  if (hybrid) {
+    off->mixers = off->total;
+    off->gates = off->mixers + STEP_MIX_BYTES;
+    off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
+  }
+  if (s->n_experts == 0) return;
+  off->experts = off->total;
+  const int words = step_align_up(2 * s->n_chosen + most, 4) + step_align_up(step_router_rows(s), 4) +
+                    plan->slice + STEP_BLOCKS * step_candidates(s);
+  off->total = step_align_up(off->experts + words * 4, 16);
+}
+
+/* Plans the ring, which takes what the areas leave. Also for several tokens. */
+STEP_PLANNING void step_plan_ring(const StepShape *s, StepPlan *plan) {
+  plan->n_lm_head_stages = ceil_div(s->vocab_size, plan->lm_head_rows);
+  plan->n_slots = ((int)s->shared_bytes - plan->off.total) / plan->slot_bytes;
+  if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
+  if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
+  plan->ring_at = plan->tokens == 1 ? -plan->n_slots * plan->slot_bytes : plan->off.total;
+}
+
+/* The plan of a shape that refuse() (plan.c) accepts. step_plan() then refuses plans with too few slots. */
+STEP_PLANNING StepPlan step_plan_one(const StepShape *s, int keys_bytes) {
+  StepPlan plan = {};
+  plan.shape = *s;
+  plan.tokens = 1;
+  step_plan_heads(s, &plan);
+  step_plan_areas(s, keys_bytes, &plan);
+  step_plan_ring(s, &plan);
+  plan.screen_rows = plan.slot_bytes / (s->hidden + STEP_SCREEN_TAIL);
+  if (plan.screen_rows > STEP_SCREEN_ROWS) plan.screen_rows = STEP_SCREEN_ROWS;
+  plan.n_screen_stages = ceil_div(s->vocab_size, plan.screen_rows);
+  return plan;
+}

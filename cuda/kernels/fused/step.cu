@@ -1,0 +1,369 @@
+/* step.cu - host side of the fused kernels: their device memory and their launches. */
+#include "cuda/kernels/fused/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cuda/kernels/delta/delta.h"
+#include "cuda/kernels/fused/block.cuh"
+#include "cuda/kernels/fused/experts/folded_router.h"
+#include "cuda/kernels/ptx/launch.cuh"
+
+using step::Args;
+using step::Kernel;
+using step::Layer;
+
+struct Step {
+  Args args;
+  mutable unsigned launches;
+};
+
+static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
+  if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
+  return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
+                          : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
+}
+
+bool step_keeps_taps(const StepShape *s) {
+  return s->group == STEP_GROUP && s->head_dim == 128 && s->n_experts == 0 && s->n_gpus <= 1 &&
+         s->n_layers <= 64 && !s->q8;
+}
+
+static size_t shared_bytes(const StepPlan &plan) {
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.off.total;
+}
+
+static int major_of(int gpu) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess ? major : 0;
+}
+
+bool step_measured(int gpu) {
+  return major_of(gpu) == 9;
+}
+
+static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
+                                        cudaLaunchAttribute attributes[2]) {
+  attributes[0] = cluster_attribute(STEP_BLOCKS);
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)(n_clusters * STEP_BLOCKS));
+  config.blockDim = dim3(STEP_ALL_THREADS);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  return config;
+}
+
+int step_clusters(int gpu, size_t shared) {
+  int n = 0;
+  if (major_of(gpu) < 9) return 0;
+  StepShape any = {};
+  any.group = STEP_GROUP, any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have equal threads and memory */
+  const Kernel kernel = step::one_token_kernel(any, false, false);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
+    return 0;
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, attributes);
+  if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess) {
+    cudaGetLastError(); /* a chip without clusters is not a failure */
+    return 0;
+  }
+  return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
+}
+
+/* --- device memory: table of layers, their vectors, StepDelta of each layer, folded routers, the words that
+ * clusters exchange, then the blocks' best logits */
+
+static int vectors_stride(const StepShape &s) {
+  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
+}
+
+static size_t layers_bytes(const StepShape &s) {
+  return align_up((size_t)s.n_layers * sizeof(Layer));
+}
+static size_t vectors_bytes(const StepShape &s) {
+  return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
+}
+
+static size_t deltas_bytes(const StepShape &s) {
+  return s.delta_layers == 0 ? 0 : align_up((size_t)s.n_layers * sizeof(StepDelta));
+}
+
+/* The matrix of projections. In layers of the delta rule b and a come before it (weights.c): as one matrix,
+ * or as two if their rows are no whole slabs. */
+static const DeviceLinear *projections_of(const DeviceLayer *l) {
+  return &l->qkv.parts[l->delta_conv ? l->qkv.n_parts - 1 : 0];
+}
+
+/* Rows from the first of b to the first of a. */
+static long first_row_of_a(const DeviceLayer *l, const StepShape &s) {
+  const DeviceLinear *gates = l->qkv.parts;
+  return l->qkv.n_parts == 2
+             ? s.n_value_heads
+             : ((const char *)gates[1].dense - (const char *)gates[0].dense) / 2 / (long)gates[0].stride;
+}
+
+static Layer layer_of(const DeviceLayer *from, const float *folded) {
+  const DeviceExperts &e = from->experts;
+  const bool experts = e.down.n_out > 0;
+  const DeviceLinear *matrices[] = {projections_of(from), &from->o,
+                                    experts ? &e.gate_up : &from->gate_up.parts[0],
+                                    experts ? &e.down : &from->down};
+  Layer l = {};
+  l.router = (const unsigned char *)from->router.dense,
+  l.shared_gate = (const unsigned char *)from->shared_gate.dense;
+  l.folded_router = folded;
+  for (int i = 0; i < step::MATRICES; i++) {
+    const DeviceLinear &w = *matrices[i];
+    l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,
+                     (const unsigned char *)(w.type == WEIGHT_FP4 ? w.factors : w.zeros)};
+  }
+  return l;
+}
+
+/* Copies the table of layers, and waits for the stream. folded: the memory of folded routers. */
+static Status copy_layers(const DeviceLayer *from, const StepShape &s, float *folded, void *to,
+                          cudaStream_t stream, Error *err) {
+  const int n = s.n_layers;
+  Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
+  if (!layers) return STATUS_FAILED;
+  for (int i = 0; i < n; i++) layers[i] = layer_of(&from[i], folded_router(&s, folded, i));
+  cudaError_t failed =
+      cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(layers);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
+static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
+                           Error *err) {
+  cudaError_t failed = cudaSuccess;
+  auto copy = [&](const float *from, int n) {
+    if (from && !failed)
+      failed = cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+    to += n;
+  };
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceLayer &l = m->layers[i];
+    copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
+    copy(l.q_norm, s.head_dim), copy(l.k_norm, s.head_dim);
+    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
+  }
+  copy(m->final_norm, s.hidden);
+  return cuda_status(failed, "cannot copy the layers' norms", err);
+}
+
+/* Copies what layers of the delta rule need (StepDelta), and waits for the stream. */
+static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to, cudaStream_t stream,
+                          Error *err) {
+  if (s.delta_layers == 0) return STATUS_OK;
+  StepDelta *all = (StepDelta *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceLayer &l = from[i];
+    all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv.parts[0].dense};
+  }
+  cudaError_t failed =
+      cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(all);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
+static size_t routers_bytes(const StepShape &s, int tokens) {
+  return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
+}
+
+/* A step of one token: bytes of the blocks' best logits, then of Args.bounds. */
+static constexpr size_t kBestBytes = STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest);
+static size_t best_bytes(int tokens) {
+  return tokens == 1 ? kBestBytes + STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS * sizeof(uint64_t) : 0;
+}
+
+size_t step_bytes(const StepShape *s, int tokens) {
+  return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + routers_bytes(*s, tokens) +
+         align_up(step_memory(s, tokens)) + best_bytes(tokens);
+}
+
+/* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait:
+ * prefetching gains 4% with 4 of 15, and from 4% to -8% with 8 of 15, depending on the number of stages and
+ * the machine (LOG.md, "L2 and prefetches"). */
+static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
+  int gpu = 0, l2 = 0;
+  *prefetch_stages = wanted > 0 ? wanted : 0;
+  if (plan.shape.n_experts > 0) *prefetch_stages = 0;              /* the chosen experts are known too late */
+  if (plan.shape.head_dim == STEP_WIDE_HEAD) *prefetch_stages = 0; /* the last warp does something else */
+  if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || plan.shape.head_dim == STEP_WIDE_HEAD ||
+      2 * plan.shape.n_kv_heads >= plan.shape.n_clusters)
+    return STATUS_OK;
+  TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
+  TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
+  const int stages = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.stage_bytes;
+  *prefetch_stages = stages < STEP_PREFETCH_STAGES ? stages : (int)STEP_PREFETCH_STAGES;
+  return STATUS_OK;
+}
+
+/* Sets what layers of the delta rule need. PRECOND copy_deltas(). */
+static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, const void *deltas,
+                         Error *err) {
+  int first = 0;
+  if (s.delta_layers == 0) return STATUS_OK;
+  while (!step_is_delta(&s, first)) first++;
+  const DeviceLinear &gates = m->layers[first].qkv.parts[0];
+  mixers->layers = (const StepDelta *)deltas;
+  mixers->gates_stride = (int)gates.stride;
+  mixers->gates_bf16 = gates.type == WEIGHT_BF16;
+  mixers->state_floats = delta_state_floats(m->delta);
+  mixers->input_floats = delta_input_floats(m->delta);
+  mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
+  mixers->first_a = (int)first_row_of_a(&m->layers[first], s);
+  for (int i = first; i < s.n_layers; i++)
+    if (step_is_delta(&s, i) && first_row_of_a(&m->layers[i], s) != mixers->first_a)
+      return error_set(err, STATUS_FAILED, "one kernel a step: gates of the delta rule lie apart");
+  return STATUS_OK;
+}
+
+/* Sets the arguments that come from the model. */
+static void set_model(Args *a, const StepModel *m) {
+  a->head_norms = m->layers[0].q_norm != NULL;
+  for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
+  a->router_stride = (int)m->layers[0].router.stride;
+  a->router_is_bf16 = m->layers[0].router.type == WEIGHT_BF16;
+  a->renormalise = m->renormalise;
+  a->lm_head = (const unsigned char *)m->lm_head->dense;
+  a->embedding = m->embedding;
+  a->embedding_stride = m->embedding_stride;
+  a->embedding_type = m->embedding_type;
+  a->embedding_scale = m->embedding_scale;
+  a->norm_eps = m->norm_eps;
+  a->scale_log2 = m->attention_scale * 1.44269504f;
+  a->taps = m->taps;
+}
+
+/* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for the stage four
+ * after its last one, and a barrier distinguishes its present phase only from the previous one, so the
+ * previous stage in that slot must have been loaded by then. Keys of several sequences are further apart:
+ * wait_until_loading(). */
+static void set_in_flight(Args *a, const StepModel *m) {
+  static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;
+  a->most_in_flight = a->plan.n_slots - STEP_WARPGROUPS;
+  a->in_flight = stages < 1 ? 1 : stages > a->most_in_flight ? a->most_in_flight : stages;
+}
+
+/* Lets a kernel have the plan's shared memory. */
+static Status use_shared(const StepPlan &plan, Kernel kernel, Error *err) {
+  const cudaError_t got =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(plan));
+  return cuda_status(got, "one kernel a step", err);
+}
+
+static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memory, cudaStream_t stream,
+                   Error *err) {
+  const StepShape &s = plan.shape;
+  const size_t values = (size_t)plan.tokens * (size_t)s.hidden;
+  float *vectors = (float *)((char *)memory + layers_bytes(s));
+  void *deltas = (char *)vectors + vectors_bytes(s);
+  float *folded = (float *)((char *)deltas + deltas_bytes(s));
+  for (bool debug : {false, true}) {
+    TRY(use_shared(plan, kernel_of(plan, debug, m->taps.n > 0, false), err));
+    if (m->several && plan.tokens > 1) TRY(use_shared(plan, kernel_of(plan, debug, false, true), err));
+  }
+  TRY(set_prefetch(plan, m->prefetch_stages, &a->prefetch_stages, err));
+  TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.tokens), stream), "cannot clear memory",
+                  err));
+  TRY(copy_vectors(m, s, vectors, stream, err));
+  if (plan.tokens == 1) TRY(fold_routers(&s, m->layers, folded, stream, err));
+  TRY(copy_layers(m->layers, s, folded, memory, stream, err));
+  a->plan = plan;
+  a->layers = (const Layer *)memory;
+  a->vectors = vectors;
+  a->vectors_stride = vectors_stride(s);
+  TRY(copy_deltas(m->layers, s, deltas, stream, err));
+  TRY(set_mixers(&a->mixers, m, s, deltas, err));
+  a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
+  a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
+  a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
+  a->bounds = (uint64_t *)((char *)a->best + kBestBytes);
+  a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
+  a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
+  set_model(a, m);
+  set_in_flight(a, m);
+  if (plan.tokens == 1 && step_leaves_best(&s)) a->screen = (const unsigned char *)m->screen;
+  return STATUS_OK;
+}
+
+/* --- a step */
+
+Status step_open(const StepModel *m, const StepPlan *plan, void *memory, cudaStream_t stream, Step **out,
+                 Error *err) {
+  *out = NULL;
+  Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
+  if (!s) return STATUS_FAILED;
+  const Status status = fill(&s->args, m, *plan, memory, stream, err);
+  if (status != STATUS_OK) {
+    free(s);
+    return status;
+  }
+  *out = s;
+  return STATUS_OK;
+}
+
+void step_close(Step *s) {
+  free(s);
+}
+
+bool step_leaves_pick(const Step *s) {
+  return s->args.plan.tokens == 1 && step_leaves_best(&s->args.plan.shape);
+}
+
+bool step_screens(const Step *s) {
+  return s->args.screen != NULL;
+}
+
+uint64_t *step_mail(const Step *s) {
+  return s->args.peers.mail[s->args.peers.rank];
+}
+
+void step_connect(Step *s, const StepPeers *peers) {
+  s->args.peers = *peers;
+}
+
+Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
+                Error *err) {
+  const StepPlan &plan = s->args.plan;
+  Args a = s->args;
+  if (call->pick.token && !step_leaves_pick(s))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
+  const bool can_screen = step_screens(s) && call->head_x;
+  if (call->n_best < 0 || call->n_best > STEP_MOST_BEST || (call->n_best > 0 && !can_screen))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel does not find %d best logits",
+                     call->n_best);
+  a.turn = ++s->launches;
+  a.call = *call;
+  if (debug) a.debug = *debug;
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, attributes);
+  /* A pick follows another step. If this step began early, its clusters would be placed in the order in which
+   * SMs become free. If all are free, the clusters that attend are spread over the chip, which is worth more
+   * (LOG.md, "Where clusters lie"). */
+  if (call->pick.token) config.numAttrs = 1;
+  const Kernel kernel = kernel_of(plan, debug != NULL, a.taps.n > 0, call->n_parts > 1);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);
+}
+
+static __global__ void pick_best(const step::StepBest *best, int n_blocks, StepPick pick) {
+  begin_overlapping();
+  const Sampled found = step::best_of_blocks(best, n_blocks, (int)threadIdx.x);
+  if (threadIdx.x == 0) step::give_pick(pick, found);
+}
+
+Status step_pick(const Step *s, StepPick pick, cudaStream_t stream, Error *err) {
+  if (!step_leaves_pick(s))
+    return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
+  return launch(pick_best, dim3(1), dim3(32), 0, stream, true, "the best token", err,
+                (const step::StepBest *)s->args.best, s->args.plan.shape.n_clusters * STEP_BLOCKS, pick);
+}

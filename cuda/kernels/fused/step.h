@@ -1,0 +1,219 @@
+/* step.h - a whole decode step of up to 1, 2, 4 or 8 tokens, of one sequence or of several, in one launch:
+ * token ids in, logits out. plan.h says for which models.
+ *
+ * A step needs a GPU with clusters (sm_90 and later). Weights are laid out as for other kernels (layout.cuh),
+ * and the KV cache is shared with them. Each weight is read once a step; more tokens cost only arithmetic.
+ * The same input, device and number of clusters give the same bits; but if StepCall.n_best is 1, the number
+ * of logits that are -infinity may vary.
+ *
+ * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu. How it works: one_token.cu,
+ * few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "cuda/kernels/fused/plan.h"
+#include "cuda/kernels/ops/sample.h"
+#include "cuda/one/device_model.h"
+
+/* Layers after which a step copies the residual stream of its tokens, for a drafter. */
+typedef struct {
+  float *rows;     /* device: [n_tokens][n][hidden], or NULL */
+  uint64_t layers; /* bit l: layer l */
+  int n;           /* number of bits that are set in `layers` */
+} StepTaps;
+
+typedef struct {
+  int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
+  int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
+  const DeviceLayer *layers;   /* [n_layers], qkv one part, gate_up one interleaved part */
+  const DeviceLinear *lm_head; /* fp16 */
+  const float *final_norm;     /* [hidden] */
+  const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
+  size_t embedding_stride;
+  Dtype embedding_type; /* F32, F16 or BF16 */
+  float embedding_scale, norm_eps, attention_scale;
+  bool renormalise; /* ExpertConfig */
+  const DeltaConfig
+      *delta;         /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
+  StepTaps taps;      /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  bool several;       /* there will be steps of several sequences */
+  const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
+} StepModel;
+
+/* A sequence's rows in a step: neighbours, at consecutive positions. */
+typedef struct {
+  int pos;        /* position of its first row, and the number of its positions in the cache */
+  int first;      /* index of its first row in the step */
+  int first_page; /* index of its first page in StepCall.pages */
+} StepPart;
+
+/* The greedy pick of a step's input: the best token by the logits of the step before, which had one token,
+ * too. With a pick no kernel lies between the two steps. step_pick() makes the same pick by a kernel. */
+typedef struct {
+  int32_t *token; /* device: where the token goes; NULL: no pick, a step's input is ids[0] */
+  Sampled *slot;  /* mapped host memory where the token goes, too; or NULL */
+} StepPick;
+
+/* Input and output of a step: pointers to device memory, and counts. */
+typedef struct {
+  StepPart parts[STEP_MAX_TOKENS]; /* in the order of their rows; the first part begins at row 0 */
+  int n_parts;                     /* 1 without `pages` */
+  const int *ids;                  /* [n_tokens] */
+  StepPick pick;                   /* from the step before; an error unless step_leaves_pick() */
+  const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
+  float attention_factor;          /* RopeAngles */
+  /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
+   * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
+  void *k, *v;
+  const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
+  int n_ctx, n_pages;
+  int n_tokens;    /* 1 .. the plan's tokens */
+  int first_logit; /* the first token whose logits are wanted; with one token: 0 */
+  float *logits;   /* [n_tokens - first_logit][vocab_size] */
+  /* 0: all logits. Else the n_best greatest logits are made, and each other logit is made or is -infinity.
+   * PRECOND n_best <= STEP_MOST_BEST, step_screens(). The step then writes the input of lm_head to head_x,
+   * fp16 [hidden], from which screen_all_logits() makes all logits. */
+  int n_best;
+  void *head_x;
+  /* If k and v are int8: their fp16 scales, laid out alike, but with kv_key_scales() numbers for a key and
+   * one for a value in place of head_dim. Without pages n_ctx % 64 is 0. */
+  void *k_scales, *v_scales;
+  float
+      *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */
+} StepCall;
+
+/* Clock marks within a layer, for profiling: each says what has just finished. */
+typedef enum {
+  STEP_MARK_BEGIN,
+  STEP_MARK_SUM,    /* about to wait for the all-reduce of down */
+  STEP_MARK_X_SENT, /* all-reduce done, normalised x sent */
+  STEP_MARK_X,      /* normalised x received */
+  STEP_MARK_QKV,
+  STEP_MARK_QKV_SENT,
+  STEP_MARK_PROJECTIONS, /* the cluster's q, k and v received */
+  STEP_MARK_HEADS,
+  STEP_MARK_KEYS, /* attention to the block's keys done */
+  STEP_MARK_STATES_SENT,
+  STEP_MARK_STATES, /* states of the cluster's blocks received */
+  STEP_MARK_MERGED,
+  STEP_MARK_O,
+  STEP_MARK_O_STORED,
+  STEP_MARK_SUM_O,
+  STEP_MARK_X_SENT_O,
+  STEP_MARK_X_O,
+  STEP_MARK_GATE_UP,
+  STEP_MARK_GATED_SENT,
+  STEP_MARK_GATED,
+  STEP_MARK_DOWN,
+  STEP_MARK_DOWN_STORED,
+  STEP_MARKS,
+  /* Cycles, not times: how long warp 0 waited for stages to load, of each matrix and of keys. */
+  STEP_WAITED = STEP_MARKS,
+  STEP_NUMBERS = STEP_WAITED + 5
+} StepMark;
+
+/* The wait that the watchdog interrupted. */
+typedef enum {
+  STEP_AT_STAGE, /* until a stage of weights or keys is loaded */
+  STEP_AT_SLOT,  /* until a slot of the ring is free */
+  STEP_AT_LIMIT, /* until few enough loads are in flight */
+  STEP_AT_X,
+  STEP_AT_PROJECTIONS,
+  STEP_AT_STATES,
+  STEP_AT_GATED,
+  STEP_AT_ROUTES, /* until experts are chosen, or all blocks' logits have come */
+  STEP_AT_VALUES, /* until all clusters have contributed to a sum, or all blocks have reported a bound */
+} StepPlace;
+
+/* The watchdog writes this to host memory when a wait takes too long, then ends the kernel. */
+typedef struct {
+  int hung; /* 0: no wait was too long */
+  int block, warp, lane, layer, place, parity;
+  int number; /* STEP_AT_STAGE: the slot; STEP_AT_VALUES: the column; else 0 */
+} StepHang;
+
+typedef struct {
+  StepHang *hang;         /* pinned host memory, zeroed */
+  long long patience;     /* cycles that a wait may take, at most */
+  long long *marks;       /* device: [blocks][n_layers][STEP_NUMBERS], or NULL */
+  long long *whole_marks; /* device: [blocks][3]: begin, last layer's end, end; or NULL */
+} StepDebug;
+
+/* Several GPUs that share each layer (allreduce.cuh). */
+typedef struct {
+  int n, rank;               /* number of GPUs; this GPU's number */
+  uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the other GPUs have sent to it */
+  int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
+  uint64_t patience;         /* nanoseconds that a GPU waits for another GPU */
+} StepPeers;
+
+/* The vectors of a hybrid's layer of the delta rule, and its dense rows (delta.h). */
+typedef struct {
+  const float *conv, *a_log, *dt_bias, *norm;
+  const void *gates; /* rows of b, then of a (StepMixers.first_a) */
+} StepDelta;
+
+/* A hybrid's layers of the delta rule. */
+typedef struct {
+  const StepDelta *layers; /* device: [n_layers]; unused for layers of attention */
+  int gates_stride;        /* stride of rows of b and a in numbers, the same in all layers */
+  bool gates_bf16;         /* else fp16 */
+  size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
+  size_t input_floats;
+  float q_scale;
+  int first_a; /* rows from b's first to a's first; with one GPU: n_value_heads */
+} StepMixers;
+
+typedef struct Step Step;
+
+/* The number of clusters of the kernels that run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0 on a
+ * chip without clusters. */
+int step_clusters(int gpu, size_t shared_bytes);
+
+/* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */
+bool step_measured(int gpu);
+
+/* True if there are kernels that copy the residual stream: for groups and heads of 128, no experts, an fp16
+ * cache, and at most 64 layers. */
+bool step_keeps_taps(const StepShape *shape);
+
+/* Bytes of device memory that step_open() needs. */
+size_t step_bytes(const StepShape *shape, int tokens);
+
+/* Opens the kernels of a plan. `memory` is 256-byte aligned and has step_bytes() bytes. Waits for the
+ * stream. */
+Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
+                 Error *err);
+void step_close(Step *step);
+
+/* True if steps leave their best token in device memory: the plan is for one token, with step_leaves_best().
+ * The next step can begin with that token (StepCall.pick); if no such step follows, step_pick() enqueues a
+ * kernel that takes it. */
+bool step_leaves_pick(const Step *step);
+Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
+
+/* True if the step can find its best logits without most of lm_head in fp16 (StepCall.n_best). */
+bool step_screens(const Step *step);
+
+/* For several GPUs, whose plans have to be alike. step_mail(): this GPU's memory that the other GPUs write
+ * to. step_connect(), called before the first step: the memory of all GPUs. */
+uint64_t *step_mail(const Step *step);
+void step_connect(Step *step, const StepPeers *peers);
+
+/* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where time
+ * goes. With several tokens only groups and heads of 128 with an fp16 cache have such a kernel. Steps run one
+ * after another: each launch reads what the previous one left in `memory`. A step lets the kernel after it
+ * start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA graph cannot hold a
+ * step: each launch has a number of its own. */
+Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
+                Error *err);
+
+#ifdef __cplusplus
+}
+#endif

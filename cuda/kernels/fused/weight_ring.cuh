@@ -1,0 +1,260 @@
+/* weight_ring.cuh - the loading warps. They copy the weights, keys and values of the whole step, in the order
+ * of use, through a ring of stages in shared memory.
+ *
+ * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
+ * issue. The first loads tiles of weights, keys, and lm_head; the second scales of weights, and values; the
+ * third zero points, and the scales of keys and values in 8 bits. A stage is full when all three warps have
+ * arrived and all bytes have come. The warps wait for the kernels before this one when they come to keys or
+ * states, else only for free slots, and the first warp also for earlier stages: no more than `in_flight` are
+ * under way, because the exchange between blocks and clusters queues after them. The ring fills while the
+ * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
+ * (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
+#pragma once
+
+#include "cuda/kernels/cache/q8.cuh"
+#include "cuda/kernels/fused/stages.cuh"
+
+namespace step {
+
+enum { TILES, SCALES, ZEROS };
+
+template <class B, int kKind> struct Copier {
+  B &b;
+  const uint32_t base;   /* shared_address of Vars, shuffled so that it is not computed again */
+  RingCursor to, oldest; /* slots of the next stage, and of the oldest stage that may be in flight */
+  unsigned number;       /* stages so far */
+  const uint64_t once;   /* L2 policy: evict first */
+
+  /* A wait for parity 1 of a new barrier ends at once: an unused slot counts as full and as empty. */
+  __device__ __forceinline__ Copier(B &block, int in_flight)
+      : b(block), base(__shfl_sync(~0u, shared_address(block.smem), 0)), to{0, 0}, number(0),
+        once(stream_policy()) {
+    oldest.slot = b.plan.n_slots - in_flight, oldest.parity = 1;
+  }
+
+  __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
+  __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
+
+  /* Issues this warp's part of the next stage: lanes with `mine` copy `bytes` each, a multiple of 16,
+   * `all` together. Keep this path empty: anything between the last wait and the copy delays every later
+   * stage. */
+  __device__ __forceinline__ void stage(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
+    const int n_slots = b.plan.n_slots;
+    const uint32_t barrier = full(to.slot),
+                   place = base + b.plan.ring_at + to.slot * b.plan.slot_bytes + to_byte;
+    b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
+    if (b.lane() == 0) barrier_expect(barrier, all);
+    if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
+    if (mine) copy_bulk(place, from, bytes, barrier, once);
+    if (kKind == TILES) {
+      oldest.move(1, n_slots);
+      number++;
+      if (b.lane() == 0) store_shared_4(base + offsetof(Vars, loaded), number);
+    }
+    to.move(1, n_slots);
+  }
+
+  /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of
+   * an odd group begin 8 bytes after a multiple of 16), and lie at `to` in the stage. `all`: bytes of all
+   * lanes. */
+  struct Piece {
+    int bytes, odd, to, all;
+    bool mine;
+  };
+  static constexpr int kLogUnit =
+      kKind == TILES ? kLogTiles : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
+
+  /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
+   * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
+  __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
+    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* zeros may begin at an odd multiple of 8 */
+    const int groups = entry & 31;
+    Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
+    if (kPairs)
+      p.odd = (entry >> 5 & 1) * 8, p.bytes = (p.odd + p.bytes + 15) & ~15;
+    else if (kKind == ZEROS && kIsFp4<B::kParts>)
+      p.bytes = STEP_FACTOR_BYTES;
+    if constexpr (B::kExperts) {
+      const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
+      int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
+      if constexpr (B::kOddBlocks && kKind == ZEROS)
+        before = (before + 1) & ~1; /* the first expert's part may end at an odd group */
+      if (b.lane() >= kStageRows) p.to += before << kLogUnit;
+      p.all = (int)__reduce_add_sync(~0u, p.mine ? (unsigned)p.bytes : 0u);
+    } else {
+      p.all = p.bytes * __popc(__ballot_sync(~0u, p.mine));
+    }
+    return p;
+  }
+
+  /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
+   * matrix. waits: true to wait, after all preparations, until experts are chosen. Pieces do not depend on
+   * the choice, since an expert has an even number of groups. So a stage's piece is made before the warp
+   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
+  __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
+                                          bool waits) {
+    constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
+    constexpr int kBefore = /* bytes of a group before those of this kind */
+        kKind == TILES    ? 0
+        : kKind == SCALES ? 1024
+                          : 1024 + kScaleBytes<kParts>;
+    const int n_groups = share.groups, lane = b.lane(),
+              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
+              place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
+    at += min(lane, kCopies - 1) * kCopyBytes<B>;
+    Entry<B> entry = load_entry<B>(at);
+    Piece piece = piece_of(first_word(entry), place);
+    if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
+    __syncwarp(); /* a lane that looks at the slot late could find it emptied once more, and wait for ever */
+    uint32_t index = place_of_entry(b, entry) >> 5;
+#pragma unroll 1
+    for (; n > 0; n--) {
+      at += kCopies * kCopyBytes<B>;
+      entry = load_entry<B>(at); /* after the last stage: whatever lies there, unused */
+      const uint32_t after = place_of_entry(b, entry) >> 5;
+      const unsigned char *from = kKind == ZEROS && kIsFp4<kParts>
+                                      ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
+                                      : from0 + ((size_t)index << kLogUnit) - piece.odd;
+      stage(piece.to, from, piece.bytes, piece.mine, piece.all);
+      index = after;
+      piece = piece_of(first_word(entry), place);
+    }
+  }
+
+  /* Calls load(row, n) for this block's stages of the cache: row is where the stage begins, n the number of
+   * its positions. Rows of stages in pages are looked up together, a lane each: the next stages of every
+   * sequence. */
+  template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(Load load) {
+    static_assert(KV_PAGE_TOKENS % B::kKeys == 0, "a stage lies in one page");
+    const StepCall &c = b.args.call;
+    const bool paged = c.pages != NULL;
+    const size_t first = b.first_cache_row();
+    const int n_parts = B::kSeveral ? c.n_parts : 1, at_once = by_parts(b, 32);
+    unsigned rows = 0;
+    KeyWalk<B> walk(b), known(b); /* known.round: the first round that is not looked up */
+    known.part = b.lane() - by_parts(b, b.lane()) * n_parts, known.round = 0;
+#pragma unroll 1
+    for (int n = all_key_stages(b); n > 0; n--) {
+      walk.next(b);
+      if (paged && walk.round == known.round) {
+        const StepPart &part = c.parts[known.part];
+        known.round += by_parts(b, b.lane());
+        rows = (unsigned)b.row_in_pages(part.first_page, max(min(known.position(b), part.pos - 1), 0));
+        known.round = walk.round + at_once;
+      }
+      const int key = walk.position(b), lane = (walk.round + at_once - known.round) * n_parts + walk.part;
+      load(first + (paged ? __shfl_sync(~0u, rows, lane) : key), min(B::kKeys, c.parts[walk.part].pos - key));
+    }
+  }
+
+  /* Loads this block's keys and values. */
+  __device__ __forceinline__ void keys() {
+    constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber);
+    const unsigned char *from = (const unsigned char *)(kKind == TILES ? b.args.call.k : b.args.call.v);
+    for_each_stage_of_keys([&](size_t row, int n) {
+      stage(kKind * B::kKeys * kRow, from + row * kRow, n * kRow, kKind < ZEROS && b.lane() == 0,
+            kKind < ZEROS ? n * kRow : 0);
+    });
+  }
+
+  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
+   * each warpgroup. A stage without rows gets the first row, since a stage without bytes would be full before
+   * earlier stages are, and the parity of later stages would be uncertain (step.cu, set_in_flight()). */
+  __device__ __forceinline__ void folded(const float *from, const Share &o) {
+    const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
+#pragma unroll 1
+    for (int i = 0; i < STEP_FOLDED_STAGES; i++) {
+      const int own = folded_row(b, i, lane), row = max(own, 0);
+      const bool mine = kKind == TILES && (own >= 0 || lane == 0);
+      stage(lane * bytes, from + (size_t)(row * o.all_groups + o.group) * STEP_GROUP, bytes, mine,
+            bytes * __popc(__ballot_sync(~0u, mine)));
+    }
+  }
+
+  /* Loads this block's rows of the states of the cluster's value heads. */
+  __device__ __forceinline__ void states() {
+    const StepMix mix = b.mix();
+    const float *from = b.delta_state(mix.first);
+#pragma unroll 1
+    for (int i = 0; i < mix.n; i++) {
+      constexpr int kBytes = STEP_DELTA_ROWS * STEP_DELTA_ROW_BYTES;
+      stage(0, from + (size_t)i * STEP_PACK * STEP_PACK, kBytes, kKind == TILES && b.lane() == 0,
+            kKind == TILES ? kBytes : 0);
+    }
+  }
+
+  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. Copies
+   * are of 16 bytes, so of eight scales: the last scales may be of positions that are not written yet. */
+  __device__ __forceinline__ void scales_of_keys() {
+    constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
+    const StepCall &c = b.args.call;
+    const bool is_key = b.lane() == 0;
+    const int row = is_key ? kPerKey * KV_SCALE_BYTES : KV_SCALE_BYTES,
+              to = 2 * kKeys * B::kDim + (is_key ? 0 : kKeys * kPerKey * KV_SCALE_BYTES);
+    const unsigned char *from = (const unsigned char *)(is_key ? c.k_scales : c.v_scales);
+    for_each_stage_of_keys([&](size_t of_stage, int n_keys) {
+      const int n = (n_keys + 7) & ~7;
+      stage(to, from + of_stage * row, n * row, b.lane() < 2, n * (kPerKey + 1) * KV_SCALE_BYTES);
+    });
+  }
+};
+
+/* Loads what a layer reads before o, beside weights: keys and values, or in a hybrid's layers of the delta
+ * rule the block's rows of the recurrent state of each value head, a stage each. */
+template <class B, int kKind> __device__ __forceinline__ void load_history(Copier<B, kKind> &loader) {
+  B &b = loader.b;
+  if constexpr (B::kQ8 && kKind == ZEROS) {
+    loader.scales_of_keys();
+  } else if constexpr (B::kHybrid) {
+    if (b.is_delta())
+      loader.states();
+    else
+      loader.keys();
+  } else {
+    loader.keys();
+  }
+}
+
+/* All work of a loading warp: the layers, then lm_head. */
+template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
+  static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
+                "lanes read a layer as pointers");
+  constexpr int kFolded = offsetof(Layer, folded_router) / 8,
+                kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES;
+  const int n_layers = b.plan.shape.n_layers;
+  const bool is_long = cached_positions(b) >= STEP_LONG;
+  Copier<B, kKind> loader(b, min(b.args.in_flight + is_long, b.args.most_in_flight));
+  auto pointers_of = [&](int layer) {
+    return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
+  };
+  unsigned long long now = pointers_of(0);
+  bool waited = false;
+#pragma unroll 1
+  for (; b.layer() < n_layers; b.go_to(MATRICES)) {
+    const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
+    uint32_t at = stage_entry(b, 0);
+#pragma unroll 1
+    for (int matrix = QKV; matrix < MATRICES; matrix++) {
+      const int n = b.share(matrix).stages;
+      if (matrix >= GATE_UP || b.has_kv_head()) {
+        if (matrix == O) {
+          if (!waited) wait_for_previous(); /* the step before wrote the last rows of the history */
+          waited = true;
+          load_history(loader);
+          if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
+        }
+        if constexpr (B::kHybrid)
+          at = stage_entry(
+              b, b.mix_vars().first_stage[matrix <= O && b.is_delta() ? MATRICES + matrix : matrix]);
+        loader.weights(at, n, b.share(matrix),
+                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind),
+                       B::kExperts && matrix == GATE_UP);
+      }
+      at += n * kStageCopies<B> * kCopyBytes<B>;
+    }
+    now = after;
+  }
+  load_lm_head(loader);
+}
+
+} // namespace step

@@ -1,0 +1,247 @@
+/* dense_wgmma.cu - fp16 or bf16 weights by fp16 activations on Hopper, any number of tokens, with sums in an
+ * order that does not depend on that number. Also a matrix for each head by the head's own part of x
+ * (LinearHeads), in fp16.
+ *
+ *     y[m][o] = sum_i w[o][i] x[m][i]          heads:  y[m][h][o] = sum_i w[h][o][i] x[m][h][i]
+ *
+ * An output is one chain of wgmma in the order of k, whatever the tile: no tile is cut. Persistent blocks
+ * take every n-th tile. A producer thread loads kStages stages of 64 inputs ahead, also across the end of a
+ * tile; its warpgroup gives registers to the consumers where they need them. One or two warpgroups have 64
+ * outputs each. fp16 weights are multiplied from shared memory, as x is; bf16 weights become fp16 in
+ * registers (cublas_matmul.cu says what that loses).
+ *
+ *   stage  w [kRows][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
+ *   full   completes when w and x have landed
+ *   empty  completes when all consumer warps have read the stage
+ *
+ * PRECOND  w and x 16-byte aligned, their strides multiples of 8.
+ * READS    the weights once for every kTokens tokens, x once for every kRows outputs; reference: dense.cu. */
+#include <algorithm>
+#include <cuda_bf16.h>
+#include <iterator>
+#include <type_traits>
+
+#include "cuda/kernels/linear/dense/halves.cuh"
+#include "cuda/kernels/linear/dense/heads.h"
+#include "cuda/kernels/linear/maps.cuh"
+#include "cuda/kernels/ptx/lanes.cuh"
+#include "cuda/kernels/ptx/wgmma.cuh"
+
+namespace {
+
+constexpr int kIn = 64;
+
+template <class T, int kRows_, int kTokens_> struct Shape {
+  typedef T Weight;
+  static constexpr int kRows = kRows_, kConsumers = 2 * kRows, kThreads = kConsumers + 128;
+  static constexpr int kTokens = kTokens_, kWBytes = kRows * kIn * 2, kXBytes = kTokens * kIn * 2;
+  static constexpr int kStageBytes = kWBytes + kXBytes, kStages = 192 * 1024 / kStageBytes;
+  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* 1024: to align the stages */
+};
+
+struct Args {
+  CUtensorMap w, x; /* of all heads, in boxes of 64 inputs: of kRows rows; of box_tokens tokens */
+  int box_tokens, n_tokens, n_token_tiles, n_row_tiles, n_tiles, n_steps; /* n_row_tiles: of a head */
+  int y_step;   /* numbers of y from a head to the next, in fp16 */
+  Epilogue out; /* of the first head */
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Tiles of the same outputs follow each other, then the tiles of the head's other outputs. The last tile of
+ * tokens ends with the last token and computes some tokens of the tile before again, because a copy of tokens
+ * past the end takes longer. */
+template <class S> struct Tile {
+  int head, row_tile, token_tile, first; /* first: the tile's first token */
+
+  __device__ __forceinline__ Tile(const Args &a, int tile)
+      : head(tile / a.n_token_tiles / a.n_row_tiles), row_tile(tile / a.n_token_tiles % a.n_row_tiles),
+        token_tile(tile % a.n_token_tiles),
+        first(max(0, min(token_tile * S::kTokens, a.n_tokens - S::kTokens))) {}
+};
+
+template <class S>
+__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, uint64_t *full,
+                                           uint64_t *empty) {
+  int slot = 0, phase = 1;
+  for (int at = blockIdx.x; at < a.n_tiles; at += gridDim.x) {
+    const Tile<S> tile(a, at);
+    for (int step = 0; step < a.n_steps; step++) {
+      unsigned char *stage = stages + slot * S::kStageBytes;
+      barrier_wait(empty + slot, phase);
+      barrier_expect(full + slot, S::kWBytes + a.box_tokens * kIn * 2);
+      copy_box(stage, &a.w, full + slot, step * kIn, tile.row_tile * S::kRows, tile.head);
+      copy_box(stage + S::kWBytes, &a.x, full + slot, step * kIn, tile.first, tile.head);
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
+    }
+  }
+}
+
+constexpr int kBatch = 2; /* products of bf16, 16 inputs each, that are waited for together */
+
+/* Operands of a stage's weights that are multiplied from registers. */
+typedef uint32_t Operands[kIn / 16][4];
+
+/* acc (+)= the products of a stage. A batch of bf16 is multiplied while the next one is converted. */
+template <class S>
+__device__ __forceinline__ void multiply_stage(float (&acc)[S::kTokens / 2], Operands &operands,
+                                               const unsigned char *stage, bool add) {
+  const uint64_t x = operand_b(stage + S::kWBytes);
+  if constexpr (std::is_same<typename S::Weight, __half>::value) {
+    const uint64_t w = operand_b(stage + warp_of_block() / 4 * (64 * kIn * 2));
+    wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < kIn / 16; j++) wgmma_f16_shared<S::kTokens>(acc, w + 2 * j, x + 2 * j, add || j > 0);
+    wgmma_commit();
+  } else {
+    const int lane = threadIdx.x % 32, row = warp_of_block() * kTileOut + lane % 16;
+    const uint32_t at = shared_address(stage) + row * 128;
+    Operands stored; /* read while the last products of the previous stage run */
+#pragma unroll
+    for (int j = 0; j < kIn / 16; j++) ldmatrix_x4(stored[j], at + ((2 * j + lane / 16) ^ (row % 8)) * 16);
+#pragma unroll
+    for (int first = 0; first < kIn / 16; first += kBatch) {
+#pragma unroll
+      for (int j = first; j < first + kBatch; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) operands[j][i] = halves<typename S::Weight>(stored[j][i]);
+      wgmma_fence();
+#pragma unroll
+      for (int j = first; j < first + kBatch; j++)
+        wgmma_f16<S::kTokens>(acc, operands[j], x + 2 * j, add || j > 0);
+      wgmma_commit();
+      if (first + kBatch < kIn / 16) wgmma_wait<1>();
+    }
+  }
+}
+
+/* Multiplies and stores the block's tiles. A stage is freed once the products of the next stage run. */
+template <class S>
+__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, uint64_t *full,
+                                               uint64_t *empty) {
+  int slot = 0, phase = 0;
+  for (int at = blockIdx.x; at < a.n_tiles; at += gridDim.x) {
+    const Tile<S> tile(a, at);
+    float acc[S::kTokens / 2];
+    Operands operands;
+    int used = 0;
+    for (int step = 0; step < a.n_steps; step++) {
+      barrier_wait(full + slot, phase);
+      multiply_stage<S>(acc, operands, stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes, step > 0);
+      wgmma_wait<1>();
+      if (step > 0 && threadIdx.x % 32 == 0) barrier_arrive(empty + used);
+      used = slot;
+      if (++slot == S::kStages) slot = 0, phase ^= 1;
+    }
+    wgmma_wait<0>();
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty + used);
+    Epilogue out = a.out;
+    out.y = (__half *)out.y + (size_t)tile.head * a.y_step;
+#pragma unroll
+    for (int n = 0; n < S::kTokens; n += 64) /* store_fragments() copies its sums */
+      store_fragments<8>(out, tile.row_tile * (S::kRows / kTileOut) + warp_of_block(), tile.first + n,
+                         tile.token_tile * S::kTokens, min(a.n_tokens, tile.first + S::kTokens), acc + n / 2);
+  }
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  unsigned char *stages = align_for_copies(shared);
+  open_ring(full, empty, S::kStages, 1, S::kConsumers / 32);
+  dependents_may_start();
+  wait_for_previous();
+  if (warp_of_block() < S::kConsumers / 32) {
+    if constexpr (S::kConsumers > 128) registers_up_to<232>(); /* one warpgroup has enough without */
+    multiply_tiles<S>(a, stages, full, empty);
+  } else {
+    if constexpr (S::kConsumers > 128) registers_down_to<40>();
+    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, stages, full, empty);
+  }
+#endif
+}
+
+/* A product's operands and result, of all heads. */
+struct Product {
+  const void *w, *x;
+  size_t w_stride;                                    /* numbers from a row to the next */
+  int n_heads, n_in, n_out, x_stride, x_step, y_step; /* x_step, y_step: from a head to the next */
+  int n_tokens;
+  Epilogue out;
+  int n_sms;
+  cudaStream_t stream;
+  bool dependent;
+  const char *name;
+};
+
+template <class T, int kRows, int kTokens> Status launch_shape(const Product &p, Error *err) {
+  typedef Shape<T, kRows, kTokens> S;
+  Args a = {};
+  a.box_tokens = std::min(ceil_div(p.n_tokens, 8) * 8, kTokens), a.n_tokens = p.n_tokens;
+  a.n_token_tiles = ceil_div(p.n_tokens, kTokens), a.n_steps = ceil_div(p.n_in, kIn);
+  a.n_row_tiles = ceil_div(p.n_out, kRows), a.n_tiles = p.n_heads * a.n_row_tiles * a.n_token_tiles;
+  a.y_step = p.y_step, a.out = p.out;
+  TRY(map_boxes(p.w, {(cuuint64_t)p.n_in, (cuuint64_t)p.n_out, (cuuint64_t)p.n_heads},
+                {p.w_stride * 2, p.w_stride * 2 * (cuuint64_t)p.n_out}, {kIn, kRows, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, p.name, &a.w, err));
+  TRY(map_boxes(p.x, {(cuuint64_t)p.n_in, (cuuint64_t)p.n_tokens, (cuuint64_t)p.n_heads},
+                {(cuuint64_t)p.x_stride * 2, (cuuint64_t)p.x_step * 2}, {kIn, (cuuint32_t)a.box_tokens, 1},
+                CU_TENSOR_MAP_SWIZZLE_128B, p.name, &a.x, err));
+  return launch(kernel<S>, dim3((unsigned)std::min(a.n_tiles, p.n_sms)), S::kThreads, S::kSharedBytes,
+                p.stream, p.dependent, p.name, err, a);
+}
+
+struct TimedShape {
+  Status (*of_halves)(const Product &p, Error *err);
+  Status (*of_bfloats)(const Product &p, Error *err);
+  int rows, tokens;
+  double step_us; /* for 64 inputs of a tile in fp16 on an H200: LOG.md, "Dense matrices on wgmma" */
+};
+
+template <int kRows, int kTokens> constexpr TimedShape shape(double step_us) {
+  return {launch_shape<__half, kRows, kTokens>, launch_shape<__nv_bfloat16, kRows, kTokens>, kRows, kTokens,
+          step_us};
+}
+constexpr TimedShape shapes[] = {shape<64, 64>(0.15), shape<64, 128>(0.2), shape<128, 64>(0.236),
+                                 shape<128, 128>(0.32), shape<128, 256>(0.62)};
+
+/* The shape that is expected to be the fastest, by the time for 64 inputs of each tile of the block with the
+ * most tiles: all shapes have equally many such steps. */
+const TimedShape &fastest(const Product &p) {
+  const auto us = [&](const TimedShape &s) {
+    const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);
+    return ceil_div(n_tiles, p.n_sms) * s.step_us;
+  };
+  return *std::min_element(std::begin(shapes), std::end(shapes),
+                           [&](const TimedShape &a, const TimedShape &b) { return us(a) < us(b); });
+}
+
+/* Launches the `variant`-th shape, or the fastest. */
+Status launch_dense_wgmma(const LinearArgs &args, Error *err) {
+  const DeviceLinear *w = args.w;
+  if (args.variant > (int)std::size(shapes))
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", w->name, args.variant);
+  const Product p = {w->dense,    args.x,         w->stride,     1,
+                     w->n_in,     w->n_out,       args.x_stride, args.x_stride,
+                     0,           args.n_tokens,  args.out,      args.device.n_sms,
+                     args.stream, args.dependent, w->name};
+  const TimedShape &s = args.variant > 0 ? shapes[args.variant - 1] : fastest(p);
+  return (w->type == WEIGHT_F16 ? s.of_halves : s.of_bfloats)(p, err);
+}
+
+} // namespace
+
+Status heads_wgmma(const LinearHeads *a, int n_sms, cudaStream_t stream, Error *err) {
+  Product p = {};
+  p.w = a->w, p.w_stride = (size_t)a->w_stride, p.x = a->x, p.x_stride = a->x_stride, p.x_step = a->x_step;
+  p.n_heads = a->n_heads, p.n_in = a->w_stride, p.n_out = a->n_out, p.n_tokens = a->n_tokens;
+  p.y_step = a->y_step, p.out.y = a->y, p.out.stride = (size_t)a->y_stride, p.out.n_out = a->n_out;
+  p.out.kind = LINEAR_TO_F16;
+  p.n_sms = n_sms, p.stream = stream, p.dependent = true, p.name = "heads";
+  return fastest(p).of_halves(p, err);
+}
+
+const LinearKernel dense_wgmma_kernel = {NULL, launch_dense_wgmma, false};

@@ -1,0 +1,28 @@
+/* heads.h - a matrix for each head, which multiplies the head's own part of x.
+ *
+ *     y[t][h][o] = sum over i of w[h][o][i] x[t][h][i]
+ *
+ * Called by: linear.cu, and layers/latent.c through it. Nothing waits; a graph can capture a run. */
+#pragma once
+
+#include "cuda/kernels/linear/cublas.h"
+#include "cuda/kernels/linear/linear.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* True if steps of up to max_tokens need cuBLAS. */
+bool linear_heads_want_library(int max_tokens);
+
+/* cublas: NULL if cuBLAS is not loaded (slower with many tokens). invariant: a token's bits do not
+ * depend on how many tokens there are. */
+Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool invariant,
+                        const DeviceLimits *device, cudaStream_t stream, Error *err);
+
+/* linear_heads_run() with `invariant` on sm_90a, for any number of tokens: dense_wgmma.cu. */
+Status heads_wgmma(const LinearHeads *call, int n_sms, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,153 @@
+/* epilogue.cuh - what happens to a finished sum: the output's factor, bias, then fp16, fp32, the residual
+ * stream or SwiGLU.
+ *
+ * Every kernel ends with rows g and g + 8 of a tile in one thread: in an interleaved matrix (linear.h) gate
+ * and up of the same output. */
+#pragma once
+
+#include "cuda/kernels/linear/layout.cuh"
+#include "cuda/kernels/linear/linear.h"
+#include "cuda/kernels/ops/elementwise.cuh"
+
+struct Epilogue {
+  void *y;
+  const float *bias; /* [n_out, in slab order] or NULL */
+  size_t stride;     /* elements between rows of y */
+  int n_out;         /* rows of the matrix; rows past n_out are not stored */
+  LinearOutput kind;
+  const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
+  Activation gated;     /* of LINEAR_SWIGLU_F16 */
+  /* [rows of y] or NULL. Factors of the gated product, or with other outputs of the bias alone. */
+  const float *row_factors;
+};
+
+__device__ __forceinline__ float gated_result(const Epilogue &out, int row, float gate, float up) {
+  if (out.gated == ACTIVATION_SILU && !out.row_factors) return silu(gate) * up;
+  return gated_product(out.gated, gate, up) * (out.row_factors ? out.row_factors[row] : 1.0f);
+}
+
+__device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
+  return out.row_factors && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors[row] : 1.0f;
+}
+
+/* A sum times the factor of its output, plus the output's bias times the factor of the token. fmaf is written
+ * out, since the compiler may fuse multiplications and additions differently in each kernel, and under
+ * LINEAR_INVARIANT several kernels must round alike. */
+__device__ __forceinline__ float with_factor_and_bias(float sum, float by, float bias, float times) {
+  return fmaf(sum, by, bias * times);
+}
+
+__device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
+  if (row >= out.n_out) return;
+  size_t i = (size_t)token * out.stride + row;
+  if (out.kind == LINEAR_TO_F16)
+    ((__half *)out.y)[i] = clamp_half(v);
+  else if (out.kind == LINEAR_TO_F32)
+    ((float *)out.y)[i] = v;
+  else
+    ((float *)out.y)[i] += v;
+}
+
+/* Stores the sums of rows 16 * tile + g and 16 * tile + g + 8 for one token. */
+__device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, int tile, int g, float low,
+                                               float high) {
+  int row = kTileOut * tile + g;
+  if (out.factors) {
+    low *= out.factors[row];
+    high *= out.factors[row + 8];
+  }
+  if (out.bias) {
+    const float by = bias_factor(out, token);
+    low += by * out.bias[row];
+    high += by * out.bias[row + 8];
+  }
+  if (out.kind == LINEAR_SWIGLU_F16) {
+    if (row < out.n_out)
+      ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] =
+          clamp_half(gated_result(out, token, low, high));
+  } else {
+    store_value(out, token, row, low);
+    store_value(out, token, row + 8, high);
+  }
+}
+
+/* Calls store(offset, n, i) for the tokens of [begin, end) among token0 + 8 n + 2 t + i of fragments n;
+ * offset is where the token's row of y begins. */
+template <int kN, class Store>
+__device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int begin, int end, Store store) {
+  const int token = token0 + threadIdx.x % 4 * 2;
+  size_t offset = (size_t)token * out.stride;
+#pragma unroll
+  for (int n = 0; n < kN; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++, offset += out.stride)
+      if ((unsigned)(token + 8 * n + i - begin) < (unsigned)(end - begin)) store(offset, n, i);
+    offset += 6 * out.stride;
+  }
+}
+
+/* Multiplies fragments v by the factors of rows `row` and row + 8 and adds their biases. */
+template <int kN>
+__device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, int token0, int begin, int end,
+                                                 float *v) {
+  const bool high = row + 8 < out.n_out;
+  const float bias[2] = {out.bias ? out.bias[row] : 0.0f, out.bias && high ? out.bias[row + 8] : 0.0f};
+  const float by[2] = {out.factors ? out.factors[row] : 1.0f, out.factors ? out.factors[row + 8] : 1.0f};
+  const int token = token0 + threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kN; n++)
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int at = token + 8 * n + i;
+      const float times = at >= begin && at < end ? bias_factor(out, at) : 0;
+#pragma unroll
+      for (int r = 0; r < 2; r++)
+        v[4 * n + i + 2 * r] = with_factor_and_bias(v[4 * n + i + 2 * r], by[r], bias[r], times);
+    }
+}
+
+/* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
+ * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Adds to the residual stream by atomics
+ * without result, so that no thread waits for a load; only one sum is added to a number. A kernel of few
+ * tokens runs this code once or twice and waits for its instructions, so the usual forms are short. */
+template <int kN>
+__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
+                                                const float *c) {
+  const int g = threadIdx.x % 32 / 4, row = kTileOut * tile + g;
+  const bool high = row + 8 < out.n_out;
+  float v[4 * kN];
+  if (row >= out.n_out) return;
+#pragma unroll
+  for (int i = 0; i < 4 * kN; i++) v[i] = c[i];
+  if (out.bias || out.factors) factors_and_bias<kN>(out, row, token0, begin, end, v);
+  if (out.kind == LINEAR_SWIGLU_F16) {
+    __half *y = (__half *)out.y + 8 * tile + g;
+    if (out.gated == ACTIVATION_SILU && !out.row_factors)
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        y[offset] = clamp_half(silu(v[4 * n + i]) * v[4 * n + i + 2]);
+      });
+    else
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        const int token = token0 + threadIdx.x % 4 * 2 + 8 * n + i;
+        y[offset] = clamp_half(gated_result(out, token, v[4 * n + i], v[4 * n + i + 2]));
+      });
+  } else if (out.kind == LINEAR_TO_F16) {
+    __half *y = (__half *)out.y + row;
+    for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+      y[offset] = clamp_half(v[4 * n + i]);
+      if (high) y[offset + 8] = clamp_half(v[4 * n + i + 2]);
+    });
+  } else {
+    float *y = (float *)out.y + row;
+    if (out.kind == LINEAR_ADD_F32)
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        atomicAdd(y + offset, v[4 * n + i]);
+        if (high) atomicAdd(y + offset + 8, v[4 * n + i + 2]);
+      });
+    else
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        y[offset] = v[4 * n + i];
+        if (high) y[offset + 8] = v[4 * n + i + 2];
+      });
+  }
+}

@@ -1,0 +1,23 @@
+/* maps.cuh - the tensor maps of a call's x and weights that wgmma and mma kernels have in common. */
+#pragma once
+
+#include "cuda/kernels/linear/kernel.cuh"
+#include "cuda/kernels/ptx/tensor_map.cuh"
+
+/* Maps n_rows rows of x in boxes of box_rows rows of 64 inputs, swizzled as ldmatrix and wgmma read them. */
+inline Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMap *map, Error *err) {
+  return map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
+                   {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)box_rows, 1},
+                   CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
+}
+
+/* Maps the weights as pieces of 512 bytes, one for each of a lane's `vectors` vectors of a tile, in boxes of
+ * n_tiles tiles of tile_rows tile rows. */
+inline Status map_tiles(const LinearArgs &args, int vectors, int n_tiles, int tile_rows, CUtensorMap *map,
+                        Error *err) {
+  const QuantView w = quant_view(*args.w);
+  const cuuint64_t pieces = (cuuint64_t)(w.n_tiles_in * vectors); /* of 256 times two bytes */
+  return map_boxes(w.tiles, {256, pieces, (cuuint64_t)w.n_tiles_out}, {512, pieces * 512},
+                   {256, (cuuint32_t)(n_tiles * vectors), (cuuint32_t)tile_rows}, CU_TENSOR_MAP_SWIZZLE_NONE,
+                   args.w->name, map, err);
+}

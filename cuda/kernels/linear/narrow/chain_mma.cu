@@ -1,0 +1,311 @@
+/* chain_mma.cu - up to 32 tokens on Hopper, for LINEAR_INVARIANT: each output is summed in one fixed chain,
+ * so that a token's results do not depend on how many tokens there are.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * A warp has 8 outputs of all tokens and adds their products from the first input to the last, 16 inputs at a
+ * time, by mma m16n8k16. awq_wgmma in whole tiles computes the same chain for more tokens: mma and wgmma give
+ * the same bits, whichever operand the weights are. (narrow_wgmma is faster, because it divides the inputs
+ * among warps and blocks.)
+ *
+ * A chain is bound by latency: each product waits for the one before and for its weights to be dequantised.
+ * So x is operand a (16 tokens) and the weights are operand b (8 outputs): a warp dequantises half as many as
+ * with 16 outputs, and there are twice as many warps. Two warps share a tile row: one has its rows 0 .. 7,
+ * the other rows 8 .. 15. At the end they exchange sums through shared memory, since the epilogue wants rows
+ * g and g + 8 (gate and up of an output) in one lane.
+ *
+ *   stage  of 256 inputs: x [4][tokens][128 bytes], 128-byte swizzle; weights [rows][4 tiles]; scales and
+ *          zeros [rows][kParts]. The last stage may be partly filled; past n_in x is 0
+ *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
+ *   empty  completes when the warps that multiply have read the stage
+ *
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * PRECOND  n_tokens <= CHAIN_TOKENS; at most CHAIN_ROWS tile rows for each SM; group % 32 == 0 (4 bits) or
+ *          group % 64 == 0 (FP8); x 16-byte aligned, x_stride % 8 == 0.
+ * READS    weights once, x once in each block. */
+#include <algorithm>
+
+#include "cuda/kernels/linear/maps.cuh"
+#include "cuda/kernels/ptx/wgmma.cuh"
+
+namespace {
+
+constexpr int kUnitTiles = 4, kMostStages = 12;
+constexpr int kMostThreads = 32 * (2 * CHAIN_ROWS + 2);
+
+struct Barriers {
+  uint64_t full[kMostStages], empty[kMostStages];
+};
+
+template <class W_, int kGroups_, int kBlockIn_> struct Shape {
+  typedef W_ W;
+  static constexpr int kGroups = kGroups_, kTokens = 16 * kGroups, kBlockIn = kBlockIn_;
+  static constexpr int kParts = kUnitTiles * kTileIn / kBlockIn; /* blocks of a tile row in a stage */
+  static constexpr int kXBytes = kUnitTiles * kTokens * 128;
+  static constexpr int kTileBytes = W::kVectors * 512, kRowBytes = kUnitTiles * kTileBytes;
+  static constexpr int kExchange = CHAIN_ROWS * kTileOut * kTokens; /* sums of a block */
+  /* Shared memory left for stages on sm_90: 227 KB less static memory, and 1,024 bytes to align them. */
+  static constexpr int kMostBytes = 227 * 1024 - (int)sizeof(Barriers) - kExchange * 4 - 1024;
+};
+
+struct Args {
+  CUtensorMap tiles, x; /* boxes of a stage of weights; of 64 inputs of all tokens */
+  QuantView w;
+  int n_tokens, rows, n_stages, stage_bytes; /* rows: tile rows of a block */
+  Epilogue out;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* A position in a ring. */
+struct Ring {
+  int slot, phase;
+  __device__ __forceinline__ void advance(int n_stages) {
+    if (++slot == n_stages) slot = 0, phase ^= 1;
+  }
+};
+
+__device__ __forceinline__ int n_steps(const Args &a) {
+  return (a.w.n_tiles_in + kUnitTiles - 1) / kUnitTiles;
+}
+
+/* One thread loads weights and x. Weights of the first stages come while the kernel before this one runs. */
+template <class S>
+__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, Barriers &bar) {
+  const int bytes = kUnitTiles * a.n_tokens * 128 + a.rows * S::kRowBytes,
+            n_early = min(a.n_stages, n_steps(a));
+  const auto load_weights = [&](int slot, int step) {
+    barrier_expect(bar.full + slot, bytes);
+    copy_box(stages + slot * a.stage_bytes + S::kXBytes, &a.tiles, bar.full + slot, 0,
+             step * kUnitTiles * S::W::kVectors, (int)blockIdx.x * a.rows);
+  };
+  for (int step = 0; step < n_early; step++) load_weights(step, step);
+  prefetch_map(&a.x);
+  wait_for_previous();
+  Ring ring = {0, 1};
+  for (int step = 0; step < n_steps(a); step++) {
+    barrier_wait(bar.empty + ring.slot, ring.phase);
+    if (step >= n_early) load_weights(ring.slot, step);
+#pragma unroll
+    for (int i = 0; i < kUnitTiles; i++)
+      copy_box(stages + ring.slot * a.stage_bytes + i * S::kTokens * 128, &a.x, bar.full + ring.slot,
+               (step * kUnitTiles + i) * kTileIn, 0);
+    ring.advance(a.n_stages);
+  }
+}
+
+/* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
+template <class S>
+__device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, Barriers &bar) {
+  typedef typename S::W W;
+  constexpr int kCopies = S::kParts * W::kMetaCopies; /* of a tile row */
+  Ring ring = {0, 1};
+  for (int step = 0; step < n_steps(a); step++) {
+    unsigned char *to = stages + ring.slot * a.stage_bytes + S::kXBytes + a.rows * S::kRowBytes;
+    barrier_wait(bar.empty + ring.slot, ring.phase);
+    for (int c = threadIdx.x % 32; c < a.rows * kCopies; c += 32) {
+      const int row = (int)blockIdx.x * a.rows + c / kCopies, part = c / W::kMetaCopies % S::kParts;
+      const int k = min(step * kUnitTiles * kTileIn + part * S::kBlockIn, a.w.n_tiles_in * kTileIn - 1);
+      W::copy_meta(a.w, min(row, a.w.n_tiles_out - 1), k, c % W::kMetaCopies,
+                   to + c / W::kMetaCopies * W::kMetaBytes);
+    }
+    barrier_arrive_after_copies(bar.full + ring.slot);
+    ring.advance(a.n_stages);
+  }
+}
+
+/* Scales and zeros as they lie in a stage. Zeros of integers become halves where they are used, since to
+ * convert them right after the read would stall the warp. */
+template <class W> struct Staged {
+  typename W::Meta meta;
+  __device__ __forceinline__ void read(const unsigned char *at, int g) { meta = W::staged_meta(at, g); }
+  __device__ __forceinline__ typename W::Meta unpacked() const { return meta; }
+};
+template <> struct Staged<Bits4> {
+  uint32_t scale, zero;
+  __device__ __forceinline__ void read(const unsigned char *at, int g) {
+    scale = *(const uint32_t *)(at + 4 * g);
+    zero = at[32 + g];
+  }
+  __device__ __forceinline__ GroupMeta unpacked() const { return {scale, Bits4::half_zeros(zero)}; }
+};
+
+/* A lane's weights of 64 inputs, and its operands a of four products for each group of 16 tokens. */
+template <class S> struct Tile {
+  typedef typename S::W W;
+  uint4 v[W::kVectors];
+  uint32_t x[S::kGroups][4][4];
+
+  /* weights, x_at: the lane's addresses in shared memory. */
+  __device__ __forceinline__ void read(uint32_t weights, uint32_t x_at) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < W::kVectors; j++) v[j] = load_shared_16(weights + j * 512);
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+      for (int m = 0; m < S::kGroups; m++)
+        ldmatrix_x4(x[m][j], x_at + (uint32_t)(m * 16 * 128 + ((2 * j + lane / 16) ^ (lane % 8)) * 16));
+  }
+
+  /* A combination of one word of each load: code that depends on it cannot come before any of the loads. */
+  __device__ __forceinline__ uint32_t some_bits() const {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int j = 0; j < W::kVectors; j++) bits ^= v[j].x;
+#pragma unroll
+    for (int m = 0; m < S::kGroups; m++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) bits ^= x[m][j][0];
+    return bits;
+  }
+
+  /* sums += the products of the tile, the i-th of its stage, with its rows 0 .. 7 (kHalf = 0) or 8 .. 15. */
+  template <int kHalf>
+  __device__ __forceinline__ void multiply(float (&sums)[S::kGroups][4], int i,
+                                           const typename W::Meta (&meta)[S::kParts]) const {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      uint32_t q[4]; /* two are used; the compiler drops the others */
+      W::template operand<true>(v, j, meta[(i * kTileIn + j * 16) / S::kBlockIn], q);
+#pragma unroll
+      for (int m = 0; m < S::kGroups; m++) mma_f16_m16n8k16(sums[m], x[m][j], q[kHalf], q[2 + kHalf]);
+    }
+  }
+};
+
+/* A warp multiplies half of a tile row. Each tile is read while the one before is multiplied; after the last
+ * stage its first tile is read again, since without a branch the compiler overlaps more. */
+template <class S, int kHalf>
+__device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stages, Barriers &bar, int row,
+                                              float (&sums)[S::kGroups][4]) {
+  typedef typename S::W W;
+  const int lane = threadIdx.x % 32, n = n_steps(a);
+  const uint32_t stages_at = shared_address(stages), x_at = stages_at + lane % 16 * 128,
+                 weights = stages_at + S::kXBytes + row * S::kRowBytes + lane * 16;
+  const uint32_t full_at = opaque((int)shared_address(bar.full)),
+                 empty_at = opaque((int)shared_address(bar.empty));
+  const unsigned char *metas = stages + S::kXBytes + a.rows * S::kRowBytes + row * S::kParts * W::kMetaBytes;
+  Tile<S> tile[2];
+  Staged<W> staged[S::kParts];
+  Ring ring = {0, 0};
+  const auto read_first = [&] {
+    const int at = ring.slot * a.stage_bytes;
+    barrier_wait(full_at + ring.slot * 8, ring.phase);
+    tile[0].read(weights + at, x_at + at);
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++) staged[p].read(metas + at + p * W::kMetaBytes, lane / 4);
+    __syncwarp(); /* keeps the reads here: the compiler would move them to where they are used */
+  };
+  read_first();
+  for (int step = 0; step < n; step++) {
+    const uint32_t freed = empty_at + ring.slot * 8;
+    const int at = ring.slot * a.stage_bytes;
+    typename W::Meta meta[S::kParts];
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++) meta[p] = staged[p].unpacked();
+#pragma unroll
+    for (int i = 0; i < kUnitTiles; i++) {
+      if (i + 1 < kUnitTiles) {
+        tile[(i + 1) % 2].read(weights + at + (i + 1) * S::kTileBytes,
+                               x_at + at + (i + 1) * S::kTokens * 128);
+        __syncwarp();
+      } else {
+        if (step + 1 < n) ring.advance(a.n_stages);
+        read_first();
+      }
+      tile[i % 2].template multiply<kHalf>(sums, i, meta);
+    }
+    barrier_arrive_after_reads(freed, lane == 0, tile[(kUnitTiles - 1) % 2].some_bits());
+  }
+}
+
+/* Multiplies the warp's half of a tile row; then one of the two warps stores the results of the first 16
+ * tokens, the other warp those of the next 16. store_fragments() wants rows g and g + 8 of a tile in a
+ * lane. */
+template <class S>
+__device__ __forceinline__ void multiply_row(const Args &a, unsigned char *stages, Barriers &bar, int row,
+                                             int half, float *exchange) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  float sums[S::kGroups][4] = {};
+  if (half == 0)
+    multiply_half<S, 0>(a, stages, bar, row, sums);
+  else
+    multiply_half<S, 1>(a, stages, bar, row, sums);
+  float *const of_row = exchange + row * kTileOut * S::kTokens; /* [output][token] */
+#pragma unroll
+  for (int m = 0; m < S::kGroups; m++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      of_row[(half * 8 + 2 * t + i % 2) * S::kTokens + m * 16 + i / 2 * 8 + g] = sums[m][i];
+  wait_for_previous();
+  __syncthreads();
+  if (half >= S::kGroups) return;
+  float y[8];
+#pragma unroll
+  for (int n = 0; n < 2; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      y[4 * n + i] = of_row[(i / 2 * 8 + g) * S::kTokens + half * 16 + n * 8 + 2 * t + i % 2];
+  store_fragments<2>(a.out, (int)blockIdx.x * a.rows + row, half * 16, 0, a.n_tokens, y);
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(kMostThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ Barriers bar;
+  __shared__ float exchange[S::kExchange];
+  unsigned char *stages = align_for_copies(shared);
+  /* 33 arrivals: loads of x and weights, and copies by 32 lanes */
+  open_ring(bar.full, bar.empty, a.n_stages, 33, 2 * a.rows);
+  dependents_may_start();
+  const int warp = (int)threadIdx.x / 32, loader = warp - 2 * a.rows;
+  if (loader < 0) {
+    multiply_row<S>(a, stages, bar, warp / 2, warp % 2, exchange);
+  } else {
+    if (loader == 1)
+      load_groups<S>(a, stages, bar);
+    else if (threadIdx.x % 32 == 0)
+      load_tiles<S>(a, stages, bar);
+    __syncwarp();
+    __syncthreads(); /* with the warps that multiply */
+  }
+#endif
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  typedef typename S::W W;
+  Args a = {};
+  a.w = quant_view(*args.w);
+  a.n_tokens = args.n_tokens;
+  a.out = args.out;
+  a.rows = ceil_div(a.w.n_tiles_out, args.device.n_sms);
+  a.stage_bytes = (int)align_up(S::kXBytes + a.rows * (S::kRowBytes + S::kParts * W::kMetaBytes), 1024);
+  a.n_stages = std::min(kMostStages, S::kMostBytes / a.stage_bytes);
+  TRY(map_tiles(args, W::kVectors, kUnitTiles, a.rows, &a.tiles, err));
+  TRY(map_x(args, args.n_tokens, args.n_tokens, &a.x, err));
+  return launch(kernel<S>, dim3((unsigned)ceil_div(a.w.n_tiles_out, a.rows)), 32 * (2 * a.rows + 2),
+                (size_t)a.n_stages * a.stage_bytes + 1024, args.stream, args.dependent, args.w->name, err, a);
+}
+
+template <int kGroups> Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kGroups, 64>>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kGroups, 64>>(args, err);
+  default:
+    return args.w->group % 128 == 0 ? launch_shape<Shape<Bits4, kGroups, 128>>(args, err)
+                                    : launch_shape<Shape<Bits4, kGroups, 32>>(args, err);
+  }
+}
+
+Status launch_chain_mma(const LinearArgs &args, Error *err) {
+  if (args.variant > 0)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  return args.n_tokens <= 16 ? launch_weights<1>(args, err) : launch_weights<2>(args, err);
+}
+
+} // namespace
+
+const LinearKernel chain_mma_kernel = {NULL, launch_chain_mma, false};

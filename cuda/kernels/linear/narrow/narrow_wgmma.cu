@@ -1,0 +1,239 @@
+/* narrow_wgmma.cu - up to 128 tokens on Hopper: dequantised weights as the register operand of wgmma, x by
+ * tensor copies.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * The work is cut and put together as wgmma_parts.cuh says: a block has four warpgroups, for 128 outputs and
+ * every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The warpgroups take
+ * turns at the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two sets of registers
+ * while wgmma reads the other.
+ *
+ *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
+ *
+ * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
+ * bits do not depend on other rows: one tile holds all rows, and cuts and units are always the same.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
+ *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
+ * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
+#include <algorithm>
+
+#include "cuda/kernels/linear/maps.cuh"
+#include "cuda/kernels/linear/narrow/wgmma_parts.cuh"
+
+namespace {
+
+using namespace wgmma_parts;
+
+/* Units are two tiles of 64 inputs where the ring then has enough stages. */
+template <class W> constexpr int tiles_of(int tokens, int out_groups) {
+  return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
+}
+
+/* With many tokens a batch is one step: registers do not suffice for two. */
+template <class W, int kTokens, int kBlockIn, int kOutGroups>
+struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
+                       tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
+                       tiles_of<W>(kTokens, kOutGroups) * kTokens * 128, kTokens <= 32 ? 176 : 224> {
+  static constexpr int kConsumers = 512;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
+  static constexpr int kTiles = tiles_of<W>(kTokens, kOutGroups), kBatch = kTokens > 64 ? 1 : 2;
+#endif
+  /* Many sums need more registers, so the loaders are a whole warpgroup, which gives away some of its own. */
+  static constexpr bool kMovesRegisters = kTokens >= 48;
+  static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
+
+  /* The last tile ends with the last token and computes some tokens of the tile before again, because a copy
+   * of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
+  static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
+    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+  }
+};
+
+struct Args : PartArgs {
+  CUtensorMap x; /* boxes of 64 inputs of box_tokens tokens */
+  int box_tokens;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+template <class S>
+__device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Barriers<S> &bar) {
+  Ring ring = {0, 1};
+  for_each_part(a, [&](const Part &part) {
+    const int token0 = S::first_token(a.n_tokens, token_tile_of(a, part.tile));
+    for (int unit = part.first; unit < part.first + part.n_units; unit++) {
+      barrier_wait(bar.empty + ring.slot, ring.phase);
+      barrier_expect(bar.full + ring.slot, S::kTiles * a.box_tokens * 128);
+#pragma unroll
+      for (int i = 0; i < S::kTiles; i++)
+        copy_box(stages + ring.slot * S::kStageBytes + i * S::kTokens * 128, &a.x, bar.full + ring.slot,
+                 unit * S::kUnit + i * kTileIn, token0);
+      ring.advance<S>(1);
+    }
+  });
+}
+
+/* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
+ * once: the compiler would compute them again for each unit. */
+template <class S> struct Consumer : UnitCursor<S> {
+  typedef typename S::W W;
+  using UnitCursor<S>::stage;
+  using UnitCursor<S>::full;
+  using UnitCursor<S>::phase;
+  using UnitCursor<S>::advance;
+  const uint32_t weights_at;
+  const unsigned char *const groups; /* scales and zeros, as if their stage lay at address 0 */
+  float y[S::kSumFloats];            /* as store_fragments() takes it */
+
+  __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
+      : UnitCursor<S>(stages, bar, first_slot),
+        weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
+        groups(stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes -
+                                          shared_address(stages)))) {}
+
+  /* Tells the loaders that this warp has read the unit whose `full` barrier is `of`. */
+  __device__ __forceinline__ void release(uint32_t of) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(of + S::kStages * 8);
+  }
+
+  /* The lane's weights of a unit, and the scales and zeros of its groups. */
+  __device__ __forceinline__ void take(uint4 (&v)[S::kTiles][W::kVectors],
+                                       typename W::Meta (&meta)[S::kParts]) const {
+#pragma unroll
+    for (int i = 0; i < S::kTiles; i++)
+#pragma unroll
+      for (int j = 0; j < W::kVectors; j++)
+        v[i][j] = load_shared_16(stage + weights_at + (i * W::kVectors + j) * S::kTileRows * 512);
+#pragma unroll
+    for (int p = 0; p < S::kParts; p++)
+      meta[p] = W::staged_meta(groups + stage + p * W::kMetaBytes, threadIdx.x % 32 / 4);
+  }
+
+  template <int kN> static __device__ __forceinline__ void normalise(float *, int) {}
+
+  /* y = the sums over this thread's next n units. A unit is released once products of the next unit run. */
+  __device__ __forceinline__ void multiply(int n) {
+    uint32_t q[2][S::kBatch][4], used = 0;
+#pragma unroll
+    for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
+    for (int u = 0; u < n; u++) {
+      const uint32_t x = __shfl_sync(~0u, stage, 0); /* uniform: x + n stays in uniform registers */
+      uint4 v[S::kTiles][W::kVectors];
+      typename W::Meta meta[S::kParts];
+      barrier_wait(full, phase);
+      take(v, meta);
+#pragma unroll
+      for (int i = 0; i < S::kTiles; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j += S::kBatch) {
+          uint32_t(&to)[S::kBatch][4] = q[(4 * i + j) / S::kBatch % 2];
+#pragma unroll
+          for (int k = 0; k < S::kBatch; k++)
+            W::template operand<true>(v[i], j + k, meta[(i * kTileIn + (j + k) * 16) / S::kBlockIn], to[k]);
+          wgmma_fence();
+#pragma unroll
+          for (int k = 0; k < S::kBatch; k++)
+            wgmma_f16<S::kTokens>(y, to[k], operand_b_at(x + i * S::kTokens * 128, j + k), 1);
+          wgmma_commit();
+          wgmma_wait<1>();
+          if (i == 0 && j == 0 && u > 0) release(used);
+        }
+      used = full;
+      advance();
+    }
+    wgmma_wait<0>();
+    if (n > 0) release(used);
+  }
+};
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ Barriers<S> bar;
+  unsigned char *stages = align_for_copies(shared);
+  constexpr int kRegisters = 112;
+  const auto load = [&] {
+    prefetch_map(&a.x);
+    wait_for_previous();
+    load_x<S>(a, stages, bar);
+  };
+  run_block<S, Consumer<S>, kRegisters>(
+      a, stages, bar, load, [](Consumer<S> &) {},
+      [&](const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
+        finish<S>(a, c, y, part, group);
+      });
+#endif
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {};
+  TRY(part_args<S>(args, &a, err));
+  a.box_tokens = std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
+  TRY(map_x(args, args.n_tokens, a.box_tokens, &a.x, err));
+  return launch_resident(kernel<S>, dim3((unsigned)a.cut.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
+                         args.dependent, args.w->name, err, a);
+}
+
+template <int kTokens, int kOutGroups> Status launch_weights(const LinearArgs &args, Error *err) {
+  switch (args.w->type) {
+  case WEIGHT_FP4: return launch_shape<Shape<Fp4, kTokens, 64, kOutGroups>>(args, err);
+  case WEIGHT_FP8: return launch_shape<Shape<Fp8, kTokens, 64, kOutGroups>>(args, err);
+  default: break;
+  }
+  constexpr int kMostBlockIn = tiles_of<Bits4>(kTokens, kOutGroups) * kTileIn;
+  if (args.w->group % kMostBlockIn == 0)
+    return launch_shape<Shape<Bits4, kTokens, kMostBlockIn, kOutGroups>>(args, err);
+  if (args.w->group % 64 == 0) return launch_shape<Shape<Bits4, kTokens, 64, kOutGroups>>(args, err);
+  return args.w->group % 32 == 0 ? launch_shape<Shape<Bits4, kTokens, 32, kOutGroups>>(args, err)
+                                 : launch_shape<Shape<Bits4, kTokens, 16, kOutGroups>>(args, err);
+}
+
+typedef Status (*Launch)(const LinearArgs &args, Error *err);
+
+struct TokenShape {
+  int tokens;
+  Launch launch[2]; /* tiles of 64 and of 128 outputs */
+};
+
+template <int kTokens> constexpr TokenShape shape() {
+  return {kTokens, {launch_weights<kTokens, 1>, launch_weights<kTokens, 2>}};
+}
+
+constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
+                                 shape<64>(), shape<96>(), shape<128>()};
+constexpr int kShapes = sizeof shapes / sizeof *shapes;
+
+/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two tiles
+ * of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two tiles.
+ * `wide`: tiles of 128 outputs. */
+void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
+  const TokenShape *s = *shape;
+  const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;
+  const bool of_128 = 3 * n_wide >= n_sms; /* 2 n_wide blocks on two thirds of the SMs are enough */
+  const bool fits =
+      args.w->type == WEIGHT_FP4 ? s->tokens > 96 : args.w->type == WEIGHT_AWQ4 && args.w->group % 128 == 0;
+  if (*wide || !fits || s->tokens <= 64 || s->tokens < args.n_tokens) return;
+  if (2 * (of_128 ? n_wide : ceil_div(args.w->n_out, 64)) > n_sms) return;
+  while (2 * s[-1].tokens >= args.n_tokens) s--;
+  *shape = s, *wide = of_128;
+}
+
+/* Launches the `variant`-th shape (for each number of tokens first tiles of 64 outputs, then of 128). 0: the
+ * smallest shape that holds all tokens, or half of them (divide_tokens()), else the largest; 128 outputs if
+ * there are then at least as many tiles as SMs. */
+Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
+  if (args.variant > 2 * kShapes)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  const TokenShape *s = shapes;
+  while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
+  bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;
+  divide_tokens(args, &s, &wide);
+  if (args.variant > 0) s = &shapes[(args.variant - 1) / 2], wide = args.variant % 2 == 0;
+  return s->launch[wide](args, err);
+}
+
+} // namespace
+
+const LinearKernel narrow_wgmma_kernel = {NULL, launch_narrow_wgmma, false};

@@ -1,0 +1,28 @@
+/* random_weights.h - random weights on the device instead of a checkpoint's, for measuring speed.
+ *
+ * Called by: weights.c for a model made from a config alone, kernel_bench.c. Numbers are made as a checkpoint
+ * would store them and laid out by linear_fill_*(), with the usual padding. A seed gives the same numbers on
+ * any device. Outputs of a matmul have about the variance of its inputs, as with model/dummy.c. */
+#pragma once
+
+#include "cuda/kernels/linear/linear.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Least bytes of staging that random_linear() needs for this matrix; with some MB random_linear() is fast. */
+size_t random_staging_bytes(const DeviceLinear *linear);
+
+/* Fills a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte
+ * aligned device memory, in use until the stream has done the work. */
+Status random_linear(const DeviceLinear *linear, void *staging, size_t staging_bytes, uint64_t seed,
+                     cudaStream_t stream, Error *err);
+
+/* Fills n elements of fp16, bf16 or fp32 with uniform numbers from low to high. */
+Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
+                      cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,172 @@
+/* stream_k.cuh - stream-K: output tiles are cut along k so that every block gets the same number of steps
+ * (Osama et al., Stream-K, arXiv:2301.03598).
+ *
+ * All n_tiles * n_steps steps lie in one sequence, tile after tile. Block b takes the b-th of n_blocks equal
+ * parts: the end of one tile, some whole tiles, and the start of another.
+ *
+ *     tiles   |  0: s s s s s s  |  1: s s s s s s  |  2: ...
+ *     blocks  |---- 0 ----|---- 1 ----|---- 2 ----| ...
+ *
+ * A block with a part of a tile writes its sums to the workspace. The last block to finish a tile adds all
+ * parts in the order of k, its own among them, and stores the result. No block waits for another, and the
+ * bits do not depend on which block was last. */
+#pragma once
+
+#include "cuda/kernels/linear/dispatch.h"
+#include "cuda/kernels/ptx/ceil_div.h"
+#include "cuda/kernels/ptx/ptx.cuh"
+
+namespace stream_k {
+
+struct Work {
+  int n_tiles, n_steps; /* n_steps: steps of one tile */
+  int n_blocks;
+};
+
+__host__ __device__ __forceinline__ int total_steps(const Work &w) {
+  return w.n_tiles * w.n_steps;
+}
+
+__host__ __device__ __forceinline__ int first_step(const Work &w, int block) {
+  return (int)((int64_t)block * total_steps(w) / w.n_blocks);
+}
+
+/* The block that does the given step. */
+__device__ __forceinline__ int block_of(const Work &w, int step) {
+  return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
+}
+
+/* Work of n_tiles tiles of n_steps for at most `most` blocks, each of at least least_steps steps or a tile.
+ * If that wastes little, the number of blocks divides the tiles or is a multiple of them: then no block has
+ * parts of two tiles. */
+inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
+  Work w = {n_tiles, n_steps, most};
+  int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
+  if (w.n_blocks > useful) w.n_blocks = useful > 0 ? useful : 1;
+  int waves = ceil_div(n_tiles, w.n_blocks), even = ceil_div(n_tiles, waves);
+  if (waves == 1)
+    even = n_tiles * (w.n_blocks / n_tiles);
+  else if (n_tiles % even != 0)
+    return w;
+  if (dispatch_busy_enough(even, w.n_blocks)) w.n_blocks = even;
+  return w;
+}
+
+/* Position of a block: a tile, its place in the grid of tiles (outputs by tokens), and a step of it. */
+struct Cursor {
+  int tile, out_tile, token_tile, step;
+  __device__ __forceinline__ Cursor(const Work &w, int n_token_tiles, int at)
+      : tile(at / w.n_steps), out_tile(tile / n_token_tiles), token_tile(tile % n_token_tiles),
+        step(at % w.n_steps) {}
+  __device__ __forceinline__ void advance(const Work &w, int n_token_tiles) {
+    if (++step < w.n_steps) return;
+    step = 0;
+    tile++;
+    if (++token_tile == n_token_tiles) token_tile = 0, out_tile++;
+  }
+};
+
+/* Bytes of workspace for the parts of two tiles per block, its first and its last; `floats` sums per
+ * thread. */
+inline size_t partial_bytes(int n_blocks, int threads, int floats) {
+  return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
+}
+
+/* Sums are fp32 or int32; four move as one vector. */
+template <class Sum> struct Four;
+template <> struct Four<float> { typedef float4 Vector; };
+template <> struct Four<int> { typedef int4 Vector; };
+
+/* This block of kThreads threads has summed steps [begin, end) of `tile` in acc. Returns, in every thread,
+ * whether acc now holds the sum of the whole tile. `sync` is a barrier of exactly those threads, `last`
+ * shared memory. */
+template <int kFloats, int kThreads, class Sum, class Sync>
+__device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int block, int tile, int begin,
+                                        int end, int thread, Sum *partial, unsigned *counters, int *last,
+                                        Sync sync) {
+  static_assert(kFloats % 4 == 0, "parts move as vectors of 16 bytes");
+  if (begin == tile * w.n_steps && end == (tile + 1) * w.n_steps) return true;
+  int first = block_of(w, tile * w.n_steps), final = block_of(w, (tile + 1) * w.n_steps - 1);
+  typedef typename Four<Sum>::Vector Vector;
+  Vector *parts = (Vector *)partial + thread;
+  auto part = [&](int b) { /* part 0 is of the block's first tile, part 1 of any other */
+                           int which = first_step(w, b) / w.n_steps == tile ? 0 : 1;
+                           return parts + (size_t)(2 * b + which) * (kFloats / 4) * kThreads;
+  };
+  Vector *mine = part(block);
+#pragma unroll
+  for (int i = 0; i < kFloats / 4; i++)
+    __stcg(mine + i * kThreads, Vector{acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]});
+  sync();
+  if (thread == 0) {
+    *last = count_up(counters + tile) == (unsigned)(final - first);
+    if (*last) counters[tile] = 0;
+  }
+  sync();
+  bool whole = *last != 0;
+  sync(); /* before *last is written again */
+  if (!whole) return false;
+#pragma unroll
+  for (int i = 0; i < kFloats; i++) acc[i] = 0;
+  for (int b = first; b <= final; b++) {
+    const Vector *from = part(b);
+#pragma unroll
+    for (int i = 0; i < kFloats / 4; i++) {
+      Vector v = __ldcg(from + i * kThreads);
+      acc[4 * i] += v.x;
+      acc[4 * i + 1] += v.y;
+      acc[4 * i + 2] += v.z;
+      acc[4 * i + 3] += v.w;
+    }
+  }
+  return true;
+}
+
+/* The main loop of a tile kernel: the steps of the block in order, with the copies of the next kStages - 1
+ * steps in flight. The kernel passes what differs:
+ *
+ *   load(stage, at, jumps)  starts the copies of step `at`; jumps: step at - 1 was not loaded last
+ *   multiply(stage)         adds a step to the sums of the tile
+ *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
+ *                           combine() and says whether this block stores the tile
+ *
+ * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
+template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>
+__device__ __forceinline__ void run(const Work &w, int n_token_tiles, unsigned char *shared, Sum *partial,
+                                    unsigned *counters, Load load, Multiply multiply, Finish finish) {
+  __shared__ int last;
+  int begin = first_step(w, blockIdx.x), end = first_step(w, blockIdx.x + 1);
+  Cursor at(w, n_token_tiles, begin), ahead = at;
+  int loaded = begin, slot = 0, ahead_slot = 0;
+  auto load_next = [&] {
+    if (loaded < end) {
+      load(shared + ahead_slot * kStageBytes, ahead, loaded == begin || ahead.step == 0);
+      ahead.advance(w, n_token_tiles);
+      if (++ahead_slot == kStages) ahead_slot = 0;
+    }
+    loaded++;
+    copy_async_commit();
+  };
+  dependents_may_start();
+  wait_for_previous();
+  for (int i = 0; i < kStages - 1; i++) load_next();
+
+  for (int step = begin, tile_begin = begin; step < end; step++) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();
+    load_next();
+    multiply(shared + slot * kStageBytes);
+    if (++slot == kStages) slot = 0;
+    if (step + 1 == end || at.step + 1 == w.n_steps) {
+      finish(at, [&](auto &sums) {
+        return combine<sizeof sums / sizeof(Sum), kThreads>(sums, w, blockIdx.x, at.tile, tile_begin,
+                                                            step + 1, threadIdx.x, partial, counters, &last,
+                                                            [] { __syncthreads(); });
+      });
+      tile_begin = step + 1;
+    }
+    at.advance(w, n_token_tiles);
+  }
+}
+
+} // namespace stream_k

@@ -1,0 +1,81 @@
+/* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory, by the whole block.
+ *
+ *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
+ *
+ * A thread copies the same vector of every kThreads / kRowVectors-th tile row in every stage, so its source
+ * is one pointer that advances. Tile rows past the matrix become zero.
+ * PRECOND  kThreads % kRowVectors == 0; n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
+#pragma once
+
+#include "cuda/kernels/linear/layout.cuh"
+
+/* Starts copy `i` of the scales and zeros of a tile row for the block of input k. Past the matrix the last
+ * tile row is read again. */
+template <class W>
+__device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i, unsigned char *to) {
+  W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
+}
+
+template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct WeightStage {
+  typedef W_ W;
+  static constexpr int kRowVectors = kK * 32 * W::kVectors; /* of a tile row in a stage */
+  static constexpr int kMetaBytes = W::kMetaBytes, kMetaCopies = W::kMetaCopies;
+  static constexpr int kGroups = kK * kTileIn / kBlockIn, kCopies = kTileRows * kGroups * kMetaCopies;
+  static constexpr int kTileBytes = kTileRows * kRowVectors * 16;
+  static constexpr int kBytes = (kTileBytes + kTileRows * kGroups * kMetaBytes + 127) / 128 * 128;
+  static constexpr int kThreadRows = kTileRows * kRowVectors / kThreads, kRowStep = kThreads / kRowVectors;
+  static_assert(kThreads % kRowVectors == 0 && kTileRows * kRowVectors % kThreads == 0,
+                "whole vectors a thread");
+
+  const uint4 *from;
+  size_t stride; /* vectors between the tile rows of a thread */
+  int n_inside;  /* how many of the thread's kThreadRows tile rows exist */
+  int tile_row0, tile_in;
+
+  __device__ __forceinline__ void start(const QuantView &w, int first_tile_row, int first_tile_in) {
+    int tile_row = first_tile_row + threadIdx.x / kRowVectors;
+    size_t row_vectors = (size_t)w.n_tiles_in * 32 * W::kVectors;
+    tile_row0 = first_tile_row;
+    tile_in = first_tile_in;
+    from = w.tiles + tile_row * row_vectors + (size_t)first_tile_in * 32 * W::kVectors +
+           threadIdx.x % kRowVectors;
+    stride = row_vectors * kRowStep;
+    n_inside = (w.n_tiles_out - tile_row + kRowStep - 1) / kRowStep;
+  }
+
+  __device__ __forceinline__ void load(const QuantView &w, unsigned char *to) {
+#pragma unroll
+    for (int i = 0; i < kThreadRows; i++)
+      copy_async_16(to + (threadIdx.x + i * kThreads) * 16, i < n_inside ? from + i * stride : w.tiles,
+                    i < n_inside ? 16 : 0);
+#pragma unroll
+    for (int c = threadIdx.x; c < kCopies; c += kThreads) {
+      int tile_row = c / (kGroups * kMetaCopies), f = c / kMetaCopies % kGroups;
+      copy_meta<W>(w, tile_row0 + tile_row, tile_in * kTileIn + f * kBlockIn, c % kMetaCopies,
+                   to + kTileBytes + (tile_row * kGroups + f) * kMetaBytes);
+    }
+    from += kRowVectors;
+    tile_in += kK;
+  }
+
+  /* The lane's vectors of tile kk of a tile row. */
+  static __device__ __forceinline__ void vectors(const unsigned char *stage, int tile_row, int kk, int lane,
+                                                 uint4 (&v)[W::kVectors]) {
+#pragma unroll
+    for (int i = 0; i < W::kVectors; i++)
+      v[i] = *(const uint4 *)(stage + ((tile_row * kK + kk) * W::kVectors + i) * 512 + lane * 16);
+  }
+
+  static __device__ __forceinline__ typename W::Meta meta(const unsigned char *stage, int tile_row, int f,
+                                                          int g) {
+    return W::staged_meta(stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes, g);
+  }
+
+  /* Integers: scales and zeros of rows g and g + 8 in group f of the stage. */
+  static __device__ __forceinline__ void group(const unsigned char *stage, int tile_row, int f, int g,
+                                               uint32_t *scale, uint32_t *zero) {
+    const unsigned char *meta = stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes;
+    *scale = *(const uint32_t *)(meta + 4 * g);
+    *zero = *(const typename W::Zero *)(meta + 32 + sizeof(typename W::Zero) * g);
+  }
+};

@@ -1,0 +1,102 @@
+/* int8_bytes.cu - many tokens with int8 activations on Hopper, both operands bytes, one scale for each output
+ * and one for each token (int8_gemm.cuh). int8 weights (W8A8) are stored so. Weights of 4 bits (--act int8)
+ * have a rotated copy in bytes, made once (linear_rotate()); their x is rotated as well (rotated.cuh).
+ *
+ * PRECOND  4 bits: a rotated copy.
+ * READS    the bytes as int8_gemm.cuh does; linear_rotate() the 4 bits once. */
+#include <string.h>
+
+#include "cuda/kernels/linear/wide/rotated.cuh"
+
+namespace {
+
+using namespace int8_gemm;
+
+constexpr int kLeastGroup = 64;
+
+/* Bytes of a row of W or X. */
+size_t row_bytes(const DeviceLinear *w) {
+  return (size_t)ceil_div(w->n_in, kPart) * kPart;
+}
+
+size_t padded_rows(const DeviceLinear *w) {
+  return align_up((size_t)w->n_out, kTileOut);
+}
+
+/* Where the parts of the workspace begin. */
+struct Scratch {
+  size_t x_scales, partial, all; /* offsets in bytes; x is at 0 */
+};
+
+Scratch scratch_of(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  const size_t padded = (size_t)padded_tokens(n_tokens);
+  Scratch s;
+  s.x_scales = padded * row_bytes(w);
+  s.partial = s.x_scales + padded * 4;
+  s.all = s.partial + partial_bytes(device);
+  return s;
+}
+
+size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  return scratch_of(w, n_tokens, device).all;
+}
+
+/* Rounds x and multiplies, in tiles of 128 tokens or, for measuring, of 256. */
+Status launch_tokens(const LinearArgs &args, Error *err) {
+  const DeviceLinear *w = args.w;
+  const Scratch s = scratch_of(w, args.n_tokens, args.device);
+  unsigned char *at = args.workspace;
+  const Rows from = {args.x, (size_t)args.x_stride, args.norm, w->n_in};
+  const RoundedTo x = {at, (float *)(at + s.x_scales), ceil_div(w->n_in, kPart)};
+  Operands of = {w->tiles, (const float *)w->scales, x.x, x.scales, (int *)(at + s.partial)};
+  if (w->type == WEIGHT_INT8) {
+    TRY(round_tokens(args, from, x, err));
+  } else {
+    of.w = w->rotated;
+    of.w_scales = (const float *)((const unsigned char *)w->rotated + padded_rows(w) * row_bytes(w));
+    TRY(round_rotated_rows(from, args.n_tokens, x, args.stream, args.dependent, w->name, err));
+  }
+  return args.variant == 2 ? launch_gemm<Shape<256>>(args, of, err) : launch_gemm<Shape<128>>(args, of, err);
+}
+
+Status launch_int8_bytes(const LinearArgs &args, Error *err) {
+  const int at_once = wgmma_tiles::most_tokens(args, Shape<128>::kRows, Shape<128>::kTokens);
+  if (args.variant > 2)
+    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  for (int first = 0; first < args.n_tokens; first += at_once)
+    TRY(launch_tokens(wgmma_tiles::tokens_of(args, first, std::min(args.n_tokens - first, at_once)), err));
+  return STATUS_OK;
+}
+
+} // namespace
+
+const LinearKernel int8_bytes_kernel = {workspace, launch_int8_bytes, false};
+
+/* Bytes of a matrix's copy. PRECOND the matrix can have a copy */
+static size_t copy_bytes(const DeviceLinear *w) {
+  return align_up(padded_rows(w) * (row_bytes(w) + 4));
+}
+
+size_t linear_rotated_bytes(const DeviceLinear *w, const char *kernel) {
+  const bool wanted = kernel ? strcmp(kernel, "int8_bytes") == 0 : w->group % kLeastGroup == 0;
+  const bool can = w->type == WEIGHT_AWQ4 && w->n_experts == 0 && rotation_fits(w->n_in);
+  return wanted && can ? copy_bytes(w) : 0;
+}
+
+Status linear_rotate(DeviceLinear *w, void *memory, void *staging, size_t staging_bytes, cudaStream_t stream,
+                     Error *err) {
+  const size_t rows = staging_bytes / ((size_t)w->n_in * 2);
+  const int at_once = (int)(std::min(padded_rows(w), rows) / kTileOut * kTileOut);
+  unsigned char *bytes = (unsigned char *)memory;
+  float *scales = (float *)(bytes + padded_rows(w) * row_bytes(w));
+  TRY(cuda_status(cudaMemsetAsync(memory, 0, copy_bytes(w), stream), w->name, err));
+  for (int first = 0; first < w->n_out; first += at_once) {
+    const int n = std::min(at_once, w->n_out - first);
+    TRY(linear_dequantise(w, first, n, false, staging, stream, err));
+    TRY(round_rotated_rows({(const __half *)staging, (size_t)w->n_in, {}, w->n_in}, n,
+                           {bytes + (size_t)first * row_bytes(w), scales + first, ceil_div(w->n_in, kPart)},
+                           stream, false, w->name, err));
+  }
+  w->rotated = memory;
+  return STATUS_OK;
+}

@@ -1,0 +1,275 @@
+/* int8_gemm.cuh - y = W x of integers on Hopper, both operands from shared memory, sums exact in int32.
+ *
+ *     y[m][o] = s[o] d[m] sum_k W[o][k] X[m][k]
+ *
+ * s is a scale for each output, d one for each token. W and X are bytes. Integers add up to the same whatever
+ * the order, so that a row's bits depend neither on where tiles are cut nor on other rows.
+ *
+ * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and a producer thread that loads
+ * kStages parts ahead. Stream-K divides the work (stream_k.cuh).
+ *
+ *   W, X   rows of [n_in / 128][128 bytes], both in the same order
+ *   stage  W [128][128 bytes], X [kTokens][128 bytes], in the 128-byte swizzle
+ *   full   completes when W and X have landed
+ *   empty  completes when the consumer warps have read the stage
+ *
+ * PRECOND  n_in 2^14 < 2^31, which linear_lay_out() sees to.
+ * READS    W once for every kTokens tokens, X once for every 128 outputs. */
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/kernels/linear/wide/wgmma_tiles.cuh"
+#include "cuda/kernels/ptx/wgmma_bytes.cuh"
+
+namespace int8_gemm {
+
+using wgmma_tiles::kStagingBytes;
+
+constexpr int kPart = 128; /* inputs of a part, and bytes of a row of a stage */
+
+template <int kTokens_> struct Shape {
+  static constexpr int kTokens = kTokens_, kWarpgroups = 2;
+  static constexpr int kRows = 64 * kWarpgroups, kConsumers = 128 * kWarpgroups, kThreads = kConsumers + 128;
+  static constexpr int kTileRows = 4 * kWarpgroups;
+  static constexpr int kWBytes = kRows * kPart, kXBytes = kTokens * kPart, kStageBytes = kWBytes + kXBytes;
+  static constexpr int kEndBytes = kWarpgroups * (kStagingBytes + kTokens * 4);
+  static constexpr int kStages = (226 * 1024 - 1024 - kEndBytes) / kStageBytes;
+  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kEndBytes + 1024;
+  static constexpr int kLoadRegisters = 24, kMultiplyRegisters = 240; /* of a thread, as in ShapeOf */
+};
+
+constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of this: whole tiles of any shape */
+
+struct Args {
+  CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens rows */
+  const float *w_scales, *x_scales;
+  int n_tokens, n_token_tiles;
+  stream_k::Work work;
+  int across, down, full; /* see tile_at() */
+  Epilogue out;
+  bool vectors; /* rows of y are 16-byte aligned */
+  int *partial;
+  unsigned *counters;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct Barriers {
+  uint64_t *full, *empty;
+};
+
+struct Ring {
+  int slot, phase;
+  template <class S> __device__ __forceinline__ void advance() {
+    if (++slot == S::kStages) slot = 0, phase ^= 1;
+  }
+};
+
+/* A tile of outputs by tokens. */
+struct Tile {
+  int out, token;
+};
+
+/* The tile at a place of stream-K's sequence. A block has about `across` places in a row. Tiles are numbered
+ * down the columns of such rows, tiles of the same outputs in turn, so that blocks read the same W
+ * and x at the same time: in the order of the sequence L2 would not hold the W of all blocks. `full` columns
+ * have `down` places, the others one less. */
+__device__ __forceinline__ Tile tile_at(const Args &a, int place) {
+  const int row = place / a.across, column = place % a.across;
+  const int i = column * a.down - max(column - a.full, 0) + row;
+  return {i / a.n_token_tiles, i % a.n_token_tiles};
+}
+
+/* The producer thread: loads the stages of the block's steps [first, end). */
+template <class S>
+__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
+                                           int first, int end) {
+  Ring ring = {0, 1};
+  const auto load = [&](int row, int token, int part) {
+    unsigned char *stage = stages + ring.slot * S::kStageBytes;
+    uint64_t *full = bar.full + ring.slot;
+    barrier_wait(bar.empty + ring.slot, ring.phase);
+    barrier_expect(full, S::kStageBytes);
+    copy_box(stage, &a.w, full, part * (kPart / 2), row);
+    copy_box(stage + S::kWBytes, &a.x, full, part * (kPart / 2), token);
+    ring.advance<S>();
+  };
+  for (int begin = first; begin < end;) {
+    const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+    const int n = min(end - begin, a.work.n_steps - at.step), last = at.step + n;
+    const Tile tile = tile_at(a, at.tile);
+    const int token = tile.token * S::kTokens, row = tile.out * S::kRows;
+    for (int part = at.step; part < last; part++) load(row, token, part);
+    begin += n;
+  }
+}
+
+__device__ __forceinline__ void release(const Barriers &bar, int slot) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
+}
+
+/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
+template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
+#pragma unroll
+  for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);
+}
+
+/* Where a slot of the ring lies; the shuffle shows that it is uniform. */
+template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
+  return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
+}
+
+/* y = the products of the next n stages, n > 0. A stage is freed once the products of the next stage run. */
+template <class S>
+__device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stages, const Barriers &bar,
+                                         Ring &ring, int n) {
+  int before = 0;
+#pragma unroll 1
+  for (int i = 0; i < n; i++) {
+    const int slot = ring.slot;
+    barrier_wait(bar.full + slot, ring.phase);
+    const uint32_t stage = stage_at<S>(stages, slot), w = stage + warp_of_block() / 4 * (64 * kPart);
+    touch(y);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kPart / 32; k++)
+      wgmma_s8s8_shared<S::kTokens>(y, operand_b_at(w, k), operand_b_at(stage + S::kWBytes, k),
+                                    i > 0 || k > 0);
+    wgmma_commit();
+    wgmma_wait<1>();
+    if (i > 0) release(bar, before);
+    before = slot;
+    ring.advance<S>();
+  }
+  wgmma_wait<0>();
+  touch(y);
+  release(bar, before);
+}
+
+/* Multiplies the sums by both scales and stores them, as many tokens at a time as registers allow. d: scales
+ * of the tile's tokens. */
+template <class S>
+__device__ __forceinline__ void store(const Args &a, const Tile &tile, const float (&scale)[2],
+                                      const float *d, const int (&y)[S::kTokens / 2],
+                                      unsigned char *staging) {
+  constexpr int kAtOnce = 128;
+  const int row0 = (tile.out * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
+#pragma unroll
+  for (int part = 0; part < S::kTokens / kAtOnce; part++) {
+    const int token0 = tile.token * S::kTokens + part * kAtOnce;
+    if (token0 >= a.n_tokens) return;
+    float v[kAtOnce / 2];
+#pragma unroll
+    for (int n = 0; n < kAtOnce / 8; n++) {
+      const float2 by = *(const float2 *)(d + part * kAtOnce + n * 8 + threadIdx.x % 4 * 2);
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        v[4 * n + i] = __fmul_rn((float)y[part * (kAtOnce / 2) + 4 * n + i],
+                                 __fmul_rn(i % 2 ? by.y : by.x, scale[i / 2]));
+    }
+    wgmma_tiles::store_groups<S::kWarpgroups, kAtOnce / 8, false>(
+        wgmma_tiles::Place{a.out, a.vectors, row0, token0, 0, min(a.n_tokens - token0, kAtOnce)}, 0, v,
+        staging);
+  }
+}
+
+/* Multiplies and stores all tiles of the block. */
+template <class S>
+__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
+                                               int first, int end) {
+  __shared__ int last;
+  constexpr int kSums = S::kTokens / 2;
+  int y[kSums];
+  Ring ring = {0, 0};
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+  unsigned char *staging = stages + S::kStages * S::kStageBytes + group * (kStagingBytes + S::kTokens * 4);
+  float *d = (float *)(staging + kStagingBytes);
+  for (int begin = first; begin < end;) {
+    const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+    const int n = min(end - begin, a.work.n_steps - at.step);
+    const Tile tile = tile_at(a, at.tile);
+    const int row = (tile.out * S::kTileRows + threadIdx.x / 32) * kTileOut + threadIdx.x % 32 / 4;
+    const float scale[2] = {row < a.out.n_out ? __ldcg(a.w_scales + row) : 0.0f,
+                            row + 8 < a.out.n_out ? __ldcg(a.w_scales + row + 8) : 0.0f};
+    float2 of_tokens = make_float2(0, 0);
+    if (2 * thread < S::kTokens)
+      of_tokens = __ldcg((const float2 *)(a.x_scales + tile.token * S::kTokens) + thread);
+    multiply<S>(y, shared_address(stages), bar, ring, n);
+    if (2 * thread < S::kTokens) ((float2 *)d)[thread] = of_tokens;
+    wgmma_tiles::sync_group<S::kWarpgroups>();
+    if (stream_k::combine<kSums, S::kConsumers>(y, a.work, blockIdx.x, at.tile, begin, begin + n, threadIdx.x,
+                                                a.partial, a.counters, &last,
+                                                [] { named_barrier_sync<1, S::kConsumers>(); }))
+      store<S>(a, tile, scale, d, y, staging);
+    wgmma_tiles::sync_group<S::kWarpgroups>(); /* before d is written again */
+    begin += n;
+  }
+}
+
+#endif
+
+template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  unsigned char *stages = align_for_copies(shared);
+  const Barriers bar = {full, empty};
+  open_ring(full, empty, S::kStages, 1, S::kConsumers / 32);
+  const int first = stream_k::first_step(a.work, blockIdx.x),
+            end = stream_k::first_step(a.work, blockIdx.x + 1);
+  dependents_may_start();
+  wait_for_previous();
+  if (warp_of_block() < S::kConsumers / 32) {
+    registers_up_to<S::kMultiplyRegisters>();
+    multiply_tiles<S>(a, stages, bar, first, end);
+  } else {
+    registers_down_to<S::kLoadRegisters>();
+    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, stages, bar, first, end);
+  }
+#endif
+}
+
+/* A call's operands in device memory. */
+struct Operands {
+  const void *w;         /* [n_out rounded up to 16][parts][128] */
+  const float *w_scales; /* [n_out] */
+  const void *x;         /* [padded][parts][128] */
+  const float *x_scales; /* [padded] */
+  int *partial;
+};
+
+inline int padded_tokens(int n_tokens) {
+  return ceil_div(n_tokens, kPadTokens) * kPadTokens;
+}
+
+/* Bytes of workspace for partial sums of the largest shape. */
+inline size_t partial_bytes(const DeviceLimits &device) {
+  typedef Shape<256> S;
+  return stream_k::partial_bytes(device.n_sms, S::kConsumers, S::kTokens / 2);
+}
+
+template <class S> stream_k::Work work_of(const LinearArgs &args) {
+  const int n_tiles = ceil_div(args.w->n_out, S::kRows) * ceil_div(args.n_tokens, S::kTokens);
+  return stream_k::even_work(n_tiles, ceil_div(args.w->n_in, kPart), args.device.n_sms, 2);
+}
+
+template <class S> Status launch_gemm(const LinearArgs &args, const Operands &of, Error *err) {
+  const DeviceLinear *w = args.w;
+  Args a = {};
+  a.work = work_of<S>(args);
+  a.across = std::max(1, (a.work.n_tiles + a.work.n_blocks / 2) / a.work.n_blocks);
+  a.down = ceil_div(a.work.n_tiles, a.across), a.full = a.work.n_tiles - (a.down - 1) * a.across;
+  a.n_tokens = args.n_tokens, a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
+  a.w_scales = of.w_scales, a.x_scales = of.x_scales, a.partial = of.partial;
+  a.counters = args.counters, a.out = args.out, a.vectors = wgmma_tiles::whole_vectors(args.out);
+  const cuuint64_t halves = (cuuint64_t)ceil_div(w->n_in, kPart) * (kPart / 2);
+  TRY(map_boxes(of.w, {halves, (cuuint64_t)ceil_div(w->n_out, kTileOut) * kTileOut, 0}, {halves * 2, 0},
+                {kPart / 2, S::kRows, 1}, CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.w, err));
+  TRY(map_boxes(of.x, {halves, (cuuint64_t)padded_tokens(args.n_tokens), 0}, {halves * 2, 0},
+                {kPart / 2, S::kTokens, 1}, CU_TENSOR_MAP_SWIZZLE_128B, w->name, &a.x, err));
+  return launch(kernel<S>, dim3((unsigned)a.work.n_blocks), S::kThreads, S::kSharedBytes, args.stream,
+                args.dependent, w->name, err, a);
+}
+
+} // namespace int8_gemm

@@ -1,0 +1,68 @@
+/* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
+ * share each layer (cuda/several/several.h), sums the results of all GPUs first.
+ *
+ * Called by: residual.c, draft.c, split.c. All only enqueue. A sum over GPUs is one kernel on each GPU: it
+ * waits for the other GPUs' kernels, so all must be launched. Parts are added in the order of the GPUs, so
+ * all GPUs get the same bits, in every run. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "model/slice.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; for more rows
+ * each GPU reads the other GPUs' parts. WIDEST_SUM: most numbers of a row of a sum. */
+enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
+
+/* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
+ * step has the tag *first_tag + k. Even and odd sums have different memory (parts, inbox), so that a sum does
+ * not overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
+typedef struct {
+  int n, rank;
+  int pushed_rows;                /* PUSHED_ROWS; 1 before compute capability 9.0 */
+  const uint32_t *first_tag;      /* of the step; peers_begin_step() raises it */
+  uint32_t *flags[MAX_SPLIT];     /* [n] from each other GPU: tag of the last sum whose part it completed */
+  void *inbox[MAX_SPLIT];         /* peers_inbox_bytes(): packets of the other GPUs */
+  float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
+  float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
+  int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
+  int *lost;         /* pinned, for all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
+  uint64_t patience; /* nanoseconds that a GPU waits for another GPU */
+} Peers;
+
+size_t peers_inbox_bytes(int n, int hidden);
+
+/* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even and so large that all tags of the
+ * step are higher than those of the step before, since a GPU does not wait for a flag that is already as
+ * high. */
+Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err);
+
+/* Copies the other GPUs' logits of n_rows rows to this GPU, as exchange number `sum` of the step. */
+Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t stream, Error *err);
+
+/* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
+ * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
+ * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
+ * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. */
+typedef struct {
+  const float *y, *weight, *scalar, *next_weight;
+  float eps, next_eps;
+  int n;
+  float *x;
+  void *out;
+  int out_stride;
+  const Peers *peers; /* NULL: y is complete */
+  int sum;
+} AddNorm;
+Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

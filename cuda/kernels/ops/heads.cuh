@@ -1,0 +1,53 @@
+/* heads.cuh - RMSNorm of one head by a warp, for the kernel that makes queries, keys and values from
+ * projections (norm_rope.cu) and for the matmul whose epilogue does so (linear/narrow/next.cuh); and the
+ * factor of queries by position.
+ *
+ * A lane has kPairs pairs of dimensions, low[i] and high[i]: pairs lane, lane + 32, and so on. The squares of
+ * a head are always added in one order: within 32 pairs, first the squares of pairs whose indices differ in
+ * bit 0, then two such sums whose indices differ in bit 1, and so on; then the sums of each 32 pairs one
+ * after another. heads_end.cuh, whose lanes have other pairs, adds in that order, too, so that a head has the
+ * same bits from both. */
+#pragma once
+
+#include "cuda/kernels/ops/elementwise.cuh"
+#include "cuda/kernels/ptx/lanes.cuh"
+
+/* The factor of a query at this position: 1 + beta ln(1 + floor(position / step)). */
+__device__ __forceinline__ float query_factor(float beta, float step, int position) {
+  return 1 + beta * logf(1 + floorf((float)position / step));
+}
+
+/* The sum of a pair's squares. fmaf is written out, since the compiler may fuse the products differently in
+ * each kernel. */
+__device__ __forceinline__ float squares_of(float low, float high) {
+  return fmaf(low, low, high * high);
+}
+
+/* The sum of a head's squares in the file's order: the first pairs of all lanes, then their second pairs, and
+ * so on. With two pairs a lane keeps one of the two sums from the first exchange on, which saves four
+ * shuffles. */
+template <int kPairs> __device__ __forceinline__ float sum_of_squares(const float (&squares)[kPairs]) {
+  if constexpr (kPairs == 2) {
+    const bool odd = threadIdx.x % 2;
+    const float own =
+        (odd ? squares[1] : squares[0]) + __shfl_xor_sync(~0u, odd ? squares[0] : squares[1], 1);
+    return lanes_sum<2, 4, 8, 16, 1>(own);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPairs; i++) sum += lanes_sum<1, 2, 4, 8, 16>(squares[i]);
+  return sum;
+}
+
+/* Multiplies the head by its weights and by 1 / rms. */
+template <int kPairs>
+__device__ __forceinline__ void normalise_head(float (&low)[kPairs], float (&high)[kPairs],
+                                               const float (&low_weight)[kPairs],
+                                               const float (&high_weight)[kPairs], int head_dim, float eps) {
+  float squares[kPairs];
+#pragma unroll
+  for (int i = 0; i < kPairs; i++) squares[i] = squares_of(low[i], high[i]);
+  const float scale = rsqrtf(sum_of_squares(squares) / head_dim + eps);
+#pragma unroll
+  for (int i = 0; i < kPairs; i++) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
+}

@@ -1,0 +1,51 @@
+/* latent.h - the steps between the matmuls of multi-head latent attention (LatentConfig,
+ * model/config/config.h).
+ * Called by: layers/latent.c.   Reference: src/cpu/mixers/latent.c. All only enqueue.
+ *
+ * H: rope_dim + kv_rank, the width of a row of the cache: a key is its rotated part and then the normalised
+ * latent, and a query of each head is laid out likewise. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/status.h"
+#include "cuda/kernels/cache/pages.h"
+#include "engine/backend.h"
+#include "model/config/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  LatentConfig sizes;
+  int n_heads;
+  const float *in; /* [n_tokens][in_stride]: q_a's outputs (or without q_rank all queries), then kv_a's */
+  size_t in_stride;
+  const float *q_norm, *kv_norm; /* [q_rank], [kv_rank] */
+  void *q_latents;               /* f16 [n_tokens][q_stride]: normalised; not used if q_rank is 0 */
+  int q_stride;
+  const float *queries; /* [n_tokens][query_stride], each head nope_dim + rope_dim numbers */
+  size_t query_stride;
+  void *x; /* f16 [n_tokens][n_heads][x_step]: queries without their rotated parts, then zeros */
+  int x_step;
+  void *q;                /* f16 [n_tokens][n_heads][H] */
+  const void *rope_table; /* float2 [n_tokens][rope_dim / 2] {cosine, sine}; NULL: no rope */
+  bool neighbours;        /* pairs (2 i, 2 i + 1), else (i, i + rope_dim / 2) */
+  float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
+  const int *pos;                           /* [n_tokens]; negative: the row has no key */
+  AttentionPages pages;
+  int n_ctx; /* positions of a page */
+  KvType kv;
+  void *cache;    /* of type kv [n_pages][n_ctx][H] */
+  void *k_scales; /* with KV_Q8, as in Attention */
+} Latent;
+
+/* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
+Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
+/* Sets x, the rotated parts of q, and the tokens' rows in the cache. */
+Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

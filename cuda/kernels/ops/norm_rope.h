@@ -1,0 +1,180 @@
+/* norm_rope.h - a step's operations other than matmuls and attention: embedding, norms, rope, activation.
+ *
+ * All only enqueue. Kernels read position and ids from device memory, so a graph serves every step. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/cache/pages.h"
+#include "engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU. Loads a
+ * kernel, as cudaFuncGetAttributes() does, and launches nothing. */
+cudaError_t ops_probe(void);
+
+/* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. */
+enum { OPS_MOST_IDS = 16 };
+Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, int n_ids, cudaStream_t stream,
+                    Error *err);
+
+/* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
+ * [n_tokens][hidden]. */
+Status ops_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
+                 float scale, float *x, cudaStream_t stream, Error *err);
+
+/* table[row][i] = {cos, sin}(pos[row] * frequencies[i]) * attention_factor, the angle rounded to fp32 first,
+ * as transformers does. Called once a step for each rope; all layers read the table. frequencies fp32 [half],
+ * table float2 [n_tokens][half]. Rows with is_long (NULL: no row) take long_frequencies and long_factor. */
+typedef struct {
+  const float *frequencies, *long_frequencies;
+  int half;
+  float attention_factor, long_factor;
+  const int *pos, *is_long; /* [n_tokens] */
+} RopeAngles;
+Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err);
+
+/* out[i] = row rows[i] of x; rows are n fp32 numbers. */
+Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
+                       Error *err);
+
+/* In each of two matrices, for all i < n_rows, row i becomes, in place, the former row rows[i] (rows NULL:
+ * the former row first + i). rows[] ascend. A row of of[m] has n_words[m] words of 4 bytes. */
+typedef struct {
+  void *of[2];
+  int n_words[2];
+  const int *rows; /* [n_rows], in device memory */
+  int first, n_rows;
+} KeepRows;
+Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
+
+/* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
+ * [n_tokens][out_stride]. */
+Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                    int out_stride, cudaStream_t stream, Error *err);
+
+/* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` gets the results in fp32,
+ * [n_tokens][n]. out or wide may be NULL. */
+typedef struct {
+  const float *x, *weight, *bias;
+  float eps;
+  int n;
+  float *wide;
+  void *out;
+  int out_stride;
+} NormRows;
+Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err);
+
+/* out = x * scale, clamped to fp16's range: for inputs without a norm. Shapes as in ops_rms_norm(), but rows
+ * of x are x_stride numbers apart. */
+Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
+                 cudaStream_t stream, Error *err);
+
+/* x = factor * x * rsqrt(mean(x^2) + eps) in place; x fp32 [n_tokens][n]. */
+Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
+                          Error *err);
+
+/* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
+Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);
+
+/* Clamps the first n numbers of each row to -limit .. limit, in place; rows are fp32, `stride` numbers
+ * apart. */
+Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cudaStream_t stream,
+                Error *err);
+
+/* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
+ * sqrt(2) in place; scale makes the mean square of each layer's part of p 1 (with eps). p fp32
+ * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
+typedef struct {
+  const void *table;
+  Dtype dtype;
+  int n_layers, width, n_rows; /* n_rows: of the table; ids beyond its end read row 0 */
+  const int *ids;
+  const float *weight;
+  float eps;
+} LayerInputs;
+Status ops_layer_inputs(const LayerInputs *call, int n_tokens, float *p, cudaStream_t stream, Error *err);
+
+/* RMSNorm in place over the first n_q and, separately, over the next n_k elements of each row; rows fp32
+ * [n_tokens][stride], weights fp32 [n_q] and [n_k]. */
+Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                       float eps, int n_tokens, cudaStream_t stream, Error *err);
+
+/* LayerNorm, in place, of each of the n_q + n_k heads of each row, every head with weights of its own. rows
+ * fp32 [n_tokens][stride], weights fp32 [n_q][head_dim] and [n_k][head_dim]. */
+Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
+                              const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
+
+/* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
+ * (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm), rope over pairs (i, i + rotary_dim / 2) or
+ * (2 i, 2 i + 1), q times its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position
+ * pos[t] of the cache (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k
+ * before its norm. */
+typedef struct QkvHeads {
+  int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
+  int n_ctx;                         /* positions of a page */
+  float eps;
+  KvType kv;
+  const float *q_norm, *k_norm;
+  const void *rope_table; /* float2 [n_tokens][rotary_dim / 2] */
+  const int *pos;         /* [n_tokens] */
+  AttentionPages pages;
+  const float *projections; /* [n_tokens][stride] */
+  size_t stride;
+  int query_step; /* floats from a query to the next: head_dim, or more where gates are between */
+  void *q;
+  void *k_cache, *v_cache;
+  void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
+  int rotary_dim;                           /* even, 0 .. head_dim: further dimensions are not rotated */
+  bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
+  bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights: of q and k; of v */
+  float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
+  int query_scale_ahead;                    /* the factor is that of position pos + query_scale_ahead */
+} QkvHeads;
+Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
+
+/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim]. A head has
+ * head_dim gates, or with by_head one, `step` floats after the previous head's; rows of gates are `stride`
+ * floats apart. */
+typedef struct {
+  const float *gates;
+  size_t stride;
+  int step;
+  bool by_head, softplus;
+  int n_heads, head_dim;
+} HeadGates;
+Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
+
+/* The numbers of xIELU (model.h, Xielu), as stored. All NULL: no xIELU; only beta or eps NULL: 0.5 or
+ * -1e-6. */
+typedef struct {
+  const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
+} DeviceXielu;
+
+/* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
+ * numbers, gate_stride and up_stride apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU,
+ * ACTIVATION_GELU_ALONE and ACTIVATION_GELU_EXACT are functions of gate alone, the first with the parameters
+ * `xielu`. */
+typedef struct {
+  Activation activation;
+  float factor, up_factor;
+  const float *gate, *up;
+  size_t gate_stride, up_stride;
+  int n;
+  void *out;
+  int out_stride;
+  const float *row_factors; /* [n_tokens] multiply the product, or NULL */
+  DeviceXielu xielu;
+} Gated;
+Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
+
+/* logits = logits / divisor, and then cap * tanh(logits / cap) unless cap is 0; fp32 [n_rows][vocab_size]. */
+Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                         cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,38 @@
+/* short_conv.h - layers that are a short convolution (operations.def, norm_short_conv), from the
+ * projections to the input of o. Called by backend.c. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/ops/single_row.h"
+#include "engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out[r][i] = c[r][i] * (bias[i] + sum over t of taps[i][t] * p[r - n_taps + 1 + t][i]), p = b * u. Rows of p
+ * before the step are those that earlier steps kept, and zeros before position 0. */
+typedef struct {
+  int hidden, n_taps;
+  const int *pos;           /* device: position of the first token */
+  const float *projections; /* device: [n_tokens][stride], in each row b, c and u [hidden] */
+  int stride, out_stride;
+  const float *taps; /* device: [hidden][n_taps], the last tap for the token itself */
+  const float *bias; /* device: [hidden] or NULL */
+  float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
+  void *out;         /* device: fp16 [n_tokens][out_stride] */
+  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `kept` is
+   * sequence 0's, and sequence n's is n * kept_step floats after it. */
+  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
+  int n_singles;
+  size_t kept_step;
+} ShortConv;
+
+/* Enqueues one kernel (with singles n_tokens is 1), or two from SHORT_CONV_TOKENS + 1 tokens on. */
+enum { SHORT_CONV_TOKENS = 16 };
+Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
+
+#ifdef __cplusplus
+}
+#endif

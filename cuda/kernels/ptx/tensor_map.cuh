@@ -1,0 +1,50 @@
+/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh), and the ring of stages that copies fill. */
+#pragma once
+
+#include <cuda.h>
+
+#include "cuda/kernels/ptx/cluster.cuh"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/kernels/ptx/ptx.cuh"
+
+/* The first address of a block's shared memory that tensor copies in the 128-byte swizzle may fill: a
+ * multiple of 1,024, so up to 1,023 bytes further. */
+__device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
+/* Initialises the barriers of n stages: full[i] completes with `arrivals` arrivals and the announced bytes,
+ * empty[i] with `readers` arrivals. For all threads of a block. */
+__device__ __forceinline__ void open_ring(uint64_t *full, uint64_t *empty, int n, int arrivals, int readers) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < n; i++) {
+      barrier_init(full + i, arrivals);
+      barrier_init(empty + i, readers);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+}
+
+/* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,
+ * matrices}, stride the bytes from a row and from a matrix to the next, box what one copy brings. Out of
+ * bounds reads as 0. The driver's encoder is found at run time, so that the program does not link the
+ * driver. */
+inline Status map_boxes(const void *at, const cuuint64_t (&size)[3], const cuuint64_t (&stride)[2],
+                        const cuuint32_t (&box)[3], CUtensorMapSwizzle swizzle, const char *name,
+                        CUtensorMap *map, Error *err) {
+  static void *encode = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (!encode)
+    TRY(cuda_status(
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
+        name, err));
+  const cuuint32_t step[3] = {1, 1, 1};
+  const CUresult r = encode ? ((decltype(&cuTensorMapEncodeTiled))encode)(
+                                  map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, size[2] ? 3 : 2, (void *)at, size,
+                                  stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+                            : CUDA_ERROR_NOT_FOUND;
+  return r ? error_set(err, STATUS_FAILED, "%s: the driver refuses a tensor map (%d)", name, (int)r)
+           : STATUS_OK;
+}

@@ -1,0 +1,227 @@
+/* wgmma.cuh - the instructions of sm_90a alone: warpgroup matmuls and tensor copies.
+ *
+ * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". */
+#pragma once
+
+#include "cuda/kernels/ptx/cluster.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* --- tensor copies: the box at (column, row) of a matrix, its bytes counted on a barrier */
+
+__device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4}], "
+               "[%2];" ::"r"(shared_address(to)),
+               "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row)
+               : "memory");
+}
+
+/* copy_box() to both blocks of a cluster of two: at the same address in each block, counted on the block's
+ * own barrier. */
+__device__ __forceinline__ void copy_box_to_pair(void *to, const void *map, uint64_t *barrier, int column,
+                                                 int row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+               ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+               "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"((unsigned short)3)
+               : "memory");
+}
+
+/* Copies the box at (column, row, plane) of a stack of matrices. */
+__device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row,
+                                         int plane) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4, %5}], "
+               "[%2];" ::"r"(shared_address(to)),
+               "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(plane)
+               : "memory");
+}
+
+/* Fetches a tensor map ahead of its first copy. */
+__device__ __forceinline__ void prefetch_map(const void *map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* p[0 .. 3] += v, 16-byte aligned, each atomic. 9.7.13 "red". */
+__device__ __forceinline__ void add_4(float *p, float4 v) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
+/* Stores four 8x8 matrices of halves, transposed; lane l gives the address of row l % 8 of matrix l / 8, and
+ * two halves of column l / 4 of each. 9.7.15 "stmatrix". */
+__device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
+                                                          uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+/* --- warpgroup matmuls */
+
+/* Makes this thread's stores to shared memory visible to wgmma, before a barrier. 9.7.13 "fence.proxy". */
+__device__ __forceinline__ void fence_stores_for_wgmma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Matrix descriptor of operand b, or a: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle
+ * of the tensor copy, eight rows 1024 bytes apart. Fields: address / 16, stride / 16 from bit 32, swizzle
+ * mode 1 from bit 62. To advance by 16 k (32 bytes), add 2. */
+__device__ __forceinline__ uint64_t operand_b(const void *rows) {
+  return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
+/* operand_b() of a shared_address(), i steps of 32 bytes further. */
+__device__ __forceinline__ uint64_t operand_b_at(uint32_t rows, int i) {
+  return (uint64_t)(0x40000000u | 64u) << 32 | ((rows >> 4 | 1u << 16) + 2 * i);
+}
+
+/* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: eight k are 1024
+ * bytes apart, the next 64 columns `next` bytes. To advance by 16 k (2048 bytes), add 128. */
+__device__ __forceinline__ uint64_t operand_b_columns(const void *rows, int next) {
+  return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits until at most kNewest groups are in flight; the registers of completed groups may be used again. */
+template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
+}
+
+/* Keeps the arithmetic that computes v above this point. The compiler would sink it past a wgmma_wait<>(), so
+ * that it no longer overlaps wgmma in flight. ptxas does so too, unless a branch follows. */
+template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {
+#pragma unroll
+  for (int i = 0; i < kN; i++) asm volatile("" : "+f"(v[i])::"memory");
+}
+
+/* c[64][kColumns] (+)= a[64][16] b[16][kColumns]. Fragments as in mma m16n8k16: warp w of the warpgroup holds
+ * rows 16 w .. 16 w + 15, c[4i ..] is for columns 8i .. 8i + 7. add == 0 starts the sum. */
+template <int kColumns>
+__device__ void wgmma_f16(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
+/* wgmma_f16() with b from operand_b_columns(). */
+template <int kColumns>
+__device__ void wgmma_f16_columns(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
+/* wgmma_f16() with `a` in shared memory, by a descriptor of operand_b(). */
+template <int kColumns>
+__device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
+
+/* c[64][kColumns] (+)= a[64][32] b[32][kColumns], unsigned by signed bytes. Warp w has rows 16 w .. 16 w + 15
+ * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as in
+ * wgmma_f16(). b: operand_b() of rows of 128 bytes; to advance by 32 k (32 bytes), add 2. */
+template <int kColumns>
+__device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
+/* wgmma_u8s8() with signed bytes in both operands. */
+template <int kColumns>
+__device__ void wgmma_s8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
+/* clang-format off */
+/* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */
+#define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
+                  "%" #tens "5, %" #tens "6, %" #tens "7, %" #tens "8, %" #tens "9"
+#define THIRTY TEN() ", " TEN(1) ", " TEN(2)
+#define SIXTY  THIRTY ", " TEN(3) ", " TEN(4) ", " TEN(5)
+#define NINETY SIXTY ", " TEN(6) ", " TEN(7) ", " TEN(8)
+#define EIGHT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), \
+                      "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define SUMS_16    EIGHT_SUMS(0), EIGHT_SUMS(8)
+#define SUMS_24    SUMS_16, EIGHT_SUMS(16)
+#define SUMS_32    EIGHT_SUMS(0), EIGHT_SUMS(8), EIGHT_SUMS(16), EIGHT_SUMS(24)
+#define SUMS_40    SUMS_32, EIGHT_SUMS(32)
+#define SUMS_48    SUMS_32, EIGHT_SUMS(32), EIGHT_SUMS(40)
+#define SUMS_64    SUMS_48, EIGHT_SUMS(48), EIGHT_SUMS(56)
+#define SUMS_80    SUMS_64, EIGHT_SUMS(64), EIGHT_SUMS(72)
+#define SUMS_96    SUMS_80, EIGHT_SUMS(80), EIGHT_SUMS(88)
+#define SUMS_128   SUMS_96, EIGHT_SUMS(96), EIGHT_SUMS(104), EIGHT_SUMS(112), EIGHT_SUMS(120)
+#define WGMMA_F16(name, b_by_columns, columns, sums, names, a_names, b_name, add_name)                    \
+  template <>                                                                                               \
+  __device__ __forceinline__ void name<columns>(float(&c)[columns / 2], const uint32_t(&a)[4], uint64_t b,  \
+                                                int add) {                                                  \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, {" a_names "}, " \
+                 b_name ", p, 1, 1, " #b_by_columns ";\n}"                                                  \
+                 : sums                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
+  }
+#define WGMMA_F16_SHARED(columns, sums, names, a_name, b_name, add_name)                                    \
+  template <>                                                                                               \
+  __device__ __forceinline__ void wgmma_f16_shared<columns>(float(&c)[columns / 2], uint64_t a, uint64_t b, \
+                                                            int add) {                                      \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, " a_name ", "    \
+                 b_name ", p, 1, 1, 0, 0;\n}"                                                               \
+                 : sums                                                                                     \
+                 : "l"(a), "l"(b), "r"(add));                                                               \
+  }
+#define NAMES_16 TEN() ", %10, %11, %12, %13, %14, %15"
+#define NAMES_32 THIRTY ", %30, %31"
+#define NAMES_40 THIRTY ", " TEN(3)
+#define NAMES_64 SIXTY ", %60, %61, %62, %63"
+#define NAMES_128 NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11) \
+                  ", %120, %121, %122, %123, %124, %125, %126, %127"
+
+WGMMA_F16(wgmma_f16, 0, 16, EIGHT_SUMS(0), "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12", "%13")
+WGMMA_F16(wgmma_f16, 0, 32, SUMS_16, NAMES_16, "%16, %17, %18, %19", "%20", "%21")
+WGMMA_F16(wgmma_f16, 0, 48, SUMS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28",
+          "%29")
+WGMMA_F16(wgmma_f16, 0, 64, SUMS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_F16(wgmma_f16, 0, 96, SUMS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
+          "%48, %49, %50, %51", "%52", "%53")
+WGMMA_F16(wgmma_f16, 0, 128, SUMS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_F16(wgmma_f16, 0, 160, SUMS_80, SIXTY ", " TEN(6) ", " TEN(7), "%80, %81, %82, %83", "%84", "%85")
+WGMMA_F16(wgmma_f16, 0, 192, SUMS_96, NINETY ", %90, %91, %92, %93, %94, %95", "%96, %97, %98, %99",
+          "%100", "%101")
+WGMMA_F16(wgmma_f16, 0, 256, SUMS_128, NAMES_128, "%128, %129, %130, %131", "%132", "%133")
+
+WGMMA_F16(wgmma_f16_columns, 1, 64, SUMS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_F16(wgmma_f16_columns, 1, 128, SUMS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_F16(wgmma_f16_columns, 1, 256, SUMS_128, NAMES_128, "%128, %129, %130, %131", "%132", "%133")
+
+WGMMA_F16_SHARED(32, SUMS_16, NAMES_16, "%16", "%17", "%18")
+WGMMA_F16_SHARED(64, SUMS_32, NAMES_32, "%32", "%33", "%34")
+WGMMA_F16_SHARED(80, SUMS_40, NAMES_40, "%40", "%41", "%42")
+WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
+WGMMA_F16_SHARED(256, SUMS_128, NAMES_128, "%128", "%129", "%130")
+
+#define EIGHT_INTS(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), \
+                      "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define INTS_16    EIGHT_INTS(0), EIGHT_INTS(8)
+#define INTS_24    INTS_16, EIGHT_INTS(16)
+#define INTS_32    INTS_24, EIGHT_INTS(24)
+#define INTS_48    INTS_32, EIGHT_INTS(32), EIGHT_INTS(40)
+#define INTS_64    INTS_48, EIGHT_INTS(48), EIGHT_INTS(56)
+#define WGMMA_BYTES(of_a, columns, sums, names, a_names, b_name, add_name)                                  \
+  template <>                                                                                               \
+  __device__ __forceinline__ void wgmma_##of_a##s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],    \
+                                                      uint64_t b, int add) {                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.s32." #of_a ".s8 {" names "}, {" a_names \
+                 "}, " b_name ", p;\n}"                                                                     \
+                 : sums                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
+  }
+
+WGMMA_BYTES(u8, 32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
+WGMMA_BYTES(u8, 48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
+WGMMA_BYTES(u8, 64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_BYTES(u8, 96, INTS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
+           "%48, %49, %50, %51", "%52", "%53")
+WGMMA_BYTES(u8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_BYTES(s8, 64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_BYTES(s8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+/* clang-format on */
+
+#endif

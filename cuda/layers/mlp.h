@@ -1,7 +1,0 @@
-/* mlp.h - the operations of a layer's MLP, or of its experts and the MLP beside them; model/operations.def
- * has the formulas. Called by: backend.c. Each only enqueues. */
-#pragma once
-
-#include "cuda/state.h"
-
-Operation cuda_norm_gate_up, cuda_down_residual, cuda_norm_experts_residual;

@@ -1,8 +1,0 @@
-/* awq_planes.cu - 1 to 8 tokens on integer tensor cores, the fastest kernel for decode by separate kernels.
- *
- * Each token is an int16 of two bytes (the planes) and takes two of the eight columns of mma m16n8k32; the
- * weights are the bytes of the sixteen-row operand, masked out of the stored words by two instructions for
- * eight weights. Sums are exact. Skeleton, layout and preconditions: skinny_gemm.cuh. */
-#include "cuda/linear/skinny_gemm.cuh"
-
-const LinearKernel awq_planes_kernel = skinny_gemm::skinny_kernel<skinny_gemm::MmaLoop, 2>;

@@ -1,0 +1,700 @@
+/* backend.c - the CUDA backend: the operations of operations.def as launches on one stream, and steps that
+ * repeat as CUDA graphs.
+ *
+ * Called by: forward.c and session.c through the table cuda_backend.
+ * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
+ *        state.h.
+ * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. The
+ *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
+ *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */
+#include "cuda/one/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/hash64.h"
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/delta/delta.h"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/kernels/ops/short_conv.h"
+#include "cuda/kernels/ops/values.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/draft.h"
+#include "cuda/one/fused.h"
+#include "cuda/one/kernel_bench.h"
+#include "cuda/one/layers/altup.h"
+#include "cuda/one/layers/copies.h"
+#include "cuda/one/layers/index.h"
+#include "cuda/one/layers/latent.h"
+#include "cuda/one/layers/mlp.h"
+#include "cuda/one/layers/narrow.h"
+#include "cuda/one/layers/prepare.h"
+#include "cuda/one/layers/streams.h"
+#include "cuda/one/products.h"
+#include "cuda/one/residual.h"
+#include "cuda/one/rows.h"
+#include "cuda/one/state.h"
+#include "cuda/one/tokens.h"
+#include "cuda/one/weights.h"
+#include "cuda/several/several.h"
+#include "cuda/several/sums_bench.h"
+#include "engine/forward.h"
+
+enum { CHUNK = 2048, SEQUENCES = 256 };
+
+/* --- the model */
+
+void cuda_unload(BackendModel *loaded) {
+  if (!loaded) return;
+  linear_close(loaded->linear);
+  cpu_products_close(loaded->cpu);
+  draft_unload(loaded);
+  fused_release_head(loaded);
+  copies_release(loaded);
+  weights_release(loaded);
+  if (!loaded->target) nccl_leave(loaded->nccl);
+  if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
+  program_release(&loaded->program);
+  free(loaded);
+}
+
+/* DECODE_AUTO takes the fused step for models on which it was measured to be faster (LOG.md, "Decode by
+ * kernels or by one kernel"). */
+static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
+  loaded->decode_step = wanted == DECODE_AUTO && !fused_preferred(loaded) ? DECODE_KERNELS : wanted;
+  return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;
+}
+
+/* Sets the layers' forms. */
+static void find_forms(BackendModel *loaded) {
+  for (int i = 0; i < loaded->model->config.n_layers; i++) loaded->layers[i].forms = (1u << N_FORMS) - 1;
+  for (const Op *op = loaded->program.ops; op < loaded->program.ops + loaded->program.n; op++)
+    for (int form = 0; form < N_FORMS; form++)
+      if (op_is_of_layer(op, &loaded->model->config) &&
+          !form_takes(form, UINT32_C(1) << op->kind, op->differences))
+        loaded->layers[op->layer].forms &= ~(1u << form);
+}
+
+static Status open_model(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  int shared_bytes = 0;
+  TRY(device_use(options->gpu, err));
+  TRY(device_attribute(options->gpu, cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes, err));
+  loaded->shared_bytes = (size_t)shared_bytes;
+  TRY(attention_wgmma_sms(options->gpu, &loaded->attention_sms, err));
+  if (loaded->target)
+    loaded->stream = loaded->target->stream;
+  else
+    TRY(cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking), "cannot make a stream",
+                    err));
+  TRY(choose_decode_step(loaded, loaded->target ? DECODE_KERNELS : options->decode_step, err));
+  TRY(linear_open(options->gpu, loaded->stream, &loaded->linear, err));
+  TRY(weights_load(loaded, options, err));
+  find_forms(loaded);
+  if (options->copies) TRY(copies_make(loaded, err));
+  TRY(draft_load(loaded, err));
+  if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
+  if (options->decode_step == DECODE_FUSED)
+    return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
+  loaded->decode_step = DECODE_KERNELS;
+  return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
+}
+
+Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+  *out = NULL;
+  TRY(cuda_check_model(model, err));
+  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
+  if (!loaded) return STATUS_FAILED;
+  loaded->model = model;
+  loaded->target = options->target;
+  loaded->gpu = options->gpu;
+  loaded->act = options->int8_activations ? ACT_INT8 : ACT_F16;
+  loaded->kernel = options->target ? NULL : options->kernel;
+  loaded->graphs = !options->no_graphs;
+  loaded->n_threads = options->n_threads;
+  Status status = forward_prepare(&cuda_backend, &model->config, &loaded->program, err);
+  if (status == STATUS_OK) status = open_model(loaded, options, err);
+  if (status)
+    cuda_unload(loaded);
+  else
+    *out = loaded;
+  return status;
+}
+
+/* --- a session */
+
+Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **out,
+                 Error *err) {
+  *out = NULL;
+  if (options->invariant)
+    TRY(prepare_check_options(loaded->act == ACT_INT8, loaded->kernel, loaded->n_host > 0,
+                              loaded->model->config.split, err));
+  if (loaded->model->config.indexer.block > 0 && options->kv != KV_F16)
+    return error_set(err, STATUS_USAGE, "%s needs --kv f16 on a GPU: it has an index of positions",
+                     loaded->model->config.architecture);
+  TRY(prepare_matrices(loaded, options, err));
+  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
+  if (!s) return STATUS_FAILED;
+  s->loaded = loaded;
+  s->options = *options;
+  s->peers.rank = rank;
+  s->notes_version = UINT64_MAX;
+  Status status = state_open(s, err);
+  if (status)
+    state_close(s);
+  else
+    *out = s;
+  return status;
+}
+
+/* --- a step */
+
+/* True if one kernel can take a step of several sequences: the logits are those of the step's last rows, all
+ * rows have the same rope, and no taps of several sequences are kept. */
+static bool fits_fused(TokenRange span) {
+  if (span.n_parts > 1 && span.taps) return false;
+  for (int i = 0; i < span.n_logit_rows; i++)
+    if (span.logit_rows[i] != span.n_tokens - span.n_logit_rows + i) return false;
+  for (int i = 1; i < span.n_parts; i++)
+    if (span.parts[i].long_rope != span.parts[0].long_rope) return false;
+  return true;
+}
+
+/* The step as if all rows were of its first sequence, with that sequence's position and rope. */
+static TokenRange first_of(TokenRange span) {
+  const SequenceRows *part = span.parts;
+  if (!part) return span;
+  return (TokenRange){.pos = part->pos, .n_tokens = span.n_tokens, .long_rope = part->long_rope};
+}
+
+/* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
+ * PRECOND an earlier launch or copy writes s->rows.ids, or the pick is left to this step. */
+static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
+  const RopeAngles angles = rows_rope_angles(s, first_of(span), ROPE_GLOBAL);
+  StepCall call = {.n_parts = 1,
+                   .parts[0].pos = span.pos,
+                   .ids = s->rows.ids,
+                   .pick = tokens_take_deferred(s),
+                   .frequencies = angles.frequencies,
+                   .attention_factor = angles.attention_factor,
+                   .k = s->cache[KEYS],
+                   .v = s->cache[VALUES],
+                   .k_scales = s->cache[KEY_SCALES],
+                   .v_scales = s->cache[VALUE_SCALES],
+                   .states = state_of_sequence(s, span.parts ? span.parts->sequence : 0),
+                   .pages = s->options.n_sequences > 0 ? s->rows.pages : NULL,
+                   .n_ctx = page_positions(&s->options),
+                   .n_pages = state_pages(&s->options),
+                   .n_tokens = span.n_tokens,
+                   .first_logit = span.n_tokens - span.n_logit_rows,
+                   .logits = s->logits + split_first_logit(s),
+                   .n_best = s->n_best,
+                   .head_x = s->lm_head_in};
+  if (span.parts) call.n_parts = span.n_parts;
+  for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
+    call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
+  TRY(fused_run(s->fused, &call, s->loaded->stream, err));
+  return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), span.n_logit_rows, err);
+}
+
+static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
+  Attention attention = state_attention(s, layer);
+  attention.past = span.pos;
+  if (s->loaded->model->config.draft.kind == DRAFT_DFLASH) attention.whole = span.n_tokens;
+  return attention;
+}
+
+/* A hash of attention_division() of all layers: steps with different hashes have different launches. */
+static uint64_t divide_attention(const BackendState *s, TokenRange span) {
+  const ModelConfig *c = &s->loaded->model->config;
+  uint64_t all = 0;
+  for (int layer = 0; layer < c->n_layers; layer++) {
+    if (config_layer(c, layer).kind != LAYER_ATTENTION) continue;
+    const Attention attention = attention_of(s, span, layer);
+    const int division = attention_division(&attention, span.n_tokens);
+    all = hash64(&division, sizeof division, all);
+  }
+  return all;
+}
+
+/* Launches the step's graph; if there is none, begins to capture one at the n_uses-th such step. */
+static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
+  const BackendModel *m = s->loaded;
+  const StepKey key = {.n_tokens = span.n_tokens,
+                       .n_logit_rows = span.n_logit_rows,
+                       .long_rope = span.long_rope,
+                       .taps = span.taps != NULL,
+                       .only_logits = span.only_logits,
+                       .selects = s->index.selects,
+                       .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
+                       .workspace = linear_workspace(m->linear)};
+  if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
+  const int n_uses =
+      span.n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many row counts, each seldom used twice */
+  return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
+}
+
+/* replay() for a step of several sequences, which has a graph if each sequence has one row and all launches
+ * take the rows from device memory. */
+static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
+  const BackendModel *m = s->loaded;
+  const Sequences *q = &s->sequences;
+  const DeltaRule rule = {.sizes = m->model->config.delta, .stride = s->projection_stride};
+  if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
+  if (!q->only_singles || (rule.sizes.n_value_heads > 0 && !delta_can_run(DELTA_STEP, &rule, 1)))
+    return STATUS_OK;
+  const StepKey key = {.n_tokens = q->n_rows,
+                       .n_logit_rows = q->n_logit_rows,
+                       .taps = span.taps != NULL,
+                       .selects = s->index.selects,
+                       .attention = s->index.selects ? 0 : (uint64_t)q->n_units,
+                       .workspace = linear_workspace(m->linear)};
+  return step_graphs_begin(&s->graphs, &key, 2, m->stream, replayed, err);
+}
+
+static bool can_replay(const BackendState *s, int n_rows) {
+  return s->loaded->graphs && !products_stream(s->loaded, n_rows);
+}
+
+/* Forgets the best logits of the last fused step. A deferred pick (is_deferred) stays deferred. */
+static void forget_best(BackendState *s) {
+  s->has_best = false, s->n_best = 0;
+}
+
+static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, Error *err) {
+  *replayed = false;
+  if (span.n_logit_rows > 0) forget_best(s);
+  TRY(tokens_enqueue_deferred(s, err));
+  s->index.selects = index_selects(s, span);
+  TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
+  if (span.parts) {
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+    return can_replay(s, s->sequences.n_rows) ? replay_many(s, span, replayed, err) : STATUS_OK;
+  }
+  TRY(rows_set(s, span, err));
+  if (!span.ids) TRY(split_take_pick(s, err));
+  return can_replay(s, span.n_tokens) ? replay(s, span, replayed, err) : STATUS_OK;
+}
+
+static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
+  return step_graphs_end(&s->graphs, so_far, s->loaded->stream, err);
+}
+
+Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+  *done = span.n_logit_rows > 0 && (!span.parts || fits_fused(span)) && fused_takes(s->fused, first_of(span));
+  if (!*done) return STATUS_OK;
+  const bool single = span.n_tokens == 1 && !span.parts;
+  s->has_best = fused_leaves_pick(s->fused) && single;
+  if (span.ids || !s->has_best) TRY(tokens_enqueue_deferred(s, err));
+  /* Without ids the step follows a pick, and the pick after the step is most likely of the same kind. */
+  s->n_best = fused_screens(s->fused) && single && !span.ids ? s->n_wanted : 0;
+  s->n_logit_rows = span.n_logit_rows;
+  if (span.parts) {
+    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+  } else {
+    tokens_forget_picks(s);
+    if (span.ids) TRY(rows_set(s, span, err));
+  }
+  TRY(split_begin_sums(s, 2, err));
+  return enqueue_fused(s, span, err);
+}
+
+/* Each layer's own input of each token (operations.def). PRECOND x is the embedding. */
+static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const int n = c->n_layers * c->per_layer_width;
+  TRY(ops_round(s->x, c->hidden, (float)(c->residual_scale / sqrt(c->hidden)), c->hidden, n_tokens, s->h,
+                s->h_stride, m->stream, err));
+  TRY(products_matmul(s, &m->input_projection, s->h, s->h_stride, n_tokens, LINEAR_TO_F32, s->inputs, n,
+                      err));
+  const LayerInputs call = {.table = m->input_table,
+                            .dtype = m->model->input_table.dtype,
+                            .n_layers = c->n_layers,
+                            .width = c->per_layer_width,
+                            .n_rows = c->per_layer_vocab,
+                            .ids = s->rows.ids,
+                            .weight = m->input_norm,
+                            .eps = (float)c->norm_eps};
+  return ops_layer_inputs(&call, n_tokens, s->inputs, m->stream, err);
+}
+
+/* x is the residual stream divided by residual_scale, so that layers add to it without a factor.
+ * rows_set() put the ids into device memory. */
+static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const int n_rows = rows_of(s, span);
+  const float scale = (float)(c->embedding_scale / c->residual_scale);
+  s->normed = NOT_NORMED;
+  TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
+                c->embedding_norm ? 1 : scale, s->x, m->stream, err));
+  if (c->embedding_norm)
+    TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
+  if (norms_are_centred(c)) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
+  if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
+  if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));
+  if (c->altup.n > 0) TRY(altup_begin(s, n_rows, err));
+  TRY(rows_rope_table(s, span, ROPE_GLOBAL, err));
+  return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
+}
+
+static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n_rows = rows_of(s, span);
+  if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
+  if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
+  if (c->parallel || c->altup.n > 0) { /* h is also the input of the MLP, the router (in fp32) or LAuReL */
+    const bool wide = config_layer(c, layer).n_experts > 0;
+    TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
+    TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
+    bool done;
+    TRY(rows_project_heads(s, layer, n_rows, &done, err));
+    if (done) return STATUS_OK;
+    TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err));
+  }
+  TRY(rows_append(s, layer, n_rows, err));
+  if (c->parallel_norms) TRY(residual_norm_input(s, mlp_input_norm(l), n_rows, err));
+  return c->indexer.block > 0 ? index_keys(s, layer, n_rows, err) : STATUS_OK;
+}
+
+static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
+  Attention attention = attention_of(s, span, layer);
+  const Sequences *q = &s->sequences;
+  const int n_rows = rows_of(s, span);
+  cudaStream_t stream = s->loaded->stream;
+  if (s->index.selects) return index_attend(s, layer, n_rows, err);
+  const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
+  if (narrow_takes_attention(s, layer, n_rows)) {
+    const bool can =
+        span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family);
+    narrow_attention(s, n_rows, can, &attention);
+  }
+  if (!span.parts) return attention_run(family, &attention, span.n_tokens, stream, err);
+  const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
+  const AttentionWork work = {s->rows.units,    s->rows.tiles[size], q->n_units,
+                              q->n_tiles[size], q->unit_keys,        q->tile_keys[size]};
+  return attention_run_many(&attention, &work, q->n_rows, stream, err);
+}
+
+/* The gated delta rule or Mamba-2 of several sequences: one launch for all single rows, one for each other
+ * part. */
+static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, Error *err) {
+  const size_t states = state_floats(&s->loaded->model->config);
+  const bool at_once = delta_can_run(DELTA_STEP, &all, 1);
+  int row = 0;
+  for (int i = 0; i < span.n_parts; i++) {
+    const SequenceRows *part = &span.parts[i];
+    DeltaRule rule = all;
+    rule.pos += row;
+    rule.projections += (size_t)row * (size_t)rule.stride;
+    rule.out = (char *)rule.out + (size_t)row * (size_t)rule.out_stride * 2;
+    rule.state += (size_t)part->sequence * states;
+    row += part->n_tokens;
+    if (sequences_is_single(part) && at_once) continue;
+    const bool chunks = part->of_prompt && delta_can_run(DELTA_CHUNKS, &rule, part->n_tokens);
+    const DeltaFamily family = chunks ? DELTA_CHUNKS : delta_choose(&rule, part->n_tokens);
+    TRY(delta_run(family, &rule, part->n_tokens, s->loaded->stream, err));
+  }
+  if (!at_once || s->sequences.n_singles == 0) return STATUS_OK;
+  all.singles = s->rows.singles;
+  all.n_singles = s->sequences.n_singles;
+  all.state_step = states;
+  return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
+}
+
+/* Makes z and a in the projections from the outputs of z_in and a_in, which lie before z and a. */
+static Status run_second_gates(BackendState *s, const DeviceLayer *l, int n_rows, Error *err) {
+  const DeltaConfig *delta = &s->loaded->model->config.delta;
+  const DeviceLinear *const gates[] = {&l->delta_z, &l->delta_a};
+  const int rank = delta->gate_rank, stride = padded_row(rank);
+  float *from = s->projections + delta->n_value_heads + delta_channels(delta), *to = from + 2 * rank;
+  for (int i = 0; i < 2; i++) {
+    TRY(ops_round(from + i * rank, s->projection_stride, 1, rank, n_rows, s->gate_h, stride,
+                  s->loaded->stream, err));
+    TRY(products_matmul(s, gates[i], s->gate_h, stride, n_rows, LINEAR_TO_F32, to, s->projection_stride,
+                        err));
+    to += gates[i]->n_out;
+  }
+  return STATUS_OK;
+}
+
+static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  const int n_rows = rows_of(s, span);
+  const bool beside = config_layer(c, layer).delta_beside;
+  DeltaRule rule = {.sizes = c->delta,
+                    .eps = (float)(c->delta.norm_eps != 0 ? c->delta.norm_eps : c->norm_eps),
+                    .shared_bytes = m->shared_bytes,
+                    .pos = s->rows.pos,
+                    .projections = s->projections,
+                    .stride = s->projection_stride,
+                    .h = s->h,
+                    .h_stride = s->h_stride,
+                    .conv = l->delta_conv,
+                    .conv_bias = l->delta_conv_bias,
+                    .a_log = l->delta_a_log,
+                    .dt_bias = l->delta_dt_bias,
+                    .skip = l->delta_skip,
+                    .norm = l->delta_norm,
+                    .state = state_recurrent(s, layer),
+                    .out = beside ? s->beside : s->a,
+                    .out_stride = padded_row(beside ? l->delta_o.n_in : l->o.n_in),
+                    .workspace = s->delta_workspace};
+  const DeviceLinear *first = &l->qkv.parts[0];
+  if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
+    rule.gates = first;
+  TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
+  TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
+  if (c->delta.gate_rank > 0) TRY(run_second_gates(s, l, n_rows, err));
+  return span.parts ? run_delta_parts(s, span, rule, err)
+                    : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
+}
+
+/* Multiplies attention's output by the sigmoid or softplus of its gates. */
+static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  if (c->latent.kv_rank > 0) return latent_gate(s, n_tokens, err);
+  const bool in_q = c->attn_gate == ATTN_GATE_IN_Q, by_head = c->attn_gate == ATTN_GATE_HEADS;
+  const HeadGates gates = {.gates = s->projections + (in_q ? own.head_dim : qkv_outputs(c, &own)),
+                           .stride = (size_t)s->projection_stride,
+                           .step = in_q      ? 2 * own.head_dim
+                                   : by_head ? 1
+                                             : own.head_dim,
+                           .by_head = by_head,
+                           .softplus = c->attn_gate_softplus,
+                           .n_heads = own.n_heads,
+                           .head_dim = own.head_dim};
+  return ops_gate_heads(&gates, n_tokens, s->a, s->loaded->stream, err);
+}
+
+/* Short convolutions of several sequences: one launch for all single rows, one for each other part. */
+static Status run_conv_parts(BackendState *s, TokenRange span, ShortConv all, Error *err) {
+  const size_t states = state_floats(&s->loaded->model->config);
+  int row = 0;
+  for (int i = 0; i < span.n_parts; i++) {
+    const SequenceRows *part = &span.parts[i];
+    ShortConv conv = all;
+    conv.pos += row;
+    conv.projections += (size_t)row * (size_t)conv.stride;
+    conv.out = (char *)conv.out + (size_t)row * (size_t)conv.out_stride * 2;
+    conv.kept += (size_t)part->sequence * states;
+    row += part->n_tokens;
+    if (!sequences_is_single(part)) TRY(ops_short_conv(&conv, part->n_tokens, s->loaded->stream, err));
+  }
+  if (s->sequences.n_singles == 0) return STATUS_OK;
+  all.singles = s->rows.singles;
+  all.n_singles = s->sequences.n_singles;
+  all.kept_step = states;
+  return ops_short_conv(&all, 1, s->loaded->stream, err);
+}
+
+static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  const int n_rows = rows_of(s, span);
+  TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
+  TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
+  const ShortConv conv = {.hidden = c->conv.channels,
+                          .n_taps = c->conv.taps,
+                          .pos = s->rows.pos,
+                          .projections = s->projections,
+                          .stride = s->projection_stride,
+                          .taps = l->conv_taps,
+                          .bias = l->conv_bias,
+                          .kept = state_recurrent(s, layer),
+                          .out = s->a,
+                          .out_stride = padded_row(l->o.n_in)};
+  return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
+}
+
+/* *out = attention's output as the matrix o reads it. Values that are shorter than keys are joined in s->q,
+ * whose queries are no longer needed. */
+static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const LayerConfig own = config_layer(c, layer);
+  const ValueHeads heads = {own.n_heads, config_value_dim(c, &own), own.head_dim};
+  *out = s->a;
+  if (own.kind != LAYER_ATTENTION || c->value_dim == 0) return STATUS_OK;
+  *out = s->q;
+  return ops_join_values(&heads, s->a, n_rows, s->q, s->loaded->stream, err);
+}
+
+static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  int n_rows = rows_of(s, span);
+  if (narrow_takes_attention(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
+  if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
+    TRY(apply_gates(s, n_rows, layer, err));
+  if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
+    TRY(latent_values(s, layer, n_rows, err));
+  if (config_layer(c, layer).delta_beside)
+    TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
+  /* No next norm here: the router normalises its input itself, streams are mixed before their norm, and a
+   * parallel MLP has a norm of its own. */
+  const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
+  void *from;
+  TRY(join_values(s, n_rows, layer, &from, err));
+  if (span.n_kept > 0) {
+    TRY(rows_keep(s, span, from, padded_row(l->o.n_in), err));
+    n_rows = span.n_kept;
+  }
+  TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
+                      first_sum(layer), err));
+  if (c->parallel) s->normed = NORMED;
+  return norms_are_centred(c) && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err)
+                                              : STATUS_OK;
+}
+
+/* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
+ * layer_scalar; p is the layer's own input. With AltUp the product is added to all streams but the first, not
+ * to x. Without per_layer_width down_residual() has done all. x is divided by 64 before it is rounded to
+ * fp16, whose range x may exceed; gated.factor multiplies the gate by 64 again. */
+static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
+  const float divisor = 64;
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  const int n = c->per_layer_width;
+  const int n_rows = rows_of(s, span);
+  if (n == 0) return STATUS_OK;
+  TRY(ops_round(s->x, c->hidden, (float)c->residual_scale / divisor, c->hidden, n_rows, s->h, s->h_stride,
+                m->stream, err));
+  TRY(products_matmul(s, &l->input_gate, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->input_gate, n, err));
+  const Gated gated = {.activation = c->activation,
+                       .factor = divisor,
+                       .up_factor = 1,
+                       .gate = s->input_gate,
+                       .up = s->inputs + (size_t)layer * (size_t)n,
+                       .gate_stride = (size_t)n,
+                       .up_stride = (size_t)c->n_layers * (size_t)n,
+                       .n = n,
+                       .out = s->g,
+                       .out_stride = padded_row(n)};
+  TRY(ops_gated(&gated, n_rows, m->stream, err));
+  if (c->altup.n > 0) return altup_add_input(s, layer, n_rows, err);
+  return residual_linear(s, &l->input_projection, s->g, n_rows,
+                         (Norms){l->input_norm, l->scalar, next_attn_norm(m, layer)}, 0, err);
+}
+
+static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Error *err) {
+  (void)layer;
+  if (s->n_parts > 0) return split_norm_logits(s, span, err);
+  const int first_row = span.first_logit;
+  int n_rows = span.n_logit_rows;
+  forget_best(s);
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const float *x = s->x + (size_t)first_row * (size_t)c->hidden;
+  s->n_logit_rows = n_rows;
+  tokens_forget_picks(s);
+  if (span.parts) n_rows = s->sequences.n_logit_rows;
+  if (c->altup.n > 0) {
+    TRY(altup_join(s, span, first_row, n_rows, s->lm_head_in, err));
+  } else if (c->streams.n > 0) {
+    TRY(streams_mix_logits(s, span, first_row, n_rows, s->lm_head_in, err));
+  } else {
+    if (span.parts) {
+      TRY(ops_gather_rows(s->x, s->rows.logit_rows, c->hidden, n_rows, s->logit_x, m->stream, err));
+      x = s->logit_x;
+    }
+    TRY(residual_norm(s, x, (InputNorm){m->final_norm, m->final_norm_bias}, n_rows, s->lm_head_in, err));
+  }
+  TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
+                      s->logits + split_first_logit(s), c->vocab_size, err));
+  if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read the logits */
+    TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
+                          m->stream, err));
+  return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
+}
+
+/* --- properties of the model and the device */
+
+Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  char name[256];
+  TRY(device_name(loaded->gpu, name, sizeof name, err));
+  const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
+                     : loaded->decode_step == DECODE_AUTO ? "one kernel"
+                                                          : "kernels";
+  const char *act = loaded->act == ACT_F16 ? "f16" : loaded->copies ? "int8 by bytes" : "int8";
+  const int used = snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, act,
+                            loaded->kernel ? loaded->kernel : "chosen", step);
+  if (loaded->n_host > 0 && used > 0 && (size_t)used < size)
+    snprintf(out + used, size - (size_t)used, ", on the host experts of %d and matrices of %d layers by %s",
+             loaded->n_host_experts, loaded->n_host_layers, cpu_products_arithmetic(loaded->cpu));
+  return STATUS_OK;
+}
+
+static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,
+                              Error *err) {
+  TRY(device_use(options->gpu, err));
+  return device_bytes(free_bytes, all_bytes, err);
+}
+
+static Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err) {
+  return device_name(options->gpu, out, size, err);
+}
+
+static const BackendProbe cuda_probe = {.places = weights_memory,
+                                        .shares = split_shares,
+                                        .memory_now = cuda_memory_now,
+                                        .describe = cuda_describe,
+                                        .time_kernels = kernel_bench,
+                                        .measure_machine = kernel_bench_machine,
+                                        .time_sums = sums_bench};
+
+const Backend cuda_backend = {
+    .name = "cuda",
+    .probe = &cuda_probe,
+    .chunk = CHUNK,
+    .row_cost = 0.05,
+    .row_costs = tokens_row_costs,
+    .guesses = 15,
+    .check_model = cuda_check_model,
+    .check_invariant = prepare_check_invariant,
+    .prefers_invariant = prepare_prefers_invariant,
+    .load = split_load,
+    .unload = split_unload,
+    .memory = split_memory,
+    .state_bytes = state_bytes,
+    .open = split_open,
+    .close = split_close,
+    .read_logits = split_read_logits,
+    .kv_read = split_kv_read,
+    .kv_write = split_kv_write,
+    .arithmetic = split_arithmetic,
+    .recurrent_bytes = state_recurrent_bytes,
+    .state_save = split_state_save,
+    .state_restore = split_state_restore,
+    .state_read = split_state_read,
+    .state_write = split_state_write,
+    .fused_step = split_fused_step,
+    .begin_step = cuda_begin_step,
+    .end_step = cuda_end_step,
+    .wait_token = split_wait_token,
+    .drain = split_drain,
+    .head_spares = tokens_head_spares,
+    .cuts_rows = rows_cut,
+    .page_tokens = KV_PAGE_TOKENS,
+    .sequences = SEQUENCES,
+    .set_pages = split_set_pages,
+    .copy_page = split_copy_page,
+    .draft_take = split_draft_take,
+    .draft_move = split_draft_move,
+    .draft_context = split_draft_context,
+    .draft_step = split_draft_step,
+    .keep_tap = state_keep_tap,
+    .read_taps = split_read_taps,
+    .sample = split_sample,
+    .sample_rows = split_sample_rows,
+#define OPERATION(KIND, function, ...) .run[OP_##KIND] = cuda_##function,
+#include "model/operations.def"
+};

@@ -1,0 +1,155 @@
+/* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
+ *
+ * Filled by: weights.c. Read by: the backend's files, layers/, fused/, bench/. Neighbouring projections of
+ * the same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if
+ * no matmul epilogue has their activation. */
+#pragma once
+
+#include "cpu/products.h"
+#include "cuda/kernels/linear/linear.h"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/several/nccl.h"
+#include "engine/backend.h"
+#include "model/model.h"
+
+enum { MAX_PROJECTIONS = 6 };
+
+typedef struct {
+  DeviceLinear parts[MAX_PROJECTIONS]; /* all in one matrix, or one matrix for each run of equal types */
+  int n_parts;
+  int first[MAX_PROJECTIONS]; /* each part's first output among all */
+} DeviceProjections;
+
+/* All experts of a layer (linear.h): gate and up interleaved, or up alone if ungated; down summed.
+ * Zeros in layers without experts. */
+typedef struct {
+  DeviceLinear gate_up, down;
+} DeviceExperts;
+
+/* Groups of matrices that multiply the same input, joined to one matmul (layers/parts.c). */
+enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
+
+typedef struct {
+  /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's vector
+   * holds its factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2), as
+   * ops_add_laurel() has divided x. */
+  union {
+    const float *vector[N_LAYER_VECTORS];
+    struct {
+#define VECTOR(SLOT, member, ...) const float *member;
+#include "model/tensors.def"
+    };
+  };
+  /* By LAYER_Q ..: matrices that are products of their own; zeros: the layer has no such matrix. */
+  union {
+    DeviceLinear linear[N_LAYER_LINEARS];
+    struct {
+#define LINEAR(SLOT, member, ...) DeviceLinear member;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    DeviceProjections joined[N_JOINED];
+    struct {
+      /* Attention: q, k, v and, if it is a linear layer, attn_gate. Latent attention: q_a (without a q_rank:
+       * q), kv_a, attn_gate. LAYER_CONV: in. LAYER_DELTA: b (not Mamba-2), a, qkv, z; with by_channel b, qkv,
+       * z, a; with a gate_rank b, qkv, z_in, a_in; with delta_beside these come before q, k, v. Index queries
+       * and the index key come last (config.indexer). */
+      DeviceProjections qkv;
+      /* One part: interleaved, gate before up, or up alone; two parts: gate, up. */
+      DeviceProjections gate_up;
+      DeviceProjections attn_mix, mlp_mix; /* streams.rank outputs, then streams.n */
+    };
+  };
+  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out as summed experts, an expert
+   * for each head; key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
+  DeviceLinear key_heads, value_heads;
+  const void *key_halves, *value_halves;
+  DeviceExperts experts;
+  /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n] */
+  const float *small[3];
+  float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
+  unsigned forms;        /* bits of the forms (model/forms.def) that take all operations of the layer */
+} DeviceLayer;
+enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT }; /* in the order of LAYER_ALTUP_ROUTER .. */
+
+typedef struct {
+  const float *frequencies; /* [n_pairs] rope_frequencies() */
+  int n_pairs;              /* rotary_dim / 2 */
+  float attention_factor;
+} DeviceRope;
+
+/* A matrix whose weights stay in the host's memory. The CPU multiplies few rows by it; for many rows the
+ * weights are streamed: laid out in the staging memory, which all such matrices share, before each matmul. */
+typedef struct HostMatrix {
+  DeviceLinear *to; /* placed in the staging memory */
+  int layer, n;
+  int which
+      [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
+} HostMatrix;
+
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
+
+struct BackendModel {
+  /* If several GPUs share the model (split.h): the BackendModel of each GPU, whose `model` is a part of
+   * `model` here. All other fields but model, ranks and first_part are then unused. n_parts 0: one GPU. */
+  BackendModel **parts; /* [n_parts] */
+  int n_parts;
+  /* In the model of one of several GPUs: NCCL adds up what the GPUs compute, and brings all logits to the
+   * first GPU, which alone picks tokens. NULL: the GPUs reach each other's memory. */
+  NcclRank *nccl;
+  /* If several processes share the model: `parts` has only part number first_part, and rank 0 has `ranks`. */
+  struct Ranks *ranks;
+  int first_part;
+  const Model *model;
+  Program program;                   /* model's */
+  const struct BackendModel *target; /* a drafter's target: same stream; perhaps same head and embedding */
+  int gpu;
+  ActType act;
+  const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
+  int n_threads;      /* of the host */
+  bool graphs;
+  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens, not with KV_F32 */
+  size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
+  int attention_sms;      /* attention_wgmma_sms() */
+  cudaStream_t stream;
+  LinearContext *linear;
+  void *memory; /* all weights that lie on the device */
+  void *copies; /* rotated copies of some weights (layers/copies.h), or NULL */
+  /* If all weights fit the device, NULL and 0: */
+  HostMatrix *host; /* [n_host] in the order of a step */
+  int n_host;
+  int n_host_experts,
+      n_host_layers; /* how many of the last layers have their experts, or all matrices, on the host */
+  void *staging;     /* device memory for the largest matrix on the host */
+  struct WeightStream *weight_stream; /* of weights.c */
+  CpuProducts *cpu;                   /* multiplies by the matrices on the host */
+  DeviceLayer *layers;                /* [n_layers] */
+  /* Outside the layers (model/tensors.def); zeros and NULL: the model has no such matrix or vector. */
+  union {
+    DeviceLinear model_linear[N_MODEL_LINEARS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_LINEAR(SLOT, member, count, ...) DeviceLinear member count;
+#include "model/tensors.def"
+    };
+  };
+  union {
+    const float *vector[N_MODEL_VECTORS];
+    struct {
+#define ONE
+#define MANY(n)                                [n]
+#define MODEL_VECTOR(SLOT, member, count, ...) const float *member count;
+#include "model/tensors.def"
+    };
+  };
+  DeviceProjections mix; /* mix_down alone: like a layer's attn_mix, but without its last streams.n outputs */
+  void *rounded_head;    /* the memory of a drafter's head that was rounded from the target's, or NULL */
+  void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
+  const void *embedding; /* [vocab_size][embedding_stride] */
+  Dtype embedding_type;
+  size_t embedding_stride; /* in elements; if tied, the embedding is the LM head's memory */
+  const void *input_table; /* Model.input_table, in the checkpoint's type */
+  DeviceRope ropes[N_ROPES];
+};

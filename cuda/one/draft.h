@@ -1,0 +1,17 @@
+/* draft.h - what a drafter computes outside its layers (config.h, DraftKind): the operation
+ * draft_embed, and the backend's draft_take, draft_move and draft_context. Called by: backend.c, split.c. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* Rounds the target's head for a drafter with round_head; does nothing for other models. PRECOND the weights
+ * are loaded. */
+Status draft_load(BackendModel *loaded, Error *err);
+void draft_unload(BackendModel *loaded);
+/* Checks that there are kernels for max_tokens rows, and makes the workspace large enough; does nothing for a
+ * model that is no drafter. */
+Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);
+Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to, Error *err);
+Status draft_move(BackendState *s, int from, int to, Error *err);
+Operation cuda_draft_embed;
+Status draft_context(BackendState *s, TokenRange span, Error *err);

@@ -1,0 +1,222 @@
+/* fused.c - see fused.h. */
+#include "cuda/one/fused.h"
+
+#include <stdlib.h>
+
+#include "cuda/kernels/fused/halves.h"
+#include "cuda/kernels/fused/screen/screen.h"
+#include "cuda/kernels/ptx/device.h"
+
+/* lm_head in 8 bits is made if this many times its bytes are free. */
+enum { SCREEN_MARGIN = 8 };
+
+struct FusedStep {
+  Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
+  void *memory[STEP_KERNELS];
+  const DeviceLinear *head;
+  StepShape shape; /* the part of a shape that a config alone determines */
+  bool demanded;
+};
+
+static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPlan *plan, Error *err) {
+  StepShape shape = step_shape(&loaded->model->config);
+  TRY(step_supports(loaded->model, err));
+  shape.group = step_group(loaded->model);
+  shape.vocab_size = loaded->model->head.n_out; /* with several GPUs: the rows of this GPU */
+  shape.q8 = kv == KV_Q8;
+  if (loaded->act != ACT_F16)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
+  if (loaded->kernel)
+    return error_set(err, STATUS_USAGE,
+                     "one kernel a step: not with a kernel of each layer by name (--kernel)");
+  const int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
+  if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
+  const int ffn_blocks = shape.intermediate / STEP_GROUP;
+  shape.n_clusters = clusters < ffn_blocks ? clusters : ffn_blocks;
+  shape.shared_bytes = loaded->shared_bytes;
+  return step_plan(&shape, tokens, plan, err);
+}
+
+Status fused_check(const BackendModel *loaded, Error *err) {
+  StepPlan plan;
+  return plan_of(loaded, KV_F16, 1, &plan, err);
+}
+
+bool fused_preferred(const BackendModel *loaded) {
+  StepPlan plan;
+  if (!step_measured(loaded->gpu) || plan_of(loaded, KV_F16, 1, &plan, NULL) != STATUS_OK) return false;
+  /* 4 of 15 clusters that attend is the least that was measured (Qwen2.5-7B, at 512). */
+  return 4 * plan.attending >= plan.shape.n_clusters;
+}
+
+int fused_clusters(const BackendModel *loaded) {
+  StepPlan plan;
+  return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
+}
+
+/* Makes fp16 of an lm_head in bf16, or lets separate kernels run. */
+static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
+  if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
+  const bool tied = loaded->embedding == loaded->head.dense; /* a row is a token's embedding, too */
+  bool done;
+  TRY(linear_to_halves(&loaded->head, tied, loaded->stream, &done, err));
+  if (done && tied) loaded->embedding_type = DTYPE_F16;
+  if (done) return STATUS_OK;
+  loaded->decode_step = DECODE_KERNELS;
+  if (!demanded) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: lm_head has numbers that fp16 does not hold");
+}
+
+/* Makes lm_head in 8 bits if a step of one token can use it and the GPU has plenty of memory. It only saves
+ * time, so a step without it is no failure. */
+static Status make_screen(BackendModel *loaded, Error *err) {
+  StepPlan plan;
+  size_t free_bytes, all;
+  if (loaded->decode_step == DECODE_KERNELS || plan_of(loaded, KV_F16, 1, &plan, NULL)) return STATUS_OK;
+  const size_t bytes = screen_bytes(&plan.shape);
+  if (!step_leaves_best(&plan.shape)) return STATUS_OK;
+  if (cudaMemGetInfo(&free_bytes, &all) || free_bytes < SCREEN_MARGIN * bytes ||
+      cudaMalloc(&loaded->screen, bytes)) {
+    cudaGetLastError();
+    loaded->screen = NULL;
+    return STATUS_OK;
+  }
+  return screen_make(&loaded->head, loaded->screen, loaded->stream, err);
+}
+
+Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
+  TRY(halve_head(loaded, demanded, err));
+  return make_screen(loaded, err);
+}
+
+void fused_release_head(BackendModel *loaded) {
+  cudaFree(loaded->screen);
+  loaded->screen = NULL;
+}
+
+size_t fused_bytes(const ModelConfig *c) {
+  const StepShape shape = step_shape(c);
+  size_t bytes = 0;
+  if (step_supports_config(c, NULL)) return 0;
+  for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
+  return bytes;
+}
+
+static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
+                          void **memory, Step **step, Error *err) {
+  const Model *m = loaded->model;
+  const StepModel model = {.layers = loaded->layers,
+                           .lm_head = &loaded->head,
+                           .final_norm = loaded->final_norm,
+                           .embedding = loaded->embedding,
+                           .embedding_stride = loaded->embedding_stride,
+                           .embedding_type = loaded->embedding_type,
+                           .embedding_scale = (float)m->config.embedding_scale,
+                           .norm_eps = (float)m->config.norm_eps,
+                           .attention_scale = (float)m->config.attention_scale,
+                           .delta = &m->config.delta,
+                           .renormalise = m->config.experts.renormalise,
+                           .taps = taps,
+                           .several = several,
+                           .screen = loaded->screen};
+  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
+                  err));
+  return step_open(&model, plan, *memory, loaded->stream, step, err);
+}
+
+/* False where separate kernels have to keep the taps. */
+static bool keeps_taps(const BackendModel *loaded, KvType kv) {
+  StepPlan plan;
+  return plan_of(loaded, kv, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);
+}
+
+Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **out,
+                  Error *err) {
+  *out = NULL;
+  if (options->kv == KV_F32)
+    return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16 or q8");
+  if (options->taps.n > 0 && !keeps_taps(loaded, options->kv)) {
+    if (loaded->decode_step != DECODE_FUSED) return STATUS_OK;
+    return error_set(err, STATUS_USAGE,
+                     "one kernel a step: drafters want groups and heads of 128 and --kv f16");
+  }
+  StepTaps to = {.rows = taps, .n = options->taps.n};
+  for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
+  FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
+  if (!f) return STATUS_FAILED;
+  f->shape = step_shape(&loaded->model->config);
+  f->demanded = loaded->decode_step == DECODE_FUSED;
+  f->head = &loaded->head;
+  Status status = STATUS_OK;
+  for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
+    StepPlan plan;
+    const bool wanted = i == 0 && f->demanded;
+    status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
+    if (status && !wanted)
+      status = STATUS_OK;
+    else if (!status)
+      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err);
+  }
+  if (status) {
+    fused_close(f);
+    return status;
+  }
+  *out = f;
+  return STATUS_OK;
+}
+
+uint64_t *fused_mail(const FusedStep *f) {
+  return f && f->steps[0] ? step_mail(f->steps[0]) : NULL;
+}
+
+void fused_connect(FusedStep *f, const StepPeers *peers) {
+  step_connect(f->steps[0], peers);
+}
+
+void fused_close(FusedStep *f) {
+  if (!f) return;
+  for (int i = 0; i < STEP_KERNELS; i++) {
+    step_close(f->steps[i]);
+    cudaFree(f->memory[i]);
+  }
+  free(f);
+}
+
+/* The kernel for the fewest tokens that takes n_tokens, or NULL. */
+static const Step *step_for(const FusedStep *f, int n_tokens) {
+  for (int i = 0; f && i < STEP_KERNELS; i++)
+    if (n_tokens <= 1 << i && f->steps[i]) return f->steps[i];
+  return NULL;
+}
+
+bool fused_takes(const FusedStep *f, TokenRange span) {
+  return step_for(f, span.n_tokens) != NULL && step_reaches(&f->shape, f->demanded, span.pos);
+}
+
+bool fused_leaves_pick(const FusedStep *f) {
+  return f && f->steps[0] && step_leaves_pick(f->steps[0]);
+}
+
+bool fused_screens(const FusedStep *f) {
+  return f && f->steps[0] && step_screens(f->steps[0]);
+}
+
+size_t fused_head_spares(const FusedStep *f, int pos) {
+  const TokenRange one = {.pos = pos, .n_tokens = 1};
+  if (!fused_screens(f) || !fused_takes(f, one)) return 0;
+  const size_t inputs = (size_t)f->head->n_in, rows = (size_t)f->head->n_out;
+  return rows * (2 * inputs - (inputs + STEP_SCREEN_TAIL));
+}
+
+Status fused_all_logits(const FusedStep *f, const void *head_x, float *logits, cudaStream_t stream,
+                        Error *err) {
+  return screen_all_logits(f->head, head_x, logits, stream, err);
+}
+
+Status fused_pick(const FusedStep *f, StepPick pick, cudaStream_t stream, Error *err) {
+  return step_pick(f->steps[0], pick, stream, err);
+}
+
+Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {
+  return step_run(step_for(f, call->n_tokens), call, NULL, stream, err);
+}

@@ -1,0 +1,65 @@
+/* fused.h - the fused steps (step.h) of a loaded model that a session opens: up to eight tokens of one
+ * sequence or of several.
+ *
+ * Called by: backend.c, state.c, tokens.c, split.c. */
+#pragma once
+
+#include "cuda/kernels/fused/step.h"
+
+typedef struct FusedStep FusedStep;
+
+/* STATUS_OK if the fused kernels serve the model on this GPU, STATUS_MODEL with the reason if not,
+ * STATUS_USAGE if a kernel is requested by name. Needs loaded's model, gpu, act, kernel and
+ * shared_bytes, but no weights. */
+Status fused_check(const BackendModel *loaded, Error *err);
+
+/* True if the fused step supports the model, was measured on GPUs like this one, and enough clusters attend
+ * for it to be faster than separate kernels. */
+bool fused_preferred(const BackendModel *loaded);
+
+/* The number of clusters of the step of one token; 0: there is no such step. GPUs that share a model need
+ * equal numbers. */
+int fused_clusters(const BackendModel *loaded);
+
+/* If loaded->decode_step may be the fused step: converts an lm_head in bf16 to fp16, which that step reads,
+ * and makes a copy in 8 bits (screen.h) if eight times the copy's bytes are free. If fp16 does not hold the
+ * numbers, separate kernels run, or, with `demanded`, it is an error. */
+Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
+void fused_release_head(BackendModel *loaded);
+
+/* Bytes of device memory that a session's fused steps take, at most; 0 if they do not support the config. */
+size_t fused_bytes(const ModelConfig *config);
+
+/* Opens the kernels for steps of up to options->max_chunk tokens, as far as they support the model. Each step
+ * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL, or
+ * with decode_step DECODE_FUSED it is an error. Refuses KV_F32. */
+Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
+                  Error *err);
+void fused_close(FusedStep *fused);
+
+/* For GPUs that share the model: this GPU's memory that the other GPUs write to, or NULL without a kernel.
+ * fused_connect() takes the addresses of all GPUs' memory. */
+uint64_t *fused_mail(const FusedStep *fused);
+void fused_connect(FusedStep *fused, const StepPeers *peers);
+
+/* True if a kernel is open for a step of span.n_tokens, and it is faster at span.pos or DECODE_FUSED was
+ * demanded; false if `fused` is NULL. */
+bool fused_takes(const FusedStep *fused, TokenRange span);
+
+/* True if steps of one token leave their best token in device memory. The next such step takes it
+ * (StepCall.pick), or a kernel that fused_pick() enqueues. */
+bool fused_leaves_pick(const FusedStep *fused);
+Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
+
+/* True if steps of one token can find their best logits without most of lm_head in fp16 (StepCall.n_best).
+ * fused_all_logits() enqueues the computation of all logits, with the same bits, from the input of lm_head
+ * that the step leaves (StepCall.head_x). */
+bool fused_screens(const FusedStep *fused);
+Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
+                        Error *err);
+
+/* Bytes of lm_head that a step with StepCall.n_best at `pos` does not read; 0 if there is no such step. */
+size_t fused_head_spares(const FusedStep *fused, int pos);
+
+/* Enqueues a step. */
+Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -1,0 +1,19 @@
+/* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; model/operations.def). Called by:
+ * backend.c, state.c. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* Points s->altup at its device memory; without memory it only counts bytes. */
+void altup_place(BackendState *s, const ModelConfig *config, Buffers *memory);
+
+/* Each function only enqueues. altup_begin(): makes the streams of n_rows rows from the embeddings s->x.
+ * altup_add_input(): adds the product of s->g and the layer's input projection (layer_end()) to all streams
+ * but the first. altup_join(): `out`, f16 [n_rows][h_stride], is what the head reads, for the step's rows
+ * from first_row on or, with span.parts, the rows in rows.logit_rows. */
+Status altup_begin(BackendState *s, int n_rows, Error *err);
+Status altup_add_input(BackendState *s, int layer, int n_rows, Error *err);
+Status altup_join(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
+
+/* The backend's operations. */
+Operation cuda_predict_streams, cuda_add_laurel, cuda_correct_streams;

@@ -1,0 +1,19 @@
+/* index.h - attention layers in which each row chooses the positions that it sees (IndexerConfig). Called by:
+ * backend.c, state.c. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* Points s->index at its device memory; without memory it only counts bytes. */
+void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
+
+/* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
+Status index_open(BackendState *s, Error *err);
+
+/* True if a row of the step has more blocks than it may see; with StateOptions.invariant always. */
+bool index_selects(const BackendState *s, TokenRange span);
+
+/* index_keys(): appends the rows' index keys, made from s->projections, to the cache. index_attend(): chooses
+ * each row's positions, and attends to these alone. Both only enqueue. */
+Status index_keys(BackendState *s, int layer, int n_rows, Error *err);
+Status index_attend(BackendState *s, int layer, int n_rows, Error *err);

@@ -1,0 +1,154 @@
+/* latent.c - see latent.h.   Calls: ops/latent.h, products.h, residual.h.
+ *
+ *     residual -norm-> q_a, kv_a -norm-> q -+-> rotated part ---------------> q -+
+ *                             |             +-> x -key_heads-> the rest of q ----+
+ *                             +-norm, rope-> a row of the cache -----------------+-> attention
+ *     attention -value_heads-> a */
+#include "cuda/one/layers/latent.h"
+
+#include "cuda/kernels/ops/latent.h"
+#include "cuda/one/products.h"
+#include "cuda/one/residual.h"
+
+static int query_numbers(const ModelConfig *c) {
+  return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
+}
+
+int latent_inputs(const ModelConfig *c) {
+  const LatentConfig *latent = &c->latent;
+  if (latent->kv_rank == 0) return 0;
+  const int n_gates = c->attn_gate == ATTN_GATE_HEADS ? c->n_heads : 0;
+  return (latent->q_rank ? latent->q_rank : query_numbers(c)) + latent->kv_rank + latent->rope_dim + n_gates;
+}
+
+Status latent_gate(BackendState *s, int n_rows, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n = latent_inputs(c);
+  const HeadGates gates = {.gates = s->latent_in + n - c->n_heads,
+                           .stride = (size_t)padded_row(n),
+                           .step = 1,
+                           .by_head = true,
+                           .softplus = c->attn_gate_softplus,
+                           .n_heads = c->n_heads,
+                           .head_dim = c->latent.kv_rank};
+  return ops_gate_heads(&gates, n_rows, s->head_x, s->loaded->stream, err);
+}
+
+static bool has_latent(const ModelConfig *c, int layer) {
+  return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
+}
+
+/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 already. */
+static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
+  const size_t stride = linear_heads_stride(heads->n_in);
+  if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;
+  return arena_take(arena, (size_t)heads->n_out, 2 * stride);
+}
+
+void latent_place_halves(BackendModel *loaded, DeviceArena *arena) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; i < c->n_layers; i++) {
+    if (!has_latent(c, i)) continue;
+    DeviceLayer *l = &loaded->layers[i];
+    l->key_halves = halves_of(&l->key_heads, arena);
+    l->value_halves = halves_of(&l->value_heads, arena);
+  }
+}
+
+static Status fill_halves(const BackendModel *loaded, const DeviceLinear *heads, const void *halves,
+                          Error *err) {
+  if (halves == heads->dense) return STATUS_OK;
+  return linear_fill_heads(heads, (void *)halves, loaded->stream, err);
+}
+
+Status latent_fill_halves(BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; i < c->n_layers; i++) {
+    const DeviceLayer *l = &loaded->layers[i];
+    if (!has_latent(c, i)) continue;
+    TRY(fill_halves(loaded, &l->key_heads, l->key_halves, err));
+    TRY(fill_halves(loaded, &l->value_heads, l->value_halves, err));
+  }
+  return STATUS_OK;
+}
+
+/* The argument of the operations in ops/latent.h. */
+static Latent latent_call(const BackendState *s, int layer) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const Attention attention = state_attention(s, layer);
+  const LayerRope rope = config_layer(c, layer).rope;
+  const int in_stride = padded_row(latent_inputs(c));
+  return (Latent){.sizes = c->latent,
+                  .n_heads = c->n_heads,
+                  .in = s->latent_in,
+                  .in_stride = (size_t)in_stride,
+                  .q_norm = l->q_a_norm,
+                  .kv_norm = l->kv_a_norm,
+                  .q_latents = s->q_latents,
+                  .q_stride = padded_row(c->latent.q_rank),
+                  .queries = c->latent.q_rank ? s->latent_queries : s->latent_in,
+                  .query_stride = (size_t)(c->latent.q_rank ? query_numbers(c) : in_stride),
+                  .x = s->head_x,
+                  .x_step = (int)linear_heads_stride(c->latent.nope_dim),
+                  .q = s->q,
+                  .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
+                  .neighbours = c->rope.neighbours,
+                  .query_scale_beta = (float)c->query_scale_beta,
+                  .query_scale_step = (float)c->query_scale_step,
+                  .pos = s->rows.pos,
+                  .pages = attention.pages,
+                  .n_ctx = attention.n_ctx,
+                  .kv = s->options.kv,
+                  .cache = s->layers[layer].cache[KEYS],
+                  .k_scales = s->layers[layer].cache[KEY_SCALES]};
+}
+
+Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const LatentConfig *latent = &c->latent;
+  const DeviceLayer *l = &m->layers[layer];
+  const Latent call = latent_call(s, layer);
+  TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->latent_in, (int)call.in_stride, err));
+  if (latent->q_rank) {
+    TRY(ops_latent_norms(&call, n_rows, m->stream, err));
+    TRY(products_matmul(s, &l->q, s->q_latents, call.q_stride, n_rows, LINEAR_TO_F32, s->latent_queries,
+                        query_numbers(c), err));
+  }
+  TRY(ops_latent_rows(&call, n_rows, m->stream, err));
+  const int width = latent->rope_dim + latent->kv_rank;
+  const LinearHeads keys = {.w = l->key_halves,
+                            .n_heads = c->n_heads,
+                            .n_in = latent->nope_dim,
+                            .n_out = latent->kv_rank,
+                            .w_stride = call.x_step,
+                            .x = s->head_x,
+                            .x_stride = c->n_heads * call.x_step,
+                            .x_step = call.x_step,
+                            .y = (char *)s->q + (size_t)latent->rope_dim * 2,
+                            .y_stride = c->n_heads * width,
+                            .y_step = width,
+                            .n_tokens = n_rows};
+  return linear_run_heads(m->linear, &keys, products_kernel(s), err);
+}
+
+Status latent_values(BackendState *s, int layer, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const LatentConfig *latent = &c->latent;
+  const DeviceLayer *l = &m->layers[layer];
+  const LinearHeads values = {.w = l->value_halves,
+                              .n_heads = c->n_heads,
+                              .n_in = latent->kv_rank,
+                              .n_out = latent->value_dim,
+                              .w_stride = latent->kv_rank,
+                              .x = s->head_x,
+                              .x_stride = c->n_heads * latent->kv_rank,
+                              .x_step = latent->kv_rank,
+                              .y = s->a,
+                              .y_stride = padded_row(l->o.n_in),
+                              .y_step = latent->value_dim,
+                              .n_tokens = n_rows};
+  return linear_run_heads(m->linear, &values, products_kernel(s), err);
+}

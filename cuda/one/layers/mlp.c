@@ -1,0 +1,264 @@
+/* mlp.c - see mlp.h.   Calls: products.h, experts.h, norm_rope.h, residual.h, narrow.h. */
+#include "cuda/one/layers/mlp.h"
+
+#include "cuda/kernels/experts/experts.h"
+#include "cuda/kernels/ops/altup.h"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/one/layers/narrow.h"
+#include "cuda/one/products.h"
+#include "cuda/one/residual.h"
+#include "cuda/one/rows.h"
+
+/* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. */
+static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
+                               LinearNorm norm, Error *err) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  const int n = config_layer(&m->model->config, layer).intermediate;
+  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
+    LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
+                                    padded_row(n));
+    call.row_factors = factors, call.norm = norm;
+    return products_run(s, &call, err);
+  }
+  TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
+  if (config_layer(&m->model->config, layer).sparsity > 0)
+    TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, l->gate_deviations, n_tokens, m->stream, err));
+  const Gated gated = {.activation = m->model->config.activation,
+                       .factor = (float)m->model->config.gate_scale,
+                       .up_factor = (float)m->model->config.mlp_scale,
+                       .gate = s->gate_up,
+                       .up = is_ungated(m->model->config.activation) ? s->gate_up : s->gate_up + n,
+                       .gate_stride = 2 * (size_t)n,
+                       .up_stride = 2 * (size_t)n,
+                       .n = n,
+                       .out = s->g,
+                       .out_stride = padded_row(n),
+                       .row_factors = factors,
+                       .xielu = {l->xielu_alpha_p, l->xielu_alpha_n, l->xielu_beta, l->xielu_eps}};
+  return ops_gated(&gated, n_tokens, m->stream, err);
+}
+
+Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const DeviceProjections *p = &l->gate_up;
+  const int n = rows_of(s, span);
+  if (narrow_takes(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
+  const LinearNorm norm = p->parts[0].interleaved
+                              ? products_own_norm(s, p, l->mlp_norm_bias ? NULL : l->mlp_norm,
+                                                  residual_eps(&s->loaded->model->config), n)
+                              : (LinearNorm){0};
+  if (!norm.rows) TRY(residual_norm_input(s, mlp_input_norm(l), n, err));
+  return multiply_gate_up(s, n, layer, NULL, norm, err);
+}
+
+static Norms mlp_norms(const BackendModel *m, int layer) {
+  const DeviceLayer *l = &m->layers[layer];
+  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end() follows */
+  return (Norms){l->mlp_post_norm, is_last ? l->scalar : NULL, is_last ? next_attn_norm(m, layer) : NULL};
+}
+
+Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
+  const Norms norms = mlp_norms(s->loaded, layer);
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n = rows_of(s, span);
+  if (narrow_takes(s, layer, n)) return narrow_down_residual(s, layer, n, err);
+  TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
+  return norms_are_centred(c) ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
+}
+
+/* --- experts */
+
+/* *x: the router's input in fp32, which is a mix of streams, what attention has read, or the output of a norm
+ * with a bias; NULL if the router normalises the residual stream itself. */
+static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  *x = c->streams.n > 0 ? s->stream.mixed : c->parallel || l->mlp_norm_bias ? s->wide_h : NULL;
+  return l->mlp_norm_bias ? residual_norm_wide(s, mlp_input_norm(l), n_tokens, err) : STATUS_OK;
+}
+
+/* Normalises x and chooses experts; h, expert_h and choices take the results. */
+static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  const float *x;
+  TRY(normalised(s, n_tokens, layer, &x, err));
+  const Router router = {.config = &c->experts,
+                         .hidden = c->hidden,
+                         .eps = residual_eps(c),
+                         .x = x ? x : s->x,
+                         .norm = x ? NULL : l->mlp_norm,
+                         .x_factor = x && c->streams.n == 0 ? 1 : (float)c->residual_scale,
+                         .h = s->h,
+                         .h_stride = s->h_stride,
+                         .experts_norm = l->expert_norm,
+                         .router_scale = l->router_scale,
+                         .experts_h = s->expert_h,
+                         .router = &l->router,
+                         .shared_gate = l->shared_gate.n_out > 0 ? &l->shared_gate : NULL,
+                         .choice_bias = l->choice_bias,
+                         .scales = l->expert_scales,
+                         .same_on_all_gpus = s->peers.n > 0,
+                         .invariant = s->options.invariant,
+                         .joined = l->experts.gate_up.n_experts > c->experts.n_experts,
+                         .to = s->choices};
+  s->normed = NOT_NORMED;
+  const DeviceLimits limits = linear_limits(m->linear);
+  TRY(experts_route(&router, n_tokens, &limits, m->stream, err));
+  if (!c->experts.scales_input) return STATUS_OK;
+  return experts_scale_input(&s->choices, s->h, s->h_stride, n_tokens, s->expert_h, m->stream, err);
+}
+
+/* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: the call that multiplies by
+ * gate and up, or by up alone. n_rows: rows of expert_g. */
+static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_rows, const float *factors,
+                                      Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  if (!is_ungated(c->activation)) {
+    up->output = LINEAR_SWIGLU_F16, up->y = s->expert_g, up->gated = c->activation, up->row_factors = factors;
+    return products_run(s, up, err);
+  }
+  up->output = LINEAR_TO_F32, up->y = s->expert_up;
+  TRY(products_run(s, up, err));
+  const Gated gated = {.activation = c->activation,
+                       .factor = 1,
+                       .up_factor = 1,
+                       .gate = s->expert_up,
+                       .up = s->expert_up,
+                       .gate_stride = (size_t)s->expert_stride,
+                       .up_stride = (size_t)s->expert_stride,
+                       .n = c->experts.width,
+                       .out = s->expert_g,
+                       .out_stride = s->expert_stride,
+                       .row_factors = factors};
+  return ops_gated(&gated, n_rows, s->loaded->stream, err);
+}
+
+/* sum_experts() by experts_few(). */
+static Status sum_few_experts(BackendState *s, int layer, const void *h, int stride, int n_tokens, bool add,
+                              float *to, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const DeviceLimits limits = linear_limits(s->loaded->linear);
+  FewExperts call = {.gate_up = &l->experts.gate_up,
+                     .down = &l->experts.down,
+                     .choices = s->choices,
+                     .h = h,
+                     .h_stride = stride,
+                     .n_tokens = n_tokens,
+                     .parts = s->expert_y,
+                     .add = add,
+                     .out = to,
+                     .activation = s->loaded->model->config.activation};
+  if (add && to == s->x && l->gate_up.n_parts == 0 && n_tokens <= EXPERTS_PLANES_TOKENS)
+    narrow_give_next(s, layer, n_tokens, &call.next);
+  return experts_few(&call, &limits, s->loaded->stream, err);
+}
+
+/* True if experts_few() multiplies a layer's experts for n_tokens tokens. */
+static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens) {
+  const BackendModel *m = s->loaded;
+  const DeviceLimits limits = linear_limits(m->linear);
+  return !m->kernel && !s->options.invariant && !e->gate_up.host && !e->down.host &&
+         experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
+}
+
+/* to = (with `add`: +=) the sum of the chosen experts' outputs; rows of expert_row_width(). */
+static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceExperts *e = &m->layers[layer].experts;
+  const ExpertChoices *choices = &s->choices;
+  const int width = expert_row_width(c), stride = c->experts.latent > 0 ? padded_row(width) : s->h_stride;
+  const void *h = m->layers[layer].expert_norm || c->experts.scales_input ? s->expert_h
+                  : c->experts.latent > 0                                 ? s->latent_h
+                                                                          : s->h;
+  if (products_on_cpu(m, &e->gate_up, n_tokens))
+    return products_sum_experts(s, e, h, stride, n_tokens, add, to, err);
+  if (few_take(s, e, n_tokens)) return sum_few_experts(s, layer, h, stride, n_tokens, add, to, err);
+  const bool as_one = n_tokens == 1 && !s->options.invariant &&
+                      linear_experts_as_one(m->linear, &e->gate_up) &&
+                      linear_experts_as_one(m->linear, &e->down);
+  ExpertConfig all = c->experts; /* and the MLP beside the experts, if it is stored as one more expert */
+  all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
+  if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
+  const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens, products_kernel(s));
+  const LinearExperts one = {.ids = choices->ids}, same = {.ids = choices->ids, .known = true},
+                      many = {.ids = choices->ids,
+                              .begins = choices->begins,
+                              .choices = choices->choices,
+                              .gathered = gathered};
+  if (gathered) {
+    TRY(experts_gather(choices, all.n_chosen, h, stride, n_tokens, s->gathered, m->stream, err));
+    h = s->gathered;
+  }
+  const float *factors = as_one ? choices->weights : choices->place_weights;
+  LinearCall gate_up = products_call(s, &e->gate_up, h, stride, n_tokens, LINEAR_SWIGLU_F16, s->expert_g,
+                                     s->expert_stride),
+             down = products_call(s, &e->down, s->expert_g, s->expert_stride, n_tokens,
+                                  as_one && add ? LINEAR_ADD_F32 : LINEAR_TO_F32, as_one ? to : s->expert_y,
+                                  width);
+  down.row_factors = factors;
+  gate_up.experts = as_one ? &one : &many;
+  down.experts = as_one && !is_ungated(c->activation) ? &same : as_one ? &one : &many;
+  TRY(multiply_expert_gate_up(s, &gate_up, n_tokens * all.n_chosen, factors, err));
+  TRY(products_run(s, &down, err));
+  return as_one ? STATUS_OK
+                : experts_sum(choices, all.n_chosen, s->expert_y, width, n_tokens, add, to, m->stream, err);
+}
+
+/* sum_experts() in a latent space: to = latent_out (the sum of the chosen experts of latent_in h); `to` has
+ * rows of hidden. */
+static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  const int latent = m->model->config.experts.latent, stride = padded_row(latent);
+  TRY(products_matmul(s, &l->latent_in, s->h, s->h_stride, n_tokens, LINEAR_TO_F16, s->latent_h, stride,
+                      err));
+  TRY(sum_experts(s, n_tokens, layer, false, s->latent_sum, err));
+  TRY(ops_round(s->latent_sum, latent, 1, latent, n_tokens, s->latent_h, stride, m->stream, err));
+  return products_matmul(s, &l->latent_out, s->latent_h, stride, n_tokens,
+                         add ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, m->model->config.hidden, err);
+}
+
+/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(m) * shared_post_norm) * norms.post); also makes
+ * h. e is the sum of the experts, m the output of the MLP beside them. One GPU: e is in s->branch, m in
+ * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of m. */
+static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const bool shared = l->gate_up.n_parts > 0;
+  float *own = s->branch, *beside = s->shared_branch;
+  if (s->peers.n > 0) {
+    TRY(residual_sum(s, shared ? 2 * n_tokens : n_tokens, sum, &own, err));
+    beside = own + (size_t)n_tokens * (size_t)c->hidden;
+  }
+  TRY(experts_add_norms(own, l->expert_post_norm, shared ? beside : NULL, l->shared_post_norm, post_eps(c),
+                        c->hidden, n_tokens, s->loaded->stream, err));
+  return residual_add(s, own, false, n_tokens, mlp_norms(s->loaded, layer), sum, err);
+}
+
+Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
+  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s);
+  float *to = to_branch ? residual_branch(s, sum) : s->x;
+  TRY(route(s, n_tokens, layer, err));
+  TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
+                                                                 !to_branch && s->peers.rank == 0, to, err));
+  if (l->gate_up.n_parts > 0) { /* the MLP beside the experts */
+    const bool scaled = l->shared_gate.n_out > 0 || c->experts.halves_shared;
+    const float *factors = scaled ? s->choices.shared_factors : NULL;
+    float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;
+    TRY(multiply_gate_up(s, n_tokens, layer, factors, (LinearNorm){0}, err));
+    TRY(products_matmul(s, &l->down, s->g, padded_row(l->down.n_in), n_tokens,
+                        l->expert_post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32,
+                        l->expert_post_norm ? apart : to, c->hidden, err));
+  }
+  if (l->expert_post_norm) return add_expert_norms(s, n_tokens, layer, sum, err);
+  if (to_branch) return residual_add(s, to, true, n_tokens, mlp_norms(s->loaded, layer), sum, err);
+  if (norms_are_centred(c)) return ops_centre(s->x, c->hidden, n_tokens, s->loaded->stream, err);
+  return residual_sum_x(s, n_tokens, err);
+}

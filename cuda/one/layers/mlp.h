@@ -1,0 +1,7 @@
+/* mlp.h - the operations of a layer's MLP, or of its experts and the MLP beside them; model/operations.def
+ * has the formulas. Called by: backend.c. Each only enqueues. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+Operation cuda_norm_gate_up, cuda_down_residual, cuda_norm_experts_residual;

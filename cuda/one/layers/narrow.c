@@ -1,0 +1,124 @@
+/* narrow.c - see narrow.h.   Calls: products.h, rows.h.
+ *
+ * Always true: planes of h are read by the operation after the one that made them (BackendState.normed),
+ *              those of a and g by the next matmul of the layer. */
+#include "cuda/one/layers/narrow.h"
+
+#include "cuda/one/products.h"
+#include "cuda/one/residual.h"
+#include "cuda/one/rows.h"
+
+/* Numbers of rows for which five kernels a layer were measured as the fastest (LOG.md, "A layer as five
+ * kernels") where no fused step runs. More rows are faster by narrow_wgmma, in layers whose o has fewer than
+ * DISPATCH_MIDDLE weights from 17 rows on. */
+enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
+
+static int most_rows(const DeviceLayer *l) {
+  const long weights = (long)l->o.n_in * l->o.n_out;
+  return weights < DISPATCH_MIDDLE ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
+}
+
+/* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
+static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
+  const LinearEntry *entry;
+  return w->group % 128 == 0 && w->n_experts == 0 && !w->host &&
+         linear_choice(m->linear, w, m->act, LEAST_ROWS, "planes_wgmma", &entry, NULL) == STATUS_OK;
+}
+
+/* True if narrow matmuls compute the layer's MLP, too. PRECOND the layer has no experts. */
+static bool takes_mlp(const BackendState *s, int layer) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  if (l->gate_up.n_parts != 1 || !l->gate_up.parts[0].interleaved) return false;
+  return is_narrow(m, l->gate_up.parts) && is_narrow(m, &l->down);
+}
+
+bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  if (n_rows < LEAST_ROWS || n_rows > most_rows(l) || !(l->forms >> FORM_FIVE_KERNELS & 1)) return false;
+  if (m->kernel || s->options.invariant || s->peers.n > 0 || l->qkv.n_parts != 1) return false;
+  if (l->qkv.parts[0].n_in != m->model->config.hidden) return false; /* EAGLE-3 reads more than x */
+  return is_narrow(m, l->qkv.parts) && is_narrow(m, &l->o) &&
+         (l->experts.down.n_out > 0 || takes_mlp(s, layer));
+}
+
+bool narrow_takes(const BackendState *s, int layer, int n_rows) {
+  return s->loaded->layers[layer].experts.down.n_out == 0 && narrow_takes_attention(s, layer, n_rows);
+}
+
+static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, const void *x, int n_rows,
+                              LinearOutput output, void *y, int y_stride) {
+  LinearCall call = products_call(s, w, x, padded_row(w->n_in), n_rows, output, y, y_stride);
+  call.kernel = "planes_wgmma";
+  return call;
+}
+
+/* Makes the call multiply the RMSNorm of the residual stream. */
+static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
+  call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
+  if (s->normed == NORMED_PLANES) call->planes = s->planes[PLANES_H];
+  s->normed = NOT_NORMED;
+}
+
+/* Makes a call that adds to the residual stream leave planes of the stream for the matmul after the next
+ * norm. */
+static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
+  *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
+  s->normed = NORMED_PLANES;
+}
+
+void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
+  const BackendModel *m = s->loaded;
+  if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* these change x afterwards */
+  if (layer + 1 < m->model->config.n_layers && narrow_takes_attention(s, layer + 1, n_rows))
+    give_norm(s, m->layers[layer + 1].attn_norm, next);
+}
+
+Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const QkvHeads heads = rows_heads(s, layer);
+  LinearCall call =
+      narrow_call(s, l->qkv.parts, NULL, n_rows, LINEAR_TO_F32, s->projections, s->projection_stride);
+  take_norm(s, l->attn_norm, &call);
+  const bool ends = rows_heads_are_tiles(l, &heads) && heads.kv == KV_F16;
+  if (ends) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
+  TRY(products_run(s, &call, err));
+  return ends ? STATUS_OK : rows_append(s, layer, n_rows, err);
+}
+
+void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention) {
+  s->a_is_in_planes = can;
+  if (!can) return;
+  attention->planes = s->planes[PLANES_A];
+  attention->planes_tokens = linear_planes_tokens(n_rows);
+}
+
+Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  LinearCall call =
+      narrow_call(s, &l->o, s->a, n_rows, LINEAR_ADD_F32, s->x, s->loaded->model->config.hidden);
+  if (s->a_is_in_planes) call.planes = s->planes[PLANES_A];
+  if (l->experts.down.n_out > 0)
+    s->normed = NOT_NORMED; /* the router normalises its input itself */
+  else
+    give_norm(s, l->mlp_norm, &call.next);
+  return products_run(s, &call, err);
+}
+
+Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err) {
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  LinearCall call = narrow_call(s, l->gate_up.parts, NULL, n_rows, LINEAR_SWIGLU_F16, NULL, 0);
+  take_norm(s, l->mlp_norm, &call);
+  call.next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
+  return products_run(s, &call, err);
+}
+
+Status narrow_down_residual(BackendState *s, int layer, int n_rows, Error *err) {
+  const BackendModel *m = s->loaded;
+  LinearCall call =
+      narrow_call(s, &m->layers[layer].down, NULL, n_rows, LINEAR_ADD_F32, s->x, m->model->config.hidden);
+  call.planes = s->planes[PLANES_G];
+  narrow_give_next(s, layer, n_rows, &call.next);
+  return products_run(s, &call, err);
+}

@@ -1,0 +1,59 @@
+/* parts.c - see parts.h. */
+#include "cuda/one/layers/parts.h"
+
+#include "model/layers.h"
+
+/* The matrices of each DeviceLayer.joined in the order of outputs; each list ends with N_LAYER_LINEARS. Among
+ * a layer's inputs b and a come first: kernels of few tokens multiply b and a themselves if these are a
+ * matrix of their own (delta.h). With by_channel a comes after z. */
+enum { N_INPUTS = 17, AT_A = 1 };
+static const int joined[N_JOINED][N_INPUTS + 1] = {
+    [JOINED_INPUTS] = {LAYER_DELTA_B, [AT_A] = LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
+                       LAYER_DELTA_Z_IN, LAYER_DELTA_A_IN, LAYER_DELTA_Z, LAYER_DELTA_A, LAYER_CONV_IN,
+                       LAYER_Q, LAYER_K, LAYER_V, LAYER_Q_A, LAYER_KV_A, LAYER_ATTN_GATE, LAYER_INDEX,
+                       N_LAYER_LINEARS},
+    [JOINED_GATE_UP] = {LAYER_GATE, LAYER_UP, N_LAYER_LINEARS},
+    [JOINED_ATTN_MIX] = {LAYER_ATTN_MIX_DOWN, LAYER_ATTN_INJECT, N_LAYER_LINEARS},
+    [JOINED_MLP_MIX] = {LAYER_MLP_MIX_DOWN, LAYER_MLP_INJECT, N_LAYER_LINEARS},
+};
+
+Holding parts_held(int which) {
+  switch (which) {
+  case LAYER_Q:
+  case LAYER_DELTA_Z:
+  case LAYER_DELTA_A: return HELD_APART;
+  case LAYER_ROUTER:
+  case LAYER_SHARED_GATE: return HELD_ROUTER;
+  case LAYER_LATENT_IN:
+  case LAYER_LATENT_OUT: return HELD_ON_DEVICE;
+  case LAYER_KV_B: return HELD_HEADS;
+  case LAYER_ALTUP_ROUTER:
+  case LAYER_ALTUP_PREDICT:
+  case LAYER_ALTUP_CORRECT: return HELD_SMALL;
+  default: break;
+  }
+  for (int group = 0; group < N_JOINED; group++)
+    for (int i = 0; joined[group][i] < N_LAYER_LINEARS; i++)
+      if (joined[group][i] == which) return HELD_JOINED;
+  return HELD_ALONE;
+}
+
+bool parts_are_apart(const ModelConfig *config, int which) {
+  if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank > 0;
+  return which == LAYER_Q && config->latent.q_rank > 0;
+}
+
+int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
+                 const Linear *out[MAX_PROJECTIONS]) {
+  int n = 0;
+  for (int i = 0; joined[which][i] < N_LAYER_LINEARS; i++) {
+    const int linear = joined[which][i];
+    if (!layer_linear_exists(config, layer, linear) || parts_are_apart(config, linear) ||
+        (linear == LAYER_DELTA_A && config->delta.by_channel != (i > AT_A)))
+      continue;
+    out[n++] = layer_linear(from, linear);
+    const bool more = linear == LAYER_DELTA_QKV || linear == LAYER_CONV_IN;
+    for (int k = 0; more && k < 2 && from->more[k].n_out > 0; k++) out[n++] = &from->more[k];
+  }
+  return n;
+}

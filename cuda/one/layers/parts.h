@@ -1,0 +1,24 @@
+/* parts.h - how the GPU holds a layer's matrices. Called by: weights.c, prepare.c. */
+#pragma once
+
+#include "cuda/one/device_model.h"
+
+typedef enum {
+  HELD_ALONE,     /* the default: in DeviceLayer.linear[which] */
+  HELD_JOINED,    /* in one of DeviceLayer.joined */
+  HELD_APART,     /* alone if parts_are_apart(); else joined */
+  HELD_ON_DEVICE, /* alone, never in the host's memory */
+  HELD_ROUTER,    /* alone, never in the host's memory; only kernels of the router read it */
+  HELD_HEADS,     /* in key_heads and value_heads */
+  HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
+} Holding;
+
+/* How a linear layer is held; experts are in DeviceLayer.experts. */
+Holding parts_held(int which);
+
+/* The matrices of joined[which], in the order of outputs: returns their number. */
+int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
+                 const Linear *out[MAX_PROJECTIONS]);
+/* True if linear layer `which` multiplies another input than the layer's: z and a of the delta rule if there
+ * is a gate_rank, q if there is a q_rank. */
+bool parts_are_apart(const ModelConfig *config, int which);

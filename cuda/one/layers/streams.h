@@ -1,0 +1,20 @@
+/* streams.h - residual streams and n-grams of tokens (StreamConfig, NgramConfig;
+ * model/operations.def). Called by: backend.c, state.c. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* Points s->stream at its device memory; without memory it only counts bytes. */
+void streams_place(BackendState *s, const ModelConfig *config, Buffers *memory);
+/* Takes the pinned memory of s->stream, and makes the hashes of n-grams. */
+Status streams_open(BackendState *s, Error *err);
+void streams_close(BackendState *s);
+
+/* Each function only enqueues. streams_begin(): every stream of the rows becomes x. streams_mix_logits():
+ * `out`, fp16 [n_rows][h_stride], is what the head reads, for the step's rows from first_row on or, with
+ * span.parts, the rows in rows.logit_rows. */
+Status streams_begin(BackendState *s, int n_rows, Error *err);
+Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
+
+/* The backend's operations. */
+Operation cuda_mix_for_attention, cuda_mix_for_mlp, cuda_inject_streams, cuda_add_ngrams;

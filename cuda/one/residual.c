@@ -1,0 +1,117 @@
+/* residual.c - see residual.h.   Calls: ops/norm_rope.h, ops/add_norm.h, products.h. */
+#include "cuda/one/residual.h"
+
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/products.h"
+
+/* out = the norm of rows of x in fp16; wide, unless NULL, the same in fp32. */
+static Status norm_rows(BackendState *s, const float *x, InputNorm norm, int n_rows, float *wide, void *out,
+                        Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const NormRows call = {.x = x,
+                         .weight = norm.weight,
+                         .bias = norm.bias,
+                         .eps = residual_eps(c),
+                         .n = c->hidden,
+                         .wide = wide,
+                         .out = out,
+                         .out_stride = s->h_stride};
+  return ops_norm_rows(&call, n_rows, s->loaded->stream, err);
+}
+
+Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const double r = c->residual_scale;
+  cudaStream_t stream = s->loaded->stream;
+  if (!norm.weight)
+    return ops_round(x, c->hidden, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
+  if (norm.bias) return norm_rows(s, x, norm, n_rows, NULL, out, err);
+  return ops_rms_norm(x, norm.weight, residual_eps(c), c->hidden, n_rows, out, s->h_stride, stream, err);
+}
+
+Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err) {
+  const bool normed = s->normed == NORMED;
+  s->normed = NOT_NORMED;
+  return normed ? STATUS_OK : residual_norm(s, s->x, norm, n_rows, s->h, err);
+}
+
+Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err) {
+  s->normed = NOT_NORMED;
+  return norm_rows(s, s->x, norm, n_rows, s->wide_h, s->h, err);
+}
+
+Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
+                        int stride, Error *err) {
+  LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, y, stride);
+  call.norm = products_own_norm(s, p, norm.bias ? NULL : norm.weight, residual_eps(&s->loaded->model->config),
+                                n_rows);
+  if (call.norm.rows) return products_run(s, &call, err);
+  TRY(residual_norm_input(s, norm, n_rows, err));
+  return products_project(s, p, 0, n_rows, y, stride, err);
+}
+
+float *residual_branch(const BackendState *s, int sum) {
+  return s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
+}
+
+bool residual_sums_branches(const BackendState *s) {
+  return s->peers.n > 0 && !s->loaded->nccl;
+}
+
+/* x = the sum of all GPUs' x, of n_rows rows. */
+static Status add_by_nccl(BackendState *s, float *x, int n_rows, Error *err) {
+  const size_t n = (size_t)n_rows * (size_t)s->loaded->model->config.hidden;
+  return nccl_add(s->loaded->nccl, x, n, s->loaded->stream, err);
+}
+
+Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
+  return s->peers.n > 0 ? add_by_nccl(s, s->x, n_rows, err) : STATUS_OK;
+}
+
+Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
+                    Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const bool by_memory = parts && residual_sums_branches(s);
+  if (parts && s->peers.n > 0 && !by_memory) TRY(add_by_nccl(s, branch, n_tokens, err));
+  const AddNorm add = {.y = branch,
+                       .weight = norms.post,
+                       .scalar = norms.scalar,
+                       .next_weight = norms.next,
+                       .eps = post_eps(c),
+                       .next_eps = residual_eps(c),
+                       .n = c->hidden,
+                       .x = s->x,
+                       .out = s->h,
+                       .out_stride = s->h_stride,
+                       .peers = by_memory ? &s->peers : NULL,
+                       .sum = sum};
+  s->normed = norms.next ? NORMED : NOT_NORMED;
+  return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
+}
+
+Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err) {
+  const int hidden = s->loaded->model->config.hidden;
+  float *branch = residual_branch(s, sum);
+  const AddNorm add = {.y = branch, .n = hidden, .x = s->shared_branch, .peers = &s->peers, .sum = sum};
+  const size_t bytes = (size_t)n_rows * (size_t)hidden * sizeof(float);
+  *to = residual_sums_branches(s) ? s->shared_branch : branch;
+  if (*to == branch) return add_by_nccl(s, branch, n_rows, err);
+  TRY(cuda_status(cudaMemsetAsync(*to, 0, bytes, s->loaded->stream), "cannot clear memory", err));
+  return ops_add_rms_norm(&add, n_rows, s->loaded->stream, err);
+}
+
+Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
+                       Norms norms, int sum, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int stride = padded_row(weights->n_in);
+  const bool to_branch = norms.post || residual_sums_branches(s), adds = s->peers.rank == 0;
+  float *branch = residual_branch(s, sum);
+  if (to_branch) {
+    TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, branch, c->hidden, err));
+    return residual_add(s, branch, true, n_tokens, norms, sum, err);
+  }
+  TRY(products_matmul(s, weights, from, stride, n_tokens, adds ? LINEAR_ADD_F32 : LINEAR_TO_F32, s->x,
+                      c->hidden, err));
+  return residual_sum_x(s, n_tokens, err);
+}

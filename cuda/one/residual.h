@@ -1,0 +1,84 @@
+/* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
+ * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
+ *
+ * Called by: backend.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
+ * layers add to it without a factor. All only enqueue. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* The epsilon of norms of x, which is the residual divided by residual_scale. */
+static inline float residual_eps(const ModelConfig *c) {
+  return (float)(c->norm_eps / (c->residual_scale * c->residual_scale));
+}
+
+/* The epsilon of norms of what is added to x. */
+static inline float post_eps(const ModelConfig *c) {
+  return (float)(c->post_norm_eps != 0 ? c->post_norm_eps : c->norm_eps);
+}
+
+/* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
+ * first_sum(n_layers), also after a fused step: so tags rise from step to step, whatever the kind of step. */
+static inline int first_sum(int layer) {
+  return 2 * layer;
+}
+
+/* The number of tags that a step uses, an even number. */
+static inline int step_sums(const ModelConfig *c) {
+  return first_sum(c->n_layers) + 2;
+}
+
+/* The norm of the layer after this one, or NULL. */
+static inline const float *next_attn_norm(const BackendModel *m, int layer) {
+  return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
+}
+
+/* A norm of the residual: rmsnorm(residual) * weight + bias. */
+typedef struct {
+  const float *weight; /* [hidden]; NULL: no norm */
+  const float *bias;   /* [hidden] or NULL */
+} InputNorm;
+static inline InputNorm attn_input_norm(const DeviceLayer *l) {
+  return (InputNorm){l->attn_norm, l->attn_norm_bias};
+}
+static inline InputNorm mlp_input_norm(const DeviceLayer *l) {
+  return (InputNorm){l->mlp_norm, l->mlp_norm_bias};
+}
+
+/* out = the norm of rows of the residual, which is residual_scale * x. */
+Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err);
+/* h = the norm of the residual, unless the operation before made it. */
+Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err);
+/* wide_h = h = the norm of the residual. PRECOND norm.weight is not NULL. */
+Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err);
+/* y = the projections of the norm of the residual, fp32 [n_rows][stride]. The matmul computes the norm
+ * itself where that is faster; then h does not change. */
+Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
+                        int stride, Error *err);
+
+/* Norms around a matmul into the residual stream; each may be NULL. */
+typedef struct {
+  const float *post;   /* of the matmul's output */
+  const float *scalar; /* [1] multiplies x afterwards; only with `post` */
+  const float *next;   /* of x, the input of the next operation */
+} Norms;
+
+/* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). With
+ * several GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
+float *residual_branch(const BackendState *s, int sum);
+/* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post; with norms.next also
+ * makes h. With `parts` the branch is residual_branch(), and with several GPUs the sum of all GPUs' branches
+ * is added. PRECOND norms.post, or residual_sums_branches() and `parts`. */
+Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
+                    Error *err);
+/* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
+Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
+/* True if several GPUs add branches. Else the first GPU adds its part to x, and each other GPU replaces x by
+ * its part; residual_sum_x() then makes x the sum of all GPUs' x, by NCCL. residual_sum_x() does nothing on
+ * one GPU. */
+bool residual_sums_branches(const BackendState *s);
+Status residual_sum_x(BackendState *s, int n_rows, Error *err);
+/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post). Makes h by norms.next, too, if norms.post
+ * is not NULL or several GPUs reach each other's memory. */
+Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
+                       Norms norms, int sum, Error *err);

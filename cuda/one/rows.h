@@ -1,0 +1,41 @@
+/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
+ *
+ * Called by: backend.c, draft.c, layers/; state.c for rows_of(). */
+#pragma once
+
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/one/state.h"
+
+/* Number of the step's rows, with the rows that pad a step of several sequences. */
+static inline int rows_of(const BackendState *s, TokenRange span) {
+  return span.parts ? s->sequences.n_rows : span.n_tokens;
+}
+
+/* Backend.cuts_rows. */
+bool rows_cut(const BackendState *s, TokenRange span);
+
+/* Moves the span.n_kept rows that are still needed, of x and of `from`, fp16 [n_tokens][from_stride], to the
+ * first rows. */
+Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
+
+/* Writes the step's position and ids to device memory. Without ids the sampler's pick is there already. */
+Status rows_set(BackendState *s, TokenRange span, Error *err);
+
+/* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */
+RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope which);
+
+/* Fills the step's table of the rope's angles. */
+Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
+
+/* The heads of a layer, for ops_qk_norm_rope_append(). */
+QkvHeads rows_heads(const BackendState *s, int layer);
+
+/* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
+bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
+
+/* The norm of x, the layer's qkv, and what rows_append() does, with one kernel fewer. *done false: this layer
+ * or this many rows are not supported, and nothing was enqueued. */
+Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
+
+/* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */
+Status rows_append(BackendState *s, int layer, int n_rows, Error *err);

@@ -1,0 +1,86 @@
+/* sequences.h - several sequences that share a pool of pages: their page tables, and what the kernels of a
+ * step read of its rows.
+ *
+ * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
+ * Addresses on the device never change, so a step's graph serves later steps. A step in which every
+ * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
+ *
+ *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages
+ *
+ * Called by: state.c, backend.c. Always true: a copy to the device reads memory that no later step changes
+ * before the copy is complete. */
+#pragma once
+
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/ops/single_row.h"
+#include "cuda/kernels/ptx/device.h"
+#include "engine/backend.h"
+
+enum {
+  TILE_SIZES = 4,   /* layers of different heads may have tiles of different sizes */
+  PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple of this */
+  PADDED_UNITS = 64 /* the units of such steps are padded to a multiple of this */
+};
+
+/* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
+typedef struct {
+  int *ids;                         /* [max_chunk]; the sampler of one sequence writes its pick to ids[0] */
+  int *pos;                         /* [max_chunk] positions; -1: padding */
+  int *first_page;                  /* [max_chunk] index in `pages` of the first page of the row's sequence */
+  int *is_long;                     /* [max_chunk] 1: the row uses the rope of long texts */
+  int *logit_rows;                  /* [max_logit_rows] */
+  SingleRow *singles;               /* [n_sequences] */
+  AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
+  AttentionTile *tiles[TILE_SIZES]; /* ascending by keys */
+  int *pages;                       /* [n_sequences * n_table] */
+} StepRows;
+
+typedef struct {
+  StepRows pinned[2]; /* used by steps in turn */
+  cudaEvent_t copied[2];
+  int next;
+  int n_sequences, n_table; /* n_table: pages of a table */
+  int32_t *tables;          /* [n_sequences][n_table] on the host */
+  int max_logit_rows;
+  int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
+  bool invariant;              /* StateOptions.invariant */
+  int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
+  int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
+  /* The rest describes the step. */
+  int n_rows, n_logit_rows; /* padding included */
+  int n_singles, n_units, n_tiles[TILE_SIZES];
+  long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */
+  bool only_singles;
+  int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
+} Sequences;
+
+/* Points the arrays at their places in the arena, in the order above; without memory it only counts bytes. */
+void step_rows_place(StepRows *rows, const StateOptions *options, DeviceArena *arena);
+
+/* True if the part is a single row: one token that is not of a prompt (of_prompt). */
+static inline bool sequences_is_single(const SequenceRows *part) {
+  return part->n_tokens == 1 && !part->of_prompt;
+}
+
+/* Takes the pinned memory. PRECOND tile sizes and unit_blocks are set, the rest is zeros. */
+Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
+void sequences_close(Sequences *s);
+
+/* Notes that layers have tiles of tile_tokens tokens. */
+Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err);
+/* The index of the tile size tile_tokens; n_tile_sizes if there is no such size. */
+int sequences_tile_size(const Sequences *s, int tile_tokens);
+
+Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t *pages, int n, Error *err);
+
+/* The sequence of a row of the last step's logits. */
+static inline int sequences_of_logits(const Sequences *s, int row) {
+  return s->sequence_of[row];
+}
+
+/* The index in the last step's `pages` of the first page of a row's sequence. */
+int sequences_first_page(const Sequences *s, int row);
+
+/* Describes the rows of a step and enqueues their copy to the device. */
+Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range, cudaStream_t stream,
+                          Error *err);

@@ -1,0 +1,136 @@
+/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, split.c, commands/device.c,
+ * commands/models. */
+#include <string.h>
+
+#include "base/half.h"
+#include "cuda/kernels/linear/dispatch.h"
+#include "cuda/one/backend.h"
+#include "model/layers.h"
+
+/* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
+ * 1e-7 of the sum of squares, a fifth of the tolerance of fp16 matmuls. It is 4.3e-8 on average in fp16's
+ * normal range, and more for subnormal numbers; numbers above 65504 do not fit. */
+static bool scales_fit_fp16(const Linear *linear) {
+  if (linear->kind != LINEAR_GROUPED || !linear->scales) return true; /* NULL until model_prepare() */
+  const double most = 1e-7;
+  const int n_groups = linear->n_in / linear->group;
+  const size_t width = (size_t)linear->n_out + (size_t)linear->skip;
+  double lost = 0, all = 0;
+#pragma omp parallel for reduction(+ : lost, all)
+  for (int g = 0; g < n_groups; g++) {
+    const char *row = (const char *)linear->scales + (size_t)g * width * sizeof(float);
+    for (int o = 0; o < linear->n_out; o++) {
+      float scale;
+      memcpy(&scale, row + (size_t)o * sizeof scale, sizeof scale);
+      const double error = f16_to_float(float_to_f16(scale)) - scale;
+      lost += error * error;
+      all += (double)scale * scale;
+    }
+  }
+  return lost <= most * all;
+}
+
+/* scales_fit_fp16() of all matrices outside the layers. */
+static bool others_fit_fp16(const Model *model) {
+  bool fit = true;
+  for (int i = 0; i < N_MODEL_LINEARS; i++) fit = fit && scales_fit_fp16(&model->linear[i]);
+  return fit;
+}
+
+/* True if some layer's attention has an output whose rows are padded: kernels of attention write rows without
+ * gaps, and matmuls read each row at a multiple of 8 numbers. */
+static bool has_uneven_heads(const ModelConfig *config) {
+  for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    const int outputs = own.n_heads * own.head_dim, values = own.n_heads * config_value_dim(config, &own);
+    if (own.kind == LAYER_ATTENTION && (outputs % 8 != 0 || values % 8 != 0)) return true;
+  }
+  return false;
+}
+
+/* True if some layer with an index has heads that attention to chosen positions does not take
+ * (attention/chosen.h). */
+static bool chooses_with_uneven_heads(const ModelConfig *config) {
+  bool uneven = false;
+  for (int i = 0; config->indexer.block > 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    uneven = uneven || (own.kind == LAYER_ATTENTION &&
+                        (own.head_dim % 16 != 0 || own.head_dim > 256 || own.n_heads > 16 * own.n_kv_heads));
+  }
+  return uneven;
+}
+
+/* True if some layer's values, shorter than its keys, are more numbers than ops_spread_values() takes. */
+static bool has_long_values(const ModelConfig *config) {
+  bool too_long = false;
+  for (int i = 0; config->value_dim > 0 && i < config->n_layers; i++) {
+    const LayerConfig own = config_layer(config, i);
+    too_long = too_long || own.n_kv_heads > CUDA_MAX_VALUES / config_value_dim(config, &own);
+  }
+  return too_long;
+}
+
+/* True if some layer has chunks of a size that is no power of two. */
+static bool has_uneven_chunks(const ModelConfig *config) {
+  bool uneven = false;
+  for (int i = 0; i < config->n_layers; i++) {
+    const int chunk = config_layer(config, i).chunk;
+    uneven = uneven || (chunk & (chunk - 1)) != 0;
+  }
+  return uneven;
+}
+
+/* A part of the transformer that no kernel computes, or NULL. */
+static const char *unsupported_part(const ModelConfig *config) {
+  const struct {
+    bool there;
+    const char *words;
+  } parts[] = {
+      {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
+      {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
+      {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
+      {has_long_values(config), "values that are shorter than keys, and more than 12288 numbers of a token"},
+      {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
+      {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
+      {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
+      {config->experts.scales_input && config->experts.n_chosen > 1,
+       "several experts of a token, each with an input of its own"},
+      {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,
+       "latent attention with more than 1024 heads"},
+      {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,
+       "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16"},
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].there) return parts[i].words;
+  return NULL;
+}
+
+/* True if AltUp's small matrices, which are vectors on a GPU, are all dense. */
+static bool has_dense_coefficients(const Model *model) {
+  bool dense = true;
+  for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++) {
+    const ModelLayer *own = &model->layers[i];
+    dense = dense && own->altup_router.kind == LINEAR_DENSE && own->altup_predict.kind == LINEAR_DENSE &&
+            own->altup_correct.kind == LINEAR_DENSE;
+  }
+  return dense;
+}
+
+static Status refuse(const Model *model, const char *words, Error *err) {
+  return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
+                   words);
+}
+
+Status cuda_check_model(const Model *model, Error *err) {
+  const char *part = unsupported_part(&model->config);
+  if (part) return refuse(model, part, err);
+  for (int i = 0; i < model->config.n_layers; i++)
+    if (model->layers[i].key_heads && model->layers[i].kv_b.kind == LINEAR_INT8)
+      return refuse(model, "latent attention with kv_b_proj in W8A8", err);
+  if (!has_dense_coefficients(model)) return refuse(model, "AltUp with quantised coefficients", err);
+  bool fit = model->dummy || others_fit_fp16(model);
+  for (int i = 0; !model->dummy && i < model->config.n_layers; i++)
+    for (int which = 0; which < layer_linear_count(&model->config, i); which++)
+      fit = fit && scales_fit_fp16(layer_linear(&model->layers[i], which));
+  return fit ? STATUS_OK : refuse(model, "scales that fp16 cannot hold", err);
+}

@@ -1,0 +1,326 @@
+/* tokens.c - see tokens.h.   Called by: session.c and batch.c through cuda_backend.   Calls: ops/sample.h. */
+#include "cuda/one/tokens.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/state.h"
+
+Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
+  const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
+  TRY(tokens_make_logits(s, err));
+  TRY(cuda_status(cudaMemcpyAsync(s->staging, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
+                                  s->loaded->stream),
+                  "cannot copy logits", err));
+  TRY(state_wait(s, err));
+  memcpy(out, s->staging, bytes);
+  return STATUS_OK;
+}
+
+/* Copies the host sampler's counts of seen tokens to the device if they differ. The counts stay the same
+ * while only picks are added: with penalties the device counts its picks itself, also those that the host has
+ * not read yet (n_enqueued - n_taken). */
+static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
+  if (!sampler_has_penalties(sampler)) {
+    s->notes_version = UINT64_MAX;
+    return STATUS_OK;
+  }
+  const uint64_t version = sampler_version(sampler) + (s->n_enqueued - s->n_taken);
+  const bool same = s->notes_version == version;
+  s->notes_version = version + 1;
+  if (same) return STATUS_OK;
+  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
+  sampler_token_counts(sampler, s->staging);
+  return device_sampler_set_notes(s->sampler, 0, s->staging, s->loaded->stream, err);
+}
+
+/* Copies the mask of the next pick to the device. */
+static Status sync_mask(BackendState *s, const Sampler *sampler, Error *err) {
+  const uint64_t *mask = sampler_allowed(sampler);
+  if (!mask) return device_sampler_allow(s->sampler, NULL, s->loaded->stream, err);
+  if (s->mask_pick > s->n_taken) TRY(state_wait(s, err)); /* the last copy may still read the mask */
+  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
+  memcpy(s->mask, mask, n_words * sizeof *mask);
+  s->mask_pick = s->n_enqueued + 1;
+  return device_sampler_allow(s->sampler, s->mask, s->loaded->stream, err);
+}
+
+static Status check_pick(const Sampled *picked, Error *err) {
+  switch (picked->kind) {
+  case SAMPLED_TOKEN: return STATUS_OK;
+  case SAMPLED_NOTHING: return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
+  default:
+    return error_set(err, STATUS_FAILED, "%s: its weights or their arithmetic are broken",
+                     picked->kind == SAMPLED_NAN ? "a logit of the model is NaN or infinite"
+                                                 : "every logit of the model is -infinity");
+  }
+}
+
+/* Waits for the oldest pick that was not taken. */
+static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
+  static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
+  const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
+  NcclWait wait = {0};
+  for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
+    if (spin % 4096 != 4095) continue;
+    cudaError_t error = cudaStreamQuery(s->loaded->stream);
+    if (error == cudaErrorNotReady && s->loaded->n_host > 0) nanosleep(&pause, NULL);
+    if (error == cudaErrorNotReady && s->loaded->nccl) TRY(nccl_look(s->loaded->nccl, &wait, err));
+    if (error == cudaErrorNotReady) continue;
+    if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
+    if (slot->kind == SAMPLED_NOTHING)
+      return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
+  }
+  __sync_synchronize(); /* the id is read after the kind */
+  *picked = (Sampled){slot->id, slot->kind};
+  s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
+  return STATUS_OK;
+}
+
+Status tokens_wait(BackendState *s, int32_t *id, Error *err) {
+  Sampled picked;
+  TRY(tokens_enqueue_deferred(s, err));
+  TRY(take_pick(s, &picked, err));
+  *id = picked.id;
+  return check_pick(&picked, err);
+}
+
+/* --- picks that the next step makes */
+
+static Sampled *last_slot(BackendState *s) {
+  return &s->ring[(s->n_enqueued - 1) % STATE_RING];
+}
+
+/* How many of the best logits a pick wants: 1 without a draw, 0 if all. */
+static int best_wanted(const Sampler *sampler) {
+  const SamplerSettings *set = sampler_settings(sampler);
+  if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
+  if (set->temperature == 0) return 1;
+  return set->top_k <= STEP_MOST_BEST ? set->top_k : 0;
+}
+
+size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos) {
+  return best_wanted(sampler) > 0 ? fused_head_spares(s->fused, pos) : 0;
+}
+
+StepPick tokens_take_deferred(BackendState *s) {
+  if (!s->is_deferred) return (StepPick){0};
+  s->is_deferred = false;
+  return (StepPick){s->rows.ids, last_slot(s)};
+}
+
+Status tokens_enqueue_deferred(BackendState *s, Error *err) {
+  return s->is_deferred ? fused_pick(s->fused, tokens_take_deferred(s), s->loaded->stream, err) : STATUS_OK;
+}
+
+/* Picks the token that a fused step left as its best one; without `waits` leaves even that pick to the next
+ * step. */
+static Status pick_best(BackendState *s, bool waits, Error *err) {
+  s->notes_version = UINT64_MAX; /* as in sync_notes() without penalties */
+  s->is_deferred = true;
+  s->n_enqueued++;
+  return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
+}
+
+/* --- logits that a fused step did not make, since the pick before it wanted only the best ones */
+
+Status tokens_make_logits(BackendState *s, Error *err) {
+  if (s->n_best == 0) return STATUS_OK;
+  TRY(fused_all_logits(s->fused, s->lm_head_in, s->logits, s->loaded->stream, err));
+  s->n_best = 0;
+  return STATUS_OK;
+}
+
+/* --- picks from several rows at once
+ *
+ * After a step with guesses, the next row is asked for if the pick is the guess. So the first row that is
+ * asked for and all rows after it are picked from at once, each with the draw that it then has. */
+
+void tokens_forget_picks(BackendState *s) {
+  s->ahead.n_rows = 0;
+}
+
+/* Drops the picks of rows that were not asked for. */
+static Status drop_picks(BackendState *s, Error *err) {
+  Sampled dropped;
+  for (; s->ahead.n_left > 0; s->ahead.n_left--) TRY(take_pick(s, &dropped, err));
+  return STATUS_OK;
+}
+
+static bool same_settings(const SamplerSettings *a, const SamplerSettings *b) {
+  return a->temperature == b->temperature && a->top_k == b->top_k && a->top_p == b->top_p &&
+         a->min_p == b->min_p && a->seed == b->seed;
+}
+
+/* True without penalties, which depend on the picks before, and without a mask, which is for one row. */
+static bool can_pick_ahead(const Sampler *sampler) {
+  return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
+}
+
+/* True if the oldest pick that was not taken is that of this row. */
+static bool is_picked(const BackendState *s, const Sampler *sampler, int row) {
+  const PicksAhead *a = &s->ahead;
+  return a->n_left > 0 && row == a->n_rows - a->n_left && sampler_draws(sampler) == a->draw + (uint64_t)row &&
+         can_pick_ahead(sampler) && same_settings(sampler_settings(sampler), &a->settings);
+}
+
+/* Enqueues picks from row `row` and all rows after it. */
+static Status pick_ahead(BackendState *s, const Sampler *sampler, int row, Error *err) {
+  RowPick picks[STATE_ROW_PICKS];
+  const int n = s->n_logit_rows - row;
+  s->ahead = (PicksAhead){.n_rows = s->n_logit_rows,
+                          .draw = sampler_draws(sampler) - (uint64_t)row,
+                          .settings = *sampler_settings(sampler)};
+  for (int i = 0; i < n; i++)
+    picks[i] = (RowPick){.settings = &s->ahead.settings,
+                         .draw = s->ahead.draw + (uint64_t)(row + i),
+                         .row = row + i,
+                         .sequence = i,
+                         .slot = &s->ring[(s->n_enqueued + (uint64_t)i) % STATE_RING]};
+  s->notes_version = UINT64_MAX; /* the device does not count picks without penalties */
+  TRY(device_sampler_pick_rows(s->sampler, picks, n, s->logits, s->loaded->stream, err));
+  s->n_enqueued += (uint64_t)n;
+  s->ahead.n_left = n;
+  return STATUS_OK;
+}
+
+Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err) {
+  if (row < 0 || row >= s->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "a token was asked for before its logits");
+  if (!waits || !is_picked(s, sampler, row)) TRY(drop_picks(s, err));
+  const int n = s->n_logit_rows - row;
+  const bool many = waits && n > 1 && n <= STATE_ROW_PICKS && can_pick_ahead(sampler);
+  if (s->n_enqueued - s->n_taken + (many ? n : 1) > STATE_RING)
+    return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", STATE_RING);
+  if (s->ahead.n_left == 0 && many) TRY(pick_ahead(s, sampler, row, err));
+  if (s->ahead.n_left > 0) {
+    s->ahead.n_left--;
+    return STATUS_OK;
+  }
+  TRY(tokens_enqueue_deferred(s, err));
+  s->n_wanted = best_wanted(sampler);
+  if (row == 0 && s->has_best && s->n_wanted == 1) return pick_best(s, waits, err);
+  if (s->n_wanted == 0 || s->n_wanted > s->n_best) TRY(tokens_make_logits(s, err));
+  TRY(sync_notes(s, sampler, err));
+  TRY(sync_mask(s, sampler, err));
+  const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;
+  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_draws(sampler), logits, s->rows.ids,
+                          &s->ring[s->n_enqueued % STATE_RING], s->loaded->stream, err));
+  s->n_enqueued++;
+  return STATUS_OK;
+}
+
+Status tokens_drain(BackendState *s, Error *err) {
+  s->is_deferred = false;
+  Status status = state_wait(s, err);
+  while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % STATE_RING].kind = SAMPLED_NOTHING;
+  s->ahead.n_left = 0;
+  s->notes_version = UINT64_MAX;
+  return status;
+}
+
+/* --- what guesses cost */
+
+/* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
+ * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. The costs of hybrids are an H200's with
+ * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of rows that
+ * choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2
+ * to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
+ * fused step of one row, and so are those of several GPUs that share the model (LOG.md, "Several GPUs"). */
+const double *tokens_row_costs(const BackendModel *loaded) {
+  static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
+                                               0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
+                                         separate[GUESS_ROWS + 1] = {0,   0.15, 0.2, 0.25, 0.3, 0.35,
+                                                                     0.4, 0.45, 0.8, 0.8,  0.8, 0.8,
+                                                                     0.8, 0.8,  0.8, 0.8},
+                                         shared[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
+                                                                   1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3},
+                                         hybrid[GUESS_ROWS + 1] = {0,   0.45, 0.8, 0.8, 1.0, 1.0, 1.1, 1.1,
+                                                                   1.5, 1.5,  1.5, 1.5, 1.5, 1.5, 1.5, 1.5},
+                                         experts[GUESS_ROWS + 1] = {0,   2.4, 2.7, 2.7, 3.0, 3.0, 3.0, 3.0,
+                                                                    4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0};
+  if (loaded->model->config.experts.n_experts > 0) return experts;
+  if (loaded->n_parts > 0) return loaded->parts[0]->decode_step == DECODE_KERNELS ? separate : shared;
+  if (loaded->decode_step == DECODE_KERNELS) return separate;
+  return config_has_states(&loaded->model->config) ? hybrid : fused;
+}
+
+/* --- several sequences */
+
+/* Copies the host's notes of seen tokens to the device, unless the device made the same ones itself: with
+ * penalties it counts its picks. */
+static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
+  uint64_t *version = &s->row_versions[sequence];
+  if (!sampler_has_penalties(sampler)) {
+    *version = UINT64_MAX;
+    return STATUS_OK;
+  }
+  const bool same = *version == sampler_version(sampler);
+  *version = sampler_version(sampler) + 1; /* the sampler's version after it has counted this pick alone */
+  if (same) return STATUS_OK;
+  TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
+  sampler_token_counts(sampler, s->staging);
+  return device_sampler_set_notes(s->sampler, sequence, s->staging, s->loaded->stream, err);
+}
+
+/* Copies the masks in one piece. PRECOND the picks of the step before are complete. */
+static Status copy_masks(BackendState *s, const RowPick *picks, Sampler *const *samplers, int n, Error *err) {
+  const size_t n_words = ((size_t)s->loaded->model->config.vocab_size + 63) / 64;
+  int first = INT32_MAX, last = -1;
+  for (int i = 0; i < n; i++) {
+    const int sequence = picks[i].sequence;
+    if (!picks[i].masked) continue;
+    if (sequence < first) first = sequence;
+    if (sequence > last) last = sequence;
+    memcpy(s->mask + (size_t)sequence * n_words, sampler_allowed(samplers[picks[i].row]),
+           n_words * sizeof *s->mask);
+  }
+  if (last < 0) return STATUS_OK;
+  return device_sampler_allow_all(s->sampler, first, s->mask + (size_t)first * n_words, last - first + 1,
+                                  s->loaded->stream, err);
+}
+
+Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err) {
+  if (n > s->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
+                     n, s->n_logit_rows);
+  s->n_row_picks = 0;
+  for (int i = 0; i < n; i++)
+    if (samplers[i])
+      s->row_picks[s->n_row_picks++] = (RowPick){.settings = sampler_settings(samplers[i]),
+                                                 .draw = sampler_take_draw(samplers[i]),
+                                                 .row = i,
+                                                 .sequence = sequences_of_logits(&s->sequences, i),
+                                                 .masked = sampler_allowed(samplers[i]) != NULL};
+  return STATUS_OK;
+}
+
+void tokens_copy_draws(BackendState *s, const BackendState *from) {
+  s->n_row_picks = from->n_row_picks;
+  memcpy(s->row_picks, from->row_picks, (size_t)from->n_row_picks * sizeof *s->row_picks);
+}
+
+/* Pick i of the step goes to slot i of the ring. */
+Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
+  if (s->n_row_picks == 0) return STATUS_OK;
+  for (int i = 0; i < s->n_row_picks; i++) {
+    RowPick *pick = &s->row_picks[i];
+    TRY(sync_row_notes(s, pick->sequence, samplers[pick->row], err));
+    pick->slot = &s->ring[i];
+    s->ring[i].kind = SAMPLED_NOTHING;
+  }
+  TRY(copy_masks(s, s->row_picks, samplers, s->n_row_picks, err));
+  return device_sampler_pick_rows(s->sampler, s->row_picks, s->n_row_picks, s->logits, s->loaded->stream,
+                                  err);
+}
+
+Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
+  if (s->n_row_picks == 0) return STATUS_OK;
+  TRY(state_wait(s, err));
+  for (int i = 0; i < s->n_row_picks; i++) {
+    TRY(check_pick(&s->ring[i], err));
+    ids[s->row_picks[i].row] = s->ring[i].id;
+  }
+  return STATUS_OK;
+}

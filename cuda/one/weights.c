@@ -1,0 +1,735 @@
+/* weights.c - see weights.h.
+ *
+ * Always true: every pass visits the same vectors and matrices in the same order: first to measure, then to
+ * place them in one allocation, then to fill them, either from the mapped file, which is read once, or with
+ * random numbers. */
+#include "cuda/one/weights.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "cuda/kernels/experts/stored.h"
+#include "cuda/kernels/linear/random_weights.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/layers/latent.h"
+#include "cuda/one/layers/parts.h"
+#include "cuda/one/ropes.h"
+#include "cuda/one/upload.h"
+#include "model/layers.h"
+
+/* --- passes */
+
+typedef struct {
+  BackendModel *loaded;
+  DeviceArena arena;
+  int host_experts, host_layers; /* layers on the host, as in DeviceMemory */
+  int layer;                     /* of the visited matrices */
+  bool stays;                    /* the visited matrices stay on the host */
+  bool joined;                   /* the last visited expert is the MLP beside the experts */
+  size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
+  size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
+  size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
+  Uploader uploader;
+  const BackendOptions *options;
+  size_t done, total; /* bytes of the checkpoint */
+  size_t n_floats;    /* numbers of the longest vector or bias */
+  float *floats;      /* [n_floats] on the host: a vector as fp32 */
+  void *staging;      /* of random weights: [staging_bytes] on the device */
+  size_t staging_bytes;
+  uint64_t n_made; /* random matrices so far, each from a seed of its own */
+  bool streaming;  /* loading is over: matrices on the host are filled one by one */
+} Loader;
+
+/* The use of a vector: `plus` is added to stored numbers; random ones are in low .. high; all are then
+ * divided by `divisor`, if that is not 0. */
+typedef struct {
+  float plus, low, high, divisor;
+} VectorUse;
+
+/* Work on vectors, on matrices of n stacked or interleaved layers, on tables of rows by token, on experts. */
+typedef struct {
+  Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
+  Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                   Error *err);
+  Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
+  /* Matrices of all experts: of each expert the n layers in `parts` (EXPERT_GATE ..), interleaved if n is 2.
+   * EXPERT_DOWN is summed, and so are the matrices of heads (KEY_HEADS ..): each has an x of its own. */
+  Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                    Error *err);
+} Pass;
+
+static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
+                                const Linear *const *from, int n, bool interleaved, Error *err) {
+  to->n_parts = 0;
+  for (int i = 0, end, output = 0; i < n; i = end) {
+    const int part = to->n_parts++;
+    to->first[part] = output;
+    for (end = i; end < n && (end == i || can_join(from[i], from[end])); end++) output += from[end]->n_out;
+    TRY(pass->matrix(loader, &to->parts[part], &from[i], end - i, interleaved && end - i > 1, err));
+  }
+  return STATUS_OK;
+}
+
+static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
+                            Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  for (int i = 0; i < N_LAYER_VECTORS; i++) {
+    const VectorRange range = layer_vector_range(i);
+    const bool halved = config->altup.n > 0 && i == LAYER_ATTN_POST_NORM;
+    const VectorUse use = {layer_vector_plus(config, i), range.low, range.high, halved ? sqrtf(2) : 0};
+    TRY(pass->vector(loader, &to->vector[i], &from->vector[i], use, err));
+  }
+  return STATUS_OK;
+}
+
+/* A linear layer that the model lacks is left out. */
+static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, const Linear *from,
+                           Error *err) {
+  if (from->n_out == 0) return STATUS_OK;
+  return pass->matrix(loader, to, &from, 1, false, err);
+}
+
+/* Parts after EXPERT_GATE, EXPERT_UP, EXPERT_DOWN: each head of latent attention has one matrix of each. */
+enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
+
+/* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */
+static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
+  const Linear *const shared[] = {&from->gate, &from->up, &from->down};
+  if (part == KEY_HEADS) return &from->key_heads[expert];
+  if (part == VALUE_HEADS) return &from->value_heads[expert];
+  if (expert == loader->loaded->model->config.experts.n_experts) return shared[part];
+  return layer_linear(from, expert_linear(expert, part));
+}
+
+/* True if the MLP beside the experts can be laid out as one more expert, which every token chooses: two
+ * launches fewer. Not on the host, where the CPU multiplies experts. */
+static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const ExpertConfig *e = &config->experts;
+  if (config_layer(config, i).intermediate == 0 || e->norms == EXPERTS_OWN_NORMS || e->scales_input ||
+      e->latent > 0 || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
+      e->n_experts >= LINEAR_MAX_EXPERTS)
+    return false;
+  for (int part = 0; part < N_EXPERT_LINEARS; part++)
+    if (!are_alike(expert_layer(loader, from, 0, part), expert_layer(loader, from, e->n_experts, part)))
+      return false;
+  return true;
+}
+
+/* Visits the matrices of latent attention's heads. */
+static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
+                          Error *err) {
+  if (!from->key_heads) return STATUS_OK;
+  TRY(pass->experts(loader, &to->key_heads, from, (const int[]){KEY_HEADS}, 1, err));
+  return pass->experts(loader, &to->value_heads, from, (const int[]){VALUE_HEADS}, 1, err);
+}
+
+static Status visit_experts(Loader *loader, const Pass *pass, DeviceExperts *to, const ModelLayer *from,
+                            Error *err) {
+  const int parts[] = {EXPERT_GATE, EXPERT_UP},
+            first = is_ungated(loader->loaded->model->config.activation) ? 1 : 0;
+  if (config_layer(&loader->loaded->model->config, loader->layer).n_experts == 0) return STATUS_OK;
+  TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
+  return pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err);
+}
+
+static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLayer *to,
+                           const ModelLayer *from, Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const Linear *inputs[MAX_PROJECTIONS];
+  const int n = parts_joined(config, loader->layer, from, which, inputs);
+  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs gate and up interleaved. */
+  const bool swiglu = which == JOINED_GATE_UP && config_layer(config, loader->layer).sparsity == 0 &&
+                      config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
+                      config->mlp_scale == 1;
+  return visit_projections(loader, pass, &to->joined[which], inputs,
+                           which == JOINED_GATE_UP && loader->joined ? 0 : n, swiglu, err);
+}
+
+/* A small dense matrix, as a vector. PRECOND it is dense (supported.c) */
+static Status visit_small(Loader *loader, const Pass *pass, const float **to, const Linear *from,
+                          Error *err) {
+  const Vector numbers = {from->weight, from->dtype, from->n_in * from->n_out};
+  return pass->vector(loader, to, &numbers, (VectorUse){0, -0.1f, 0.1f, 0}, err);
+}
+
+static Status visit_held(Loader *loader, const Pass *pass, int which, DeviceLayer *to, const ModelLayer *from,
+                         Error *err) {
+  const Holding held = parts_held(which);
+  if (held == HELD_JOINED || held == HELD_HEADS) return STATUS_OK;
+  if (held == HELD_SMALL)
+    return visit_small(loader, pass, &to->small[which - LAYER_ALTUP_ROUTER], &from->linear[which], err);
+  if (held == HELD_APART && !parts_are_apart(&loader->loaded->model->config, which)) return STATUS_OK;
+  if (which == LAYER_DOWN && loader->joined) return STATUS_OK;
+  return visit_matrix(loader, pass, &to->linear[which], &from->linear[which], err);
+}
+
+static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
+  const LayerConfig own = config_layer(&loader->loaded->model->config, i);
+  const ModelLayer *from = &loader->loaded->model->layers[i];
+  DeviceLayer *to = &loader->loaded->layers[i];
+  loader->layer = i;
+  loader->joined = own.n_experts > 0 && shared_joins(loader, i, from);
+  to->gate_deviations = own.sparsity > 0 ? (float)gaussian_quantile(own.sparsity) : 0;
+  TRY(visit_vectors(loader, pass, to, from, err));
+  const bool on_host = i >= loader->loaded->model->config.n_layers - loader->host_layers;
+  loader->stays = on_host;
+  for (int group = 0; group < N_JOINED; group++) TRY(visit_joined(loader, pass, group, to, from, err));
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    loader->stays = on_host && (parts_held(which) == HELD_ALONE || parts_held(which) == HELD_APART);
+    TRY(visit_held(loader, pass, which, to, from, err));
+  }
+  loader->stays = false;
+  TRY(visit_heads(loader, pass, to, from, err));
+  loader->stays = i >= loader->loaded->model->config.n_layers - loader->host_experts;
+  return visit_experts(loader, pass, &to->experts, from, err);
+}
+
+/* A drafter's head may be its target's. */
+static Status visit_head(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  if (!loaded->target || !loaded->model->draft.target_head)
+    return visit_matrix(loader, pass, &loaded->head, &loaded->model->head, err);
+  loaded->head = loaded->target->head;
+  return STATUS_OK;
+}
+
+static Status visit_embedding(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const Model *model = loaded->model;
+  if (loaded->target && model->embedding.data == loaded->target->model->embedding.data) {
+    loaded->embedding = loaded->target->embedding;
+    loaded->embedding_stride = loaded->target->embedding_stride;
+    loaded->embedding_type = loaded->target->embedding_type;
+    return STATUS_OK;
+  }
+  loaded->embedding_stride = (size_t)model->embedding.n_columns;
+  loaded->embedding_type = model->embedding.dtype;
+  if (model->head.kind != LINEAR_DENSE || model->head.weight != model->embedding.data ||
+      model->head.n_out != model->embedding.n_rows)
+    return pass->table(loader, &loaded->embedding, &model->embedding, err);
+  loaded->embedding = loaded->head.dense;
+  loaded->embedding_stride = loaded->head.stride;
+  return STATUS_OK;
+}
+
+static Status visit(Loader *loader, const Pass *pass, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const Model *model = loaded->model;
+  for (int i = 0; i < model->config.n_layers; i++) TRY(visit_layer(loader, pass, i, err));
+  loader->stays = loader->joined = false;
+  for (int i = 0; i < N_MODEL_VECTORS; i++) {
+    const VectorRange range = model_vector_range(i);
+    const VectorUse use = {model_vector_plus(&model->config, i), range.low, range.high, 0};
+    TRY(pass->vector(loader, &loaded->vector[i], &model->vector[i], use, err));
+  }
+  TRY(visit_head(loader, pass, err));
+  TRY(visit_embedding(loader, pass, err));
+  for (int i = MODEL_HEAD + 1; i < N_MODEL_LINEARS; i++)
+    TRY(visit_matrix(loader, pass, &loaded->model_linear[i], &model->linear[i], err));
+  return model->config.per_layer_width > 0
+             ? pass->table(loader, &loaded->input_table, &model->input_table, err)
+             : STATUS_OK;
+}
+
+/* --- layout */
+
+static void need_floats(Loader *loader, int n) {
+  if (loader->n_floats < (size_t)n) loader->n_floats = (size_t)n;
+}
+
+static void need_slot(Loader *loader, const Linear *l) {
+  size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
+  if (has_groups(l)) {
+    size_t n = in / (size_t)l->group * out, rows = 64 * out * (size_t)l->bits / 8;
+    size_t groups = zero_bytes(l, n) + scale_bytes(l, n) + 512;
+    piece = groups > rows ? groups : rows;
+  } else {
+    piece = 8 * row_bytes(l);
+    const size_t scales = l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float) : 0;
+    if (piece < scales) piece = scales;
+  }
+  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, or int8 scales */
+  if (loader->slot_bytes < piece) loader->slot_bytes = piece;
+}
+
+static Status place_vector(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err) {
+  (void)use, (void)err;
+  if (from->data) need_floats(loader, from->n);
+  *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
+  return STATUS_OK;
+}
+
+/* Bytes of a matrix in the checkpoint, or as model_prepare() made it, without its bias. */
+static size_t stored_bytes(const Linear *l) {
+  const size_t n_out = (size_t)l->n_out;
+  if (has_groups(l)) {
+    const size_t n = (size_t)(l->n_in / l->group) * n_out;
+    return (size_t)l->n_in * n_out * (size_t)l->bits / 8 + zero_bytes(l, n) + scale_bytes(l, n);
+  }
+  const size_t scales = l->kind == LINEAR_INT8  ? n_out * sizeof(float)
+                        : l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float)
+                        : l->kind == LINEAR_FP4 ? n_out * scale_groups(l)
+                                                : 0;
+  return n_out * row_bytes(l) + scales;
+}
+
+/* Gives a laid-out matrix its memory: on the device, or only the staging memory. A matrix on the host is
+ * noted with its linear layers: which[0 .. n). */
+static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, const int *which, int n,
+                             Error *err) {
+  BackendModel *loaded = loader->loaded;
+  void *memory = loader->stays ? loaded->staging : arena_take(&loader->arena, bytes, 1);
+  if (loader->arena.base) TRY(linear_place(to, memory, loaded->stream, err));
+  if (!loader->stays) return STATUS_OK;
+  HostMatrix *host = &loaded->host[loaded->n_host++];
+  *host = (HostMatrix){.to = to, .layer = loader->layer, .n = n};
+  for (int i = 0; i < n; i++) host->which[i] = which[i];
+  to->host = host;
+  if (loader->staging_need < bytes) loader->staging_need = bytes;
+  return STATUS_OK;
+}
+
+/* The linear layer of the visited layer that lies at `linear`; N_LAYER_LINEARS: none of them. */
+static int which_linear(const Loader *loader, const Linear *linear) {
+  const Linear *all = loader->loaded->model->layers[loader->layer].linear;
+  return linear >= all && linear < all + N_LAYER_LINEARS ? (int)(linear - all) : N_LAYER_LINEARS;
+}
+
+static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
+                           bool interleaved, Error *err) {
+  int n_out = 0;
+  bool bias = false;
+  for (int i = 0; i < n; i++) {
+    n_out += from[i]->n_out;
+    bias = bias || from[i]->bias.data;
+    need_slot(loader, from[i]);
+    if (from[i]->bias.data) need_floats(loader, from[i]->n_out);
+  }
+  size_t bytes;
+  int which[MAX_PROJECTIONS];
+  TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
+                     interleaved, bias, &bytes, err));
+  for (int i = 0; loader->stays && i < n; i++) {
+    which[i] = which_linear(loader, from[i]);
+    loader->host_bytes += stored_bytes(from[i]);
+  }
+  return place_laid_out(loader, to, bytes, which, n, err);
+}
+
+/* Refuses an expert's layer that cannot lie in one matrix with the first expert's. */
+static Status check_alike(const Linear *first, const Linear *l, Error *err) {
+  if (!are_alike(first, l))
+    return error_set(
+        err, STATUS_MODEL,
+        "%s has %s weights in groups of %d, %s has %s in groups of %d: GPUs need all experts alike",
+        first->name, weight_type_name(weight_type(first)), first->group, l->name,
+        weight_type_name(weight_type(l)), l->group);
+  if (weight_type(l) == WEIGHT_INT8)
+    return error_set(err, STATUS_MODEL, "%s: GPUs do not compute experts with int8 activations yet", l->name);
+  return STATUS_OK;
+}
+
+static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                            Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const bool heads = parts[0] >= N_EXPERT_LINEARS;
+  const int more = loader->joined ? 1 : 0,
+            n_experts = heads ? config->n_heads : config->experts.n_experts + more,
+            n_chosen = heads ? 1 : config->experts.n_chosen + more;
+  const Linear *first = expert_layer(loader, from, 0, parts[0]);
+  for (int e = 0; e < n_experts; e++)
+    for (int i = 0; i < n; i++) {
+      const Linear *l = expert_layer(loader, from, e, parts[i]);
+      TRY(check_alike(first, l, err));
+      need_slot(loader, l);
+      if (l->bias.data) need_floats(loader, l->n_out);
+      if (loader->stays) loader->host_bytes += stored_bytes(l);
+    }
+  size_t bytes;
+  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
+                     linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
+  TRY(linear_lay_out_experts(to, n_experts, n_chosen, heads || parts[0] == EXPERT_DOWN, err));
+  return place_laid_out(loader, to, bytes, parts, n, err);
+}
+
+static size_t numbers_of(const Matrix *matrix) {
+  return (size_t)matrix->n_rows * (size_t)matrix->n_columns;
+}
+
+static Status place_table(Loader *loader, const void **to, const Matrix *from, Error *err) {
+  (void)err;
+  *to = arena_take(&loader->arena, numbers_of(from), dtype_bytes(from->dtype));
+  return STATUS_OK;
+}
+
+/* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
+static Status lay_out(Loader *loader, Error *err) {
+  static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
+  BackendModel *loaded = loader->loaded;
+  loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
+  loaded->n_host = 0;
+  loader->host_bytes = 0;
+  ropes_place(loaded, &loader->arena);
+  TRY(visit(loader, &pass, err));
+  latent_place_halves(loaded, &loader->arena);
+  return STATUS_OK;
+}
+
+/* Most matrices of a layer that may be on the host: linear layers, ModelLayer.more, two of the experts. */
+enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
+
+/* *bytes: the device memory that weights_load() takes with n units on the host. n <= n_layers: the experts of
+ * the last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
+static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
+  const int n_layers = loader->loaded->model->config.n_layers;
+  loader->host_experts = n < n_layers ? n : n_layers;
+  loader->host_layers = n - loader->host_experts;
+  loader->arena = (DeviceArena){0};
+  loader->staging_need = 0;
+  loader->slot_bytes = (size_t)8 << 20; /* usually enough */
+  TRY(lay_out(loader, err));
+  /* lay_out() takes the staging first, once its size is known */
+  arena_take(&loader->arena, loader->staging_need, 1);
+  if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
+    return error_set(err, STATUS_MODEL, "the model is too large for any memory");
+  *bytes = loader->arena.used + UPLOAD_SLOTS * loader->slot_bytes;
+  return STATUS_OK;
+}
+
+/* Chooses what stays on the host, so that the device needs at most `most` bytes (0: all is on the device), or
+ * as few as possible. *bytes: the bytes that the device needs. */
+static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
+  BackendModel *loaded = loader->loaded;
+  const int n_layers = loaded->model->config.n_layers;
+  loaded->layers = mem_alloc((size_t)n_layers, sizeof *loaded->layers, "layers", err);
+  loaded->host = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->host, "layers", err);
+  if (!loaded->layers || !loaded->host) return STATUS_FAILED;
+  TRY(measure_with(loader, 0, bytes, err));
+  if (most == 0 || *bytes <= most) return STATUS_OK;
+  int low = 1, high = 2 * n_layers;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    TRY(measure_with(loader, middle, bytes, err));
+    if (*bytes <= most)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return measure_with(loader, low, bytes, err);
+}
+
+static void forget_layers(BackendModel *loaded) {
+  free(loaded->layers);
+  free(loaded->host);
+}
+
+Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err) {
+  BackendModel measured = {.model = model};
+  Loader loader = {.loaded = &measured};
+  *memory = (DeviceMemory){0};
+  Status status = measure(&loader, most, &memory->weights, err);
+  const bool some = measured.n_host > 0;
+  memory->on_host = loader.host_bytes;
+  memory->host_experts = some && model->config.experts.n_experts > 0 ? loader.host_experts : 0;
+  memory->host_layers = some ? loader.host_layers : 0;
+  forget_layers(&measured);
+  return status;
+}
+
+Status weights_plan(const Model *model, BackendModel *planned, Error *err) {
+  size_t bytes;
+  *planned = (BackendModel){.model = model};
+  return measure(&(Loader){.loaded = planned}, 0, &bytes, err);
+}
+
+/* --- loading a checkpoint */
+
+static void advance(Loader *l, size_t bytes) {
+  l->done += bytes;
+  if (l->options->progress) l->options->progress(l->options->progress_user, l->done, l->total);
+}
+
+/* Uploads the numbers as fp32. */
+static Status fill_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
+  if (!from->data) return STATUS_OK;
+  floats_read(from->data, from->dtype, 0, (size_t)from->n, l->floats);
+  for (int i = 0; use.plus != 0 && i < from->n; i++) l->floats[i] += use.plus;
+  for (int i = 0; use.divisor != 0 && i < from->n; i++) l->floats[i] /= use.divisor;
+  TRY(upload_array(&l->uploader, l->floats, (size_t)from->n * sizeof(float), (void *)*to, err));
+  advance(l, (size_t)from->n * dtype_bytes(from->dtype));
+  return STATUS_OK;
+}
+
+/* Lays out rows [first, first + n) of what fill_rows() uploads. */
+typedef Status (*FillRows)(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                           const void *staged, cudaStream_t stream, Error *err);
+
+static Status fill_group_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  return linear_fill_weights(to, part, first, n, from->bits, staged, stream, err);
+}
+
+static Status fill_byte_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                             const void *staged, cudaStream_t stream, Error *err) {
+  (void)from;
+  return linear_fill_bytes(to, part, first, n, staged, stream, err);
+}
+
+static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  (void)from;
+  return linear_fill_dense(to, part, first, n, staged, stream, err);
+}
+
+/* Scales of FP4. 0x38 is the E4M3 code of 1. */
+static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
+                              const void *staged, cudaStream_t stream, Error *err) {
+  return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,
+                                err);
+}
+
+/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. */
+static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *layer,
+                        FillRows fill, const void *from, int n_rows, size_t row_bytes, size_t step,
+                        size_t unit, Error *err) {
+  Uploader *u = &l->uploader;
+  const size_t fit = u->slot_bytes / row_bytes / unit * unit;
+  const int rows = fit < (size_t)n_rows ? (int)fit : n_rows;
+  for (int first = 0; first < n_rows; first += rows) {
+    const int n = n_rows - first < rows ? n_rows - first : rows;
+    void *staged;
+    TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
+                        err));
+    TRY(upload_send(u, err));
+    TRY(fill(to, part, layer, first, n, staged, u->stream, err));
+    advance(l, (size_t)n * row_bytes);
+  }
+  return STATUS_OK;
+}
+
+/* Fills a matrix in groups. A small one, such as an expert's, is sent together with its zeros and scales. */
+static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
+                           Error *err) {
+  Uploader *u = &l->uploader;
+  const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip, n_in = (size_t)from->n_in,
+               row = n_out * (size_t)from->bits / 8, step = width * (size_t)from->bits / 8,
+               n = n_in / (size_t)from->group;
+  const bool small = n_in * row <= u->slot_bytes / 4;
+  void *weights, *zeros, *scales;
+  if (small)
+    TRY(upload_add_rows(u, from->qweight, n_in, row, step, &weights, err));
+  else
+    TRY(fill_rows(l, to, part, from, fill_group_rows, from->qweight, from->n_in, row, step, 64, err));
+  TRY(upload_add_rows(u, from->qzeros, n, zero_bytes(from, n_out), zero_bytes(from, width), &zeros, err));
+  TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
+  TRY(upload_send(u, err));
+  if (small) TRY(fill_group_rows(to, part, from, 0, from->n_in, weights, u->stream, err));
+  TRY(linear_fill_groups(to, part, zeros, scales, from->kind != LINEAR_AWQ, u->stream, err));
+  advance(l, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out) + (small ? n_in * row : 0));
+  return STATUS_OK;
+}
+
+/* Uploads scales or a bias, a float per output, to `at`; `stored` is their bytes in the checkpoint. */
+static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, const void *at,
+                          const void *from, size_t stored, Error *err) {
+  void *staged;
+  TRY(upload_add(&l->uploader, from, (size_t)part.n_out * sizeof(float), &staged, err));
+  TRY(upload_send(&l->uploader, err));
+  TRY(linear_fill_floats(to, part, at, staged, l->uploader.stream, err));
+  advance(l, stored);
+  return STATUS_OK;
+}
+
+static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
+                              Error *err) {
+  Uploader *u = &l->uploader;
+  const size_t n = scale_blocks(from), row = scale_groups(from) * sizeof(float);
+  void *staged;
+  TRY(upload_add_rows(u, from->scales, n, row, scale_step(from) * sizeof(float), &staged, err));
+  TRY(upload_send(u, err));
+  TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, u->stream, err));
+  advance(l, n * row);
+  return STATUS_OK;
+}
+
+static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
+  const size_t n_out = (size_t)from->n_out;
+  if (has_groups(from)) {
+    TRY(fill_grouped(l, to, part, from, err));
+  } else { /* whole slabs of 8 rows */
+    const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
+    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, row_bytes(from), row_step(from), 8,
+                  err));
+  }
+  if (from->kind == LINEAR_INT8)
+    TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
+  if (from->kind == LINEAR_FP8) TRY(fill_fp8_scales(l, to, part, from, err));
+  if (from->kind == LINEAR_FP4) {
+    TRY(fill_rows(l, to, part, from, fill_scale_rows, from->scales, from->n_out, scale_groups(from),
+                  scale_step(from), 8, err));
+    advance(l, 256 * sizeof *from->scale_values);
+  }
+  if (!from->bias.data) return STATUS_OK;
+  floats_read(from->bias.data, from->bias.dtype, 0, n_out, l->floats);
+  return fill_floats(l, to, part, to->bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
+}
+
+/* True if a matrix is on the host, and loading leaves it there. */
+static bool loader_skips(const Loader *l, const DeviceLinear *to) {
+  return to->host && !l->streaming;
+}
+
+static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                          Error *err) {
+  if (loader_skips(l, to)) return STATUS_OK;
+  for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
+    LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};
+    TRY(fill_part(l, to, part, from[i], err));
+  }
+  return STATUS_OK;
+}
+
+static Status fill_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                           Error *err) {
+  if (loader_skips(l, to)) return STATUS_OK;
+  for (int e = 0; e < to->n_experts; e++) {
+    DeviceLinear own = linear_expert(to, e);
+    const Linear *layers[N_EXPERT_LINEARS];
+    for (int i = 0; i < n; i++) layers[i] = expert_layer(l, from, e, parts[i]);
+    TRY(fill_matrix(l, &own, layers, n, n > 1, err));
+  }
+  return STATUS_OK;
+}
+
+static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *err) {
+  const size_t bytes = numbers_of(from) * dtype_bytes(from->dtype);
+  TRY(upload_array(&l->uploader, from->data, bytes, (void *)*to, err));
+  advance(l, bytes);
+  return STATUS_OK;
+}
+
+static void close_upload(Loader *l) {
+  upload_close(&l->uploader);
+  free(l->floats);
+  l->floats = NULL;
+}
+
+static Status open_upload(Loader *l, Error *err) {
+  l->floats = mem_alloc(l->n_floats, sizeof *l->floats, "vectors", err);
+  Status status = l->floats ? STATUS_OK : STATUS_FAILED;
+  if (!status)
+    status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
+  if (status) close_upload(l);
+  return status;
+}
+
+static Status fill_from_checkpoint(Loader *l, Error *err) {
+  static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
+  const Model *model = l->loaded->model;
+  l->total =
+      model->weight_bytes - model->table_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
+  TRY(open_upload(l, err));
+  Status status = visit(l, &pass, err);
+  if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
+  close_upload(l);
+  return status;
+}
+
+/* --- random weights, for a model made from a config alone */
+
+static Status make_vector(Loader *l, const float **to, const Vector *from, VectorUse use, Error *err) {
+  if (!from->data) return STATUS_OK;
+  const float divisor = use.divisor != 0 ? use.divisor : 1;
+  return random_numbers((void *)*to, WEIGHT_F32, (size_t)from->n, use.low / divisor, use.high / divisor, 0,
+                        l->loaded->stream, err);
+}
+
+static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
+                          Error *err) {
+  (void)from, (void)n, (void)interleaved;
+  if (to->host) return STATUS_OK; /* its random numbers are on the host (model_fill_dummy()) */
+  return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
+}
+
+static Status make_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
+                           Error *err) {
+  (void)from, (void)parts, (void)n;
+  for (int e = 0; e < to->n_experts && !to->host; e++) {
+    const DeviceLinear own = linear_expert(to, e);
+    TRY(random_linear(&own, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err));
+  }
+  return STATUS_OK;
+}
+
+static Status make_table(Loader *l, const void **to, const Matrix *from, Error *err) {
+  return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
+}
+
+/* At most MAX_PROJECTIONS layers are stacked in one matrix, so the loader's slots together are enough. */
+static Status fill_at_random(Loader *l, Error *err) {
+  static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
+  l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);
+  TRY(cuda_status(cudaMalloc(&l->staging, l->staging_bytes), "no memory for loading", err));
+  Status status = visit(l, &pass, err);
+  cudaFree(l->staging);
+  return status;
+}
+
+/* --- matrices on the host */
+
+struct WeightStream {
+  Loader loader;
+};
+
+/* Keeps what loading needed, for the matrices on the host. */
+static Status open_stream(BackendModel *loaded, const Loader *loader, const BackendOptions *options,
+                          Error *err) {
+  static const BackendOptions silent; /* loading reports no progress from now on */
+  loaded->n_host_experts = loaded->model->config.experts.n_experts > 0 ? loader->host_experts : 0;
+  loaded->n_host_layers = loader->host_layers;
+  loaded->weight_stream = mem_alloc(1, sizeof *loaded->weight_stream, "matrices on the host", err);
+  if (!loaded->weight_stream) return STATUS_FAILED;
+  Loader *kept = &loaded->weight_stream->loader;
+  *kept = (Loader){.loaded = loaded,
+                   .slot_bytes = loader->slot_bytes,
+                   .n_floats = loader->n_floats,
+                   .options = options,
+                   .streaming = true};
+  TRY(open_upload(kept, err));
+  kept->options = &silent;
+  return STATUS_OK;
+}
+
+Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error *err) {
+  Loader *l = &loaded->weight_stream->loader;
+  const ModelLayer *from = &loaded->model->layers[host->layer];
+  DeviceLinear *to = host->to;
+  TRY(linear_place(to, loaded->staging, loaded->stream, err)); /* zeroes it, too */
+  if (to->n_experts > 0) return fill_experts(l, to, from, host->which, host->n, err);
+  const Linear *linears[MAX_PROJECTIONS];
+  for (int i = 0; i < host->n; i++) linears[i] = layer_linear(from, host->which[i]);
+  return fill_matrix(l, to, linears, host->n, to->interleaved, err);
+}
+
+Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  Loader loader = {.loaded = loaded, .options = options};
+  size_t bytes;
+  TRY(measure(&loader, options->weight_bytes, &bytes, err));
+  TRY(cuda_status(cudaMalloc(&loaded->memory, loader.arena.used), "no memory for the weights", err));
+  loader.arena = (DeviceArena){.base = loaded->memory};
+  TRY(lay_out(&loader, err));
+  loaded->mix = (DeviceProjections){.parts = {loaded->mix_down}, .n_parts = 1};
+  TRY(ropes_copy(loaded, err));
+  TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
+  TRY(latent_fill_halves(loaded, err));
+  return loaded->n_host > 0 ? open_stream(loaded, &loader, options, err) : STATUS_OK;
+}
+
+void weights_release(BackendModel *loaded) {
+  if (loaded->weight_stream) close_upload(&loaded->weight_stream->loader);
+  free(loaded->weight_stream);
+  cudaFree(loaded->memory);
+  forget_layers(loaded);
+}

@@ -1,0 +1,21 @@
+/* weights.h - brings a model's weights to the device. Called by: backend.c, kernel_bench.c. */
+#pragma once
+
+#include "cuda/one/device_model.h"
+
+/* Device memory that weights_load() takes, staging included, if it may take `most` bytes (0: any number), and
+ * what stays on the host; free_bytes is left 0. Fails at a layer that no kernel supports, and names it. */
+Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err);
+
+/* Lays out the matrices as weights_load() does, without memory: every pointer is NULL. Call weights_release()
+ * afterwards, also after a failure. */
+Status weights_plan(const Model *model, BackendModel *planned, Error *err);
+
+/* Loads the weights of loaded->model, or makes random ones for a model made from a config alone, on
+ * loaded->stream. Returns after everything is on the device. */
+Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
+void weights_release(BackendModel *loaded);
+
+/* Copies a matrix on the host to the staging memory and lays it out there, in the order of loaded->stream.
+ * Waits for earlier copies, and must not be captured. */
+Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error *err);

@@ -1,0 +1,160 @@
+/* calls.c - see calls.h. Always true: what a message says of its own size is checked, so that a rank of
+ * another build ends with an error. */
+#include "cuda/several/calls.h"
+
+#include <string.h>
+
+#include "cuda/several/several.h"
+
+typedef enum {
+  CALL_OPEN = 1,
+  CALL_CLOSE,
+  CALL_STEP,
+  CALL_LOGITS,
+  CALL_SET_PAGES,
+  CALL_COPY_PAGE,
+  CALL_SAVE,
+  CALL_RESTORE
+} CallKind;
+
+/* A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows [n_picked]; set_pages by
+ * pages [n_ids]. */
+typedef struct {
+  int32_t kind, state;
+  int32_t n_ids, n_picked, a, b;
+  TokenRange span; /* of its pointers only `parts` says something: NULL or not */
+  StateOptions options;
+} Call;
+
+/* --- rank 0 */
+
+Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err) {
+  if (options->target || options->taps.n > 0)
+    return error_set(err, STATUS_FAILED, "--split auto does not go with a model that drafts");
+  const int number = ranks_take_number(ranks);
+  if (number < 0) return error_set(err, STATUS_FAILED, "too many sessions for --split auto");
+  const Call call = {.kind = CALL_OPEN, .state = number, .options = *options};
+  const Status status = ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+  if (status)
+    ranks_give_number(ranks, number);
+  else
+    *state = number;
+  return status;
+}
+
+void calls_close(Ranks *ranks, int state) {
+  const Call call = {.kind = CALL_CLOSE, .state = state};
+  ranks_tell(ranks, &call, sizeof call, NULL, 0, NULL);
+  ranks_give_number(ranks, state);
+}
+
+/* Sends a step, or the call for a step's logits alone, followed by its parts, ids and logit rows. */
+static Status tell_step(Ranks *ranks, Call *call, Error *err) {
+  const TokenRange *span = &call->span;
+  const int32_t *ids = span->ids;
+  const bool many = span->parts != NULL;
+  Buffer more = {0};
+  call->n_ids = ids ? span->n_tokens : 0;
+  call->n_picked = many ? span->n_logit_rows : 0;
+  Status status = STATUS_OK;
+  if (many) status = buffer_append(&more, span->parts, (size_t)span->n_parts * sizeof *span->parts, err);
+  if (!status && ids) status = buffer_append(&more, ids, (size_t)call->n_ids * sizeof *ids, err);
+  if (!status && call->n_picked > 0)
+    status = buffer_append(&more, span->logit_rows, (size_t)call->n_picked * sizeof *span->logit_rows, err);
+  if (!status) status = ranks_tell(ranks, call, sizeof *call, more.data, more.size, err);
+  buffer_release(&more);
+  return status;
+}
+
+Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err) {
+  Call call = {.kind = CALL_STEP, .state = state, .span = span};
+  return tell_step(ranks, &call, err);
+}
+
+Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err) {
+  Call call = {.kind = CALL_LOGITS, .state = state, .span = span};
+  return tell_step(ranks, &call, err);
+}
+
+Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
+                       Error *err) {
+  const Call call = {.kind = CALL_SET_PAGES, .state = state, .n_ids = n, .a = sequence, .b = first};
+  return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
+}
+
+/* Sends a call that two numbers describe. */
+static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
+  const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
+  return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);
+}
+
+Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err) {
+  return tell(ranks, CALL_COPY_PAGE, state, from, to, err);
+}
+
+Status calls_save(Ranks *ranks, int state, int slot, Error *err) {
+  return tell(ranks, CALL_SAVE, state, slot, 0, err);
+}
+
+Status calls_restore(Ranks *ranks, int state, int slot, Error *err) {
+  return tell(ranks, CALL_RESTORE, state, slot, 0, err);
+}
+
+/* --- the other ranks */
+
+static Status run_step(BackendState *s, const Call *call, const char *more, Error *err) {
+  TokenRange span = call->span;
+  bool done;
+  const size_t parts = call->span.parts ? (size_t)span.n_parts * sizeof *span.parts : 0;
+  const int32_t *ids = (const int32_t *)(more + parts);
+  span.parts = parts ? (const SequenceRows *)more : NULL;
+  span.logit_rows = call->n_picked > 0 ? ids + call->n_ids : NULL;
+  span.taps = NULL;
+  span.ids = call->n_ids > 0 ? ids : NULL;
+  return call->kind == CALL_LOGITS ? split_norm_logits(s, span, err) : split_fused_step(s, span, &done, err);
+}
+
+static bool has_size(const Call *call, size_t more) {
+  const TokenRange *span = &call->span;
+  const bool counts = call->n_ids >= 0 && call->n_picked >= 0 && span->n_parts >= 0 && call->state >= 0 &&
+                      call->state < RANKS_NUMBERS;
+  const size_t parts = span->parts ? (size_t)span->n_parts * sizeof *span->parts : 0;
+  return counts && more == parts + ((size_t)call->n_ids + (size_t)call->n_picked) * sizeof(int32_t);
+}
+
+static Status run_call(BackendModel *loaded, BackendState **states, const Buffer *message, Error *err) {
+  Call call;
+  if (message->size < sizeof call) return error_set(err, STATUS_FAILED, "a call is too short");
+  memcpy(&call, message->data, sizeof call);
+  const char *more = message->data + sizeof call;
+  if (!has_size(&call, message->size - sizeof call) ||
+      (call.kind == CALL_OPEN) != (states[call.state] == NULL))
+    return error_set(err, STATUS_FAILED, "a call of rank 0 makes no sense here");
+  BackendState *s = states[call.state];
+  switch ((CallKind)call.kind) {
+  case CALL_OPEN: return split_open(loaded, &call.options, &states[call.state], err);
+  case CALL_CLOSE:
+    split_close(s);
+    states[call.state] = NULL;
+    return STATUS_OK;
+  case CALL_STEP:
+  case CALL_LOGITS: return run_step(s, &call, more, err);
+  case CALL_SET_PAGES: return split_set_pages(s, call.a, call.b, (const int32_t *)more, call.n_ids, err);
+  case CALL_COPY_PAGE: return split_copy_page(s, call.a, call.b, err);
+  case CALL_SAVE: return split_state_save(s, call.a, err);
+  case CALL_RESTORE: return split_state_restore(s, call.a, err);
+  }
+  return error_set(err, STATUS_FAILED, "rank 0 made an unknown call");
+}
+
+Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err) {
+  BackendState *states[RANKS_NUMBERS] = {0};
+  Buffer message = {0};
+  Status status = STATUS_OK;
+  while (!status) {
+    status = ranks_take_call(ranks, &message, err);
+    if (!status) status = run_call(loaded, states, &message, err);
+  }
+  buffer_release(&message);
+  return status; /* open states end with the process */
+}

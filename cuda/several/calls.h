@@ -1,0 +1,25 @@
+/* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
+ * model.
+ *
+ * Called by: split.c on rank 0, before split.c does the same; commands/ranks/join.c on the other ranks.
+ * Nothing comes back: tokens are picked by rank 0, from logits that NCCL brings to rank 0; a failure is
+ * reported by the watching thread (ranks.h). */
+#pragma once
+
+#include "cuda/several/ranks.h"
+#include "engine/backend.h"
+
+/* *state: a number that no open session has. */
+Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err);
+void calls_close(Ranks *ranks, int state);
+Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err);
+Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err);
+Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
+                       Error *err);
+Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
+/* Save and restore the recurrent states in a slot. */
+Status calls_save(Ranks *ranks, int state, int slot, Error *err);
+Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
+
+/* Repeats rank 0's calls until rank 0 ends, when this process ends too; returns only after a failure. */
+Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err);

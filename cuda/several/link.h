@@ -1,0 +1,58 @@
+/* link.h - connections between the processes that share a model: rank 0 listens, and each other rank
+ * connects.
+ *
+ * Called by: ranks.c. Both ends prove that they have the key and are of the same job before anything else is
+ * sent. A message is a kind, a size, as many bytes, and an HMAC of all this and of the message's number, by a
+ * key of this connection and direction: a message that was changed, repeated or sent on another connection is
+ * refused, and so is one that follows a gap. Nothing is encrypted. All processes are of one build, so a
+ * message's bytes are structs as they are in memory. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/buffer.h"
+#include "cuda/several/sha256.h"
+
+enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
+
+/* How a process finds the other processes, and what it has to prove. */
+typedef struct {
+  const char *host;  /* of rank 0 */
+  int port, n_ports; /* rank 0 listens on the first port that is free */
+  bool here;         /* all ranks are on this machine: rank 0 listens on the loopback alone */
+  const char *job;   /* text that other jobs of the same user do not have */
+  uint8_t key[SHA256_BYTES];
+  int rank, n;
+  int timeout_s;             /* the longest time to connect, and the longest without a sign of life */
+  bool (*interrupted)(void); /* true ends the wait for other ranks */
+} LinkPlace;
+
+/* One end of a connection. */
+typedef struct {
+  int socket;           /* -1: none */
+  char host[LINK_HOST]; /* the other end's */
+  pthread_mutex_t sending;
+  HmacKey out_key, in_key;
+  uint64_t n_sent, n_taken; /* numbers of the next messages to send and to take */
+  bool is_forged;           /* a message was not the other end's next: no further ones are taken */
+  Buffer in;
+  double heard_ms;
+} Link;
+
+/* Rank 0: waits until ranks 1 .. n - 1 are connected to links[1 .. n). */
+Status link_listen(const LinkPlace *place, Link *links, Error *err);
+/* Another rank: connects to rank 0, which may not listen yet. */
+Status link_connect(const LinkPlace *place, Link *link, Error *err);
+void link_close(Link *link);
+
+/* Sends a message of two parts; false if the other end is gone. With `only_now` the message is left out, and
+ * the result true, while another thread is sending. */
+bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
+               bool only_now);
+/* Receives the bytes that have come; false if the other end is gone. */
+bool link_receive(Link *link);
+/* Takes the next complete message, which begins at received byte *used, and moves *used after it.
+ * Its bytes stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */
+bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used);
+void link_drop(Link *link, size_t used); /* drops the first `used` bytes received */

@@ -1,0 +1,673 @@
+/* split.c - see split.h. Always true: each function makes the GPU that it needs current, and may leave any
+ * GPU current; a step is enqueued on all GPUs before anything waits for one of them. */
+#include "cuda/several/several.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/backend.h"
+#include "cuda/one/draft.h"
+#include "cuda/one/layers/copies.h"
+#include "cuda/one/residual.h"
+#include "cuda/one/tokens.h"
+#include "cuda/one/weights.h"
+#include "cuda/several/calls.h"
+#include "engine/forward.h"
+
+/* Nanoseconds that a GPU waits for another before it gives up. */
+static const uint64_t patience = 20000000000;
+
+/* Rows of the largest sum that is tried before the first step: those of a prompt's chunk. */
+enum { LARGEST_SUM = 2048 };
+
+/* Memory that NCCL takes on each GPU for kernels and buffers. Measured with NCCL 2.28.9 and two H200s: 1.19
+ * GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
+static const size_t nccl_bytes = 5 << 28;
+
+static Status use(const BackendModel *part, Error *err) {
+  return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
+}
+
+/* If another process has failed, replaces `err` by its reason. Waits up to 3 s for the reason
+ * (ranks_check()), since a collective fails here before the message that says why arrives. */
+static Status explain(const BackendModel *loaded, Status status, Error *err) {
+  if (status && loaded->ranks) TRY(ranks_check(loaded->ranks, true, err));
+  return status;
+}
+
+/* --- the model */
+
+static Status check_split(const Model *model, int n, Error *err) {
+  const int hidden = model->config.hidden;
+  TRY(cuda_check_model(model, err));
+  TRY(model_check_split(model, n, err));
+  if (hidden % 4 == 0 && hidden <= WIDEST_SUM) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "--split %d: its hidden size is %d, expected fours up to %d", n, hidden,
+                   WIDEST_SUM);
+}
+
+Status split_shares(const Model *model, int n, size_t *weights, Error *err) {
+  TRY(check_split(model, n, err));
+  for (int i = 0; i < n; i++) {
+    Model *part;
+    DeviceMemory memory;
+    TRY(model_part(model, i, n, &part, err));
+    const Status status = weights_memory(part, 0, &memory, err);
+    model_part_free(part);
+    TRY(status);
+    weights[i] = memory.weights;
+  }
+  return STATUS_OK;
+}
+
+/* Finds out whether all GPUs can reach each other's memory; `which`: two that cannot. */
+static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2], Error *err) {
+  *reach = true;
+  for (int i = 0; i < options->split; i++)
+    for (int k = 0; k < options->split; k++) {
+      int can = 1;
+      if (k != i)
+        TRY(cuda_status(cudaDeviceCanAccessPeer(&can, options->gpus[i], options->gpus[k]), "cannot ask it",
+                        err));
+      if (!can && *reach) which[0] = options->gpus[i], which[1] = options->gpus[k];
+      *reach = *reach && can;
+    }
+  return STATUS_OK;
+}
+
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; `which`: two that do not. */
+static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
+  *reach = true;
+  if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
+  *by_nccl = options->ranks || options->sums == SUMS_NCCL || (options->sums == SUMS_AUTO && !*reach);
+  return STATUS_OK;
+}
+
+/* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
+ * memory of the GPUs, less what NCCL takes. */
+Status split_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
+  const int n = options->split > 1 ? options->split : 1;
+  size_t all_bytes, weights[MAX_SPLIT];
+  if (n == 1) {
+    TRY(device_use(options->gpu, err));
+    TRY(weights_memory(model, options->weight_bytes, memory, err));
+    TRY(copies_bytes(model, options, &memory->copies, err));
+    return device_bytes(&memory->free_bytes, &all_bytes, err);
+  }
+  TRY(split_shares(model, n, weights, err));
+  *memory = (DeviceMemory){.free_bytes = options->ranks ? options->ranks_free_bytes : SIZE_MAX};
+  for (int i = 0; i < n; i++)
+    if (weights[i] > memory->weights) memory->weights = weights[i];
+  for (int i = 0; i < (options->ranks ? 1 : n); i++) {
+    size_t free_bytes;
+    TRY(device_use(options->gpus[i], err));
+    TRY(device_bytes(&free_bytes, &all_bytes, err));
+    if (free_bytes < memory->free_bytes) memory->free_bytes = free_bytes;
+  }
+  bool reach, by_nccl;
+  int which[2];
+  TRY(find_sums(options, &reach, which, &by_nccl, err));
+  if (by_nccl) memory->free_bytes -= memory->free_bytes < nccl_bytes ? memory->free_bytes : nccl_bytes;
+  return STATUS_OK;
+}
+
+/* Decides whether the GPUs use NCCL, before anything is loaded. *reach: they reach each other's memory. */
+static Status choose_sums(const BackendOptions *options, bool *reach, bool *by_nccl, Error *err) {
+  int which[2] = {0};
+  Error reason;
+  TRY(find_sums(options, reach, which, by_nccl, err));
+  if (*by_nccl && options->decode_step == DECODE_FUSED)
+    return error_set(err, STATUS_FAILED, "--decode-step cluster needs GPUs that reach each other's memory%s",
+                     *reach && !options->ranks ? " (--split-by memory)" : "");
+  if (!*by_nccl)
+    return *reach ? STATUS_OK
+                  : error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d",
+                              which[0], which[1]);
+  if (nccl_check(&reason) == STATUS_OK) return STATUS_OK;
+  if (*reach)
+    return error_set(err, STATUS_FAILED, "--split%s: %s", options->ranks ? " auto" : "-by nccl", reason.text);
+  return error_set(err, STATUS_FAILED, "--split: GPU %d cannot reach the memory of GPU %d, and %s", which[0],
+                   which[1], reason.text);
+}
+
+/* Lets each GPU reach the memory of all other GPUs. */
+static Status connect_gpus(const BackendOptions *options, Error *err) {
+  for (int i = 0; i < options->split; i++) {
+    TRY(cuda_status(cudaSetDevice(options->gpus[i]), "cannot use it", err));
+    for (int k = 0; k < options->split; k++) {
+      if (k == i) continue;
+      const cudaError_t error = cudaDeviceEnablePeerAccess(options->gpus[k], 0);
+      if (error == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError();
+      else
+        TRY(cuda_status(error, "cannot reach another GPU", err));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Connects this part's GPU with the others by NCCL, for sums as large as a prompt's steps have. */
+static Status connect_by_nccl(const BackendModel *part, Error *err) {
+  TRY(use(part, err));
+  return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
+}
+
+/* Checks that OpenMP gives n threads, one for each GPU: a GPU's collectives wait for the other GPUs'
+ * collectives, which other threads have to launch. */
+static Status check_threads(int n, Error *err) {
+  int n_threads = 0;
+  omp_set_dynamic(0);
+#pragma omp parallel num_threads(n)
+#pragma omp single
+  n_threads = omp_get_num_threads();
+  if (n_threads == n) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "--split %d by NCCL needs %d OpenMP threads, and gets %d (OMP_THREAD_LIMIT)", n, n,
+                   n_threads);
+}
+
+/* Joins the GPUs by NCCL. A drafter's GPUs are those of its target, which are joined already. */
+static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  NcclRank *ranks[MAX_SPLIT] = {0};
+  Status status[MAX_SPLIT];
+  Error errors[MAX_SPLIT];
+  for (int i = 0; i < options->split && options->target; i++)
+    loaded->parts[i]->nccl = options->target->parts[i]->nccl;
+  if (options->target) return STATUS_OK;
+  TRY(check_threads(options->split, err));
+  TRY(nccl_join_all(options->gpus, options->split, ranks, err));
+  for (int i = 0; i < options->split; i++) loaded->parts[i]->nccl = ranks[i];
+#pragma omp parallel for num_threads(options->split) schedule(static, 1)
+  for (int i = 0; i < options->split; i++) {
+    status[i] = connect_by_nccl(loaded->parts[i], &errors[i]);
+    for (int k = 0; k < options->split && status[i]; k++) nccl_abort(ranks[k]);
+  }
+  for (int i = 0; i < options->split; i++)
+    if (status[i]) return error_set(err, status[i], "GPU %d: %s", options->gpus[i], errors[i].text);
+  return STATUS_OK;
+}
+
+static Status load_part(BackendModel *loaded, const BackendOptions *options, int index, Error *err) {
+  BackendOptions own = *options;
+  Model *part;
+  own.gpu = options->gpus[index];
+  own.split = 0;
+  own.target = options->target ? options->target->parts[index] : NULL;
+  own.weight_bytes = 0;
+  TRY(model_part(loaded->model, loaded->first_part + index, options->split, &part, err));
+  const Status status = cuda_load(part, &own, &loaded->parts[index], err);
+  if (status) model_part_free(part);
+  return status;
+}
+
+void split_unload(BackendModel *loaded) {
+  if (!loaded || (loaded->n_parts == 0 && !loaded->parts)) {
+    cuda_unload(loaded);
+    return;
+  }
+  if (loaded->ranks) ranks_forget_nccl(loaded->ranks);
+  for (int i = 0; loaded->parts && i < loaded->n_parts; i++) {
+    BackendModel *own = loaded->parts[i];
+    if (!own) continue;
+    Model *part = (Model *)own->model;
+    cudaSetDevice(own->gpu);
+    cuda_unload(own);
+    model_part_free(part);
+  }
+  free(loaded->parts);
+  free(loaded);
+}
+
+/* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
+ * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which
+ * is the number of contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
+static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *err) {
+  bool kernels = loaded->parts[0]->nccl != NULL, alike = true;
+  for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
+  for (int i = 1; i < loaded->n_parts; i++)
+    alike = alike && fused_clusters(loaded->parts[i]) == fused_clusters(loaded->parts[0]);
+  if (demanded && !kernels && !alike)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with GPUs, or parts of them, that differ");
+  for (int i = 0; i < loaded->n_parts && (kernels || !alike); i++)
+    loaded->parts[i]->decode_step = DECODE_KERNELS;
+  return STATUS_OK;
+}
+
+/* Loads this process's part, and joins its GPU with the other processes' GPUs. */
+static Status load_among_ranks(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  loaded->first_part = ranks_rank(options->ranks);
+  loaded->n_parts = 1;
+  TRY(load_part(loaded, options, 0, err));
+  TRY(use(loaded->parts[0], err));
+  if (loaded->first_part == 0) loaded->ranks = options->ranks;
+  TRY(ranks_join_nccl(options->ranks, &loaded->parts[0]->nccl, err));
+  TRY(explain(loaded, connect_by_nccl(loaded->parts[0], err), err));
+  return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
+}
+
+/* Loads a part on each GPU of this process, and connects them. */
+static Status load_here(BackendModel *loaded, const BackendOptions *options, bool reach, bool by_nccl,
+                        Error *err) {
+  loaded->n_parts = options->split;
+  for (int i = 0; i < options->split; i++) TRY(load_part(loaded, options, i, err));
+  if (reach && !by_nccl) TRY(connect_gpus(options, err));
+  if (by_nccl) TRY(join_gpus(loaded, options, err));
+  return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
+}
+
+Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+  *out = NULL;
+  if (options->split <= 1) return cuda_load(model, options, out, err);
+  bool reach, by_nccl;
+  TRY(check_split(model, options->split, err));
+  TRY(choose_sums(options, &reach, &by_nccl, err));
+  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
+  if (!loaded) return STATUS_FAILED;
+  loaded->model = model;
+  loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
+  Status status = !loaded->parts   ? STATUS_FAILED
+                  : options->ranks ? load_among_ranks(loaded, options, err)
+                                   : load_here(loaded, options, reach, by_nccl, err);
+  if (status)
+    split_unload(loaded);
+  else
+    *out = loaded;
+  return status;
+}
+
+Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  if (loaded->n_parts == 0) return cuda_arithmetic(loaded, out, size, err);
+  TRY(cuda_arithmetic(loaded->parts[0], out, size, err));
+  const size_t used = strlen(out);
+  snprintf(out + used, size - used, ", shared by %d GPUs%s", loaded->parts[0]->model->config.split,
+           loaded->parts[0]->nccl ? " by NCCL" : "");
+  return STATUS_OK;
+}
+
+/* --- a session */
+
+/* The word that is not 0 once a GPU has given up (Peers). */
+static int *lost_word(const BackendState *s) {
+  return s->parts[0]->peers.lost;
+}
+
+/* Makes every GPU stop waiting for others. */
+static void give_up(const BackendState *s) {
+  int *lost = lost_word(s);
+  if (lost) *(volatile int *)lost = -1;
+  for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->nccl);
+}
+
+/* How many parts pick tokens: all; with NCCL only the first, which alone has all logits. */
+static int picking_parts(const BackendState *s) {
+  return s->loaded->parts[0]->nccl ? 1 : s->n_parts;
+}
+
+/* Reports a GPU that did not answer in time. PRECOND the kernels that waited have ended. */
+static Status check_lost(const BackendState *s, Error *err) {
+  const int lost = *(volatile int *)lost_word(s);
+  if (s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, lost != 0, err));
+  if (lost == 0) return STATUS_OK;
+  if (lost < 0) return error_set(err, STATUS_FAILED, "a GPU failed in an earlier step");
+  return error_set(err, STATUS_FAILED, "GPU %d did not answer the others for %d s",
+                   s->loaded->parts[lost - 1]->gpu, (int)(patience / 1000000000));
+}
+
+void split_close(BackendState *s) {
+  if (!s || s->n_parts == 0) {
+    state_close(s);
+    return;
+  }
+  int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
+  if (s->loaded->ranks && s->number >= 0) calls_close(s->loaded->ranks, s->number);
+  if (lost) *(volatile int *)lost = -1;
+  for (int i = 0; s->parts && i < s->n_parts; i++) {
+    if (!s->parts[i]) continue;
+    cudaSetDevice(s->loaded->parts[i]->gpu);
+    state_close(s->parts[i]);
+  }
+  cudaFreeHost(lost);
+  free(s->parts);
+  free(s);
+}
+
+/* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a kernel;
+ * does nothing if none has one. */
+static Status connect_fused(BackendState *s, Error *err) {
+  const Peers *all = &s->parts[0]->peers;
+  StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
+  int n_fused = 0;
+  for (int i = 0; i < s->n_parts; i++) n_fused += (to.mail[i] = fused_mail(s->parts[i]->fused)) != NULL;
+  if (n_fused > 0 && n_fused < s->n_parts)
+    return error_set(err, STATUS_FAILED, "--split: these GPUs differ (--decode-step kernels)");
+  for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++)
+    fused_connect(s->parts[to.rank]->fused, &to);
+  return STATUS_OK;
+}
+
+/* Gives each part the addresses of the other parts. */
+static Status connect_parts(BackendState *s, Error *err) {
+  const int n = s->parts[0]->peers.n;
+  int *lost;
+  TRY(cuda_status(cudaHostAlloc((void **)&lost, sizeof *lost, cudaHostAllocMapped), "cannot pin memory",
+                  err));
+  *lost = 0;
+  for (int i = 0; i < s->n_parts; i++) {
+    Peers *to = &s->parts[i]->peers;
+    to->lost = lost;
+    to->patience = patience;
+    to->first_logit[n] = s->loaded->model->config.vocab_size;
+    for (int k = 0; k < n; k++)
+      to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
+    for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->nccl; k++) {
+      const Peers *from = &s->parts[k]->peers;
+      to->flags[k] = from->flags[k];
+      to->inbox[k] = from->inbox[k];
+      to->parts[0][k] = from->parts[0][k];
+      to->parts[1][k] = from->parts[1][k];
+      to->logits[k] = from->logits[k];
+    }
+  }
+  return s->loaded->parts[0]->nccl ? STATUS_OK : connect_fused(s, err);
+}
+
+Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+  *out = NULL;
+  if (loaded->n_parts == 0) return cuda_open(loaded, options, 0, out, err);
+  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
+  if (!s) return STATUS_FAILED;
+  s->loaded = loaded;
+  s->options = *options;
+  s->n_parts = loaded->n_parts;
+  s->number = -1;
+  s->parts = mem_alloc((size_t)s->n_parts, sizeof *s->parts, "session", err);
+  Status status = s->parts ? STATUS_OK : STATUS_FAILED;
+  if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
+  for (int i = 0; i < s->n_parts && !status; i++) {
+    StateOptions own = *options;
+    own.target = options->target ? options->target->parts[i] : NULL;
+    status = use(loaded->parts[i], err);
+    if (!status) status = cuda_open(loaded->parts[i], &own, loaded->first_part + i, &s->parts[i], err);
+  }
+  if (!status) status = connect_parts(s, err);
+  if (status)
+    split_close(s);
+  else
+    *out = s;
+  return status;
+}
+
+/* --- a step */
+
+Status split_begin_sums(BackendState *part, int n_sums, Error *err) {
+  if (part->peers.n == 0 || part->loaded->nccl) return STATUS_OK;
+  return peers_begin_step(part->first_tag, n_sums, part->loaded->stream, err);
+}
+
+Status split_take_pick(BackendState *part, Error *err) {
+  const BackendModel *m = part->loaded;
+  return m->nccl ? nccl_take_from_first(m->nccl, part->rows.ids, 1, m->stream, err) : STATUS_OK;
+}
+
+Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err) {
+  const BackendModel *m = part->loaded;
+  const Peers *peers = &part->peers;
+  if (peers->n == 0) return STATUS_OK;
+  return m->nccl ? nccl_gather_columns(m->nccl, part->logits, peers->first_logit, n_rows, m->stream, err)
+                 : peers_gather_logits(peers, sum, n_rows, m->stream, err);
+}
+
+static Status step_part(BackendState *part, TokenRange span, Error *err) {
+  TRY(use(part->loaded, err));
+  return forward(&cuda_backend, part, &part->loaded->program, span, err);
+}
+
+/* Makes logits outside of a step. It advances the tags by two although it uses one tag: first_tag is
+ * always even. */
+static Status logits_of_part(BackendState *part, TokenRange span, Error *err) {
+  TRY(use(part->loaded, err));
+  TRY(split_begin_sums(part, 2, err));
+  return cuda_backend.run[OP_LOGITS](part, span, part->loaded->model->config.n_layers, err);
+}
+
+/* Runs `work` on all GPUs at once, a thread for each. */
+static Status on_all(BackendState *s, Status (*work)(BackendState *part, TokenRange span, Error *err),
+                     TokenRange span, Error *err) {
+  Status status[MAX_SPLIT];
+  Error errors[MAX_SPLIT];
+#pragma omp parallel for num_threads(s->n_parts) schedule(static, 1)
+  for (int i = 0; i < s->n_parts; i++) {
+    status[i] = work(s->parts[i], span, &errors[i]);
+    if (status[i]) give_up(s);
+  }
+  for (int i = 0; i < s->n_parts; i++)
+    if (status[i]) {
+      error_set(err, status[i], "GPU %d: %s", s->loaded->parts[i]->gpu,
+                errors[i].text + (strncmp(errors[i].text, "GPU: ", 5) == 0 ? 5 : 0));
+      return explain(s->loaded, status[i], err);
+    }
+  return STATUS_OK;
+}
+
+Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+  if (s->n_parts == 0) return cuda_fused_step(s, span, done, err);
+  *done = true;
+  if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
+  return on_all(s, step_part, span, err);
+}
+
+/* Waits for all GPUs before the logits are overwritten: a peer may still be copying the logits of the last
+ * call, and no sum between the two calls orders them. */
+Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
+  span.ids = NULL;
+  if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
+  }
+  return on_all(s, logits_of_part, span, err);
+}
+
+/* --- drafters */
+
+/* A step that continues the drafter's own state (span.states < 0) begins its sums in begin_step(). */
+static Status draft_part(BackendState *part, TokenRange span, Error *err) {
+  TRY(use(part->loaded, err));
+  if (span.states >= 0) TRY(split_begin_sums(part, step_sums(&part->loaded->model->config), err));
+  return forward(&cuda_backend, part, &part->loaded->program, span, err);
+}
+
+Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+  *done = s->n_parts > 0;
+  return *done ? on_all(s, draft_part, span, err) : STATUS_OK;
+}
+
+Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
+                        Error *err) {
+  if (s->n_parts == 0) return draft_take(s, target, row, n, taps, to, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_take(s->parts[i], target->parts[i], row, n, taps, to, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_draft_move(BackendState *s, int from, int to, Error *err) {
+  if (s->n_parts == 0) return draft_move(s, from, to, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_move(s->parts[i], from, to, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_draft_context(BackendState *s, TokenRange span, Error *err) {
+  if (s->n_parts == 0) return draft_context(s, span, err);
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(draft_context(s->parts[i], span, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- tokens */
+
+Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
+  if (s->n_parts == 0) return tokens_wait(s, id, err);
+  Status status = STATUS_OK;
+  for (int i = 0; i < picking_parts(s) && !status; i++) {
+    int32_t own;
+    status = use(s->loaded->parts[i], err);
+    if (!status) status = tokens_wait(s->parts[i], &own, err);
+    if (!status && i > 0 && own != *id)
+      status = error_set(err, STATUS_FAILED, "GPU %d picked token %d where GPU %d picked %d",
+                         s->loaded->parts[i]->gpu, own, s->loaded->parts[0]->gpu, *id);
+    if (i == 0) *id = own;
+  }
+  status = explain(s->loaded, status, err);
+  TRY(check_lost(s, err)); /* reports the reason, if there is one */
+  if (status) give_up(s);
+  return status;
+}
+
+Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  if (s->n_parts == 0) TRY(tokens_pick(s, sampler, row, id != NULL, err));
+  for (int i = 0; s->n_parts > 0 && i < picking_parts(s); i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
+  }
+  sampler_take_draw(sampler);
+  return id ? split_wait_token(s, id, err) : STATUS_OK;
+}
+
+Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const int n_parts = s->n_parts ? picking_parts(s) : 1;
+  TRY(tokens_take_draws(parts[0], samplers, n, err));
+  for (int i = 0; i < n_parts; i++) {
+    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
+    if (i > 0) tokens_copy_draws(parts[i], parts[0]);
+    TRY(tokens_pick_rows(parts[i], samplers, err));
+  }
+  for (int i = 0; i < n_parts; i++) {
+    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
+    TRY(explain(s->loaded, tokens_take_rows(parts[i], ids, err), err));
+  }
+  return s->n_parts > 0 ? check_lost(s, err) : STATUS_OK;
+}
+
+/* Waits for all GPUs, also after a failure. */
+Status split_drain(BackendState *s, Error *err) {
+  if (s->n_parts == 0) return tokens_drain(s, err);
+  Status status = STATUS_OK;
+  for (int i = 0; i < s->n_parts; i++) {
+    Status own = use(s->loaded->parts[i], status ? NULL : err);
+    if (!own) own = tokens_drain(s->parts[i], status ? NULL : err);
+    if (!status) status = own;
+  }
+  TRY(explain(s->loaded, status, err));
+  return check_lost(s, err);
+}
+
+/* From the first GPU, which always has all logits: with NCCL no other GPU has. */
+Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
+  if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
+  TRY(use(s->loaded->parts[0], err));
+  TRY(explain(s->loaded, tokens_read_logits(s->parts[0], row, out, err), err));
+  return check_lost(s, err);
+}
+
+Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) {
+  if (s->n_parts == 0) return state_read_taps(s, row, n, out, err);
+  TRY(use(s->loaded->parts[0], err));
+  TRY(state_read_taps(s->parts[0], row, n, out, err));
+  return check_lost(s, err);
+}
+
+/* --- the cache: on the host, keys of the heads of all parts in order, their scales, values, their scales */
+
+static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const int n_parts = s->n_parts ? s->n_parts : 1,
+            n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
+  if (s->loaded->ranks)
+    return error_set(err, STATUS_FAILED, "keys and values of several processes cannot be kept");
+  for (int i = 0; i < n_parts; i++) {
+    const int first = model_part_kv_head(n_heads, i, n_parts);
+    TRY(state_kv_copy(parts[i], span, layer, n_stored, host, first, n_heads, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  return copy_kv(s, span, layer, 0, out, err);
+}
+
+Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err) {
+  return copy_kv(s, span, layer, n_stored, (char *)from, err);
+}
+
+/* --- recurrent states */
+
+Status split_state_save(BackendState *s, int slot, Error *err) {
+  if (s->n_parts == 0) return state_save(s, slot, err);
+  if (s->loaded->ranks) TRY(calls_save(s->loaded->ranks, s->number, slot, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_save(s->parts[i], slot, err));
+  }
+  return STATUS_OK;
+}
+
+Status split_state_restore(BackendState *s, int slot, Error *err) {
+  if (s->n_parts == 0) return state_restore(s, slot, err);
+  if (s->loaded->ranks) TRY(calls_restore(s->loaded->ranks, s->number, slot, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_restore(s->parts[i], slot, err));
+  }
+  return STATUS_OK;
+}
+
+static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
+  BackendState *const *parts = s->n_parts ? s->parts : &s;
+  const int n_parts = s->n_parts ? s->n_parts : 1;
+  if (s->loaded->ranks)
+    return error_set(err, STATUS_FAILED, "recurrent states of several processes cannot be kept on disk");
+  for (int i = 0; i < n_parts; i++)
+    TRY(state_copy_kept(parts[i], slot, layer, host, to_host, i, n_parts, err));
+  return STATUS_OK;
+}
+
+Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
+  return copy_kept(s, slot, layer, out, true, err);
+}
+
+Status split_state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return copy_kept(s, slot, layer, (void *)from, false, err);
+}
+
+/* --- pages */
+
+Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
+  if (s->n_parts == 0) return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+  if (s->loaded->ranks) TRY(calls_set_pages(s->loaded->ranks, s->number, sequence, first, pages, n, err));
+  for (int i = 0; i < s->n_parts; i++)
+    TRY(sequences_set_pages(&s->parts[i]->sequences, sequence, first, pages, n, err));
+  return STATUS_OK;
+}
+
+Status split_copy_page(BackendState *s, int from, int to, Error *err) {
+  if (s->n_parts == 0) return state_copy_page(s, from, to, err);
+  if (s->loaded->ranks) TRY(calls_copy_page(s->loaded->ranks, s->number, from, to, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(state_copy_page(s->parts[i], from, to, err));
+  }
+  return STATUS_OK;
+}
