@@ -22,6 +22,7 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/draft.h"
 #include "cuda/one/fused.h"
+#include "cuda/one/gpu.h"
 #include "cuda/one/kernel_bench.h"
 #include "cuda/one/layers/altup.h"
 #include "cuda/one/layers/copies.h"
@@ -34,18 +35,15 @@
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/rows.h"
+#include "cuda/one/shared.h"
 #include "cuda/one/state.h"
 #include "cuda/one/tokens.h"
 #include "cuda/one/weights.h"
-#include "cuda/several/several.h"
-#include "cuda/several/sums_bench.h"
 #include "engine/forward.h"
-
-enum { CHUNK = 2048, SEQUENCES = 256 };
 
 /* --- the model */
 
-void cuda_unload(BackendModel *loaded) {
+static void cuda_unload(BackendModel *loaded) {
   if (!loaded) return;
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
@@ -53,7 +51,6 @@ void cuda_unload(BackendModel *loaded) {
   fused_release_head(loaded);
   copies_release(loaded);
   weights_release(loaded);
-  if (!loaded->target) nccl_leave(loaded->nccl);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
   program_release(&loaded->program);
   free(loaded);
@@ -100,7 +97,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
 }
 
-Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
@@ -123,8 +120,7 @@ Status cuda_load(const Model *model, const BackendOptions *options, BackendModel
 
 /* --- a session */
 
-Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, BackendState **out,
-                 Error *err) {
+static Status cuda_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
   *out = NULL;
   if (options->invariant)
     TRY(prepare_check_options(loaded->act == ACT_INT8, loaded->kernel, loaded->n_host > 0,
@@ -137,7 +133,7 @@ Status cuda_open(BackendModel *loaded, const StateOptions *options, int rank, Ba
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
   s->options = *options;
-  s->peers.rank = rank;
+  s->peers.rank = loaded->rank;
   s->notes_version = UINT64_MAX;
   Status status = state_open(s, err);
   if (status)
@@ -187,14 +183,14 @@ static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
                    .n_pages = state_pages(&s->options),
                    .n_tokens = span.n_tokens,
                    .first_logit = span.n_tokens - span.n_logit_rows,
-                   .logits = s->logits + split_first_logit(s),
+                   .logits = s->logits + shared_first_logit(s),
                    .n_best = s->n_best,
                    .head_x = s->lm_head_in};
   if (span.parts) call.n_parts = span.n_parts;
   for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
     call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
   TRY(fused_run(s->fused, &call, s->loaded->stream, err));
-  return split_gather_logits(s, first_sum(s->loaded->model->config.n_layers), span.n_logit_rows, err);
+  return shared_gather_logits(s, first_sum(s->loaded->model->config.n_layers), span.n_logit_rows, err);
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
@@ -266,13 +262,13 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, 
   if (span.n_logit_rows > 0) forget_best(s);
   TRY(tokens_enqueue_deferred(s, err));
   s->index.selects = index_selects(s, span);
-  TRY(split_begin_sums(s, step_sums(&s->loaded->model->config), err));
+  TRY(shared_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
     TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, span, replayed, err) : STATUS_OK;
   }
   TRY(rows_set(s, span, err));
-  if (!span.ids) TRY(split_take_pick(s, err));
+  if (!span.ids) TRY(shared_take_pick(s, err));
   return can_replay(s, span.n_tokens) ? replay(s, span, replayed, err) : STATUS_OK;
 }
 
@@ -280,7 +276,7 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   return step_graphs_end(&s->graphs, so_far, s->loaded->stream, err);
 }
 
-Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
+static Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
   *done = span.n_logit_rows > 0 && (!span.parts || fits_fused(span)) && fused_takes(s->fused, first_of(span));
   if (!*done) return STATUS_OK;
   const bool single = span.n_tokens == 1 && !span.parts;
@@ -295,7 +291,7 @@ Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Error *err)
     tokens_forget_picks(s);
     if (span.ids) TRY(rows_set(s, span, err));
   }
-  TRY(split_begin_sums(s, 2, err));
+  TRY(shared_begin_sums(s, 2, err));
   return enqueue_fused(s, span, err);
 }
 
@@ -587,7 +583,6 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Error *err) {
   (void)layer;
-  if (s->n_parts > 0) return split_norm_logits(s, span, err);
   const int first_row = span.first_logit;
   int n_rows = span.n_logit_rows;
   forget_best(s);
@@ -609,16 +604,16 @@ static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Erro
     TRY(residual_norm(s, x, (InputNorm){m->final_norm, m->final_norm_bias}, n_rows, s->lm_head_in, err));
   }
   TRY(products_matmul(s, &m->head, s->lm_head_in, s->h_stride, n_rows, LINEAR_TO_F32,
-                      s->logits + split_first_logit(s), c->vocab_size, err));
+                      s->logits + shared_first_logit(s), c->vocab_size, err));
   if (c->logit_divisor != 1 || c->logit_cap != 0) /* before the other GPUs read the logits */
     TRY(ops_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
                           m->stream, err));
-  return split_gather_logits(s, first_sum(c->n_layers), n_rows, err);
+  return shared_gather_logits(s, first_sum(c->n_layers), n_rows, err);
 }
 
 /* --- properties of the model and the device */
 
-Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
   const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
@@ -633,68 +628,73 @@ Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error
   return STATUS_OK;
 }
 
-static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,
-                              Error *err) {
+static Status cuda_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
+                          Error *err) {
+  size_t all_bytes;
+  TRY(device_use(options->gpu, err));
+  TRY(weights_memory(model, options->weight_bytes, memory, err));
+  TRY(copies_bytes(model, options, &memory->copies, err));
+  return device_bytes(&memory->free_bytes, &all_bytes, err);
+}
+
+Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err) {
   TRY(device_use(options->gpu, err));
   return device_bytes(free_bytes, all_bytes, err);
 }
 
-static Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err) {
+Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err) {
   return device_name(options->gpu, out, size, err);
 }
 
 static const BackendProbe cuda_probe = {.places = weights_memory,
-                                        .shares = split_shares,
                                         .memory_now = cuda_memory_now,
                                         .describe = cuda_describe,
                                         .time_kernels = kernel_bench,
-                                        .measure_machine = kernel_bench_machine,
-                                        .time_sums = sums_bench};
+                                        .measure_machine = kernel_bench_machine};
 
 const Backend cuda_backend = {
     .name = "cuda",
     .probe = &cuda_probe,
-    .chunk = CHUNK,
-    .row_cost = 0.05,
+    .chunk = CUDA_CHUNK,
+    .row_cost = CUDA_ROW_COST,
     .row_costs = tokens_row_costs,
-    .guesses = 15,
+    .guesses = GUESS_ROWS,
     .check_model = cuda_check_model,
     .check_invariant = prepare_check_invariant,
     .prefers_invariant = prepare_prefers_invariant,
-    .load = split_load,
-    .unload = split_unload,
-    .memory = split_memory,
+    .load = cuda_load,
+    .unload = cuda_unload,
+    .memory = cuda_memory,
     .state_bytes = state_bytes,
-    .open = split_open,
-    .close = split_close,
-    .read_logits = split_read_logits,
-    .kv_read = split_kv_read,
-    .kv_write = split_kv_write,
-    .arithmetic = split_arithmetic,
+    .open = cuda_open,
+    .close = state_close,
+    .read_logits = tokens_read_logits,
+    .kv_read = state_kv_read,
+    .kv_write = state_kv_write,
+    .arithmetic = cuda_arithmetic,
     .recurrent_bytes = state_recurrent_bytes,
-    .state_save = split_state_save,
-    .state_restore = split_state_restore,
-    .state_read = split_state_read,
-    .state_write = split_state_write,
-    .fused_step = split_fused_step,
+    .state_save = state_save,
+    .state_restore = state_restore,
+    .state_read = state_read,
+    .state_write = state_write,
+    .fused_step = cuda_fused_step,
     .begin_step = cuda_begin_step,
     .end_step = cuda_end_step,
-    .wait_token = split_wait_token,
-    .drain = split_drain,
+    .wait_token = tokens_wait,
+    .drain = tokens_drain,
     .head_spares = tokens_head_spares,
     .cuts_rows = rows_cut,
     .page_tokens = KV_PAGE_TOKENS,
-    .sequences = SEQUENCES,
-    .set_pages = split_set_pages,
-    .copy_page = split_copy_page,
-    .draft_take = split_draft_take,
-    .draft_move = split_draft_move,
-    .draft_context = split_draft_context,
-    .draft_step = split_draft_step,
+    .sequences = CUDA_SEQUENCES,
+    .set_pages = state_set_pages,
+    .copy_page = state_copy_page,
+    .draft_take = draft_take,
+    .draft_move = draft_move,
+    .draft_context = draft_context,
     .keep_tap = state_keep_tap,
-    .read_taps = split_read_taps,
-    .sample = split_sample,
-    .sample_rows = split_sample_rows,
+    .read_taps = state_read_taps,
+    .sample = tokens_sample,
+    .sample_rows = tokens_sample_rows,
 #define OPERATION(KIND, function, ...) .run[OP_##KIND] = cuda_##function,
 #include "model/operations.def"
 };

@@ -1,9 +1,15 @@
-/* backend.h - the CUDA backend, which programs built with CUDA have, and the models it computes. */
+/* backend.h - the CUDA backend of one GPU, which programs built with CUDA have, and the models it computes. */
 #pragma once
 
 #include "engine/backend.h"
 
 extern const Backend cuda_backend;
+
+/* Of its table and its probe. */
+enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 256 };
+#define CUDA_ROW_COST 0.05
+Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err);
+Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 
 /* Numbers of a token's values that fit the 48 KB of shared memory which a block has on every GPU: values are
  * widened there (ops/values.h). */

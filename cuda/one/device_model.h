@@ -8,7 +8,7 @@
 #include "cpu/products.h"
 #include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/norm_rope.h"
-#include "cuda/several/nccl.h"
+#include "cuda/one/reduce.h"
 #include "engine/backend.h"
 #include "model/model.h"
 
@@ -90,21 +90,14 @@ typedef struct HostMatrix {
 
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
 
+/* A model on one GPU, or the part of a model that is one GPU's share. */
 struct BackendModel {
-  /* If several GPUs share the model (split.h): the BackendModel of each GPU, whose `model` is a part of
-   * `model` here. All other fields but model, ranks and first_part are then unused. n_parts 0: one GPU. */
-  BackendModel **parts; /* [n_parts] */
-  int n_parts;
-  /* In the model of one of several GPUs: NCCL adds up what the GPUs compute, and brings all logits to the
-   * first GPU, which alone picks tokens. NULL: the GPUs reach each other's memory. */
-  NcclRank *nccl;
-  /* If several processes share the model: `parts` has only part number first_part, and rank 0 has `ranks`. */
-  struct Ranks *ranks;
-  int first_part;
   const Model *model;
   Program program;                   /* model's */
   const struct BackendModel *target; /* a drafter's target: same stream; perhaps same head and embedding */
   int gpu;
+  int rank;       /* which of the GPUs that share a model this is; else 0 */
+  Reduce *reduce; /* if those do not reach each other's memory, else NULL */
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   int n_threads;      /* of the host */

@@ -10,6 +10,7 @@
 
 #include "cuda/kernels/linear/random_weights.h"
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/one/gpu.h"
 #include "cuda/one/weights.h"
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };

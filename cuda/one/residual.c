@@ -4,6 +4,7 @@
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/products.h"
+#include "cuda/one/shared.h"
 
 /* out = the norm of rows of x in fp16; wide, unless NULL, the same in fp32. */
 static Status norm_rows(BackendState *s, const float *x, InputNorm norm, int n_rows, float *wide, void *out,
@@ -55,25 +56,15 @@ float *residual_branch(const BackendState *s, int sum) {
   return s->peers.n > 0 ? s->peers.parts[sum & 1][s->peers.rank] : s->branch;
 }
 
-bool residual_sums_branches(const BackendState *s) {
-  return s->peers.n > 0 && !s->loaded->nccl;
-}
-
-/* x = the sum of all GPUs' x, of n_rows rows. */
-static Status add_by_nccl(BackendState *s, float *x, int n_rows, Error *err) {
-  const size_t n = (size_t)n_rows * (size_t)s->loaded->model->config.hidden;
-  return nccl_add(s->loaded->nccl, x, n, s->loaded->stream, err);
-}
-
 Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
-  return s->peers.n > 0 ? add_by_nccl(s, s->x, n_rows, err) : STATUS_OK;
+  return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const bool by_memory = parts && residual_sums_branches(s);
-  if (parts && s->peers.n > 0 && !by_memory) TRY(add_by_nccl(s, branch, n_tokens, err));
+  const bool by_memory = parts && shared_in_memory(s);
+  if (parts && s->peers.n > 0 && !by_memory) TRY(shared_add(s, branch, n_tokens, err));
   const AddNorm add = {.y = branch,
                        .weight = norms.post,
                        .scalar = norms.scalar,
@@ -95,8 +86,8 @@ Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err
   float *branch = residual_branch(s, sum);
   const AddNorm add = {.y = branch, .n = hidden, .x = s->shared_branch, .peers = &s->peers, .sum = sum};
   const size_t bytes = (size_t)n_rows * (size_t)hidden * sizeof(float);
-  *to = residual_sums_branches(s) ? s->shared_branch : branch;
-  if (*to == branch) return add_by_nccl(s, branch, n_rows, err);
+  *to = shared_in_memory(s) ? s->shared_branch : branch;
+  if (*to == branch) return shared_add(s, branch, n_rows, err);
   TRY(cuda_status(cudaMemsetAsync(*to, 0, bytes, s->loaded->stream), "cannot clear memory", err));
   return ops_add_rms_norm(&add, n_rows, s->loaded->stream, err);
 }
@@ -105,7 +96,7 @@ Status residual_linear(BackendState *s, const DeviceLinear *weights, const void 
                        Norms norms, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int stride = padded_row(weights->n_in);
-  const bool to_branch = norms.post || residual_sums_branches(s), adds = s->peers.rank == 0;
+  const bool to_branch = norms.post || shared_in_memory(s), adds = s->peers.rank == 0;
   float *branch = residual_branch(s, sum);
   if (to_branch) {
     TRY(products_matmul(s, weights, from, stride, n_tokens, LINEAR_TO_F32, branch, c->hidden, err));

@@ -68,15 +68,14 @@ typedef struct {
 float *residual_branch(const BackendState *s, int sum);
 /* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post; with norms.next also
  * makes h. With `parts` the branch is residual_branch(), and with several GPUs the sum of all GPUs' branches
- * is added. PRECOND norms.post, or residual_sums_branches() and `parts`. */
+ * is added. PRECOND norms.post, or shared_in_memory() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* True if several GPUs add branches. Else the first GPU adds its part to x, and each other GPU replaces x by
- * its part; residual_sum_x() then makes x the sum of all GPUs' x, by NCCL. residual_sum_x() does nothing on
+/* Where GPUs do not add branches in memory (shared_in_memory()) the first GPU adds its part to x, and each
+ * other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does nothing on
  * one GPU. */
-bool residual_sums_branches(const BackendState *s);
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
 /* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post). Makes h by norms.next, too, if norms.post
  * is not NULL or several GPUs reach each other's memory. */

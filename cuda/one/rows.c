@@ -29,7 +29,7 @@ Status rows_set(BackendState *s, TokenRange span, Error *err) {
 bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
-  if (s->n_parts > 0 || s->peers.n > 0 || s->loaded->n_host > 0) return false;
+  if (s->peers.n > 0 || s->loaded->n_host > 0) return false;
   return span.n_tokens >= LEAST_ROWS && span.n_logit_rows <= span.n_tokens / ROWS_PER_LOGITS;
 }
 

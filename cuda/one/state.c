@@ -1,6 +1,6 @@
 /* state.c - see state.h: sizes and places of a session's buffers, and its KV cache.
  *
- * Called by: backend.c, split.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need,
+ * Called by: backend.c, tokens.c.   Calls: attention.h, delta.h and fused.h for what they need,
  * sample.h. */
 #include "cuda/one/state.h"
 
@@ -545,7 +545,8 @@ float *state_of_sequence(const BackendState *s, int sequence) {
 }
 
 Status state_wait(BackendState *s, Error *err) {
-  if (s->loaded->nccl) return nccl_wait(s->loaded->nccl, s->loaded->stream, err);
+  Reduce *reduce = s->loaded->reduce;
+  if (reduce) return reduce->wait(reduce, s->loaded->stream, err);
   return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
 }
 
@@ -590,6 +591,17 @@ Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, 
     host += pitch;
   }
   return state_wait(s, err);
+}
+
+Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
+  return state_kv_copy(s, span, layer, 0, out, 0, n_heads, err);
+}
+
+Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err) {
+  const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
+  return state_kv_copy(s, span, layer, n_stored, (char *)from, 0, n_heads, err);
 }
 
 /* --- recurrent states: slot -1 is the current one */
@@ -664,6 +676,15 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
   return state_wait(s, err);
 }
 
+Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
+  return state_copy_kept(s, slot, layer, out, true, 0, 1, err);
+}
+
+Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return state_copy_kept(s, slot, layer, (void *)from, false, 0, 1, err);
+}
+
 /* --- hidden states for a drafter: as the residual stream, not divided by residual_scale */
 
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err) {
@@ -689,6 +710,10 @@ Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
 }
 
 /* --- pages */
+
+Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
+  return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+}
 
 Status state_copy_page(BackendState *s, int from, int to, Error *err) {
   return attention_copy_page(s->cache[KEYS], s->caches, s->loaded->model->config.n_layers * CACHE_PARTS, from,

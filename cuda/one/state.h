@@ -99,14 +99,9 @@ typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
  * output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
-/* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
+/* A session on one GPU: its device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
-  /* If several GPUs share the model (split.h): the state of each GPU. All other fields but loaded, options
-   * and number are then unused. n_parts 0: a state of one GPU. */
-  BackendState **parts; /* [n_parts] */
-  int n_parts;
-  int number;          /* with loaded->ranks: the session's number among the processes (ranks/calls.h) */
-  Peers peers;         /* all GPUs, if this is the state of one of several; else n is 0 */
+  Peers peers;         /* the GPUs that share the model; n is 0 if there is one */
   uint32_t *first_tag; /* peers.first_tag */
   const BackendModel *loaded;
   StateOptions options;
@@ -222,12 +217,14 @@ int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);
 
-/* The backend's recurrent_bytes, state_save and state_restore. */
+/* The backend's recurrent_bytes, state_save, state_restore, state_read and state_write. */
 size_t state_recurrent_bytes(const ModelConfig *config, int layer);
 /* The floats of a layer's n-grams, which follow its other recurrent state. */
 float *state_of_ngrams(const BackendState *s, int layer);
 Status state_save(BackendState *s, int slot, Error *err);
 Status state_restore(BackendState *s, int slot, Error *err);
+Status state_read(BackendState *s, int slot, int layer, void *out, Error *err);
+Status state_write(BackendState *s, int slot, int layer, const void *from, Error *err);
 /* Copies a layer's state between a slot and the host, which has the state as laid out on one GPU; each of
  * n_gpus GPUs has its share of every run of numbers. Any thread may call this. Waits for the copy. */
 Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
@@ -235,6 +232,10 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
+/* The backend's kv_read and kv_write. */
+Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
+Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                      Error *err);
 /* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
  * the device has the heads from first_head on. n_stored 0: to the host; else from the host, the first
  * span.n_tokens of n_stored tokens. Any thread may call this: it sets the thread's device. Waits for the
@@ -261,7 +262,8 @@ size_t state_floats(const ModelConfig *config);
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err);
 Status state_read_taps(BackendState *s, int row, int n, float *out, Error *err);
 
-/* The backend's copy_page. */
+/* The backend's set_pages and copy_page. */
+Status state_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err);
 Status state_copy_page(BackendState *s, int from, int to, Error *err);
 
 /* Waits for all work on the stream. */

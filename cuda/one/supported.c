@@ -1,4 +1,4 @@
-/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, split.c, commands/device.c,
+/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, commands/device.c,
  * commands/models. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* tokens.c - see tokens.h.   Called by: session.c and batch.c through cuda_backend.   Calls: ops/sample.h. */
+/* tokens.c - see tokens.h.   Called by: session.c and batch.c through the backend.   Calls: ops/sample.h. */
 #include "cuda/one/tokens.h"
 
 #include <string.h>
@@ -61,12 +61,13 @@ static Status check_pick(const Sampled *picked, Error *err) {
 static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
   static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];
-  NcclWait wait = {0};
+  Reduce *reduce = s->loaded->reduce;
+  ReduceWait wait = {0};
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
     if (spin % 4096 != 4095) continue;
     cudaError_t error = cudaStreamQuery(s->loaded->stream);
     if (error == cudaErrorNotReady && s->loaded->n_host > 0) nanosleep(&pause, NULL);
-    if (error == cudaErrorNotReady && s->loaded->nccl) TRY(nccl_look(s->loaded->nccl, &wait, err));
+    if (error == cudaErrorNotReady && reduce) TRY(reduce->look(reduce, &wait, err));
     if (error == cudaErrorNotReady) continue;
     if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
     if (slot->kind == SAMPLED_NOTHING)
@@ -211,6 +212,12 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
   return STATUS_OK;
 }
 
+Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
+  TRY(tokens_pick(s, sampler, row, id != NULL, err));
+  sampler_take_draw(sampler);
+  return id ? tokens_wait(s, id, err) : STATUS_OK;
+}
+
 Status tokens_drain(BackendState *s, Error *err) {
   s->is_deferred = false;
   Status status = state_wait(s, err);
@@ -227,21 +234,18 @@ Status tokens_drain(BackendState *s, Error *err) {
  * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of rows that
  * choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2
  * to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
- * fused step of one row, and so are those of several GPUs that share the model (LOG.md, "Several GPUs"). */
+ * fused step of one row. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},
                                          separate[GUESS_ROWS + 1] = {0,   0.15, 0.2, 0.25, 0.3, 0.35,
                                                                      0.4, 0.45, 0.8, 0.8,  0.8, 0.8,
                                                                      0.8, 0.8,  0.8, 0.8},
-                                         shared[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
-                                                                   1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3},
                                          hybrid[GUESS_ROWS + 1] = {0,   0.45, 0.8, 0.8, 1.0, 1.0, 1.1, 1.1,
                                                                    1.5, 1.5,  1.5, 1.5, 1.5, 1.5, 1.5, 1.5},
                                          experts[GUESS_ROWS + 1] = {0,   2.4, 2.7, 2.7, 3.0, 3.0, 3.0, 3.0,
                                                                     4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0};
   if (loaded->model->config.experts.n_experts > 0) return experts;
-  if (loaded->n_parts > 0) return loaded->parts[0]->decode_step == DECODE_KERNELS ? separate : shared;
   if (loaded->decode_step == DECODE_KERNELS) return separate;
   return config_has_states(&loaded->model->config) ? hybrid : fused;
 }
@@ -323,4 +327,10 @@ Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
     ids[s->row_picks[i].row] = s->ring[i].id;
   }
   return STATUS_OK;
+}
+
+Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  TRY(tokens_take_draws(s, samplers, n, err));
+  TRY(tokens_pick_rows(s, samplers, err));
+  return tokens_take_rows(s, ids, err);
 }

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "cuda/several/several.h"
-
 typedef enum {
   CALL_OPEN = 1,
   CALL_CLOSE,
@@ -102,7 +100,8 @@ Status calls_restore(Ranks *ranks, int state, int slot, Error *err) {
 
 /* --- the other ranks */
 
-static Status run_step(BackendState *s, const Call *call, const char *more, Error *err) {
+static Status run_step(const Backend *backend, BackendState *s, const Call *call, const char *more,
+                       Error *err) {
   TokenRange span = call->span;
   bool done;
   const size_t parts = call->span.parts ? (size_t)span.n_parts * sizeof *span.parts : 0;
@@ -111,7 +110,8 @@ static Status run_step(BackendState *s, const Call *call, const char *more, Erro
   span.logit_rows = call->n_picked > 0 ? ids + call->n_ids : NULL;
   span.taps = NULL;
   span.ids = call->n_ids > 0 ? ids : NULL;
-  return call->kind == CALL_LOGITS ? split_norm_logits(s, span, err) : split_fused_step(s, span, &done, err);
+  return call->kind == CALL_LOGITS ? backend->run[OP_LOGITS](s, span, 0, err)
+                                   : backend->fused_step(s, span, &done, err);
 }
 
 static bool has_size(const Call *call, size_t more) {
@@ -122,7 +122,8 @@ static bool has_size(const Call *call, size_t more) {
   return counts && more == parts + ((size_t)call->n_ids + (size_t)call->n_picked) * sizeof(int32_t);
 }
 
-static Status run_call(BackendModel *loaded, BackendState **states, const Buffer *message, Error *err) {
+static Status run_call(const Backend *backend, BackendModel *loaded, BackendState **states,
+                       const Buffer *message, Error *err) {
   Call call;
   if (message->size < sizeof call) return error_set(err, STATUS_FAILED, "a call is too short");
   memcpy(&call, message->data, sizeof call);
@@ -132,28 +133,28 @@ static Status run_call(BackendModel *loaded, BackendState **states, const Buffer
     return error_set(err, STATUS_FAILED, "a call of rank 0 makes no sense here");
   BackendState *s = states[call.state];
   switch ((CallKind)call.kind) {
-  case CALL_OPEN: return split_open(loaded, &call.options, &states[call.state], err);
+  case CALL_OPEN: return backend->open(loaded, &call.options, &states[call.state], err);
   case CALL_CLOSE:
-    split_close(s);
+    backend->close(s);
     states[call.state] = NULL;
     return STATUS_OK;
   case CALL_STEP:
-  case CALL_LOGITS: return run_step(s, &call, more, err);
-  case CALL_SET_PAGES: return split_set_pages(s, call.a, call.b, (const int32_t *)more, call.n_ids, err);
-  case CALL_COPY_PAGE: return split_copy_page(s, call.a, call.b, err);
-  case CALL_SAVE: return split_state_save(s, call.a, err);
-  case CALL_RESTORE: return split_state_restore(s, call.a, err);
+  case CALL_LOGITS: return run_step(backend, s, &call, more, err);
+  case CALL_SET_PAGES: return backend->set_pages(s, call.a, call.b, (const int32_t *)more, call.n_ids, err);
+  case CALL_COPY_PAGE: return backend->copy_page(s, call.a, call.b, err);
+  case CALL_SAVE: return backend->state_save(s, call.a, err);
+  case CALL_RESTORE: return backend->state_restore(s, call.a, err);
   }
   return error_set(err, STATUS_FAILED, "rank 0 made an unknown call");
 }
 
-Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err) {
+Status calls_repeat(Ranks *ranks, const Backend *backend, BackendModel *loaded, Error *err) {
   BackendState *states[RANKS_NUMBERS] = {0};
   Buffer message = {0};
   Status status = STATUS_OK;
   while (!status) {
     status = ranks_take_call(ranks, &message, err);
-    if (!status) status = run_call(loaded, states, &message, err);
+    if (!status) status = run_call(backend, loaded, states, &message, err);
   }
   buffer_release(&message);
   return status; /* open states end with the process */

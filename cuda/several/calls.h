@@ -1,7 +1,7 @@
 /* calls.h - the calls of a Backend that rank 0 makes and the other ranks repeat, each with its part of the
  * model.
  *
- * Called by: split.c on rank 0, before split.c does the same; commands/ranks/join.c on the other ranks.
+ * Called by: several.c on rank 0, before it does the same; commands/ranks/join.c on the other ranks.
  * Nothing comes back: tokens are picked by rank 0, from logits that NCCL brings to rank 0; a failure is
  * reported by the watching thread (ranks.h). */
 #pragma once
@@ -21,5 +21,5 @@ Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
 Status calls_save(Ranks *ranks, int state, int slot, Error *err);
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
 
-/* Repeats rank 0's calls until rank 0 ends, when this process ends too; returns only after a failure. */
-Status calls_repeat(Ranks *ranks, BackendModel *loaded, Error *err);
+/* Repeats rank 0's calls of a backend until rank 0 ends, when this process ends too; returns only after a failure. */
+Status calls_repeat(Ranks *ranks, const Backend *backend, BackendModel *loaded, Error *err);

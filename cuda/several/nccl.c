@@ -37,7 +37,8 @@ typedef struct {
   int (*group_end)(void);
 } Nccl;
 
-struct NcclRank {
+typedef struct {
+  Reduce base; /* Reduce points to it, and so to the whole */
   Nccl nccl;
   Comm comm;
   int rank, n;
@@ -47,7 +48,11 @@ struct NcclRank {
   atomic_bool aborted;
   pthread_t aborting; /* the thread that aborts comm, if has_thread */
   bool has_thread;
-};
+} NcclRank;
+
+static NcclRank *rank_of(Reduce *own) {
+  return (NcclRank *)own;
+}
 
 /* The longest that a host waits for a stream, with GPUs of one process, and of several processes. A step of
  * many tokens takes long over a slow network; processes that end or hang are noticed by ranks.c. */
@@ -112,45 +117,7 @@ Status nccl_make_id(NcclId *id, Error *err) {
   return check(&nccl, nccl.get_unique_id(id), "cannot prepare", err);
 }
 
-/* --- joining */
-
-static NcclRank *new_rank(const Nccl *nccl, Comm comm, int rank, int n, int patience_s, Error *err) {
-  NcclRank *new = mem_alloc(1, sizeof *new, "NCCL", err);
-  if (!new) return NULL;
-  new->nccl = *nccl;
-  new->comm = comm;
-  new->rank = rank;
-  new->n = n;
-  new->patience_ms = patience_s * 1e3;
-  pthread_mutex_init(&new->call, NULL);
-  return new;
-}
-
-Status nccl_join_all(const int *gpus, int n, NcclRank **ranks, Error *err) {
-  Nccl nccl;
-  Comm comms[MAX_SPLIT];
-  TRY(load(&nccl, err));
-  TRY(check(&nccl, nccl.comm_init_all(comms, n, gpus), "cannot join the GPUs", err));
-  for (int i = 0; i < n; i++) {
-    ranks[i] = new_rank(&nccl, comms[i], i, n, PATIENCE_HERE_S, err);
-    if (ranks[i]) continue;
-    for (int k = i; k < n; k++) nccl.comm_abort(comms[k]);
-    return STATUS_FAILED;
-  }
-  return STATUS_OK;
-}
-
-Status nccl_join(const NcclId *id, int rank, int n, NcclRank **joined, Error *err) {
-  Nccl nccl;
-  Comm comm;
-  TRY(load(&nccl, err));
-  TRY(check(&nccl, nccl.comm_init_rank(&comm, n, *id, rank), "cannot join the other GPUs", err));
-  *joined = new_rank(&nccl, comm, rank, n, PATIENCE_ELSEWHERE_S, err);
-  if (*joined) (*joined)->alone = true;
-  if (*joined) return STATUS_OK;
-  nccl.comm_abort(comm);
-  return STATUS_FAILED;
-}
+/* --- the end */
 
 /* Takes `call` first, so that no thread is within NCCL. A thread that is still in NCCL after ABORT_WAIT_MS
  * waits for other ranks, and only the abort ends its wait. */
@@ -165,13 +132,15 @@ static void *abort_comm(void *user) {
 /* In a thread of its own: ncclCommAbort() ends what waits on the GPU at once, but does not return before all
  * graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc), which the thread that learns
  * of the failure has to do. */
-void nccl_abort(NcclRank *rank) {
+void nccl_abort(Reduce *own) {
+  NcclRank *rank = rank_of(own);
   if (!rank || atomic_exchange(&rank->aborted, true)) return;
   rank->has_thread = pthread_create(&rank->aborting, NULL, abort_comm, rank) == 0;
   if (!rank->has_thread) abort_comm(rank);
 }
 
-void nccl_leave(NcclRank *rank) {
+void nccl_leave(Reduce *own) {
+  NcclRank *rank = rank_of(own);
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
   /* If it has not ended, the thread still uses rank. */
@@ -197,20 +166,23 @@ static Status end_call(NcclRank *rank, int result, const char *what, Error *err)
   return check(&rank->nccl, result, what, err);
 }
 
-Status nccl_add(NcclRank *rank, float *x, size_t n, cudaStream_t stream, Error *err) {
+static Status add(Reduce *own, float *x, size_t n, cudaStream_t stream, Error *err) {
+  NcclRank *rank = rank_of(own);
   TRY(begin_call(rank, err));
   const int result = rank->nccl.all_reduce(x, x, n, NCCL_FLOAT32, NCCL_SUM, rank->comm, stream);
   return end_call(rank, result, "a sum failed", err);
 }
 
-Status nccl_take_from_first(NcclRank *rank, int32_t *to, size_t n, cudaStream_t stream, Error *err) {
+static Status take_from_first(Reduce *own, int32_t *to, size_t n, cudaStream_t stream, Error *err) {
+  NcclRank *rank = rank_of(own);
   TRY(begin_call(rank, err));
   const int result = rank->nccl.broadcast(to, to, n, NCCL_INT32, 0, rank->comm, stream);
   return end_call(rank, result, "a token was not sent", err);
 }
 
-Status nccl_gather_columns(NcclRank *rank, float *rows, const int *first, int n_rows, cudaStream_t stream,
-                           Error *err) {
+static Status gather(Reduce *own, float *rows, const int *first, int n_rows, cudaStream_t stream,
+                     Error *err) {
+  NcclRank *rank = rank_of(own);
   const Nccl *nccl = &rank->nccl;
   TRY(begin_call(rank, err));
   int result = nccl->group_start();
@@ -230,7 +202,9 @@ Status nccl_gather_columns(NcclRank *rank, float *rows, const int *first, int n_
 
 /* --- waiting */
 
-Status nccl_look(NcclRank *rank, NcclWait *wait, Error *err) {
+/* It aborts, too, where it fails. */
+static Status look(Reduce *own, ReduceWait *wait, Error *err) {
+  NcclRank *rank = rank_of(own);
   const double now = clock_ms();
   if (rank->aborted) return error_set(err, STATUS_FAILED, "another GPU failed");
   if (wait->begin_ms == 0) wait->begin_ms = wait->looked_ms = now;
@@ -243,38 +217,80 @@ Status nccl_look(NcclRank *rank, NcclWait *wait, Error *err) {
   if (!status && now - wait->begin_ms > rank->patience_ms)
     status = error_set(err, STATUS_FAILED, "the other GPUs did not answer for %d s",
                        (int)(rank->patience_ms / 1e3));
-  if (status) nccl_abort(rank);
+  if (status) nccl_abort(own);
   return status;
 }
 
-Status nccl_wait(NcclRank *rank, cudaStream_t stream, Error *err) {
+static Status wait_for(Reduce *own, cudaStream_t stream, Error *err) {
   static const struct timespec pause = {.tv_nsec = 20000};
-  NcclWait wait = {0};
+  ReduceWait wait = {0};
   for (int spin = 0;; spin++) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error != cudaErrorNotReady) {
       TRY(cuda_status(error, "a step failed", err));
-      return rank->aborted ? error_set(err, STATUS_FAILED, "another GPU failed") : STATUS_OK;
+      return rank_of(own)->aborted ? error_set(err, STATUS_FAILED, "another GPU failed") : STATUS_OK;
     }
-    TRY(nccl_look(rank, &wait, err));
+    TRY(look(own, &wait, err));
     if (spin > 1000) nanosleep(&pause, NULL);
   }
 }
 
+/* --- joining */
+
+static NcclRank *new_rank(const Nccl *nccl, Comm comm, int rank, int n, int patience_s, Error *err) {
+  NcclRank *new = mem_alloc(1, sizeof *new, "NCCL", err);
+  if (!new) return NULL;
+  new->base = (Reduce){add, take_from_first, gather, look, wait_for};
+  new->nccl = *nccl;
+  new->comm = comm;
+  new->rank = rank;
+  new->n = n;
+  new->patience_ms = patience_s * 1e3;
+  pthread_mutex_init(&new->call, NULL);
+  return new;
+}
+
+Status nccl_join_all(const int *gpus, int n, Reduce **ranks, Error *err) {
+  Nccl nccl;
+  Comm comms[MAX_SPLIT];
+  TRY(load(&nccl, err));
+  TRY(check(&nccl, nccl.comm_init_all(comms, n, gpus), "cannot join the GPUs", err));
+  for (int i = 0; i < n; i++) {
+    ranks[i] = (Reduce *)new_rank(&nccl, comms[i], i, n, PATIENCE_HERE_S, err);
+    if (ranks[i]) continue;
+    for (int k = i; k < n; k++) nccl.comm_abort(comms[k]);
+    return STATUS_FAILED;
+  }
+  return STATUS_OK;
+}
+
+Status nccl_join(const NcclId *id, int rank, int n, Reduce **joined, Error *err) {
+  Nccl nccl;
+  Comm comm;
+  TRY(load(&nccl, err));
+  TRY(check(&nccl, nccl.comm_init_rank(&comm, n, *id, rank), "cannot join the other GPUs", err));
+  NcclRank *new = new_rank(&nccl, comm, rank, n, PATIENCE_ELSEWHERE_S, err);
+  *joined = (Reduce *)new;
+  if (new) new->alone = true;
+  if (new) return STATUS_OK;
+  nccl.comm_abort(comm);
+  return STATUS_FAILED;
+}
+
 /* --- connecting */
 
-Status nccl_connect(NcclRank *rank, size_t most, cudaStream_t stream, Error *err) {
+Status nccl_connect(Reduce *own, size_t most, cudaStream_t stream, Error *err) {
   int first[MAX_SPLIT + 1];
   void *numbers = NULL;
   const size_t bytes = (most > MAX_SPLIT ? most : MAX_SPLIT) * sizeof(float);
-  for (int i = 0; i <= rank->n; i++) first[i] = i;
+  for (int i = 0; i <= rank_of(own)->n; i++) first[i] = i;
   Status status = cuda_status(cudaMalloc(&numbers, bytes), "no memory to try sums in", err);
   if (!status) status = cuda_status(cudaMemsetAsync(numbers, 0, bytes, stream), "cannot clear memory", err);
-  for (size_t n = most; n > 0 && !status; n /= 4) status = nccl_add(rank, numbers, n, stream, err);
-  if (!status) status = nccl_take_from_first(rank, numbers, 1, stream, err);
-  if (!status) status = nccl_gather_columns(rank, numbers, first, 1, stream, err);
-  if (!status) status = nccl_wait(rank, stream, err);
-  if (status) nccl_abort(rank);
+  for (size_t n = most; n > 0 && !status; n /= 4) status = add(own, numbers, n, stream, err);
+  if (!status) status = take_from_first(own, numbers, 1, stream, err);
+  if (!status) status = gather(own, numbers, first, 1, stream, err);
+  if (!status) status = wait_for(own, stream, err);
+  if (status) nccl_abort(own);
   cudaFree(numbers);
   return status;
 }

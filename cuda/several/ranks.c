@@ -43,7 +43,7 @@ struct Ranks {
   Message *first[MAX_SPLIT], **last[MAX_SPLIT]; /* of each link: queue of messages for the other threads */
   bool lost;
   Error why;
-  NcclRank *nccl;
+  Reduce *nccl;
   bool numbers[RANKS_NUMBERS]; /* taken; used by the calling thread alone, without the lock */
   bool joining;                /* a thread waits in NCCL for ranks that join */
 };
@@ -301,14 +301,14 @@ static Status exchange_id(Ranks *r, NcclId *id, Error *err) {
   return say_to_all(r, SAYS_JOIN, id, sizeof *id, NULL, 0, err);
 }
 
-static void set_joining(Ranks *r, bool joining, NcclRank *nccl) {
+static void set_joining(Ranks *r, bool joining, Reduce *nccl) {
   pthread_mutex_lock(&r->lock);
   r->joining = joining;
   r->nccl = nccl;
   pthread_mutex_unlock(&r->lock);
 }
 
-Status ranks_join_nccl(Ranks *r, NcclRank **nccl, Error *err) {
+Status ranks_join_nccl(Ranks *r, Reduce **nccl, Error *err) {
   NcclId id = {{0}};
   *nccl = NULL;
   TRY(exchange_id(r, &id, err));

@@ -1,7 +1,7 @@
 /* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
  *
- * Called by: commands/device.c and commands/ranks/, which join and end them; split.c. Rank 0 runs the whole
- * program; the other ranks do what rank 0's split.c does (calls.h). A thread of each process watches the
+ * Called by: commands/device.c and commands/ranks/, which join and end them; several.c. Rank 0 runs the whole
+ * program; the other ranks do what rank 0's several.c does (calls.h). A thread of each process watches the
  * connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s ends all
  * processes: rank 0's next call fails with the rank, host and reason of the first to do so, and other ranks
  * end themselves. */
@@ -9,7 +9,7 @@
 
 #include "cuda/several/link.h"
 
-typedef struct NcclRank NcclRank;
+typedef struct Reduce Reduce;
 typedef struct Ranks Ranks;
 
 typedef struct {
@@ -35,7 +35,7 @@ int ranks_rank(const Ranks *ranks);
 Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size_t *least_free, Error *err);
 
 /* Joins the current GPU with the other ranks' GPUs by NCCL, once all ranks have loaded their parts. */
-Status ranks_join_nccl(Ranks *ranks, NcclRank **nccl, Error *err);
+Status ranks_join_nccl(Ranks *ranks, Reduce **nccl, Error *err);
 void ranks_forget_nccl(Ranks *ranks); /* call it before nccl_leave() */
 
 /* Rank 0 sends a call to all other ranks; ranks_take_call() waits for the next call, in order. */

@@ -1,4 +1,4 @@
-/* split.c - see split.h. Always true: each function makes the GPU that it needs current, and may leave any
+/* several.c - see several.h. Always true: each function makes the GPU that it needs current, and may leave any
  * GPU current; a step is enqueued on all GPUs before anything waits for one of them. */
 #include "cuda/several/several.h"
 
@@ -10,11 +10,13 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/backend.h"
 #include "cuda/one/draft.h"
-#include "cuda/one/layers/copies.h"
+#include "cuda/one/gpu.h"
 #include "cuda/one/residual.h"
+#include "cuda/one/shared.h"
 #include "cuda/one/tokens.h"
 #include "cuda/one/weights.h"
 #include "cuda/several/calls.h"
+#include "cuda/several/nccl.h"
 #include "engine/forward.h"
 
 /* Nanoseconds that a GPU waits for another before it gives up. */
@@ -33,7 +35,7 @@ static Status use(const BackendModel *part, Error *err) {
 
 /* If another process has failed, replaces `err` by its reason. Waits up to 3 s for the reason
  * (ranks_check()), since a collective fails here before the message that says why arrives. */
-static Status explain(const BackendModel *loaded, Status status, Error *err) {
+static Status explain(const SeveralModel *loaded, Status status, Error *err) {
   if (status && loaded->ranks) TRY(ranks_check(loaded->ranks, true, err));
   return status;
 }
@@ -49,7 +51,7 @@ static Status check_split(const Model *model, int n, Error *err) {
                    WIDEST_SUM);
 }
 
-Status split_shares(const Model *model, int n, size_t *weights, Error *err) {
+Status several_shares(const Model *model, int n, size_t *weights, Error *err) {
   TRY(check_split(model, n, err));
   for (int i = 0; i < n; i++) {
     Model *part;
@@ -88,16 +90,10 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
 
 /* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
  * memory of the GPUs, less what NCCL takes. */
-Status split_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
-  const int n = options->split > 1 ? options->split : 1;
+Status several_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
+  const int n = options->split;
   size_t all_bytes, weights[MAX_SPLIT];
-  if (n == 1) {
-    TRY(device_use(options->gpu, err));
-    TRY(weights_memory(model, options->weight_bytes, memory, err));
-    TRY(copies_bytes(model, options, &memory->copies, err));
-    return device_bytes(&memory->free_bytes, &all_bytes, err);
-  }
-  TRY(split_shares(model, n, weights, err));
+  TRY(several_shares(model, n, weights, err));
   *memory = (DeviceMemory){.free_bytes = options->ranks ? options->ranks_free_bytes : SIZE_MAX};
   for (int i = 0; i < n; i++)
     if (weights[i] > memory->weights) memory->weights = weights[i];
@@ -152,7 +148,7 @@ static Status connect_gpus(const BackendOptions *options, Error *err) {
 /* Connects this part's GPU with the others by NCCL, for sums as large as a prompt's steps have. */
 static Status connect_by_nccl(const BackendModel *part, Error *err) {
   TRY(use(part, err));
-  return nccl_connect(part->nccl, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
+  return nccl_connect(part->reduce, (size_t)part->model->config.hidden * LARGEST_SUM, part->stream, err);
 }
 
 /* Checks that OpenMP gives n threads, one for each GPU: a GPU's collectives wait for the other GPUs'
@@ -170,16 +166,16 @@ static Status check_threads(int n, Error *err) {
 }
 
 /* Joins the GPUs by NCCL. A drafter's GPUs are those of its target, which are joined already. */
-static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Error *err) {
-  NcclRank *ranks[MAX_SPLIT] = {0};
+static Status join_gpus(SeveralModel *loaded, const BackendOptions *options, Error *err) {
+  Reduce *ranks[MAX_SPLIT] = {0};
   Status status[MAX_SPLIT];
   Error errors[MAX_SPLIT];
   for (int i = 0; i < options->split && options->target; i++)
-    loaded->parts[i]->nccl = options->target->parts[i]->nccl;
+    loaded->parts[i]->reduce = several_model(options->target)->parts[i]->reduce;
   if (options->target) return STATUS_OK;
   TRY(check_threads(options->split, err));
   TRY(nccl_join_all(options->gpus, options->split, ranks, err));
-  for (int i = 0; i < options->split; i++) loaded->parts[i]->nccl = ranks[i];
+  for (int i = 0; i < options->split; i++) loaded->parts[i]->reduce = ranks[i];
 #pragma omp parallel for num_threads(options->split) schedule(static, 1)
   for (int i = 0; i < options->split; i++) {
     status[i] = connect_by_nccl(loaded->parts[i], &errors[i]);
@@ -190,31 +186,34 @@ static Status join_gpus(BackendModel *loaded, const BackendOptions *options, Err
   return STATUS_OK;
 }
 
-static Status load_part(BackendModel *loaded, const BackendOptions *options, int index, Error *err) {
+static Status load_part(SeveralModel *loaded, const BackendOptions *options, int index, Error *err) {
   BackendOptions own = *options;
   Model *part;
   own.gpu = options->gpus[index];
   own.split = 0;
-  own.target = options->target ? options->target->parts[index] : NULL;
+  own.target = options->target ? several_model(options->target)->parts[index] : NULL;
   own.weight_bytes = 0;
-  TRY(model_part(loaded->model, loaded->first_part + index, options->split, &part, err));
-  const Status status = cuda_load(part, &own, &loaded->parts[index], err);
-  if (status) model_part_free(part);
+  const int rank = loaded->first_part + index;
+  TRY(model_part(loaded->model, rank, options->split, &part, err));
+  const Status status = cuda_backend.load(part, &own, &loaded->parts[index], err);
+  if (status)
+    model_part_free(part);
+  else
+    loaded->parts[index]->rank = rank;
   return status;
 }
 
-void split_unload(BackendModel *loaded) {
-  if (!loaded || (loaded->n_parts == 0 && !loaded->parts)) {
-    cuda_unload(loaded);
-    return;
-  }
+void several_unload(BackendModel *whole) {
+  SeveralModel *loaded = several_model(whole);
+  if (!loaded) return;
   if (loaded->ranks) ranks_forget_nccl(loaded->ranks);
   for (int i = 0; loaded->parts && i < loaded->n_parts; i++) {
     BackendModel *own = loaded->parts[i];
     if (!own) continue;
     Model *part = (Model *)own->model;
     cudaSetDevice(own->gpu);
-    cuda_unload(own);
+    if (!own->target) nccl_leave(own->reduce);
+    cuda_backend.unload(own);
     model_part_free(part);
   }
   free(loaded->parts);
@@ -224,8 +223,8 @@ void split_unload(BackendModel *loaded) {
 /* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
  * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which
  * is the number of contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
-static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *err) {
-  bool kernels = loaded->parts[0]->nccl != NULL, alike = true;
+static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
+  bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
   for (int i = 1; i < loaded->n_parts; i++)
     alike = alike && fused_clusters(loaded->parts[i]) == fused_clusters(loaded->parts[0]);
@@ -237,19 +236,19 @@ static Status agree_on_decode_step(BackendModel *loaded, bool demanded, Error *e
 }
 
 /* Loads this process's part, and joins its GPU with the other processes' GPUs. */
-static Status load_among_ranks(BackendModel *loaded, const BackendOptions *options, Error *err) {
+static Status load_among_ranks(SeveralModel *loaded, const BackendOptions *options, Error *err) {
   loaded->first_part = ranks_rank(options->ranks);
   loaded->n_parts = 1;
   TRY(load_part(loaded, options, 0, err));
   TRY(use(loaded->parts[0], err));
   if (loaded->first_part == 0) loaded->ranks = options->ranks;
-  TRY(ranks_join_nccl(options->ranks, &loaded->parts[0]->nccl, err));
+  TRY(ranks_join_nccl(options->ranks, &loaded->parts[0]->reduce, err));
   TRY(explain(loaded, connect_by_nccl(loaded->parts[0], err), err));
   return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
 }
 
 /* Loads a part on each GPU of this process, and connects them. */
-static Status load_here(BackendModel *loaded, const BackendOptions *options, bool reach, bool by_nccl,
+static Status load_here(SeveralModel *loaded, const BackendOptions *options, bool reach, bool by_nccl,
                         Error *err) {
   loaded->n_parts = options->split;
   for (int i = 0; i < options->split; i++) TRY(load_part(loaded, options, i, err));
@@ -258,13 +257,12 @@ static Status load_here(BackendModel *loaded, const BackendOptions *options, boo
   return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
 }
 
-Status split_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+Status several_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
-  if (options->split <= 1) return cuda_load(model, options, out, err);
   bool reach, by_nccl;
   TRY(check_split(model, options->split, err));
   TRY(choose_sums(options, &reach, &by_nccl, err));
-  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
+  SeveralModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
   if (!loaded) return STATUS_FAILED;
   loaded->model = model;
   loaded->parts = mem_alloc((size_t)options->split, sizeof *loaded->parts, "model", err);
@@ -272,42 +270,51 @@ Status split_load(const Model *model, const BackendOptions *options, BackendMode
                   : options->ranks ? load_among_ranks(loaded, options, err)
                                    : load_here(loaded, options, reach, by_nccl, err);
   if (status)
-    split_unload(loaded);
+    several_unload((BackendModel *)loaded);
   else
-    *out = loaded;
+    *out = (BackendModel *)loaded;
   return status;
 }
 
-Status split_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
-  if (loaded->n_parts == 0) return cuda_arithmetic(loaded, out, size, err);
-  TRY(cuda_arithmetic(loaded->parts[0], out, size, err));
+Status several_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  const BackendModel *first = several_model(loaded)->parts[0];
+  TRY(cuda_backend.arithmetic(first, out, size, err));
   const size_t used = strlen(out);
-  snprintf(out + used, size - used, ", shared by %d GPUs%s", loaded->parts[0]->model->config.split,
-           loaded->parts[0]->nccl ? " by NCCL" : "");
+  snprintf(out + used, size - used, ", shared by %d GPUs%s", first->model->config.split,
+           first->reduce ? " by NCCL" : "");
   return STATUS_OK;
+}
+
+/* Estimates from the tokens/s of such steps beside a fused step of one row (LOG.md, "Several GPUs"). */
+const double *several_row_costs(const BackendModel *loaded) {
+  static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
+                                               1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};
+  const BackendModel *first = several_model(loaded)->parts[0];
+  const bool fused = first->decode_step != DECODE_KERNELS && first->model->config.experts.n_experts == 0;
+  return fused ? costs : tokens_row_costs(first);
 }
 
 /* --- a session */
 
 /* The word that is not 0 once a GPU has given up (Peers). */
-static int *lost_word(const BackendState *s) {
+static int *lost_word(const SeveralState *s) {
   return s->parts[0]->peers.lost;
 }
 
 /* Makes every GPU stop waiting for others. */
-static void give_up(const BackendState *s) {
+static void give_up(const SeveralState *s) {
   int *lost = lost_word(s);
   if (lost) *(volatile int *)lost = -1;
-  for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->nccl);
+  for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->reduce);
 }
 
 /* How many parts pick tokens: all; with NCCL only the first, which alone has all logits. */
-static int picking_parts(const BackendState *s) {
-  return s->loaded->parts[0]->nccl ? 1 : s->n_parts;
+static int picking_parts(const SeveralState *s) {
+  return s->loaded->parts[0]->reduce ? 1 : s->n_parts;
 }
 
 /* Reports a GPU that did not answer in time. PRECOND the kernels that waited have ended. */
-static Status check_lost(const BackendState *s, Error *err) {
+static Status check_lost(const SeveralState *s, Error *err) {
   const int lost = *(volatile int *)lost_word(s);
   if (s->loaded->ranks) TRY(ranks_check(s->loaded->ranks, lost != 0, err));
   if (lost == 0) return STATUS_OK;
@@ -316,11 +323,9 @@ static Status check_lost(const BackendState *s, Error *err) {
                    s->loaded->parts[lost - 1]->gpu, (int)(patience / 1000000000));
 }
 
-void split_close(BackendState *s) {
-  if (!s || s->n_parts == 0) {
-    state_close(s);
-    return;
-  }
+void several_close(BackendState *state) {
+  SeveralState *s = several_state(state);
+  if (!s) return;
   int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
   if (s->loaded->ranks && s->number >= 0) calls_close(s->loaded->ranks, s->number);
   if (lost) *(volatile int *)lost = -1;
@@ -336,7 +341,7 @@ void split_close(BackendState *s) {
 
 /* Gives each part's fused kernel the mailboxes of all parts. Refuses GPUs if only some have such a kernel;
  * does nothing if none has one. */
-static Status connect_fused(BackendState *s, Error *err) {
+static Status connect_fused(SeveralState *s, Error *err) {
   const Peers *all = &s->parts[0]->peers;
   StepPeers to = {.n = s->n_parts, .lost = all->lost, .patience = patience};
   int n_fused = 0;
@@ -349,7 +354,7 @@ static Status connect_fused(BackendState *s, Error *err) {
 }
 
 /* Gives each part the addresses of the other parts. */
-static Status connect_parts(BackendState *s, Error *err) {
+static Status connect_parts(SeveralState *s, Error *err) {
   const int n = s->parts[0]->peers.n;
   int *lost;
   TRY(cuda_status(cudaHostAlloc((void **)&lost, sizeof *lost, cudaHostAllocMapped), "cannot pin memory",
@@ -362,7 +367,7 @@ static Status connect_parts(BackendState *s, Error *err) {
     to->first_logit[n] = s->loaded->model->config.vocab_size;
     for (int k = 0; k < n; k++)
       to->first_logit[k] = model_part_head(s->loaded->model->config.vocab_size, k, n);
-    for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->nccl; k++) {
+    for (int k = 0; k < s->n_parts && !s->loaded->parts[0]->reduce; k++) {
       const Peers *from = &s->parts[k]->peers;
       to->flags[k] = from->flags[k];
       to->inbox[k] = from->inbox[k];
@@ -371,16 +376,15 @@ static Status connect_parts(BackendState *s, Error *err) {
       to->logits[k] = from->logits[k];
     }
   }
-  return s->loaded->parts[0]->nccl ? STATUS_OK : connect_fused(s, err);
+  return s->loaded->parts[0]->reduce ? STATUS_OK : connect_fused(s, err);
 }
 
-Status split_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+Status several_open(BackendModel *whole, const StateOptions *options, BackendState **out, Error *err) {
+  const SeveralModel *loaded = several_model(whole);
   *out = NULL;
-  if (loaded->n_parts == 0) return cuda_open(loaded, options, 0, out, err);
-  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
+  SeveralState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
-  s->options = *options;
   s->n_parts = loaded->n_parts;
   s->number = -1;
   s->parts = mem_alloc((size_t)s->n_parts, sizeof *s->parts, "session", err);
@@ -388,37 +392,19 @@ Status split_open(BackendModel *loaded, const StateOptions *options, BackendStat
   if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
   for (int i = 0; i < s->n_parts && !status; i++) {
     StateOptions own = *options;
-    own.target = options->target ? options->target->parts[i] : NULL;
+    own.target = options->target ? several_state(options->target)->parts[i] : NULL;
     status = use(loaded->parts[i], err);
-    if (!status) status = cuda_open(loaded->parts[i], &own, loaded->first_part + i, &s->parts[i], err);
+    if (!status) status = cuda_backend.open(loaded->parts[i], &own, &s->parts[i], err);
   }
   if (!status) status = connect_parts(s, err);
   if (status)
-    split_close(s);
+    several_close((BackendState *)s);
   else
-    *out = s;
+    *out = (BackendState *)s;
   return status;
 }
 
 /* --- a step */
-
-Status split_begin_sums(BackendState *part, int n_sums, Error *err) {
-  if (part->peers.n == 0 || part->loaded->nccl) return STATUS_OK;
-  return peers_begin_step(part->first_tag, n_sums, part->loaded->stream, err);
-}
-
-Status split_take_pick(BackendState *part, Error *err) {
-  const BackendModel *m = part->loaded;
-  return m->nccl ? nccl_take_from_first(m->nccl, part->rows.ids, 1, m->stream, err) : STATUS_OK;
-}
-
-Status split_gather_logits(BackendState *part, int sum, int n_rows, Error *err) {
-  const BackendModel *m = part->loaded;
-  const Peers *peers = &part->peers;
-  if (peers->n == 0) return STATUS_OK;
-  return m->nccl ? nccl_gather_columns(m->nccl, part->logits, peers->first_logit, n_rows, m->stream, err)
-                 : peers_gather_logits(peers, sum, n_rows, m->stream, err);
-}
 
 static Status step_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
@@ -429,12 +415,12 @@ static Status step_part(BackendState *part, TokenRange span, Error *err) {
  * always even. */
 static Status logits_of_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
-  TRY(split_begin_sums(part, 2, err));
+  TRY(shared_begin_sums(part, 2, err));
   return cuda_backend.run[OP_LOGITS](part, span, part->loaded->model->config.n_layers, err);
 }
 
 /* Runs `work` on all GPUs at once, a thread for each. */
-static Status on_all(BackendState *s, Status (*work)(BackendState *part, TokenRange span, Error *err),
+static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, TokenRange span, Error *err),
                      TokenRange span, Error *err) {
   Status status[MAX_SPLIT];
   Error errors[MAX_SPLIT];
@@ -452,8 +438,8 @@ static Status on_all(BackendState *s, Status (*work)(BackendState *part, TokenRa
   return STATUS_OK;
 }
 
-Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err) {
-  if (s->n_parts == 0) return cuda_fused_step(s, span, done, err);
+Status several_fused_step(BackendState *state, TokenRange span, bool *done, Error *err) {
+  SeveralState *s = several_state(state);
   *done = true;
   if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
   return on_all(s, step_part, span, err);
@@ -461,7 +447,9 @@ Status split_fused_step(BackendState *s, TokenRange span, bool *done, Error *err
 
 /* Waits for all GPUs before the logits are overwritten: a peer may still be copying the logits of the last
  * call, and no sum between the two calls orders them. */
-Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
+Status several_logits(BackendState *state, TokenRange span, int layer, Error *err) {
+  SeveralState *s = several_state(state);
+  (void)layer;
   span.ids = NULL;
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
   for (int i = 0; i < s->n_parts; i++) {
@@ -476,27 +464,27 @@ Status split_norm_logits(BackendState *s, TokenRange span, Error *err) {
 /* A step that continues the drafter's own state (span.states < 0) begins its sums in begin_step(). */
 static Status draft_part(BackendState *part, TokenRange span, Error *err) {
   TRY(use(part->loaded, err));
-  if (span.states >= 0) TRY(split_begin_sums(part, step_sums(&part->loaded->model->config), err));
+  if (span.states >= 0) TRY(shared_begin_sums(part, step_sums(&part->loaded->model->config), err));
   return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
-Status split_draft_step(BackendState *s, TokenRange span, bool *done, Error *err) {
-  *done = s->n_parts > 0;
-  return *done ? on_all(s, draft_part, span, err) : STATUS_OK;
+Status several_draft_step(BackendState *state, TokenRange span, bool *done, Error *err) {
+  *done = true;
+  return on_all(several_state(state), draft_part, span, err);
 }
 
-Status split_draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to,
-                        Error *err) {
-  if (s->n_parts == 0) return draft_take(s, target, row, n, taps, to, err);
+Status several_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
+                          Error *err) {
+  SeveralState *s = several_state(state);
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
-    TRY(draft_take(s->parts[i], target->parts[i], row, n, taps, to, err));
+    TRY(draft_take(s->parts[i], several_state(target)->parts[i], row, n, taps, to, err));
   }
   return STATUS_OK;
 }
 
-Status split_draft_move(BackendState *s, int from, int to, Error *err) {
-  if (s->n_parts == 0) return draft_move(s, from, to, err);
+Status several_draft_move(BackendState *state, int from, int to, Error *err) {
+  SeveralState *s = several_state(state);
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(draft_move(s->parts[i], from, to, err));
@@ -504,8 +492,8 @@ Status split_draft_move(BackendState *s, int from, int to, Error *err) {
   return STATUS_OK;
 }
 
-Status split_draft_context(BackendState *s, TokenRange span, Error *err) {
-  if (s->n_parts == 0) return draft_context(s, span, err);
+Status several_draft_context(BackendState *state, TokenRange span, Error *err) {
+  SeveralState *s = several_state(state);
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(draft_context(s->parts[i], span, err));
@@ -515,8 +503,8 @@ Status split_draft_context(BackendState *s, TokenRange span, Error *err) {
 
 /* --- tokens */
 
-Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
-  if (s->n_parts == 0) return tokens_wait(s, id, err);
+Status several_wait_token(BackendState *state, int32_t *id, Error *err) {
+  SeveralState *s = several_state(state);
   Status status = STATUS_OK;
   for (int i = 0; i < picking_parts(s) && !status; i++) {
     int32_t own;
@@ -533,35 +521,34 @@ Status split_wait_token(BackendState *s, int32_t *id, Error *err) {
   return status;
 }
 
-Status split_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err) {
-  if (s->n_parts == 0) TRY(tokens_pick(s, sampler, row, id != NULL, err));
-  for (int i = 0; s->n_parts > 0 && i < picking_parts(s); i++) {
+Status several_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
+  SeveralState *s = several_state(state);
+  for (int i = 0; i < picking_parts(s); i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
   }
   sampler_take_draw(sampler);
-  return id ? split_wait_token(s, id, err) : STATUS_OK;
+  return id ? several_wait_token(state, id, err) : STATUS_OK;
 }
 
-Status split_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
-  BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const int n_parts = s->n_parts ? picking_parts(s) : 1;
-  TRY(tokens_take_draws(parts[0], samplers, n, err));
-  for (int i = 0; i < n_parts; i++) {
-    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
-    if (i > 0) tokens_copy_draws(parts[i], parts[0]);
-    TRY(tokens_pick_rows(parts[i], samplers, err));
+Status several_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  SeveralState *s = several_state(state);
+  TRY(tokens_take_draws(s->parts[0], samplers, n, err));
+  for (int i = 0; i < picking_parts(s); i++) {
+    TRY(use(s->loaded->parts[i], err));
+    if (i > 0) tokens_copy_draws(s->parts[i], s->parts[0]);
+    TRY(tokens_pick_rows(s->parts[i], samplers, err));
   }
-  for (int i = 0; i < n_parts; i++) {
-    if (s->n_parts > 0) TRY(use(s->loaded->parts[i], err));
-    TRY(explain(s->loaded, tokens_take_rows(parts[i], ids, err), err));
+  for (int i = 0; i < picking_parts(s); i++) {
+    TRY(use(s->loaded->parts[i], err));
+    TRY(explain(s->loaded, tokens_take_rows(s->parts[i], ids, err), err));
   }
-  return s->n_parts > 0 ? check_lost(s, err) : STATUS_OK;
+  return check_lost(s, err);
 }
 
 /* Waits for all GPUs, also after a failure. */
-Status split_drain(BackendState *s, Error *err) {
-  if (s->n_parts == 0) return tokens_drain(s, err);
+Status several_drain(BackendState *state, Error *err) {
+  SeveralState *s = several_state(state);
   Status status = STATUS_OK;
   for (int i = 0; i < s->n_parts; i++) {
     Status own = use(s->loaded->parts[i], status ? NULL : err);
@@ -573,15 +560,15 @@ Status split_drain(BackendState *s, Error *err) {
 }
 
 /* From the first GPU, which always has all logits: with NCCL no other GPU has. */
-Status split_read_logits(BackendState *s, int row, float *out, Error *err) {
-  if (s->n_parts == 0) return tokens_read_logits(s, row, out, err);
+Status several_read_logits(BackendState *state, int row, float *out, Error *err) {
+  SeveralState *s = several_state(state);
   TRY(use(s->loaded->parts[0], err));
   TRY(explain(s->loaded, tokens_read_logits(s->parts[0], row, out, err), err));
   return check_lost(s, err);
 }
 
-Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) {
-  if (s->n_parts == 0) return state_read_taps(s, row, n, out, err);
+Status several_read_taps(BackendState *state, int row, int n, float *out, Error *err) {
+  SeveralState *s = several_state(state);
   TRY(use(s->loaded->parts[0], err));
   TRY(state_read_taps(s->parts[0], row, n, out, err));
   return check_lost(s, err);
@@ -589,32 +576,30 @@ Status split_read_taps(BackendState *s, int row, int n, float *out, Error *err) 
 
 /* --- the cache: on the host, keys of the heads of all parts in order, their scales, values, their scales */
 
-static Status copy_kv(BackendState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
-  BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const int n_parts = s->n_parts ? s->n_parts : 1,
-            n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
+static Status copy_kv(SeveralState *s, TokenRange span, int layer, int n_stored, char *host, Error *err) {
+  const int n_heads = config_layer(&s->loaded->model->config, layer).n_kv_heads;
   if (s->loaded->ranks)
     return error_set(err, STATUS_FAILED, "keys and values of several processes cannot be kept");
-  for (int i = 0; i < n_parts; i++) {
-    const int first = model_part_kv_head(n_heads, i, n_parts);
-    TRY(state_kv_copy(parts[i], span, layer, n_stored, host, first, n_heads, err));
+  for (int i = 0; i < s->n_parts; i++) {
+    const int first = model_part_kv_head(n_heads, i, s->n_parts);
+    TRY(state_kv_copy(s->parts[i], span, layer, n_stored, host, first, n_heads, err));
   }
   return STATUS_OK;
 }
 
-Status split_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
-  return copy_kv(s, span, layer, 0, out, err);
+Status several_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  return copy_kv(several_state(s), span, layer, 0, out, err);
 }
 
-Status split_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                      Error *err) {
-  return copy_kv(s, span, layer, n_stored, (char *)from, err);
+Status several_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                        Error *err) {
+  return copy_kv(several_state(s), span, layer, n_stored, (char *)from, err);
 }
 
 /* --- recurrent states */
 
-Status split_state_save(BackendState *s, int slot, Error *err) {
-  if (s->n_parts == 0) return state_save(s, slot, err);
+Status several_state_save(BackendState *state, int slot, Error *err) {
+  SeveralState *s = several_state(state);
   if (s->loaded->ranks) TRY(calls_save(s->loaded->ranks, s->number, slot, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
@@ -623,8 +608,8 @@ Status split_state_save(BackendState *s, int slot, Error *err) {
   return STATUS_OK;
 }
 
-Status split_state_restore(BackendState *s, int slot, Error *err) {
-  if (s->n_parts == 0) return state_restore(s, slot, err);
+Status several_state_restore(BackendState *state, int slot, Error *err) {
+  SeveralState *s = several_state(state);
   if (s->loaded->ranks) TRY(calls_restore(s->loaded->ranks, s->number, slot, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));
@@ -633,37 +618,36 @@ Status split_state_restore(BackendState *s, int slot, Error *err) {
   return STATUS_OK;
 }
 
-static Status copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, Error *err) {
-  BackendState *const *parts = s->n_parts ? s->parts : &s;
-  const int n_parts = s->n_parts ? s->n_parts : 1;
+static Status copy_kept(SeveralState *s, int slot, int layer, void *host, bool to_host, Error *err) {
   if (s->loaded->ranks)
     return error_set(err, STATUS_FAILED, "recurrent states of several processes cannot be kept on disk");
-  for (int i = 0; i < n_parts; i++)
-    TRY(state_copy_kept(parts[i], slot, layer, host, to_host, i, n_parts, err));
+  for (int i = 0; i < s->n_parts; i++)
+    TRY(state_copy_kept(s->parts[i], slot, layer, host, to_host, i, s->n_parts, err));
   return STATUS_OK;
 }
 
-Status split_state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
+Status several_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
+  SeveralState *s = several_state(state);
   memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
   return copy_kept(s, slot, layer, out, true, err);
 }
 
-Status split_state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
-  return copy_kept(s, slot, layer, (void *)from, false, err);
+Status several_state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return copy_kept(several_state(s), slot, layer, (void *)from, false, err);
 }
 
 /* --- pages */
 
-Status split_set_pages(BackendState *s, int sequence, int first, const int32_t *pages, int n, Error *err) {
-  if (s->n_parts == 0) return sequences_set_pages(&s->sequences, sequence, first, pages, n, err);
+Status several_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n,
+                         Error *err) {
+  SeveralState *s = several_state(state);
   if (s->loaded->ranks) TRY(calls_set_pages(s->loaded->ranks, s->number, sequence, first, pages, n, err));
-  for (int i = 0; i < s->n_parts; i++)
-    TRY(sequences_set_pages(&s->parts[i]->sequences, sequence, first, pages, n, err));
+  for (int i = 0; i < s->n_parts; i++) TRY(state_set_pages(s->parts[i], sequence, first, pages, n, err));
   return STATUS_OK;
 }
 
-Status split_copy_page(BackendState *s, int from, int to, Error *err) {
-  if (s->n_parts == 0) return state_copy_page(s, from, to, err);
+Status several_copy_page(BackendState *state, int from, int to, Error *err) {
+  SeveralState *s = several_state(state);
   if (s->loaded->ranks) TRY(calls_copy_page(s->loaded->ranks, s->number, from, to, err));
   for (int i = 0; i < s->n_parts; i++) {
     TRY(use(s->loaded->parts[i], err));

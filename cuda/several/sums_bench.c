@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/several/nccl.h"
 #include "cuda/several/several.h"
 
 enum { SUMS = 100, RUNS = 7 }; /* SUMS is even: peers.parts[] alternate */
@@ -21,7 +22,7 @@ static Status enqueue_nccl_sums(BackendState *s, const float *next_weight, int n
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   for (int sum = 0; sum < SUMS; sum++) {
-    TRY(nccl_add(m->nccl, s->x, (size_t)n_rows * (size_t)c->hidden, m->stream, err));
+    TRY(m->reduce->sum(m->reduce, s->x, (size_t)n_rows * (size_t)c->hidden, m->stream, err));
     TRY(ops_rms_norm(s->x, next_weight, (float)c->norm_eps, c->hidden, n_rows, s->h, s->h_stride, m->stream,
                      err));
   }
@@ -33,7 +34,7 @@ static Status enqueue_sums(const Part *p, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *layer = &m->layers[0];
   const float *next_weight = layer->mlp_norm ? layer->mlp_norm : m->final_norm;
-  if (m->nccl) return enqueue_nccl_sums(s, next_weight, n_rows, err);
+  if (m->reduce) return enqueue_nccl_sums(s, next_weight, n_rows, err);
   for (int sum = 0; sum < SUMS; sum++) {
     const AddNorm add = {.y = s->peers.parts[sum & 1][s->peers.rank],
                          .next_weight = next_weight,
@@ -73,7 +74,7 @@ static void close_part(Part *p) {
 static Status run_part(const Part *p, Error *err) {
   cudaStream_t stream = p->state->loaded->stream;
   TRY(cuda_status(cudaSetDevice(p->state->loaded->gpu), "cannot use it", err));
-  if (!p->state->loaded->nccl) TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
+  if (!p->state->loaded->reduce) TRY(peers_begin_step(p->state->first_tag, SUMS, stream, err));
   TRY(cuda_status(cudaEventRecord(p->begin, stream), "cannot time sums", err));
   TRY(cuda_status(cudaGraphLaunch(p->graph, stream), "cannot launch sums", err));
   TRY(cuda_status(cudaEventRecord(p->end, stream), "cannot time sums", err));
@@ -96,7 +97,7 @@ static Status time_parts(Part *parts, int n, double *microseconds, Error *err) {
     for (int i = 0; i < n; i++) {
       status[i] = run_part(&parts[i], &errors[i]);
       if (status[i]) *(volatile int *)parts[i].state->peers.lost = -1;
-      for (int k = 0; k < n && status[i]; k++) nccl_abort(parts[k].state->loaded->nccl);
+      for (int k = 0; k < n && status[i]; k++) nccl_abort(parts[k].state->loaded->reduce);
     }
     for (int i = 0; i < n; i++)
       if (status[i]) return error_set(err, status[i], "%s", errors[i].text);
@@ -109,7 +110,7 @@ static Status time_parts(Part *parts, int n, double *microseconds, Error *err) {
   return STATUS_OK;
 }
 
-static Status time_rows(BackendState *s, int n_rows, double *microseconds, Error *err) {
+static Status time_rows(const SeveralState *s, int n_rows, double *microseconds, Error *err) {
   Part parts[MAX_SPLIT] = {0};
   Status status = STATUS_OK;
   for (int i = 0; i < s->n_parts && !status; i++) {
@@ -126,9 +127,10 @@ Status sums_bench(BackendModel *loaded, const int *rows, int n, double *microsec
   BackendState *state;
   for (int i = 0; i < n; i++)
     if (options.max_chunk < rows[i]) options.max_chunk = options.n_ctx = rows[i];
-  TRY(split_open(loaded, &options, &state, err));
+  TRY(several_open(loaded, &options, &state, err));
   Status status = STATUS_OK;
-  for (int i = 0; i < n && !status; i++) status = time_rows(state, rows[i], &microseconds[i], err);
-  split_close(state);
+  for (int i = 0; i < n && !status; i++)
+    status = time_rows(several_state(state), rows[i], &microseconds[i], err);
+  several_close(state);
   return status;
 }

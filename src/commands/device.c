@@ -18,11 +18,14 @@
 #include "commands/ranks/join.h"
 #include "commands/threads.h"
 #include "cuda/one/backend.h"
+#include "cuda/several/backend.h"
 #include "engine/probe.h"
 #include "engine/session.h"
 
 #if AUK_CUDA
-#include "cuda/kernels/ptx/device.h"
+#include <cuda_runtime_api.h>
+
+#include "cuda/one/gpu.h"
 #include "cuda/several/ranks.h"
 #endif
 
@@ -284,13 +287,14 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   }
 #if AUK_CUDA
   Error reason = {{0}};
+  const Backend *cuda = device->options.split > 1 ? &cuda_several_backend : &cuda_backend;
   if (values->device == DEVICE_CPU) return STATUS_OK;
   if (values->device == DEVICE_CUDA) {
-    device->backend = &cuda_backend;
+    device->backend = cuda;
     return use_gpus(device, &gpus, err);
   }
   if (use_gpus(device, &gpus, &reason) == STATUS_OK) {
-    device->backend = &cuda_backend;
+    device->backend = cuda;
     return STATUS_OK;
   }
   if (gpus.count > 1 || device->options.split > 1) return error_set(err, STATUS_FAILED, "%s", reason.text);
@@ -557,7 +561,7 @@ Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err
 #if AUK_CUDA
   const SessionOptions options = {.kv = KV_F16};
   size_t keys_and_values = 0;
-  TRY(cuda_backend.probe->shares(model, n, shares->weights, err));
+  TRY(cuda_several_backend.probe->shares(model, n, shares->weights, err));
   TRY(config_part(model, 0, n, &shares->part, err));
   const StateOptions sizes = session_sizes(&options, &cuda_backend, &shares->part);
   for (int i = 0; i < shares->part.n_layers; i++)

@@ -15,6 +15,7 @@
 extern "C" {
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/backend.h"
+#include "cuda/several/backend.h"
 #include "engine/drafters/published.h"
 #include "model/files/safetensors.h"
 #include "test/engine/step_once.h"
@@ -47,6 +48,7 @@ static void expect(bool good, const char *what, const char *name, double number)
 /* A target and its drafter. */
 struct Pair {
   Model *target, *model;
+  const Backend *backend;
   BackendModel *loaded;
   BackendState *state;
   Drafter drafter;
@@ -56,6 +58,7 @@ struct Pair {
 
 static Pair open_pair(const char *name, KvType kv, bool graphs, int split) {
   Pair p = {};
+  p.backend = split > 1 ? &cuda_several_backend : &cuda_backend;
   BackendOptions options = {};
   SamplerSettings greedy = {};
   options.n_threads = 1, options.no_graphs = !graphs;
@@ -69,24 +72,24 @@ static Pair open_pair(const char *name, KvType kv, bool graphs, int split) {
   MUST(model_prepare(p.target, 1, &error));
   MUST(model_open_draft(path.c_str(), p.target, &p.model, &error));
   MUST(model_prepare(p.model, 1, &error));
-  MUST(cuda_backend.load(p.target, &options, &p.loaded, &error));
+  MUST(p.backend->load(p.target, &options, &p.loaded, &error));
   PublishedOptions published = {};
-  published.backend = &cuda_backend, published.backend_options = &options;
+  published.backend = p.backend, published.backend_options = &options;
   published.target = p.target, published.loaded_target = p.loaded, published.model = p.model;
   published.n_ctx = N_CTX, published.kv = kv, published.cost = 0.1;
   MUST(published_open(&published, &p.drafter, &error));
   StateOptions sizes = {};
   sizes.n_ctx = N_CTX, sizes.max_chunk = CHUNK, sizes.max_logit_rows = 1, sizes.kv = kv;
   sizes.taps = p.drafter.taps;
-  MUST(cuda_backend.open(p.loaded, &sizes, &p.state, &error));
+  MUST(p.backend->open(p.loaded, &sizes, &p.state, &error));
   MUST(sampler_open(&greedy, p.target->config.vocab_size, &p.sampler, &error));
   return p;
 }
 
 static void close_pair(Pair *p) {
   drafter_close(&p->drafter);
-  cuda_backend.close(p->state);
-  cuda_backend.unload(p->loaded);
+  p->backend->close(p->state);
+  p->backend->unload(p->loaded);
   sampler_close(p->sampler);
   model_close(p->model);
   model_close(p->target);
@@ -98,7 +101,7 @@ static void compute(Pair *p, const int32_t *ids, int n) {
     TokenRange range = {};
     range.pos = pos, range.n_tokens = n - pos < CHUNK ? n - pos : CHUNK, range.taps = &p->drafter.taps;
     range.ids = ids + pos;
-    MUST(step_once(&cuda_backend, p->state, &p->target->config, range, &error));
+    MUST(step_once(p->backend, p->state, &p->target->config, range, &error));
     const DraftRows rows = {p->state, ids + pos, pos, 0, range.n_tokens};
     MUST(p->drafter.take(p->drafter.self, &rows, &error));
     pos += range.n_tokens;

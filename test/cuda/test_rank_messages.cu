@@ -123,7 +123,7 @@ static void check_join(void) {
   Error err = {};
   for (Link &link : links) link.socket = -1;
   std::thread one = other_rank([&](Ranks *its) {
-    NcclRank *nccl;
+    Reduce *nccl;
     status = ranks_join_nccl(its, &nccl, &err);
   });
   MUST(link_listen(&place.link, links, &error));

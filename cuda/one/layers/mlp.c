@@ -8,6 +8,7 @@
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/rows.h"
+#include "cuda/one/shared.h"
 
 /* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. */
 static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
@@ -243,7 +244,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const int n_tokens = rows_of(s, span), sum = first_sum(layer) + 1;
-  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || residual_sums_branches(s);
+  const bool several = s->peers.n > 0, to_branch = l->mlp_post_norm || shared_in_memory(s);
   float *to = to_branch ? residual_branch(s, sum) : s->x;
   TRY(route(s, n_tokens, layer, err));
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,

@@ -29,7 +29,9 @@ Status ranks_find(int *rank, int *n, Error *err) {
 }
 
 #if AUK_CUDA
-#include "cuda/kernels/ptx/device.h"
+#include <cuda_runtime_api.h>
+
+#include "cuda/one/gpu.h"
 #include "cuda/several/calls.h"
 
 enum { FIRST_PORT = 20000, PORTS = 12000, PORTS_TRIED = 4, TIMEOUT_S = 30, LONGEST_S = 3600 };
@@ -219,7 +221,7 @@ static Status load(const ModelFlags *flags, bool dummy, Device *device, Error *e
                    : model_place_open_known(&place, flags, &model, err);
   if (!status) status = device_fit(device, model, err);
   if (!status) status = device_load(device, model, err);
-  if (!status) status = calls_repeat(device->options.ranks, device->loaded, err);
+  if (!status) status = calls_repeat(device->options.ranks, device->backend, device->loaded, err);
   return status; /* what is open closes with the process */
 }
 

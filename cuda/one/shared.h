@@ -1,0 +1,27 @@
+/* shared.h - what a GPU does in a step with others that share its model: sums, the token, the logits. On one
+ * GPU (peers.n is 0) all functions do nothing. All only enqueue.
+ *
+ * Called by: backend.c, residual.c. Sums go through the GPUs' memory (ops/add_norm.h), or through
+ * loaded->reduce if there is one. */
+#pragma once
+
+#include "cuda/one/state.h"
+
+/* True if the GPUs add up in each other's memory. */
+static inline bool shared_in_memory(const BackendState *s) {
+  return s->peers.n > 0 && !s->loaded->reduce;
+}
+
+/* The first of the logits that this GPU makes itself. */
+static inline int shared_first_logit(const BackendState *s) {
+  return s->peers.n > 0 ? s->peers.first_logit[s->peers.rank] : 0;
+}
+
+/* Precedes a step with n_sums sums in memory. */
+Status shared_begin_sums(BackendState *s, int n_sums, Error *err);
+/* x = the sum of all GPUs' x, of n_rows rows. PRECOND loaded->reduce */
+Status shared_add(BackendState *s, float *x, int n_rows, Error *err);
+/* Brings the token that the first GPU has picked, if that GPU alone picks. */
+Status shared_take_pick(BackendState *s, Error *err);
+/* Exchanges the logits that the GPUs have made; in memory it counts as sum number `sum`. */
+Status shared_gather_logits(BackendState *s, int sum, int n_rows, Error *err);
