@@ -32,6 +32,7 @@
 #include "cuda/one/layers/narrow.h"
 #include "cuda/one/layers/prepare.h"
 #include "cuda/one/layers/streams.h"
+#include "cuda/one/open.h"
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/rows.h"

@@ -5,26 +5,10 @@
  * is reported. Very small matrices stay in L2 even so. */
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "engine/probe.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 Status kernel_bench(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                     KernelTimeSink sink, void *user, Error *err);
 
 /* Measures only the machine's rates, which kernel_bench() reports first. */
 Status kernel_bench_machine(const BackendOptions *options, MachineRates *rates, Error *err);
-
-/* Reads `bytes` of `from` (both multiples of 16) once, at memory bandwidth: the ceiling of the kernels.
- * `never` is 4 bytes of device memory for an unused result, without which the compiler would drop the
- * reads. */
-Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
-                      Error *err);
-
-#ifdef __cplusplus
-}
-#endif

@@ -1,15 +1,10 @@
 /* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
  *
- * Called by: backend.c, draft.c, layers/; state.c for rows_of(). */
+ * Called by: backend.c, draft.c, layers/. */
 #pragma once
 
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/one/state.h"
-
-/* Number of the step's rows, with the rows that pad a step of several sequences. */
-static inline int rows_of(const BackendState *s, TokenRange span) {
-  return span.parts ? s->sequences.n_rows : span.n_tokens;
-}
 
 /* Backend.cuts_rows. */
 bool rows_cut(const BackendState *s, TokenRange span);

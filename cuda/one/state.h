@@ -118,7 +118,7 @@ struct BackendState {
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
   void *beside; /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
   /* Latent attention (layers/latent.c). */
-  float *latent_in;      /* [max_chunk][latent_inputs(), padded] outputs of q_a, or q, and kv_a */
+  float *latent_in;      /* [max_chunk][state_latent_inputs(), padded] outputs of q_a, or q, and kv_a */
   void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */
   float *latent_queries; /* [max_chunk][n_heads * (nope_dim + rope_dim)] with a q_rank */
   /* f16 [max_chunk][n_heads], inputs of the heads' matrices: queries without their rotated parts, each
@@ -199,6 +199,11 @@ static inline int padded_row(int n) {
   return (n + 7) / 8 * 8;
 }
 
+/* Number of the step's rows, with the rows that pad a step of several sequences. */
+static inline int rows_of(const BackendState *s, TokenRange span) {
+  return span.parts ? s->sequences.n_rows : span.n_tokens;
+}
+
 /* Positions of a KV head that lie together in the cache: those of a page, or n_ctx rounded up. */
 int page_positions(const StateOptions *options);
 /* Bytes of a part of all layers' caches. */
@@ -206,6 +211,21 @@ size_t state_cache_bytes(const BackendState *s, CachePart part);
 /* Pages of a layer's cache: as many as were asked for, rounded up to an even number; 1 for one sequence. */
 int state_pages(const StateOptions *options);
 
+/* Sequences of a session, at least 1. */
+size_t state_sequences(const StateOptions *options);
+/* Floats of the recurrent states of the layers before `layer`, one after the other. */
+size_t state_floats_before(const ModelConfig *config, int layer);
+/* Bytes of a position of one KV head in a part of the cache. */
+size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
+/* True if values are a part of the keys, which are then kept once: latent attention. */
+bool state_keys_are_values(const ModelConfig *config);
+/* Positions times KV heads of a part of a layer's own cache. */
+size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
+/* Bytes of a part of the caches of all layers before `layer`: each cache begins at a multiple of 256. */
+size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
+
+/* Numbers of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
+int state_latent_inputs(const ModelConfig *config);
 /* Outputs of a layer's q: queries and, with ATTN_GATE_IN_Q, gates. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* How many outputs b (not in Mamba-2), a, qkv and z have together in a layer of the delta rule or Mamba-2; 0
@@ -230,8 +250,6 @@ Status state_write(BackendState *s, int slot, int layer, const void *from, Error
 Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to_host, int rank, int n_gpus,
                        Error *err);
 
-/* The backend's state_bytes. */
-size_t state_bytes(const ModelConfig *config, const StateOptions *options);
 /* The backend's kv_read and kv_write. */
 Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err);
 Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
@@ -242,11 +260,6 @@ Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored,
  * copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err);
-
-/* Takes all memory; state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest is
- * zeros. */
-Status state_open(BackendState *s, Error *err);
-void state_close(BackendState *s); /* frees s as well */
 
 /* The layer's attention without what depends on the call: `past` is 0. */
 Attention state_attention(const BackendState *s, int layer);

@@ -12,7 +12,6 @@
 #include "cuda/kernels/experts/stored.h"
 #include "cuda/kernels/linear/random_weights.h"
 #include "cuda/kernels/ptx/device.h"
-#include "cuda/one/layers/latent.h"
 #include "cuda/one/layers/parts.h"
 #include "cuda/one/ropes.h"
 #include "cuda/one/upload.h"
@@ -373,7 +372,7 @@ static Status lay_out(Loader *loader, Error *err) {
   loader->host_bytes = 0;
   ropes_place(loaded, &loader->arena);
   TRY(visit(loader, &pass, err));
-  latent_place_halves(loaded, &loader->arena);
+  parts_place_halves(loaded, &loader->arena);
   return STATUS_OK;
 }
 
@@ -723,7 +722,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   loaded->mix = (DeviceProjections){.parts = {loaded->mix_down}, .n_parts = 1};
   TRY(ropes_copy(loaded, err));
   TRY(loaded->model->dummy ? fill_at_random(&loader, err) : fill_from_checkpoint(&loader, err));
-  TRY(latent_fill_halves(loaded, err));
+  TRY(parts_fill_halves(loaded, err));
   return loaded->n_host > 0 ? open_stream(loaded, &loader, options, err) : STATUS_OK;
 }
 

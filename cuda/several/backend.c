@@ -5,6 +5,7 @@
 #include "cuda/one/backend.h"
 #include "cuda/one/kernel_bench.h"
 #include "cuda/one/layers/prepare.h"
+#include "cuda/one/open.h"
 #include "cuda/one/weights.h"
 #include "cuda/several/several.h"
 #include "cuda/several/sums_bench.h"

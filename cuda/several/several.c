@@ -332,7 +332,7 @@ void several_close(BackendState *state) {
   for (int i = 0; s->parts && i < s->n_parts; i++) {
     if (!s->parts[i]) continue;
     cudaSetDevice(s->loaded->parts[i]->gpu);
-    state_close(s->parts[i]);
+    cuda_backend.close(s->parts[i]);
   }
   cudaFreeHost(lost);
   free(s->parts);

@@ -1,6 +1,6 @@
-/* streaming_read.cu - see kernel_bench.h. Called by: kernel_bench.c. */
+/* streaming_read.cu - see streaming_read.h. */
+#include "cuda/kernels/ops/streaming_read.h"
 #include "cuda/kernels/ptx/launch.cuh"
-#include "cuda/one/kernel_bench.h"
 
 namespace {
 

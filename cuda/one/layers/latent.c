@@ -14,16 +14,9 @@ static int query_numbers(const ModelConfig *c) {
   return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
 }
 
-int latent_inputs(const ModelConfig *c) {
-  const LatentConfig *latent = &c->latent;
-  if (latent->kv_rank == 0) return 0;
-  const int n_gates = c->attn_gate == ATTN_GATE_HEADS ? c->n_heads : 0;
-  return (latent->q_rank ? latent->q_rank : query_numbers(c)) + latent->kv_rank + latent->rope_dim + n_gates;
-}
-
 Status latent_gate(BackendState *s, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  const int n = latent_inputs(c);
+  const int n = state_latent_inputs(c);
   const HeadGates gates = {.gates = s->latent_in + n - c->n_heads,
                            .stride = (size_t)padded_row(n),
                            .step = 1,
@@ -34,51 +27,13 @@ Status latent_gate(BackendState *s, int n_rows, Error *err) {
   return ops_gate_heads(&gates, n_rows, s->head_x, s->loaded->stream, err);
 }
 
-static bool has_latent(const ModelConfig *c, int layer) {
-  return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
-}
-
-/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 already. */
-static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
-  const size_t stride = linear_heads_stride(heads->n_in);
-  if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;
-  return arena_take(arena, (size_t)heads->n_out, 2 * stride);
-}
-
-void latent_place_halves(BackendModel *loaded, DeviceArena *arena) {
-  const ModelConfig *c = &loaded->model->config;
-  for (int i = 0; i < c->n_layers; i++) {
-    if (!has_latent(c, i)) continue;
-    DeviceLayer *l = &loaded->layers[i];
-    l->key_halves = halves_of(&l->key_heads, arena);
-    l->value_halves = halves_of(&l->value_heads, arena);
-  }
-}
-
-static Status fill_halves(const BackendModel *loaded, const DeviceLinear *heads, const void *halves,
-                          Error *err) {
-  if (halves == heads->dense) return STATUS_OK;
-  return linear_fill_heads(heads, (void *)halves, loaded->stream, err);
-}
-
-Status latent_fill_halves(BackendModel *loaded, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  for (int i = 0; i < c->n_layers; i++) {
-    const DeviceLayer *l = &loaded->layers[i];
-    if (!has_latent(c, i)) continue;
-    TRY(fill_halves(loaded, &l->key_heads, l->key_halves, err));
-    TRY(fill_halves(loaded, &l->value_heads, l->value_halves, err));
-  }
-  return STATUS_OK;
-}
-
 /* The argument of the operations in ops/latent.h. */
 static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   const Attention attention = state_attention(s, layer);
   const LayerRope rope = config_layer(c, layer).rope;
-  const int in_stride = padded_row(latent_inputs(c));
+  const int in_stride = padded_row(state_latent_inputs(c));
   return (Latent){.sizes = c->latent,
                   .n_heads = c->n_heads,
                   .in = s->latent_in,

@@ -57,3 +57,43 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
   }
   return n;
 }
+
+/* --- latent attention: heads' matrices in fp16 */
+
+static bool has_latent(const ModelConfig *c, int layer) {
+  return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
+}
+
+/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 already. */
+static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
+  const size_t stride = linear_heads_stride(heads->n_in);
+  if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;
+  return arena_take(arena, (size_t)heads->n_out, 2 * stride);
+}
+
+void parts_place_halves(BackendModel *loaded, DeviceArena *arena) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; i < c->n_layers; i++) {
+    if (!has_latent(c, i)) continue;
+    DeviceLayer *l = &loaded->layers[i];
+    l->key_halves = halves_of(&l->key_heads, arena);
+    l->value_halves = halves_of(&l->value_heads, arena);
+  }
+}
+
+static Status fill_halves(const BackendModel *loaded, const DeviceLinear *heads, const void *halves,
+                          Error *err) {
+  if (halves == heads->dense) return STATUS_OK;
+  return linear_fill_heads(heads, (void *)halves, loaded->stream, err);
+}
+
+Status parts_fill_halves(BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  for (int i = 0; i < c->n_layers; i++) {
+    const DeviceLayer *l = &loaded->layers[i];
+    if (!has_latent(c, i)) continue;
+    TRY(fill_halves(loaded, &l->key_heads, l->key_halves, err));
+    TRY(fill_halves(loaded, &l->value_heads, l->value_halves, err));
+  }
+  return STATUS_OK;
+}

@@ -1,6 +1,7 @@
 /* parts.h - how the GPU holds a layer's matrices. Called by: weights.c, prepare.c. */
 #pragma once
 
+#include "cuda/kernels/ptx/device.h"
 #include "cuda/one/device_model.h"
 
 typedef enum {
@@ -22,3 +23,8 @@ int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, i
 /* True if linear layer `which` multiplies another input than the layer's: z and a of the delta rule if there
  * is a gate_rank, q if there is a q_rank. */
 bool parts_are_apart(const ModelConfig *config, int which);
+
+/* Latent attention: takes memory for all layers' key_halves and value_halves, once key_heads and value_heads are
+ * laid out. parts_fill_halves() fills the memory once key_heads and value_heads have their weights. */
+void parts_place_halves(BackendModel *loaded, DeviceArena *arena);
+Status parts_fill_halves(BackendModel *loaded, Error *err);

@@ -1,0 +1,387 @@
+/* open.c - see open.h: sizes and places of a session's buffers.
+ *
+ * Called by: backend.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
+#include "cuda/one/open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/kernels/delta/delta.h"
+#include "cuda/kernels/ptx/device.h"
+#include "cuda/one/layers/altup.h"
+#include "cuda/one/layers/index.h"
+#include "cuda/one/layers/streams.h"
+#include "cuda/one/products.h"
+
+static bool has_local_rope(const ModelConfig *c) {
+  for (int layer = 0; layer < c->n_layers; layer++)
+    if (config_layer(c, layer).rope == ROPE_LOCAL) return true;
+  return false;
+}
+
+static int attention_outputs(const ModelConfig *c, const LayerConfig *own) {
+  if (c->latent.kv_rank > 0) return 0; /* latent_in has them */
+  const int index = c->indexer.block > 0 ? (c->indexer.n_heads + 1) * c->indexer.head_dim : 0;
+  return state_index_outputs(c, own) + index;
+}
+
+/* Rows of logits that the sampler picks from at once. */
+static int count_picks(const StateOptions *o) {
+  if (o->n_sequences > 0) return o->n_sequences;
+  return o->max_logit_rows < STATE_ROW_PICKS ? o->max_logit_rows : STATE_ROW_PICKS;
+}
+
+static size_t most(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+/* Numbers of a row of expert_g, as LinearCall requires for rows of summed experts. */
+static int expert_row(const ModelConfig *c) {
+  return (c->experts.width + 127) / 128 * 128;
+}
+
+/* The experts and, where it can be one of them (weights.c), the MLP beside them. */
+static ExpertConfig most_experts(const ModelConfig *c) {
+  ExpertConfig most = c->experts;
+  if (most.shared_width > 0) most.n_experts++, most.n_chosen++;
+  return most;
+}
+
+/* The largest sizes of all layers. */
+typedef struct {
+  size_t heads, beside, intermediate, workspace;
+  int projections;
+} LargestSizes;
+
+static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
+  LargestSizes sizes = {.heads = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim),
+                        .intermediate = (size_t)padded_row(c->per_layer_width),
+                        .projections = delta_outputs(&c->delta)};
+  if (c->conv.taps > 0) {
+    sizes.heads = most(sizes.heads, (size_t)padded_row(c->conv.channels));
+    if (sizes.projections < 3 * c->conv.channels) sizes.projections = 3 * c->conv.channels;
+  }
+  for (int layer = 0; layer < c->n_layers; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    sizes.heads = most(sizes.heads, (size_t)padded_row(own.n_heads * own.head_dim));
+    sizes.intermediate = most(sizes.intermediate, (size_t)padded_row(own.intermediate));
+    sizes.workspace =
+        most(sizes.workspace, attention_workspace_bytes(own.n_heads, own.n_kv_heads, own.head_dim,
+                                                        c->latent.kv_rank, unit_places));
+    const int projections = attention_outputs(c, &own) + (own.delta_beside ? delta_outputs(&c->delta) : 0);
+    if (own.delta_beside) sizes.beside = (size_t)padded_row(c->delta.n_value_heads * c->delta.value_dim);
+    if (sizes.projections < projections) sizes.projections = projections;
+  }
+  return sizes;
+}
+
+/* The number of attention's partial results with `invariant`; else 0: attention's own number is enough. */
+static int unit_places(const ModelConfig *c, const StateOptions *o) {
+  int most = 0;
+  for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    if (own.kind != LAYER_ATTENTION) continue;
+    const Attention a = {.n_heads = own.n_heads,
+                         .n_kv_heads = own.n_kv_heads,
+                         .head_dim = own.head_dim,
+                         .value_dims = c->latent.kv_rank};
+    const int places =
+        attention_fixed_places(attention_unit_blocks(&a), o->n_sequences + GUESS_ROWS, o->n_ctx);
+    if (most < places) most = places;
+  }
+  return most;
+}
+
+/* Sets the pointers into the memory that the other GPUs write to, one after another from `base`; returns its
+ * bytes. */
+static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
+  DeviceArena arena = {.base = base};
+  Peers *p = &s->peers;
+  if (c->split <= 1) return 0;
+  p->n = c->split;
+  s->first_tag = arena_take(&arena, 1, sizeof *s->first_tag);
+  p->flags[p->rank] = arena_take(&arena, MAX_SPLIT, sizeof **p->flags);
+  p->inbox[p->rank] = arena_take(&arena, peers_inbox_bytes(p->n, c->hidden), 1);
+  return arena.used;
+}
+
+/* As place_peers(), for the pointers to a step's rows, which are copied to the device in one piece. */
+static size_t place_rows(BackendState *s, void *base) {
+  DeviceArena arena = {.base = base};
+  step_rows_place(&s->rows, &s->options, &arena);
+  return arena.used;
+}
+
+/* As place_peers(), for the pointers to the parts of all layers' caches: pages are found at distances from
+ * the keys (CachePlace). */
+static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
+  DeviceArena arena = {.base = base};
+  for (CachePart part = 0; part < CACHE_PARTS; part++)
+    s->cache[part] = arena_take(&arena, state_part_before(c, &s->options, c->n_layers, part), 1);
+  return arena.used;
+}
+
+/* With KV_Q8: takes the memory in which the cache of any layer fits as fp16. */
+static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
+  const StateOptions *o = &s->options;
+  size_t largest = 0;
+  for (int i = 0; i < c->n_layers && o->kv == KV_Q8; i++)
+    largest = most(largest, state_cache_rows(c, o, i, KEYS) * (size_t)config_layer(c, i).head_dim);
+  for (int i = 0; i < 2; i++)
+    s->halves[i] = buffers_take(m, i == 1 && state_keys_are_values(c) ? 0 : largest, 2);
+}
+
+/* Memory of latent attention; none for other models. */
+static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
+  const LatentConfig *latent = &c->latent;
+  const size_t chunk = (size_t)s->options.max_chunk, n_heads = latent->kv_rank ? (size_t)c->n_heads : 0,
+               queries = n_heads * (size_t)(latent->nope_dim + latent->rope_dim);
+  s->latent_in = buffers_take(m, chunk * (size_t)padded_row(state_latent_inputs(c)), sizeof(float));
+  s->q_latents = buffers_take(m, chunk * (size_t)padded_row(latent->q_rank), 2);
+  s->latent_queries = buffers_take(m, latent->q_rank ? chunk * queries : 0, sizeof(float));
+  s->head_x = buffers_take(m, chunk * n_heads,
+                           2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
+}
+
+static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *m) {
+  const StateOptions *o = &s->options;
+  size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
+  const size_t inputs = chunk * (size_t)c->per_layer_width;
+  s->unit_places = unit_places(c, o);
+  const LargestSizes sizes = largest_sizes(c, s->unit_places);
+  const bool separate_norms = c->norms != NORM_BEFORE || c->experts.norms == EXPERTS_POST_NORM ||
+                              c->per_layer_width > 0 || c->draft.kind;
+  /* The first layer of EAGLE-3 takes an embedding and a state. */
+  s->h_stride = padded_row(c->draft.kind == DRAFT_EAGLE3 ? 2 * c->hidden : c->hidden);
+  s->projection_stride = padded_row(sizes.projections);
+  s->x = buffers_take(m, chunk * (size_t)c->hidden, sizeof(float));
+  s->h = buffers_take(m, chunk * (size_t)s->h_stride, 2);
+  const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm == NORM_CENTRED_BIAS);
+  s->wide_h = buffers_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
+  const size_t branches = c->split > 1 ? 2 + (c->experts.norms == EXPERTS_OWN_NORMS) : separate_norms;
+  const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
+  s->branch = buffers_take(m, branches * chunk * (size_t)widest, sizeof(float));
+  s->inputs = buffers_take(m, (size_t)c->n_layers * inputs, sizeof(float));
+  const ExpertConfig experts = most_experts(c);
+  const size_t choices = experts.n_experts > 0 ? chunk * (size_t)experts.n_chosen : 0;
+  s->expert_stride = expert_row(c);
+  s->expert_g = buffers_take(m, choices * (size_t)s->expert_stride, 2);
+  void *memory = buffers_take(m, choices ? experts_choices_bytes(&experts, o->max_chunk) : 0, 1);
+  if (m->start && choices) experts_place_choices(&s->choices, &experts, o->max_chunk, memory);
+  s->expert_h = buffers_take(
+      m, experts.norms == EXPERTS_OWN_NORMS || experts.scales_input ? chunk * (size_t)s->h_stride : 0, 2);
+  const size_t apart = experts.norms == EXPERTS_OWN_NORMS ? (c->split > 1 ? 2 : 1) : 0;
+  s->shared_branch = buffers_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
+  streams_place(s, c, m); /* lives through all layers */
+  altup_place(s, c, m);
+  buffers_live(m, OP_DELTA, OP_OUT_PROJ);
+  s->projections = buffers_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
+  s->q = buffers_take(m, chunk * sizes.heads, 2);
+  s->a = buffers_take(m, chunk * sizes.heads, 2);
+  s->beside = buffers_take(m, chunk * sizes.beside, 2);
+  place_latent(s, c, m);
+  index_place(s, c, m);
+  s->gate_h = buffers_take(m, chunk * (size_t)padded_row(c->delta.gate_rank), 2);
+  s->delta_workspace =
+      buffers_take(m, c->delta.n_key_heads > 0 ? delta_workspace_bytes(&c->delta, o->max_chunk) : 0, 1);
+  buffers_live(m, OP_GATE_UP, OP_LAYER_END);
+  s->gate_up = buffers_take(m, separate_gate_up ? chunk * 2 * sizes.intermediate : 0, sizeof(float));
+  s->g = buffers_take(m, chunk * sizes.intermediate, 2);
+  s->input_gate = buffers_take(m, inputs, sizeof(float));
+  const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
+  s->expert_up =
+      buffers_take(m, is_ungated(c->activation) ? choices * (size_t)s->expert_stride : 0, sizeof(float));
+  s->latent_h = buffers_take(m, chunk * (size_t)padded_row((int)latent), 2);
+  s->latent_sum = buffers_take(m, chunk * latent, sizeof(float));
+  const size_t few = o->max_chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,
+               parts = choices ? (size_t)experts_few_parts((int)few * experts.n_chosen) : 0;
+  s->expert_y =
+      buffers_take(m, (choices > parts ? choices : parts) * (size_t)padded_row((int)row), sizeof(float));
+  s->gathered = s->expert_y; /* narrower than expert_y, and dead before expert_y is written */
+  buffers_live(m, OP_EMBED, OP_LOGITS);
+  s->lm_head_in = buffers_take(m, rows * (size_t)s->h_stride, 2);
+  s->logits = buffers_take(m, rows * (size_t)c->vocab_size, sizeof(float));
+  s->taps = buffers_take(m, chunk * (size_t)o->taps.n * (size_t)c->hidden, sizeof(float));
+  const DraftConfig *draft = &c->draft;
+  const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
+  s->draft_rows = buffers_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
+  const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  const int together = joins ? 2 * draft->target_hidden : (int)width;
+  s->draft_h = buffers_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
+  s->draft_seen = draft->kind == DRAFT_GEMMA4 ? buffers_take(m, 1, sizeof *s->draft_seen) : NULL;
+  const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
+               local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
+  s->rope_tables[ROPE_GLOBAL] = buffers_take(m, angles, 2 * sizeof(float));
+  s->rope_tables[ROPE_LOCAL] = has_local_rope(c) ? buffers_take(m, local_angles, 2 * sizeof(float)) : NULL;
+  place_rows(s, buffers_take(m, place_rows(s, NULL), 1));
+  s->logit_x = buffers_take(m, o->n_sequences > 0 ? rows * (size_t)c->hidden : 0, sizeof(float));
+  s->caches = buffers_take(m, o->n_sequences > 0 ? (size_t)c->n_layers * CACHE_PARTS : 0, sizeof *s->caches);
+  place_peers(s, c, buffers_take(m, place_peers(s, c, NULL), 1));
+  const size_t operands[PLANES_COUNT] = {(size_t)c->hidden, sizes.heads, sizes.intermediate};
+  for (int i = 0; i < PLANES_COUNT; i++)
+    s->planes[i] = buffers_take(m, linear_planes_bytes((int)operands[i], LINEAR_MOST_PLANES), 1);
+  s->workspace = buffers_take(m, sizes.workspace, 1);
+  place_caches(s, c, buffers_take(m, place_caches(s, c, NULL), 1));
+  take_halves(s, c, m);
+  s->recurrent = buffers_take(m, state_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
+}
+
+/* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
+static Status place_layers(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  s->layers = mem_alloc((size_t)c->n_layers, sizeof *s->layers, "session", err);
+  if (!s->layers) return STATUS_FAILED;
+  for (int i = 0; i < c->n_layers; i++) {
+    const int from = config_layer(c, i).kv_layer;
+    s->layers[i].recurrent = state_floats_before(c, i);
+    if (s->options.target)
+      memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
+    for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
+      s->layers[i].cache[part] = (char *)s->cache[part] + state_part_before(c, &s->options, from, part);
+    if (state_keys_are_values(c)) s->layers[i].cache[VALUES] = s->layers[i].cache[KEYS];
+  }
+  return STATUS_OK;
+}
+
+/* Places the session's buffers, and returns their bytes; SIZE_MAX: too many. */
+static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *memory) {
+  buffers_begin(memory, NULL);
+  place(s, c, separate_gate_up, memory);
+  return buffers_fit(memory, 256);
+}
+
+/* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
+size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
+  BackendState measured = {.options = *options};
+  Buffers memory;
+  const size_t bytes = measure(&measured, config, true, &memory);
+  if (bytes == SIZE_MAX) return SIZE_MAX;
+  const size_t fused = options->invariant ? 0 : fused_bytes(config);
+  return bytes + fused + device_sampler_bytes(config->vocab_size, count_picks(options));
+}
+
+void state_close(BackendState *s) {
+  if (!s) return;
+  cudaStreamSynchronize(s->loaded->stream);
+  step_graphs_close(&s->graphs);
+  step_graphs_close(&s->draft_graphs);
+  fused_close(s->fused);
+  products_close(s);
+  streams_close(s);
+  sequences_close(&s->sequences);
+  device_sampler_close(s->sampler);
+  cudaFreeHost(s->ring);
+  cudaFree(s->memory);
+  free(s->layers);
+  free(s->row_versions);
+  free(s->row_picks);
+  free(s);
+}
+
+/* Notes which units and tiles the layers' attention needs in a step, and where the layers' caches lie. */
+static Status open_sequences(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const size_t n_places = (size_t)c->n_layers * CACHE_PARTS;
+  CachePlace *places = mem_alloc(n_places, sizeof *places, "session", err);
+  if (!places) return STATUS_FAILED;
+  Status status = STATUS_OK;
+  for (int i = 0; i < c->n_layers && !status; i++) {
+    const LayerConfig own = config_layer(c, i);
+    for (CachePart part = 0; part < CACHE_PARTS; part++) {
+      const bool has = state_cache_rows(c, &s->options, i, part) > 0;
+      const size_t n_heads = part >= INDEX_KEYS ? 1 : (size_t)own.n_kv_heads,
+                   rows = has ? n_heads * KV_PAGE_TOKENS : 0;
+      places[i * CACHE_PARTS + part] =
+          (CachePlace){(size_t)((char *)s->layers[i].cache[part] - (char *)s->cache[KEYS]),
+                       rows * state_part_bytes(s->options.kv, own.head_dim, part)};
+    }
+    if (own.kind != LAYER_ATTENTION) continue;
+    const Attention attention = state_attention(s, i);
+    const int blocks = attention_unit_blocks(&attention), tokens = attention_tile_tokens(&attention);
+    status = sequences_add_tile_size(&s->sequences, tokens, err);
+    if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
+  }
+  const size_t bytes = n_places * sizeof *places;
+  if (!status)
+    status = cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err);
+  free(places);
+  TRY(status);
+  const size_t n = (size_t)s->options.n_sequences;
+  if (!(s->row_versions = mem_alloc(n, sizeof *s->row_versions, "session", err)) ||
+      !(s->row_picks = mem_alloc(n, sizeof *s->row_picks, "session", err)))
+    return STATUS_FAILED;
+  for (size_t i = 0; i < n; i++) s->row_versions[i] = UINT64_MAX;
+  return sequences_open(&s->sequences, &s->options, err);
+}
+
+/* Zeroes the counters of the router, and the numbers of experts' rows from the width to the stride. */
+static Status clear_experts(BackendState *s, Error *err) {
+  const ExpertConfig experts = most_experts(&s->loaded->model->config);
+  if (experts.n_experts == 0) return STATUS_OK;
+  const size_t rows = (size_t)s->options.max_chunk * (size_t)experts.n_chosen;
+  TRY(cuda_status(cudaMemsetAsync(s->expert_g, 0, rows * (size_t)s->expert_stride * 2, s->loaded->stream),
+                  "cannot clear memory", err));
+  return cuda_status(cudaMemsetAsync(s->choices.counters, 0, (size_t)s->options.max_chunk * sizeof(unsigned),
+                                     s->loaded->stream),
+                     "cannot clear memory", err);
+}
+
+/* Notes this GPU's own memory in `peers`, and clears the part that the other GPUs write to. */
+static Status open_peers(BackendState *s, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  Peers *p = &s->peers;
+  if (p->n == 0) return STATUS_OK;
+  int major = 0;
+  TRY(device_attribute(s->loaded->gpu, cudaDevAttrComputeCapabilityMajor, &major, err));
+  p->pushed_rows = major >= 9 ? PUSHED_ROWS : 1;
+  p->first_tag = s->first_tag;
+  p->parts[0][p->rank] = s->branch;
+  p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;
+  p->logits[p->rank] = s->logits;
+  const size_t bytes =
+      (size_t)((char *)p->inbox[p->rank] - (char *)s->first_tag) + peers_inbox_bytes(p->n, c->hidden);
+  TRY(cuda_status(cudaMemsetAsync(s->first_tag, 0, bytes, s->loaded->stream), "cannot clear memory", err));
+  return state_wait(s, err);
+}
+
+Status state_open(BackendState *s, Error *err) {
+  const BackendModel *loaded = s->loaded;
+  const StateOptions *options = &s->options;
+  const ModelConfig *config = &loaded->model->config;
+  bool separate = false;
+  for (int i = 0; i < config->n_layers; i++)
+    separate = separate ||
+               (loaded->layers[i].gate_up.n_parts > 0 && !loaded->layers[i].gate_up.parts[0].interleaved);
+  Buffers memory;
+  const size_t bytes = measure(s, config, separate, &memory);
+  if (bytes == SIZE_MAX)
+    return error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
+  TRY(cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err));
+  buffers_begin(&memory, s->memory);
+  place(s, config, separate, &memory);
+  TRY(place_layers(s, err));
+  const size_t n_sequences = state_sequences(options);
+  if (options->n_sequences > 0) TRY(open_sequences(s, err));
+  TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
+  const size_t n_ring = n_sequences > STATE_RING ? n_sequences : STATE_RING, ring = n_ring * sizeof *s->ring,
+               staging = (size_t)config->vocab_size * sizeof(float);
+  const size_t n_mask = n_sequences * (((size_t)config->vocab_size + 63) / 64),
+               mask = n_mask * sizeof *s->mask;
+  TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + mask + staging, cudaHostAllocMapped),
+                  "cannot pin memory", err));
+  memset(s->ring, 0, ring);
+  s->mask = (uint64_t *)(s->ring + n_ring);
+  s->staging = s->mask + n_mask;
+  const bool fused =
+      loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
+  TRY(products_open(s, err));
+  TRY(streams_open(s, err));
+  TRY(index_open(s, err));
+  /* A fused step gives a row other bits than the kernels that compute it in a larger step. */
+  if (fused && !options->invariant) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
+  TRY(clear_experts(s, err));
+  TRY(open_peers(s, err));
+  return cuda_status(
+      cudaMemsetAsync(s->workspace, 0, largest_sizes(config, s->unit_places).workspace, loaded->stream),
+      "cannot clear memory", err);
+}
