@@ -130,7 +130,7 @@ OBJECTS_constrain := $(call objects,src/constrain) $(call objects,src/constrain/
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/*)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/several/link.o %/several/sha256.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/step_models.o %/several/link.o %/several/sha256.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \

@@ -1,11 +1,11 @@
-/* backend.h - the CUDA backend of one GPU, which programs built with CUDA have, and the models it computes. */
+/* backend.h - the CUDA backend of one GPU, which programs built with CUDA have; models that GPUs compute. */
 #pragma once
 
 #include "engine/backend.h"
 
 extern const Backend cuda_backend;
 
-/* Of its table and its probe. */
+/* Parts of its table and its probe that several/ has, too. */
 enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 256 };
 #define CUDA_ROW_COST 0.05
 Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err);

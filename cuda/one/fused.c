@@ -6,6 +6,7 @@
 #include "cuda/kernels/fused/halves.h"
 #include "cuda/kernels/fused/screen/screen.h"
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/one/step_models.h"
 
 /* lm_head in 8 bits is made if this many times its bytes are free. */
 enum { SCREEN_MARGIN = 8 };
@@ -102,10 +103,33 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
+StepLayer fused_layer(const DeviceLayer *l) {
+  const bool experts = l->experts.down.n_out > 0;
+  return (StepLayer){.qkv = l->qkv.parts,
+                     .n_qkv = l->qkv.n_parts,
+                     .o = &l->o,
+                     .gate_up = experts ? &l->experts.gate_up : &l->gate_up.parts[0],
+                     .down = experts ? &l->experts.down : &l->down,
+                     .router = &l->router,
+                     .shared_gate = &l->shared_gate,
+                     .attn_norm = l->attn_norm,
+                     .mlp_norm = l->mlp_norm,
+                     .q_norm = l->q_norm,
+                     .k_norm = l->k_norm,
+                     .delta_conv = l->delta_conv,
+                     .delta_a_log = l->delta_a_log,
+                     .delta_dt_bias = l->delta_dt_bias,
+                     .delta_norm = l->delta_norm};
+}
+
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
                           void **memory, Step **step, Error *err) {
   const Model *m = loaded->model;
-  const StepModel model = {.layers = loaded->layers,
+  const int n_layers = m->config.n_layers;
+  StepLayer *layers = mem_alloc((size_t)n_layers, sizeof *layers, "fused steps", err);
+  if (!layers) return STATUS_FAILED;
+  for (int i = 0; i < n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
+  const StepModel model = {.layers = layers,
                            .lm_head = &loaded->head,
                            .final_norm = loaded->final_norm,
                            .embedding = loaded->embedding,
@@ -119,9 +143,11 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .taps = taps,
                            .several = several,
                            .screen = loaded->screen};
-  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
-                  err));
-  return step_open(&model, plan, *memory, loaded->stream, step, err);
+  Status status = cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)),
+                              "no memory for fused steps", err);
+  if (!status) status = step_open(&model, plan, *memory, loaded->stream, step, err);
+  free(layers);
+  return status;
 }
 
 /* False where separate kernels have to keep the taps. */

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/kernels/fused/step.h"
+#include "cuda/one/device_model.h"
 
 typedef struct FusedStep FusedStep;
 
@@ -60,6 +61,9 @@ Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logit
 
 /* Bytes of lm_head that a step with StepCall.n_best at `pos` does not read; 0 if there is no such step. */
 size_t fused_head_spares(const FusedStep *fused, int pos);
+
+/* A layer as the fused kernels read it. */
+StepLayer fused_layer(const DeviceLayer *layer);
 
 /* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -99,7 +99,7 @@ typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
  * output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
-/* A session on one GPU: its device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
+/* A session on one GPU. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
   Peers peers;         /* the GPUs that share the model; n is 0 if there is one */
   uint32_t *first_tag; /* peers.first_tag */

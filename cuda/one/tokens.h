@@ -24,14 +24,14 @@ Status tokens_drain(BackendState *s, Error *err);
 Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 
-/* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, unless an earlier
- * call has picked from this row already: after a step with guesses the first call picks from all rows. The
- * caller then takes the draw. waits: the caller waits for the pick before it asks for another, so that later
- * rows may be picked from in advance. */
+/* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, unless an
+ * earlier call has picked from this row already: after a step with guesses the first call picks from all
+ * rows. The caller then takes the draw. waits: the caller waits for the pick before it asks for another, so
+ * that later rows may be picked from in advance. */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 
-/* tokens_sample_rows() in steps: describes the picks with their random numbers, or takes another state's; enqueues
- * them; waits for them. */
+/* tokens_sample_rows() in steps: describes the picks with their random numbers, or takes another state's;
+ * enqueues them; waits for them. */
 Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err);
 void tokens_copy_draws(BackendState *s, const BackendState *from);
 Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err);

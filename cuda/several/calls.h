@@ -21,5 +21,6 @@ Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
 Status calls_save(Ranks *ranks, int state, int slot, Error *err);
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
 
-/* Repeats rank 0's calls of a backend until rank 0 ends, when this process ends too; returns only after a failure. */
+/* Repeats rank 0's calls of a backend until rank 0 ends, when this process ends too; returns only after
+ * a failure. */
 Status calls_repeat(Ranks *ranks, const Backend *backend, BackendModel *loaded, Error *err);

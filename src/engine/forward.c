@@ -1,5 +1,5 @@
-/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, and by several/several.c for
- * each of several GPUs. */
+/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, and by several/ for each
+ * of several GPUs. */
 #include "engine/forward.h"
 
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {

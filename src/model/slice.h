@@ -1,6 +1,6 @@
 /* slice.h - a model's part for one of several GPUs that compute each layer together (tensor parallel).
  *
- * Called by: several/several.c, commands/device.c, commands/answer/guess.c. A part is a Model of its own, whose
+ * Called by: cuda/several, commands/device.c, commands/answer/guess.c. A part is a Model of its own, whose
  * matrices are views into the model's: heads of q, k and v with the inputs of o that belong to them, hidden
  * units of gate and up with the same inputs of down, in MLPs and in each expert, key heads of the delta rule
  * with their value heads, channels of a short convolution, rows of lm_head. Embedding, norms and routers are

@@ -24,6 +24,9 @@
 
 #include "cuda/kernels/cache/pages.h"
 #include "cuda/kernels/fused/step.h"
+extern "C" {
+#include "cuda/one/fused.h"
+}
 #include "test/cuda/random_linear.cuh"
 
 struct Sizes {
@@ -197,10 +200,12 @@ struct Opened {
 /* False if the kernel does not serve the shape. */
 static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
                         int prefetch_stages, int n_ctx, Opened *to) {
+  std::vector<StepLayer> layers;
+  for (const DeviceLayer &layer : m.layers) layers.push_back(fused_layer(&layer));
   StepModel model = {};
   model.in_flight = in_flight;
   model.prefetch_stages = prefetch_stages;
-  model.layers = m.layers.data();
+  model.layers = layers.data();
   model.lm_head = &m.head;
   model.final_norm = m.ones;
   model.embedding = m.embedding;

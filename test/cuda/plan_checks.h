@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cuda/kernels/fused/sizes/plan_one.h"
+#include "cuda/one/step_models.h"
 #include "engine/backend.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

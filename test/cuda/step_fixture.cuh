@@ -10,6 +10,9 @@
 #include "cuda/kernels/cache/pages.h"
 #include "cuda/kernels/fused/screen/screen.h"
 #include "cuda/kernels/fused/step.h"
+extern "C" {
+#include "cuda/one/fused.h"
+}
 #include "test/cuda/random_linear.cuh"
 
 typedef std::vector<double> Row;
@@ -143,6 +146,7 @@ struct Fixture {
   int n_ctx = 0;
   std::vector<HostLayer> host;
   std::vector<DeviceLayer> layers;
+  std::vector<StepLayer> step_layers;
   std::vector<void *> memory;
   HostLinear head_host;
   DeviceLinear head;
@@ -264,6 +268,7 @@ struct Fixture {
 
   Fixture(const Case &of, int context) : c(of), n_ctx(context) {
     for (int i = 0; i < c.n_layers; i++) add_layer();
+    for (const DeviceLayer &layer : layers) step_layers.push_back(fused_layer(&layer));
     seed += 10;
     Stored head_stored = stored_random(WEIGHT_F16, c.hidden, c.vocab, 0, seed);
     auto halves = to_host<__half>(head_stored.weights, (size_t)c.vocab * c.hidden);
@@ -534,7 +539,7 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   StepModel m = {};
   m.in_flight = in_flight;
   m.prefetch_stages = in_flight ? -1 : 5;
-  m.layers = f.layers.data();
+  m.layers = f.step_layers.data();
   m.lm_head = &f.head;
   m.final_norm = f.final_norm_device;
   m.embedding = f.embedding_device;

@@ -229,7 +229,7 @@ def test_answers_repeat_and_graphs_do_not_show(auk, settings):
                                   "qwen2-moe-awq", "mimo-bf16", "granite4-h-awq"])
 @pytest.mark.parametrize("n_words", [13, 20])
 def test_the_last_row_of_a_prompt_alone_gets_logits(auk, computed_by_cuda, name, n_words):
-    """Other rows end within the last layer where a prompt has many (rows_cut() in cuda/one/rows.c). fp16 activations move
+    """Other rows end within the last layer where a prompt has many (rows_cut() in one/rows.c). fp16 activations move
     these log-probabilities by up to 0.011; another row's are 0.5 and more away."""
     computed_by_cuda(MINIATURES / name)
     prompt = " ".join(("one", "two", "three", "many")[i % 4] for i in range(n_words))

@@ -9,7 +9,7 @@
  * the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
  * is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
  *
- * With kQ8 K and V are rows of bytes, after which come the scales (attention/q8.cuh). A vector is 16
+ * With kQ8 K and V are rows of bytes, after which come the scales (cache/q8.cuh). A vector is 16
  * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..
  * 8 g + 7 of each 64 of V. All lanes load in the same order. */
 #pragma once

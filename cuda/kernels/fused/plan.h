@@ -42,7 +42,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "model/model.h"
 
 enum {
   STEP_BLOCKS = 8, /* blocks in a cluster */
@@ -444,15 +443,3 @@ size_t step_memory(const StepShape *shape, int tokens);
 /* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason where the shape cannot be
  * divided like this. */
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
-
-/* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
- * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128 (hybrids: 256), an
- * lm_head in fp16 or bf16, no caps and no windows. */
-Status step_supports(const Model *model, Error *err);
-
-/* step_supports() as far as a model's config alone decides. */
-Status step_supports_config(const ModelConfig *config, Error *err);
-
-/* step_shape(): the part of a shape that a config alone determines; step_group(): its group. */
-StepShape step_shape(const ModelConfig *config);
-int step_group(const Model *model);

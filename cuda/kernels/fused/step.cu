@@ -92,29 +92,23 @@ static size_t deltas_bytes(const StepShape &s) {
   return s.delta_layers == 0 ? 0 : align_up((size_t)s.n_layers * sizeof(StepDelta));
 }
 
-/* The matrix of projections. In layers of the delta rule b and a come before it (weights.c): as one matrix,
- * or as two if their rows are no whole slabs. */
-static const DeviceLinear *projections_of(const DeviceLayer *l) {
-  return &l->qkv.parts[l->delta_conv ? l->qkv.n_parts - 1 : 0];
+static const DeviceLinear *projections_of(const StepLayer *l) {
+  return &l->qkv[l->delta_conv ? l->n_qkv - 1 : 0];
 }
 
 /* Rows from the first of b to the first of a. */
-static long first_row_of_a(const DeviceLayer *l, const StepShape &s) {
-  const DeviceLinear *gates = l->qkv.parts;
-  return l->qkv.n_parts == 2
+static long first_row_of_a(const StepLayer *l, const StepShape &s) {
+  const DeviceLinear *gates = l->qkv;
+  return l->n_qkv == 2
              ? s.n_value_heads
              : ((const char *)gates[1].dense - (const char *)gates[0].dense) / 2 / (long)gates[0].stride;
 }
 
-static Layer layer_of(const DeviceLayer *from, const float *folded) {
-  const DeviceExperts &e = from->experts;
-  const bool experts = e.down.n_out > 0;
-  const DeviceLinear *matrices[] = {projections_of(from), &from->o,
-                                    experts ? &e.gate_up : &from->gate_up.parts[0],
-                                    experts ? &e.down : &from->down};
+static Layer layer_of(const StepLayer *from, const float *folded) {
+  const DeviceLinear *matrices[] = {projections_of(from), from->o, from->gate_up, from->down};
   Layer l = {};
-  l.router = (const unsigned char *)from->router.dense,
-  l.shared_gate = (const unsigned char *)from->shared_gate.dense;
+  l.router = (const unsigned char *)from->router->dense,
+  l.shared_gate = (const unsigned char *)from->shared_gate->dense;
   l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
@@ -125,7 +119,7 @@ static Layer layer_of(const DeviceLayer *from, const float *folded) {
 }
 
 /* Copies the table of layers, and waits for the stream. folded: the memory of folded routers. */
-static Status copy_layers(const DeviceLayer *from, const StepShape &s, float *folded, void *to,
+static Status copy_layers(const StepLayer *from, const StepShape &s, float *folded, void *to,
                           cudaStream_t stream, Error *err) {
   const int n = s.n_layers;
   Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
@@ -147,24 +141,24 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
     to += n;
   };
   for (int i = 0; i < s.n_layers; i++) {
-    const DeviceLayer &l = m->layers[i];
+    const StepLayer &l = m->layers[i];
     copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
     copy(l.q_norm, s.head_dim), copy(l.k_norm, s.head_dim);
-    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
+    copy(l.qkv[0].bias, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
   }
   copy(m->final_norm, s.hidden);
   return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
 /* Copies what layers of the delta rule need (StepDelta), and waits for the stream. */
-static Status copy_deltas(const DeviceLayer *from, const StepShape &s, void *to, cudaStream_t stream,
+static Status copy_deltas(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
                           Error *err) {
   if (s.delta_layers == 0) return STATUS_OK;
   StepDelta *all = (StepDelta *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
   if (!all) return STATUS_FAILED;
   for (int i = 0; i < s.n_layers; i++) {
-    const DeviceLayer &l = from[i];
-    all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv.parts[0].dense};
+    const StepLayer &l = from[i];
+    all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv[0].dense};
   }
   cudaError_t failed =
       cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
@@ -212,7 +206,7 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
   int first = 0;
   if (s.delta_layers == 0) return STATUS_OK;
   while (!step_is_delta(&s, first)) first++;
-  const DeviceLinear &gates = m->layers[first].qkv.parts[0];
+  const DeviceLinear &gates = m->layers[first].qkv[0];
   mixers->layers = (const StepDelta *)deltas;
   mixers->gates_stride = (int)gates.stride;
   mixers->gates_bf16 = gates.type == WEIGHT_BF16;
@@ -229,9 +223,9 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
 /* Sets the arguments that come from the model. */
 static void set_model(Args *a, const StepModel *m) {
   a->head_norms = m->layers[0].q_norm != NULL;
-  for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
-  a->router_stride = (int)m->layers[0].router.stride;
-  a->router_is_bf16 = m->layers[0].router.type == WEIGHT_BF16;
+  for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv[0].bias != NULL;
+  a->router_stride = (int)m->layers[0].router->stride;
+  a->router_is_bf16 = m->layers[0].router->type == WEIGHT_BF16;
   a->renormalise = m->renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;

@@ -18,8 +18,10 @@ extern "C" {
 #endif
 
 #include "cuda/kernels/fused/plan.h"
+#include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/sample.h"
-#include "cuda/one/device_model.h"
+#include "model/model.h"
+#include "model/slice.h"
 
 /* Layers after which a step copies the residual stream of its tokens, for a drafter. */
 typedef struct {
@@ -28,10 +30,22 @@ typedef struct {
   int n;           /* number of bits that are set in `layers` */
 } StepTaps;
 
+/* A layer's matrices and vectors as separate kernels have them. */
+typedef struct {
+  /* [n_qkv]: q, k and v are the last one. In layers of the delta rule b and a come before it: as one matrix,
+   * or as two if their rows are no whole slabs. */
+  const DeviceLinear *qkv;
+  int n_qkv;
+  const DeviceLinear *o, *gate_up, *down; /* gate_up interleaved; with experts all experts' */
+  const DeviceLinear *router, *shared_gate;
+  const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
+  const float *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
+} StepLayer;
+
 typedef struct {
   int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
   int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
-  const DeviceLayer *layers;   /* [n_layers], qkv one part, gate_up one interleaved part */
+  const StepLayer *layers;     /* [n_layers]; step_open() alone reads them */
   const DeviceLinear *lm_head; /* fp16 */
   const float *final_norm;     /* [hidden] */
   const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
@@ -69,7 +83,7 @@ typedef struct {
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
-   * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (attention/pages.h). */
+   * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (cache/pages.h). */
   void *k, *v;
   const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
   int n_ctx, n_pages;

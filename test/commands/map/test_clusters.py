@@ -1,6 +1,6 @@
 """Records over many processes as clusters start them: tasks of Slurm (some are killed), Open MPI's mpirun and
-GNU parallel; and the lines of cuda/several/README.md with these programs, as they stand there. The test starts a Slurm of
-its own: a controller and a node with four pretended GPUs, on the loopback interface.
+GNU parallel; and the lines of cuda/several/README.md with these programs, as they stand there. The test starts a Slurm
+of its own: a controller and a node with four pretended GPUs, on the loopback interface.
 """
 import getpass
 import os

@@ -78,14 +78,14 @@ float *folded_router(const StepShape *s, float *all, int layer) {
   return all;
 }
 
-Status fold_routers(const StepShape *s, const DeviceLayer *layers, float *all, cudaStream_t stream,
+Status fold_routers(const StepShape *s, const StepLayer *layers, float *all, cudaStream_t stream,
                     Error *err) {
   for (int layer = 0; s->n_experts > 0 && layer < s->n_layers; layer++) {
-    const DeviceLayer &l = layers[layer];
-    FoldArgs a = {quant_view(l.o)};
-    a.router = (const unsigned char *)l.router.dense, a.gate = (const unsigned char *)l.shared_gate.dense;
-    a.n_experts = s->n_experts, a.n_rows = step_router_rows(s), a.stride = (int)l.router.stride;
-    a.is_bf16 = l.router.type == WEIGHT_BF16;
+    const StepLayer &l = layers[layer];
+    FoldArgs a = {quant_view(*l.o)};
+    a.router = (const unsigned char *)l.router->dense, a.gate = (const unsigned char *)l.shared_gate->dense;
+    a.n_experts = s->n_experts, a.n_rows = step_router_rows(s), a.stride = (int)l.router->stride;
+    a.is_bf16 = l.router->type == WEIGHT_BF16;
     a.norm = l.mlp_norm, a.n_out = s->hidden, a.to = folded_router(s, all, layer);
     const dim3 grid((unsigned)ceil_div(a.o.n_in, kThreads), (unsigned)ceil_div(a.n_rows, kRows));
     TRY(launch(fold_kernel, grid, kThreads, 0, stream, false, "the folded router", err, a));

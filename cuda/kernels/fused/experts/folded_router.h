@@ -16,8 +16,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/kernels/fused/plan.h"
-#include "cuda/one/device_model.h"
+#include "cuda/kernels/fused/step.h"
 
 /* Bytes of the folded routers of all layers; 0 without experts or with too many for a plan. */
 size_t folded_bytes(const StepShape *shape);
@@ -26,5 +25,5 @@ size_t folded_bytes(const StepShape *shape);
 float *folded_router(const StepShape *shape, float *all, int layer);
 
 /* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits. */
-Status fold_routers(const StepShape *shape, const DeviceLayer *layers, float *all, cudaStream_t stream,
+Status fold_routers(const StepShape *shape, const StepLayer *layers, float *all, cudaStream_t stream,
                     Error *err);

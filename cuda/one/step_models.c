@@ -1,0 +1,133 @@
+/* step_models.c - see step_models.h. */
+#include "cuda/one/step_models.h"
+
+#include "model/program.h"
+
+/* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
+static int group_of(const Linear *l) {
+  if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
+  return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
+}
+
+StepShape step_shape(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts counts as one */
+  StepShape s = {.hidden = c->hidden,
+                 .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
+                 .n_layers = c->n_layers,
+                 .n_heads = c->n_heads,
+                 .n_kv_heads = c->n_kv_heads,
+                 .vocab_size = c->vocab_size,
+                 .head_dim = c->head_dim,
+                 .n_experts = e->n_experts,
+                 .n_chosen = n_chosen,
+                 .n_gpus = c->split,
+                 .n_key_heads = c->delta.n_key_heads,
+                 .n_value_heads = c->delta.n_value_heads};
+  for (int i = 0; i < c->n_layers && i < STEP_HYBRID_LAYERS; i++)
+    if (config_layer(c, i).kind == LAYER_DELTA) s.delta_layers |= UINT64_C(1) << i;
+  return s;
+}
+
+int step_group(const Model *model) {
+  return group_of(&model->layers[0].o);
+}
+
+/* True for a dense b or a in fp16 or bf16, without bias and of the type of `first`. */
+static bool is_gate(const Linear *l, const Linear *first) {
+  return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
+         (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);
+}
+
+static const char *unsupported_delta(const Model *model, int layer) {
+  const ModelLayer *l = &model->layers[layer];
+  int first = 0;
+  while (config_layer(&model->config, first).kind != LAYER_DELTA) first++;
+  const Linear *gate = &model->layers[first].delta_b;
+  if (!is_gate(&l->delta_b, gate) || !is_gate(&l->delta_a, gate))
+    return "gates of the delta rule that are not fp16 or bf16";
+  return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
+}
+
+/* Names what the kernels do not take of the router, or of the MLP beside the experts, which has to be like an
+ * expert; or NULL. */
+static const char *unsupported_experts(const Model *model, int layer) {
+  const ExpertConfig *e = &model->config.experts;
+  const ModelLayer *l = &model->layers[layer];
+  const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
+  if (e->n_experts == 0) return NULL;
+  if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
+  const Dtype router = l->router.dtype;
+  if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+    return "a router that is not fp16 or bf16";
+  if (e->shared_width == 0) return NULL;
+  if (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data)
+    return "a gate beside experts that is not of the router's type";
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
+      return "an MLP beside experts that is not like them";
+  return NULL;
+}
+
+static const char *unsupported_layer(const Model *model, int layer) {
+  const ModelConfig *c = &model->config;
+  const ModelLayer *l = &model->layers[layer];
+  const bool experts = c->experts.n_experts > 0;
+  const char *unsupported = unsupported_experts(model, layer);
+  if (unsupported) return unsupported;
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* all experts on a GPU are alike (supported.c) */
+  const LayerConfig own = config_layer(c, layer);
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
+  const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,
+                              delta ? &l->delta_z : &l->v,       &l->o,
+                              expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
+                              expert ? &expert->down : &l->down};
+  for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+    const int group = group_of(matrices[i]);
+    if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
+    if (group != step_group(model)) return "layers with groups of different sizes";
+    if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
+    if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
+  }
+  return delta ? unsupported_delta(model, layer) : NULL;
+}
+
+/* Names a size that the form's kernels do not take, or NULL. */
+static const char *unsupported_sizes(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
+  if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
+  if (!hybrid) return NULL;
+  if (e->n_experts > 0 && e->shared_width != e->width)
+    return "experts without an MLP of their width beside them";
+  if (e->n_experts > 0 && !e->shared_gate) return "an MLP beside experts without a gate";
+  if (c->rope.rotary_dim != STEP_ROTARY_DIM) return "a rope over a part of the head that is not 64";
+  if (c->attn_gate != ATTN_GATE_IN_Q || c->qk_norm != QK_NORM_HEADS)
+    return "heads of 256 without gates and norms";
+  if (c->delta.n_key_heads > 0 &&
+      (c->delta.key_dim != STEP_PACK || c->delta.value_dim != STEP_PACK || c->delta.conv != STEP_DELTA_TAPS))
+    return "a delta rule of these sizes";
+  return NULL;
+}
+
+Status step_supports_config(const ModelConfig *c, Error *err) {
+  char words[FORM_WORDS];
+  const char *unsupported = unsupported_sizes(c);
+  if (!unsupported) {
+    TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
+    if (!*words) return STATUS_OK;
+    unsupported = words;
+  }
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
+}
+
+Status step_supports(const Model *model, Error *err) {
+  const ModelConfig *c = &model->config;
+  const char *unsupported = NULL;
+  TRY(step_supports_config(c, err));
+  for (int i = 0; !unsupported && i < c->n_layers; i++) unsupported = unsupported_layer(model, i);
+  if (!unsupported && (model->head.kind != LINEAR_DENSE || model->head.dtype == DTYPE_F32))
+    unsupported = "a head that is not fp16 or bf16";
+  if (!unsupported) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
+}

@@ -1,0 +1,18 @@
+/* step_models.h - which models the fused step computes, and the shape of its plan for them. Host only:
+ * programs built without CUDA have it too. Called by: fused.c. */
+#pragma once
+
+#include "cuda/kernels/fused/plan.h"
+#include "model/model.h"
+
+/* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
+ * attention and the FFN only, 4 bits in groups of 32, 64 or 128 or FP4, head_dim 64 or 128 (hybrids: 256), an
+ * lm_head in fp16 or bf16, no caps and no windows. */
+Status step_supports(const Model *model, Error *err);
+
+/* step_supports() as far as a model's config alone decides. */
+Status step_supports_config(const ModelConfig *config, Error *err);
+
+/* step_shape(): the part of a shape that a config alone determines; step_group(): its group. */
+StepShape step_shape(const ModelConfig *config);
+int step_group(const Model *model);
