@@ -24,7 +24,8 @@ MAX_FUNCTION = 100  # lines
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
 BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
-KERNELS = {"cuda/kernels/" + room for room in ("ptx", "cache", "ops", "linear", "attention", "delta", "experts", "fused")}
+KERNELS = {"cuda/kernels/" + room
+           for room in ("ptx", "cache", "ops", "linear", "attention", "delta", "experts", "fused")}
 BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/one/backend.h", "cuda/one/gpu.h", "cuda/several/backend.h",
                   "cuda/several/ranks.h", "constrain", "tokenizer", "model", "base"}
 KNOWS = {
