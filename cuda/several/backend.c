@@ -1,5 +1,5 @@
-/* backend.c - the backend of several GPUs as a table; several.h has its functions. Always true: a step runs as
- * a whole (fused_step, draft_step); OP_LOGITS is the only operation that is called alone. */
+/* backend.c - the backend of several GPUs as a table; several.h has its functions. Always true: a step runs
+ * as a whole (fused_step, draft_step); OP_LOGITS is the only operation that is called alone. */
 #include "cuda/several/backend.h"
 
 #include "cuda/one/backend.h"

@@ -1,6 +1,6 @@
 /* several.h - a model on several GPUs that compute each layer together (tensor parallel): a backend whose
- * model and sessions hold those of each GPU (one/), ordinary ones of a part of the model (model/slice.h) with a
- * stream and graphs of their own:
+ * model and sessions hold those of each GPU (one/), ordinary ones of a part of the model (model/slice.h) with
+ * a stream and graphs of their own:
  *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
  *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
