@@ -324,7 +324,7 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
   const ModelConfig *c = &m->model->config;
   const int n_rows = rows_of(s, span);
   const float scale = (float)(c->embedding_scale / c->residual_scale);
-  s->normed = NOT_NORMED;
+  s->ready = READY_NONE;
   TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
   if (c->embedding_norm)
@@ -342,7 +342,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &s->loaded->model->config;
   const int n_rows = rows_of(s, span);
   if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
-  if (narrow_takes_attention(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
+  if (narrow_three_kernels(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
   if (c->parallel || c->altup.n > 0) { /* h is also the input of the MLP, the router (in fp32) or LAuReL */
     const bool wide = config_layer(c, layer).n_experts > 0;
     TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
@@ -365,7 +365,7 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   cudaStream_t stream = s->loaded->stream;
   if (s->index.selects) return index_attend(s, layer, n_rows, err);
   const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
-  if (narrow_takes_attention(s, layer, n_rows)) {
+  if (narrow_three_kernels(s, layer, n_rows)) {
     const bool can =
         span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family);
     narrow_attention(s, n_rows, can, &attention);
@@ -528,7 +528,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   int n_rows = rows_of(s, span);
-  if (narrow_takes_attention(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
+  if (narrow_three_kernels(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
   if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)
@@ -546,7 +546,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   }
   TRY(residual_linear(s, &l->o, from, n_rows, (Norms){l->attn_post_norm, NULL, other ? NULL : l->mlp_norm},
                       first_sum(layer), err));
-  if (c->parallel) s->normed = NORMED;
+  if (c->parallel) s->ready = READY_IN_H;
   return norms_are_centred(c) && !c->parallel ? ops_centre(s->x, c->hidden, n_rows, s->loaded->stream, err)
                                               : STATUS_OK;
 }

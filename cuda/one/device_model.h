@@ -51,10 +51,15 @@ typedef struct {
   union {
     DeviceProjections joined[N_JOINED];
     struct {
-      /* Attention: q, k, v and, if it is a linear layer, attn_gate. Latent attention: q_a (without a q_rank:
-       * q), kv_a, attn_gate. LAYER_CONV: in. LAYER_DELTA: b (not Mamba-2), a, qkv, z; with by_channel b, qkv,
-       * z, a; with a gate_rank b, qkv, z_in, a_in; with delta_beside these come before q, k, v. Index queries
-       * and the index key come last (config.indexer). */
+      /* All that reads the layer's input, in the order of outputs:
+       *   attention              q, k, v, attn_gate (if a linear layer), index queries and key
+       *   latent attention       q_a (without a q_rank: q), kv_a, attn_gate
+       *   LAYER_CONV             in
+       *   LAYER_DELTA            b, a, qkv, z
+       *     Mamba-2              a, qkv, z
+       *     by_channel           b, qkv, z, a
+       *     with a gate_rank     b, qkv, z_in, a_in
+       *   with delta_beside      those of LAYER_DELTA, then q, k, v */
       DeviceProjections qkv;
       /* One part: interleaved, gate before up, or up alone; two parts: gate, up. */
       DeviceProjections gate_up;

@@ -149,7 +149,7 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
                    err));
   TRY(ops_rms_norm(s->x, m->draft_state_norm, eps, c->hidden, n_rows, state_half, s->h_stride, m->stream,
                    err));
-  s->normed = NORMED;
+  s->ready = READY_IN_H;
   if (!c->draft.norm_before_residual) return STATUS_OK;
   const size_t bytes = (size_t)n_rows * (size_t)c->hidden * sizeof(float);
   TRY(cuda_status(cudaMemcpyAsync(s->branch, s->x, bytes, cudaMemcpyDeviceToDevice, m->stream),
@@ -221,7 +221,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() has set the rows */
-  s->normed = NOT_NORMED;
+  s->ready = READY_NONE;
   if (c->draft.kind == DRAFT_EAGLE3)
     TRY(embed_eagle(s, span, span.states, err));
   else if (is_joined(&c->draft))

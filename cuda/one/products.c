@@ -147,7 +147,7 @@ LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, 
                              float eps, int n_rows) {
   const BackendModel *m = s->loaded;
   const LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, NULL, 0);
-  if (s->normed == NORMED || !weight || p->n_parts != 1 || products_on_cpu(m, p->parts, n_rows) ||
+  if (s->ready == READY_IN_H || !weight || p->n_parts != 1 || products_on_cpu(m, p->parts, n_rows) ||
       !linear_takes_norm(m->linear, p->parts, call.act, n_rows, call.kernel))
     return (LinearNorm){0};
   return (LinearNorm){s->x, weight, eps};

@@ -32,13 +32,13 @@ Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows
 }
 
 Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err) {
-  const bool normed = s->normed == NORMED;
-  s->normed = NOT_NORMED;
+  const bool normed = s->ready == READY_IN_H;
+  s->ready = READY_NONE;
   return normed ? STATUS_OK : residual_norm(s, s->x, norm, n_rows, s->h, err);
 }
 
 Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *err) {
-  s->normed = NOT_NORMED;
+  s->ready = READY_NONE;
   return norm_rows(s, s->x, norm, n_rows, s->wide_h, s->h, err);
 }
 
@@ -77,7 +77,7 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                        .out_stride = s->h_stride,
                        .peers = by_memory ? &s->peers : NULL,
                        .sum = sum};
-  s->normed = norms.next ? NORMED : NOT_NORMED;
+  s->ready = norms.next ? READY_IN_H : READY_NONE;
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }
 

@@ -93,7 +93,7 @@ typedef struct {
 
 /* Where the operation before left the normalised x of the next matmul: nowhere, in h, or in
  * planes[PLANES_H]. */
-typedef enum { NOT_NORMED, NORMED, NORMED_PLANES } Normed;
+typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
 
 /* Operands that a kernel hands to the next matmul as planes (layers/narrow.h): normalised x, attention's
  * output, the gated product. */
@@ -134,7 +134,7 @@ struct BackendState {
    * [max_chunk][L] the experts' sum in fp32. */
   void *latent_h;
   float *latent_sum;
-  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] experts' input by places; memory of expert_y */
+  void *gathered;  /* f16 [max_chunk * n_chosen][h_stride] x by expert; memory of expert_y, written later */
   float *expert_y; /* [max_chunk * n_chosen, and experts_few_parts()][expert_row_width()] experts' results */
   float *shared_branch; /* [max_chunk][hidden] output of the MLP beside experts, if a norm follows; on several
                          * GPUs [2 * max_chunk]: sums over GPUs of the experts' outputs, then of the MLP's */
@@ -167,7 +167,7 @@ struct BackendState {
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
       expert_stride;   /* each layer's q and a are as wide as o's input, and its g as down's input */
-  Normed normed;       /* where the operation before left normalised x for the next one */
+  ReadyInput ready;    /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
   DeviceSampler *sampler;

@@ -140,9 +140,9 @@ struct Share {
   int n_rows, stages;                 /* tile rows; stages of all splits */
   int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
   int log_k_warps, log_rows;
-  int inverse;  /* 65536 / splits, rounded up */
+  int inverse;  /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at; /* offset in shared memory */
-  int next;     /* floats from a stage's sums to those of the warpgroup's next stage; 0: of another split */
+  int next; /* floats from a stage's sums to the next stage's; 0: it adds to the same sums (another split) */
   int all_groups, group; /* groups of the matrix's inputs; the share's first group */
   int log_run, split;    /* see tile_row() */
   int tile[2], stride[2];

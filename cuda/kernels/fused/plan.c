@@ -12,9 +12,9 @@
 
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
-  /* A warpgroup without a head of the delta rule skips the heads' stages, and polls its next stage before the
-   * heads' stages are read. The slot's previous stage must come before the heads' stages, so that parity is
-   * valid. */
+  /* A barrier's phase is one bit. A warpgroup without a head of the delta rule skips the heads' stages, and
+   * so waits up to STEP_DELTA_HEADS stages ahead: with fewer slots it would see the bit of the round
+   * before. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 

@@ -46,7 +46,7 @@ Status cuda_predict_streams(BackendState *s, TokenRange span, int layer, Error *
   const DeviceLayer *own = &s->loaded->layers[layer];
   const AltupStreams call = streams_of(s);
   const AltupRouter router = {own->altup_norm, own->small[SMALL_ROUTER], own->small[SMALL_PREDICT]};
-  s->normed = NOT_NORMED;
+  s->ready = READY_NONE;
   return ops_altup_predict(&call, &router, s->x, rows_of(s, span), s->loaded->stream, err);
 }
 

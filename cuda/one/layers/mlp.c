@@ -44,7 +44,7 @@ Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err
   const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceProjections *p = &l->gate_up;
   const int n = rows_of(s, span);
-  if (narrow_takes(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
+  if (narrow_five_kernels(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
   const LinearNorm norm = p->parts[0].interleaved
                               ? products_own_norm(s, p, l->mlp_norm_bias ? NULL : l->mlp_norm,
                                                   residual_eps(&s->loaded->model->config), n)
@@ -63,7 +63,7 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
   const Norms norms = mlp_norms(s->loaded, layer);
   const ModelConfig *c = &s->loaded->model->config;
   const int n = rows_of(s, span);
-  if (narrow_takes(s, layer, n)) return narrow_down_residual(s, layer, n, err);
+  if (narrow_five_kernels(s, layer, n)) return narrow_down_residual(s, layer, n, err);
   TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
   return norms_are_centred(c) ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
 }
@@ -105,7 +105,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .invariant = s->options.invariant,
                          .joined = l->experts.gate_up.n_experts > c->experts.n_experts,
                          .to = s->choices};
-  s->normed = NOT_NORMED;
+  s->ready = READY_NONE;
   const DeviceLimits limits = linear_limits(m->linear);
   TRY(experts_route(&router, n_tokens, &limits, m->stream, err));
   if (!c->experts.scales_input) return STATUS_OK;

@@ -1,6 +1,6 @@
 /* narrow.c - see narrow.h.   Calls: products.h, rows.h.
  *
- * Always true: planes of h are read by the operation after the one that made them (BackendState.normed),
+ * Always true: planes of h are read by the operation after the one that made them (BackendState.ready),
  *              those of a and g by the next matmul of the layer. */
 #include "cuda/one/layers/narrow.h"
 
@@ -33,7 +33,7 @@ static bool takes_mlp(const BackendState *s, int layer) {
   return is_narrow(m, l->gate_up.parts) && is_narrow(m, &l->down);
 }
 
-bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
+bool narrow_three_kernels(const BackendState *s, int layer, int n_rows) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
   if (n_rows < LEAST_ROWS || n_rows > most_rows(l) || !(l->forms >> FORM_FIVE_KERNELS & 1)) return false;
@@ -43,8 +43,8 @@ bool narrow_takes_attention(const BackendState *s, int layer, int n_rows) {
          (l->experts.down.n_out > 0 || takes_mlp(s, layer));
 }
 
-bool narrow_takes(const BackendState *s, int layer, int n_rows) {
-  return s->loaded->layers[layer].experts.down.n_out == 0 && narrow_takes_attention(s, layer, n_rows);
+bool narrow_five_kernels(const BackendState *s, int layer, int n_rows) {
+  return s->loaded->layers[layer].experts.down.n_out == 0 && narrow_three_kernels(s, layer, n_rows);
 }
 
 static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, const void *x, int n_rows,
@@ -57,21 +57,21 @@ static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, cons
 /* Makes the call multiply the RMSNorm of the residual stream. */
 static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
   call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
-  if (s->normed == NORMED_PLANES) call->planes = s->planes[PLANES_H];
-  s->normed = NOT_NORMED;
+  if (s->ready == READY_IN_PLANES) call->planes = s->planes[PLANES_H];
+  s->ready = READY_NONE;
 }
 
 /* Makes a call that adds to the residual stream leave planes of the stream for the matmul after the next
  * norm. */
 static void give_norm(BackendState *s, const float *weight, LinearNext *next) {
   *next = (LinearNext){.kind = LINEAR_NEXT_NORM, .planes = s->planes[PLANES_H], .norm = weight};
-  s->normed = NORMED_PLANES;
+  s->ready = READY_IN_PLANES;
 }
 
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) {
   const BackendModel *m = s->loaded;
   if (m->layers[layer].scalar || m->model->config.per_layer_width > 0) return; /* these change x afterwards */
-  if (layer + 1 < m->model->config.n_layers && narrow_takes_attention(s, layer + 1, n_rows))
+  if (layer + 1 < m->model->config.n_layers && narrow_three_kernels(s, layer + 1, n_rows))
     give_norm(s, m->layers[layer + 1].attn_norm, next);
 }
 
@@ -100,7 +100,7 @@ Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *e
       narrow_call(s, &l->o, s->a, n_rows, LINEAR_ADD_F32, s->x, s->loaded->model->config.hidden);
   if (s->a_is_in_planes) call.planes = s->planes[PLANES_A];
   if (l->experts.down.n_out > 0)
-    s->normed = NOT_NORMED; /* the router normalises its input itself */
+    s->ready = READY_NONE; /* the router normalises its input itself */
   else
     give_norm(s, l->mlp_norm, &call.next);
   return products_run(s, &call, err);

@@ -14,10 +14,10 @@
 #include "cuda/one/state.h"
 
 /* True if the layer is computed as five kernels. Then its four matmuls are the operations below. */
-bool narrow_takes(const BackendState *s, int layer, int n_rows);
+bool narrow_five_kernels(const BackendState *s, int layer, int n_rows);
 /* True if the layer's first three kernels (qkv, attention, o) are of this form: also in layers with experts,
- * for which narrow_takes() is false. */
-bool narrow_takes_attention(const BackendState *s, int layer, int n_rows);
+ * for which narrow_five_kernels() is false. */
+bool narrow_three_kernels(const BackendState *s, int layer, int n_rows);
 
 /* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that the
  * call that adds to that stream makes these planes. */

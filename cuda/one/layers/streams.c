@@ -212,7 +212,7 @@ static StreamRows rows_from(const BackendState *s, const float *norm) {
 
 static Status mix_for_block(BackendState *s, TokenRange span, Mix mix, Error *err) {
   mix.h = s->h, mix.of_block = true;
-  s->normed = NORMED;
+  s->ready = READY_IN_H;
   return run_mix(s, &mix, rows_of(s, span), err);
 }
 

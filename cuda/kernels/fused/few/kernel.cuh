@@ -53,7 +53,8 @@ template <class B> __device__ __forceinline__ void begin_keys(B &b) {
     KeySpan span;
     span.stages = key_stages(b, i, c.parts[i].pos), span.pos = c.parts[i].pos,
     span.first_row = c.parts[i].first;
-    /* Sets of eight queries that include some of the sequence: the first set, and how many follow. */
+    /* arrivals: a nibble for each set of eight queries: how many warps arrive at the set's barrier for this
+     * sequence. The sets that include some of its queries: the first, and how many follow. */
     const int column = span.first_row * heads / 8, others = (end * heads - 1) / 8 - column;
     span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - others;
     for (int k = 1; k <= others; k++) span.arrivals |= 1u << 4 * k;

@@ -146,8 +146,8 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
-  /* Tells the loaders that the unit is used, and goes on to this thread's next unit. read: a combination of
-   * the scales that add() read. */
+  /* Gives the unit back to the loaders, and goes on to this thread's next unit. read: a combination of the
+   * scales that add() read, a fake dependence: the arrival may not be moved above those loads. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);

@@ -137,6 +137,7 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
     const stream_k::Work &w = a.work;
     const int pair = (int)blockIdx.x / 2, wave_outs = w.n_blocks / a.wave_tokens,
               across = a.n_token_tiles / a.wave_tokens; /* how many waves have the same outputs */
+    /* Every second group of outputs goes through the tokens backwards: it begins with x that L2 still has. */
     for (int wave = 0; wave < w.n_tiles / w.n_blocks; wave++) {
       const int out_group = wave / across, nth = wave % across,
                 token_group = out_group % 2 ? across - 1 - nth : nth,
