@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "cuda/kernels/linear/random_weights.h"
-#include "cuda/kernels/ops/streaming_read.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/gpu.h"
 #include "cuda/one/weights.h"

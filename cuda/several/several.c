@@ -11,13 +11,40 @@
 #include "cuda/one/backend.h"
 #include "cuda/one/draft.h"
 #include "cuda/one/gpu.h"
+#include "cuda/one/kernel_bench.h"
+#include "cuda/one/layers/prepare.h"
+#include "cuda/one/open.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/shared.h"
 #include "cuda/one/tokens.h"
 #include "cuda/one/weights.h"
 #include "cuda/several/calls.h"
 #include "cuda/several/nccl.h"
+#include "cuda/several/sums_bench.h"
 #include "engine/forward.h"
+
+/* If processes share the model, `parts` has only the part number first_part, that of this process, and rank 0
+ * has `ranks`. */
+typedef struct {
+  const Model *model;
+  BackendModel **parts; /* [n_parts] */
+  int n_parts, first_part;
+  Ranks *ranks;
+} SeveralModel;
+
+typedef struct {
+  const SeveralModel *loaded;
+  BackendState **parts; /* [n_parts] */
+  int n_parts;
+  int number; /* with loaded->ranks: the session's number among the processes (calls.h) */
+} SeveralState;
+
+static SeveralModel *model_of(const BackendModel *loaded) {
+  return (SeveralModel *)loaded;
+}
+static SeveralState *state_of(const BackendState *state) {
+  return (SeveralState *)state;
+}
 
 /* Nanoseconds that a GPU waits for another before it gives up. */
 static const uint64_t patience = 20000000000;
@@ -28,6 +55,13 @@ enum { LARGEST_SUM = 2048 };
 /* Memory that NCCL takes on each GPU for kernels and buffers. Measured with NCCL 2.28.9 and two H200s: 1.19
  * GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
 static const size_t nccl_bytes = 5 << 28;
+
+/* Each part in turn, whose GPU is made the current one. */
+#define EACH_PART(s, i)                                                                                      \
+  for (int i = 0; i < (s)->n_parts; i++)                                                                     \
+    if (use((s)->loaded->parts[i], err))                                                                     \
+      return STATUS_FAILED;                                                                                  \
+    else
 
 static Status use(const BackendModel *part, Error *err) {
   return cuda_status(cudaSetDevice(part->gpu), "cannot use it", err);
@@ -51,7 +85,7 @@ static Status check_split(const Model *model, int n, Error *err) {
                    WIDEST_SUM);
 }
 
-Status several_shares(const Model *model, int n, size_t *weights, Error *err) {
+static Status weights_of_parts(const Model *model, int n, size_t *weights, Error *err) {
   TRY(check_split(model, n, err));
   for (int i = 0; i < n; i++) {
     Model *part;
@@ -90,10 +124,11 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
 
 /* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
  * memory of the GPUs, less what NCCL takes. */
-Status several_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err) {
+static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
+                            Error *err) {
   const int n = options->split;
   size_t all_bytes, weights[MAX_SPLIT];
-  TRY(several_shares(model, n, weights, err));
+  TRY(weights_of_parts(model, n, weights, err));
   *memory = (DeviceMemory){.free_bytes = options->ranks ? options->ranks_free_bytes : SIZE_MAX};
   for (int i = 0; i < n; i++)
     if (weights[i] > memory->weights) memory->weights = weights[i];
@@ -171,7 +206,7 @@ static Status join_gpus(SeveralModel *loaded, const BackendOptions *options, Err
   Status status[MAX_SPLIT];
   Error errors[MAX_SPLIT];
   for (int i = 0; i < options->split && options->target; i++)
-    loaded->parts[i]->reduce = several_model(options->target)->parts[i]->reduce;
+    loaded->parts[i]->reduce = model_of(options->target)->parts[i]->reduce;
   if (options->target) return STATUS_OK;
   TRY(check_threads(options->split, err));
   TRY(nccl_join_all(options->gpus, options->split, ranks, err));
@@ -191,7 +226,7 @@ static Status load_part(SeveralModel *loaded, const BackendOptions *options, int
   Model *part;
   own.gpu = options->gpus[index];
   own.split = 0;
-  own.target = options->target ? several_model(options->target)->parts[index] : NULL;
+  own.target = options->target ? model_of(options->target)->parts[index] : NULL;
   own.weight_bytes = 0;
   const int rank = loaded->first_part + index;
   TRY(model_part(loaded->model, rank, options->split, &part, err));
@@ -203,8 +238,8 @@ static Status load_part(SeveralModel *loaded, const BackendOptions *options, int
   return status;
 }
 
-void several_unload(BackendModel *whole) {
-  SeveralModel *loaded = several_model(whole);
+static void unload_model(BackendModel *whole) {
+  SeveralModel *loaded = model_of(whole);
   if (!loaded) return;
   if (loaded->ranks) ranks_forget_nccl(loaded->ranks);
   for (int i = 0; loaded->parts && i < loaded->n_parts; i++) {
@@ -257,7 +292,7 @@ static Status load_here(SeveralModel *loaded, const BackendOptions *options, boo
   return agree_on_decode_step(loaded, options->decode_step == DECODE_FUSED, err);
 }
 
-Status several_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+static Status load_model(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   bool reach, by_nccl;
   TRY(check_split(model, options->split, err));
@@ -270,14 +305,14 @@ Status several_load(const Model *model, const BackendOptions *options, BackendMo
                   : options->ranks ? load_among_ranks(loaded, options, err)
                                    : load_here(loaded, options, reach, by_nccl, err);
   if (status)
-    several_unload((BackendModel *)loaded);
+    unload_model((BackendModel *)loaded);
   else
     *out = (BackendModel *)loaded;
   return status;
 }
 
-Status several_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
-  const BackendModel *first = several_model(loaded)->parts[0];
+static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  const BackendModel *first = model_of(loaded)->parts[0];
   TRY(cuda_backend.arithmetic(first, out, size, err));
   const size_t used = strlen(out);
   snprintf(out + used, size - used, ", shared by %d GPUs%s", first->model->config.split,
@@ -286,10 +321,10 @@ Status several_arithmetic(const BackendModel *loaded, char *out, size_t size, Er
 }
 
 /* Estimates from the tokens/s of such steps beside a fused step of one row (LOG.md, "Several GPUs"). */
-const double *several_row_costs(const BackendModel *loaded) {
+static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};
-  const BackendModel *first = several_model(loaded)->parts[0];
+  const BackendModel *first = model_of(loaded)->parts[0];
   const bool fused = first->decode_step != DECODE_KERNELS && first->model->config.experts.n_experts == 0;
   return fused ? costs : tokens_row_costs(first);
 }
@@ -323,8 +358,8 @@ static Status check_lost(const SeveralState *s, Error *err) {
                    s->loaded->parts[lost - 1]->gpu, (int)(patience / 1000000000));
 }
 
-void several_close(BackendState *state) {
-  SeveralState *s = several_state(state);
+static void close_session(BackendState *state) {
+  SeveralState *s = state_of(state);
   if (!s) return;
   int *lost = s->parts && s->parts[0] ? lost_word(s) : NULL;
   if (s->loaded->ranks && s->number >= 0) calls_close(s->loaded->ranks, s->number);
@@ -379,8 +414,8 @@ static Status connect_parts(SeveralState *s, Error *err) {
   return s->loaded->parts[0]->reduce ? STATUS_OK : connect_fused(s, err);
 }
 
-Status several_open(BackendModel *whole, const StateOptions *options, BackendState **out, Error *err) {
-  const SeveralModel *loaded = several_model(whole);
+static Status open_session(BackendModel *whole, const StateOptions *options, BackendState **out, Error *err) {
+  const SeveralModel *loaded = model_of(whole);
   *out = NULL;
   SeveralState *s = mem_alloc(1, sizeof *s, "session", err);
   if (!s) return STATUS_FAILED;
@@ -392,13 +427,13 @@ Status several_open(BackendModel *whole, const StateOptions *options, BackendSta
   if (!status && loaded->ranks) status = calls_open(loaded->ranks, options, &s->number, err);
   for (int i = 0; i < s->n_parts && !status; i++) {
     StateOptions own = *options;
-    own.target = options->target ? several_state(options->target)->parts[i] : NULL;
+    own.target = options->target ? state_of(options->target)->parts[i] : NULL;
     status = use(loaded->parts[i], err);
     if (!status) status = cuda_backend.open(loaded->parts[i], &own, &s->parts[i], err);
   }
   if (!status) status = connect_parts(s, err);
   if (status)
-    several_close((BackendState *)s);
+    close_session((BackendState *)s);
   else
     *out = (BackendState *)s;
   return status;
@@ -438,8 +473,8 @@ static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, T
   return STATUS_OK;
 }
 
-Status several_fused_step(BackendState *state, TokenRange span, bool *done, Error *err) {
-  SeveralState *s = several_state(state);
+static Status whole_step(BackendState *state, TokenRange span, bool *done, Error *err) {
+  SeveralState *s = state_of(state);
   *done = true;
   if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
   return on_all(s, step_part, span, err);
@@ -447,15 +482,12 @@ Status several_fused_step(BackendState *state, TokenRange span, bool *done, Erro
 
 /* Waits for all GPUs before the logits are overwritten: a peer may still be copying the logits of the last
  * call, and no sum between the two calls orders them. */
-Status several_logits(BackendState *state, TokenRange span, int layer, Error *err) {
-  SeveralState *s = several_state(state);
+static Status make_logits_again(BackendState *state, TokenRange span, int layer, Error *err) {
+  SeveralState *s = state_of(state);
   (void)layer;
   span.ids = NULL;
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
-  }
+  EACH_PART(s, i) TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
   return on_all(s, logits_of_part, span, err);
 }
 
@@ -468,43 +500,34 @@ static Status draft_part(BackendState *part, TokenRange span, Error *err) {
   return forward(&cuda_backend, part, &part->loaded->program, span, err);
 }
 
-Status several_draft_step(BackendState *state, TokenRange span, bool *done, Error *err) {
+static Status draft_whole_step(BackendState *state, TokenRange span, bool *done, Error *err) {
   *done = true;
-  return on_all(several_state(state), draft_part, span, err);
+  return on_all(state_of(state), draft_part, span, err);
 }
 
-Status several_draft_take(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
-                          Error *err) {
-  SeveralState *s = several_state(state);
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(draft_take(s->parts[i], several_state(target)->parts[i], row, n, taps, to, err));
-  }
+static Status take_drafted(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
+                           Error *err) {
+  SeveralState *s = state_of(state);
+  EACH_PART(s, i) TRY(draft_take(s->parts[i], state_of(target)->parts[i], row, n, taps, to, err));
   return STATUS_OK;
 }
 
-Status several_draft_move(BackendState *state, int from, int to, Error *err) {
-  SeveralState *s = several_state(state);
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(draft_move(s->parts[i], from, to, err));
-  }
+static Status move_drafted(BackendState *state, int from, int to, Error *err) {
+  SeveralState *s = state_of(state);
+  EACH_PART(s, i) TRY(draft_move(s->parts[i], from, to, err));
   return STATUS_OK;
 }
 
-Status several_draft_context(BackendState *state, TokenRange span, Error *err) {
-  SeveralState *s = several_state(state);
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(draft_context(s->parts[i], span, err));
-  }
+static Status append_context(BackendState *state, TokenRange span, Error *err) {
+  SeveralState *s = state_of(state);
+  EACH_PART(s, i) TRY(draft_context(s->parts[i], span, err));
   return STATUS_OK;
 }
 
 /* --- tokens */
 
-Status several_wait_token(BackendState *state, int32_t *id, Error *err) {
-  SeveralState *s = several_state(state);
+static Status wait_for_token(BackendState *state, int32_t *id, Error *err) {
+  SeveralState *s = state_of(state);
   Status status = STATUS_OK;
   for (int i = 0; i < picking_parts(s) && !status; i++) {
     int32_t own;
@@ -521,18 +544,18 @@ Status several_wait_token(BackendState *state, int32_t *id, Error *err) {
   return status;
 }
 
-Status several_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
-  SeveralState *s = several_state(state);
+static Status sample_token(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
+  SeveralState *s = state_of(state);
   for (int i = 0; i < picking_parts(s); i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
   }
   sampler_take_draw(sampler);
-  return id ? several_wait_token(state, id, err) : STATUS_OK;
+  return id ? wait_for_token(state, id, err) : STATUS_OK;
 }
 
-Status several_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
-  SeveralState *s = several_state(state);
+static Status sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
+  SeveralState *s = state_of(state);
   TRY(tokens_take_draws(s->parts[0], samplers, n, err));
   for (int i = 0; i < picking_parts(s); i++) {
     TRY(use(s->loaded->parts[i], err));
@@ -547,8 +570,8 @@ Status several_sample_rows(BackendState *state, Sampler *const *samplers, int n,
 }
 
 /* Waits for all GPUs, also after a failure. */
-Status several_drain(BackendState *state, Error *err) {
-  SeveralState *s = several_state(state);
+static Status drain(BackendState *state, Error *err) {
+  SeveralState *s = state_of(state);
   Status status = STATUS_OK;
   for (int i = 0; i < s->n_parts; i++) {
     Status own = use(s->loaded->parts[i], status ? NULL : err);
@@ -560,15 +583,15 @@ Status several_drain(BackendState *state, Error *err) {
 }
 
 /* From the first GPU, which always has all logits: with NCCL no other GPU has. */
-Status several_read_logits(BackendState *state, int row, float *out, Error *err) {
-  SeveralState *s = several_state(state);
+static Status read_logits(BackendState *state, int row, float *out, Error *err) {
+  SeveralState *s = state_of(state);
   TRY(use(s->loaded->parts[0], err));
   TRY(explain(s->loaded, tokens_read_logits(s->parts[0], row, out, err), err));
   return check_lost(s, err);
 }
 
-Status several_read_taps(BackendState *state, int row, int n, float *out, Error *err) {
-  SeveralState *s = several_state(state);
+static Status read_taps(BackendState *state, int row, int n, float *out, Error *err) {
+  SeveralState *s = state_of(state);
   TRY(use(s->loaded->parts[0], err));
   TRY(state_read_taps(s->parts[0], row, n, out, err));
   return check_lost(s, err);
@@ -587,34 +610,28 @@ static Status copy_kv(SeveralState *s, TokenRange span, int layer, int n_stored,
   return STATUS_OK;
 }
 
-Status several_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
-  return copy_kv(several_state(s), span, layer, 0, out, err);
+static Status kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
+  return copy_kv(state_of(s), span, layer, 0, out, err);
 }
 
-Status several_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
-                        Error *err) {
-  return copy_kv(several_state(s), span, layer, n_stored, (char *)from, err);
+static Status kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
+                       Error *err) {
+  return copy_kv(state_of(s), span, layer, n_stored, (char *)from, err);
 }
 
 /* --- recurrent states */
 
-Status several_state_save(BackendState *state, int slot, Error *err) {
-  SeveralState *s = several_state(state);
+static Status save_states(BackendState *state, int slot, Error *err) {
+  SeveralState *s = state_of(state);
   if (s->loaded->ranks) TRY(calls_save(s->loaded->ranks, s->number, slot, err));
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(state_save(s->parts[i], slot, err));
-  }
+  EACH_PART(s, i) TRY(state_save(s->parts[i], slot, err));
   return STATUS_OK;
 }
 
-Status several_state_restore(BackendState *state, int slot, Error *err) {
-  SeveralState *s = several_state(state);
+static Status restore_states(BackendState *state, int slot, Error *err) {
+  SeveralState *s = state_of(state);
   if (s->loaded->ranks) TRY(calls_restore(s->loaded->ranks, s->number, slot, err));
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(state_restore(s->parts[i], slot, err));
-  }
+  EACH_PART(s, i) TRY(state_restore(s->parts[i], slot, err));
   return STATUS_OK;
 }
 
@@ -626,32 +643,100 @@ static Status copy_kept(SeveralState *s, int slot, int layer, void *host, bool t
   return STATUS_OK;
 }
 
-Status several_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
-  SeveralState *s = several_state(state);
+static Status read_states(BackendState *state, int slot, int layer, void *out, Error *err) {
+  SeveralState *s = state_of(state);
   memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
   return copy_kept(s, slot, layer, out, true, err);
 }
 
-Status several_state_write(BackendState *s, int slot, int layer, const void *from, Error *err) {
-  return copy_kept(several_state(s), slot, layer, (void *)from, false, err);
+static Status write_states(BackendState *s, int slot, int layer, const void *from, Error *err) {
+  return copy_kept(state_of(s), slot, layer, (void *)from, false, err);
 }
 
 /* --- pages */
 
-Status several_set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n,
-                         Error *err) {
-  SeveralState *s = several_state(state);
+static Status set_pages(BackendState *state, int sequence, int first, const int32_t *pages, int n,
+                        Error *err) {
+  SeveralState *s = state_of(state);
   if (s->loaded->ranks) TRY(calls_set_pages(s->loaded->ranks, s->number, sequence, first, pages, n, err));
   for (int i = 0; i < s->n_parts; i++) TRY(state_set_pages(s->parts[i], sequence, first, pages, n, err));
   return STATUS_OK;
 }
 
-Status several_copy_page(BackendState *state, int from, int to, Error *err) {
-  SeveralState *s = several_state(state);
+static Status copy_page(BackendState *state, int from, int to, Error *err) {
+  SeveralState *s = state_of(state);
   if (s->loaded->ranks) TRY(calls_copy_page(s->loaded->ranks, s->number, from, to, err));
-  for (int i = 0; i < s->n_parts; i++) {
-    TRY(use(s->loaded->parts[i], err));
-    TRY(state_copy_page(s->parts[i], from, to, err));
-  }
+  EACH_PART(s, i) TRY(state_copy_page(s->parts[i], from, to, err));
   return STATUS_OK;
 }
+
+/* --- the backend as a table */
+
+static Status only_whole_steps(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)state, (void)range, (void)layer;
+  return error_set(err, STATUS_FAILED, "several GPUs compute whole steps");
+}
+
+/* In a session of its own. */
+static Status time_sums(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err) {
+  StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16};
+  BackendState *state;
+  for (int i = 0; i < n; i++)
+    if (options.max_chunk < rows[i]) options.max_chunk = options.n_ctx = rows[i];
+  TRY(open_session(loaded, &options, &state, err));
+  const Status status =
+      sums_bench(state_of(state)->parts, state_of(state)->n_parts, rows, n, microseconds, err);
+  close_session(state);
+  return status;
+}
+
+static const BackendProbe several_probe = {.places = weights_memory,
+                                           .shares = weights_of_parts,
+                                           .memory_now = cuda_memory_now,
+                                           .describe = cuda_describe,
+                                           .time_kernels = kernel_bench,
+                                           .measure_machine = kernel_bench_machine,
+                                           .time_sums = time_sums};
+
+const Backend cuda_several_backend = {
+    .name = "cuda",
+    .probe = &several_probe,
+    .chunk = CUDA_CHUNK,
+    .row_cost = CUDA_ROW_COST,
+    .row_costs = row_costs,
+    .guesses = GUESS_ROWS,
+    .check_model = cuda_check_model,
+    .check_invariant = prepare_check_invariant,
+    .prefers_invariant = prepare_prefers_invariant,
+    .load = load_model,
+    .unload = unload_model,
+    .memory = needed_memory,
+    .state_bytes = state_bytes,
+    .open = open_session,
+    .close = close_session,
+    .read_logits = read_logits,
+    .kv_read = kv_read,
+    .kv_write = kv_write,
+    .arithmetic = arithmetic,
+    .recurrent_bytes = state_recurrent_bytes,
+    .state_save = save_states,
+    .state_restore = restore_states,
+    .state_read = read_states,
+    .state_write = write_states,
+    .fused_step = whole_step,
+    .wait_token = wait_for_token,
+    .drain = drain,
+    .page_tokens = KV_PAGE_TOKENS,
+    .sequences = CUDA_SEQUENCES,
+    .set_pages = set_pages,
+    .copy_page = copy_page,
+    .draft_take = take_drafted,
+    .draft_move = move_drafted,
+    .draft_context = append_context,
+    .draft_step = draft_whole_step,
+    .read_taps = read_taps,
+    .sample = sample_token,
+    .sample_rows = sample_rows,
+#define OPERATION(KIND, ...) .run[OP_##KIND] = OP_##KIND == OP_LOGITS ? make_logits_again : only_whole_steps,
+#include "model/operations.def"
+};

@@ -5,8 +5,8 @@
 
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/one/state.h"
 #include "cuda/several/nccl.h"
-#include "cuda/several/several.h"
 
 enum { SUMS = 100, RUNS = 7 }; /* SUMS is even: peers.parts[] alternate */
 
@@ -110,27 +110,21 @@ static Status time_parts(Part *parts, int n, double *microseconds, Error *err) {
   return STATUS_OK;
 }
 
-static Status time_rows(const SeveralState *s, int n_rows, double *microseconds, Error *err) {
+static Status time_rows(BackendState *const *states, int n_gpus, int n_rows, double *microseconds,
+                        Error *err) {
   Part parts[MAX_SPLIT] = {0};
   Status status = STATUS_OK;
-  for (int i = 0; i < s->n_parts && !status; i++) {
-    parts[i].state = s->parts[i];
+  for (int i = 0; i < n_gpus && !status; i++) {
+    parts[i].state = states[i];
     status = open_part(&parts[i], n_rows, err);
   }
-  if (!status) status = time_parts(parts, s->n_parts, microseconds, err);
-  for (int i = 0; i < s->n_parts; i++) close_part(&parts[i]);
+  if (!status) status = time_parts(parts, n_gpus, microseconds, err);
+  for (int i = 0; i < n_gpus; i++) close_part(&parts[i]);
   return status;
 }
 
-Status sums_bench(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err) {
-  StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16};
-  BackendState *state;
-  for (int i = 0; i < n; i++)
-    if (options.max_chunk < rows[i]) options.max_chunk = options.n_ctx = rows[i];
-  TRY(several_open(loaded, &options, &state, err));
-  Status status = STATUS_OK;
-  for (int i = 0; i < n && !status; i++)
-    status = time_rows(several_state(state), rows[i], &microseconds[i], err);
-  several_close(state);
-  return status;
+Status sums_bench(BackendState *const *states, int n_gpus, const int *rows, int n, double *microseconds,
+                  Error *err) {
+  for (int i = 0; i < n; i++) TRY(time_rows(states, n_gpus, rows[i], &microseconds[i], err));
+  return STATUS_OK;
 }

@@ -1,9 +1,10 @@
-/* sums_bench.h - how long a sum over the GPUs that share a model takes. Called by: backend.c's probe. */
+/* sums_bench.h - how long a sum over the GPUs that share a model takes. Called by: several.c. */
 #pragma once
 
 #include "engine/backend.h"
 
 /* microseconds[i] = the time of one sum of rows[i] rows, with the addition to the residual stream and the
  * next RMSNorm, as the separate kernels of a step make it. The median of a few runs of a graph of many sums.
- * PRECOND loaded is shared by several GPUs. */
-Status sums_bench(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err);
+ * states: a session's on each GPU, for as many rows. */
+Status sums_bench(BackendState *const *states, int n_gpus, const int *rows, int n, double *microseconds,
+                  Error *err);

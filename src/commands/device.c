@@ -18,7 +18,7 @@
 #include "commands/ranks/join.h"
 #include "commands/threads.h"
 #include "cuda/one/backend.h"
-#include "cuda/several/backend.h"
+#include "cuda/several/several.h"
 #include "engine/probe.h"
 #include "engine/session.h"
 

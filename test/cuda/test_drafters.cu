@@ -15,7 +15,7 @@
 extern "C" {
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/backend.h"
-#include "cuda/several/backend.h"
+#include "cuda/several/several.h"
 #include "engine/drafters/published.h"
 #include "model/files/safetensors.h"
 #include "test/engine/step_once.h"

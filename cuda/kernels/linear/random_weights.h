@@ -1,4 +1,5 @@
-/* random_weights.h - random weights on the device instead of a checkpoint's, for measuring speed.
+/* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and memory
+ * that is only read.
  *
  * Called by: weights.c for a model made from a config alone, kernel_bench.c. Numbers are made as a checkpoint
  * would store them and laid out by linear_fill_*(), with the usual padding. A seed gives the same numbers on
@@ -22,6 +23,12 @@ Status random_linear(const DeviceLinear *linear, void *staging, size_t staging_b
 /* Fills n elements of fp16, bf16 or fp32 with uniform numbers from low to high. */
 Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
                       cudaStream_t stream, Error *err);
+
+/* Reads `bytes` of `from` (both multiples of 16) once, at memory bandwidth: the ceiling of the kernels.
+ * `never` is 4 bytes of device memory for an unused result, without which the compiler would drop the
+ * reads. */
+Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
+                      Error *err);
 
 #ifdef __cplusplus
 }
