@@ -35,7 +35,7 @@ static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   return named ? named->schema : s->additional;
 }
 
-/* True if a member with the key may satisfy all judges, or the key is not required and one judge alone
+/* True if a member with the key may satisfy all judges, or the key is not required and some judge by itself
  * refuses it. `key` UINT32_MAX: a key that no judge names. */
 static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool required) {
   Langs *l = &m->set->langs;

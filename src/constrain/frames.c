@@ -322,7 +322,8 @@ static bool child_is_possible(Machine *m, const Frame *frame) {
   const Formula need = frame->child_need;
   if (m->set->is_proving)
     made->child_need = formula_map(formulas_of(m), need, ATOM_BIT(ATOM_GOAL), if_proven, (void *)&r);
-  /* One goal alone can come true: schemas without values have become `false` (closing_find_dead()). */
+  /* A need that is a single goal can come true: schemas without values have become `false`
+   * (closing_find_dead()). */
   bool may = formulas_of(m)->nodes[made->child_need].kind == FORMULA_ATOM;
   if (!may && made->child_need != FORMULA_FALSE)
     may = frame_child_text_is_possible(m, frame) || container_is_possible(m, frame, FRAME_OBJECT) ||

@@ -376,7 +376,8 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
 /* Refuses an unknown filter or test, unless an if or a condition may keep it from being reached (`soft`):
- * then reaching it fails. As in jinja2, the body of a for or macro inside such an if is checked again. */
+ * then reaching it fails. As in jinja2, the body of a loop, a macro or another scope inside such an if
+ * is checked strictly all the same. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

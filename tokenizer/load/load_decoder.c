@@ -25,7 +25,7 @@ static Status load_strip(const char *where, const Json *json, DecodeStep *step, 
 }
 
 static const struct {
-  const char *type, *members; /* NULL: load() refuses unknown types */
+  const char *type, *members; /* NULL: load() refuses unknown members */
   DecodeKind kind;
   Status (*load)(const char *where, const Json *json, DecodeStep *step, Error *err);
 } types[] = {

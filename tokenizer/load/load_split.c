@@ -125,7 +125,7 @@ static Status load_byte_level(const char *where, const Json *json, SplitStep *st
 }
 
 static const struct {
-  const char *type, *members; /* NULL: load() refuses unknown types */
+  const char *type, *members; /* NULL: load() refuses unknown members */
   Status (*load)(const char *where, const Json *json, SplitStep *step, Error *err);
 } types[] = {
     {"ByteLevel", "add_prefix_space trim_offsets use_regex", load_byte_level},

@@ -190,7 +190,7 @@ static const char map[] =
     "\n"
     "Up to 32 records are answered at once on a CPU, up to 256 on a GPU, as memory allows, since a step that "
     "computes a token of each reads the weights once. Results keep the records' order. --parallel N chooses "
-    "the number, 1 one after another (as with --cache and, on a CPU or with --choose, by models with "
+    "the number, up to 4,096, 1 one after another (as with --cache and, on a CPU or with --choose, by models with "
     "recurrent states unless N is given: sequences with such states share no beginnings, so that each prompt "
     "is computed whole). A result waits for those before it, also on the way to OUT; with --unordered --json "
     "it does not.\n"

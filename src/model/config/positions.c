@@ -533,7 +533,8 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
   return STATUS_OK;
 }
 
-/* Removes the rope of layers with a theta of 0; other thetas are ignored, as in transformers. */
+/* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
+ * that list full layers have no rope. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
   if (list && (!json_is_array(list) || json_count(list) != (size_t)config->n_layers))
