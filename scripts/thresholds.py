@@ -21,7 +21,7 @@ FAR = 2.0  # a kernel that is never nearer to the best than this says why it is 
 # although others win")
 LIBRARY = "cublas fp16"  # stands beside quantised layers and is no row of their table
 SMALL_MI = int(re.search(r"#define DISPATCH_SMALL \((\d+)L << 20\)", (
-    pathlib.Path(__file__).resolve().parent.parent / "cuda" / "linear" / "dispatch.h").read_text())[1])
+    pathlib.Path(__file__).resolve().parent.parent / "cuda" / "kernels" / "linear" / "dispatch.h").read_text())[1])
 
 Class = collections.namedtuple("Class", "weights act small")
 

@@ -183,7 +183,7 @@ def test_the_script_of_a_slurm_job_is_no_task(slurm, cluster):
 
 
 def lines_of_readme():
-    text = (ROOT / "cuda" / "ranks" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "cuda" / "several" / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"(?m)^(?:srun|mpirun|parallel|auk merge) .*", text)
     # test/cuda/test_ranks.py types those of --split.
     return [re.sub(r"  +#.*", "", line) for line in found if "--split" not in line]
