@@ -60,10 +60,24 @@ def pytest_ignore_collect(collection_path, config):
         return has_sanitizers(pathlib.Path(program()[-1])) or None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    """With sanitizers, of each test of bulk one case in n runs. The tests of a file begin with different cases, so that
+    together they have all models."""
+    next_case, left_out = {}, []  # by file and test
     for item in items:
-        if "sanitized" in item.fixturenames or ROOT / "test" / "scripts" in item.path.parents:
+        bulk = item.get_closest_marker("bulk")
+        if "sanitized" in item.fixturenames or bulk or ROOT / "test" / "scripts" in item.path.parents:
             item.add_marker("plain")
+        if bulk and hasattr(item, "callspec"):
+            of_file = next_case.setdefault(item.path, {})
+            case = of_file.setdefault(item.originalname, len(of_file))
+            if case % bulk.args[0]:
+                left_out.append(item)
+            of_file[item.originalname] = case + 1
+    if left_out and has_sanitizers(pathlib.Path(program()[-1])):
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,8 @@ static void every_text_of_random_tokens_ends(void **state) {
     assert_non_null(end);
     *end = '\0';
     for (int ordered = 0; ordered < 2; ordered++)
-      assert_true(texts_go_on(file.data + at, (size_t)(end - file.data) - at, ordered, true, N_TEXTS / 2));
+      assert_true(
+          texts_go_on(file.data + at, (size_t)(end - file.data) - at, ordered, true, SAMPLE(N_TEXTS / 2)));
     at = (size_t)(end - file.data) + 1;
   }
   buffer_release(&file);
@@ -101,14 +102,14 @@ static void every_text_of_random_schemas_goes_on(void **state) {
   uint64_t seed = 3;
   int n = 0;
   Buffer schema = {0};
-  for (int i = 0; i < 2000; i++) {
+  for (int i = 0; i < SAMPLE(2000); i++) {
     Error err;
     schema.size = 0;
     put_schema(&schema, 2, &seed);
     assert_int_equal(buffer_append(&schema, "", 1, &err), STATUS_OK);
     n += texts_go_on(schema.data, schema.size - 1, i % 2, false, 4);
   }
-  assert_true(n > 1000);
+  assert_true(n > SAMPLE(1000));
   buffer_release(&schema);
 }
 

@@ -272,7 +272,7 @@ static void texts_that_are_taken_are_json(void **state) {
   int n_taken = 0;
   assert_int_equal(constraint_open("schema", "true", 4, (SchemaOptions){.exponents = true}, NULL, &c, &err),
                    STATUS_OK);
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < SAMPLE(20000); i++) {
     Json *value = NULL;
     text.size = 0;
     put_value(&text, 3, &seed);
@@ -293,7 +293,7 @@ static void texts_that_are_taken_are_json(void **state) {
     n_taken += taken;
     json_free(value);
   }
-  assert_true(n_taken > 2000);
+  assert_true(n_taken > SAMPLE(2000));
   constraint_close(&c);
   buffer_release(&text);
 }
@@ -305,7 +305,7 @@ static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) 
   Buffer schema = {0}, text = {0}, got = {0};
   Error err;
   size_t n_taken = 0, n_refused = 0;
-  for (int i = 0; i < 6000; i++) {
+  for (int i = 0; i < SAMPLE(6000); i++) {
     SchemaSet set;
     Constraint c;
     schema.size = 0;
@@ -333,7 +333,7 @@ static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) 
     if (has_texts) constraint_close(&c);
     schema_close(&set);
   }
-  assert_true(n_taken > 20000 && n_refused > 20000);
+  assert_true(n_taken > SAMPLE(20000) && n_refused > SAMPLE(20000));
   buffer_release(&schema);
   buffer_release(&text);
   buffer_release(&got);
@@ -385,7 +385,7 @@ static void exactly_one_branch_fits(void **state) {
   int n_taken = 0, n_refused = 0;
   Buffer schema = {0}, got = {0};
   Error err;
-  for (int i = 0; i < 2500; i++) {
+  for (int i = 0; i < SAMPLE(2500); i++) {
     SchemaSet set;
     Constraint c;
     schema.size = 0;
@@ -417,7 +417,7 @@ static void exactly_one_branch_fits(void **state) {
     if (has_texts) constraint_close(&c);
     schema_close(&set);
   }
-  assert_true(n_taken > 5000 && n_refused > 5000);
+  assert_true(n_taken > SAMPLE(5000) && n_refused > SAMPLE(5000));
   buffer_release(&schema);
   buffer_release(&got);
 }

@@ -80,7 +80,7 @@ def fits(call):
 @pytest.mark.parametrize("format", FORMATS)
 def test_calls_have_the_form_of_their_functions(talk, format, sanitized):
     n, several = 0, False
-    for seed in range(2 if sanitized else 8):
+    for seed in range(1 if sanitized else 8):
         done = talk(format, "--tool-choice", "required", *NOISE, "-s", seed, status=None)
         lines = [line for line in done.stdout.decode().splitlines() if line]
         assert all(fits(json.loads(line)) for line in lines), lines
@@ -98,23 +98,23 @@ def test_calls_have_the_form_of_their_functions(talk, format, sanitized):
     assert sanitized or (n >= 4 and several == (format not in ("llama", "channels")))
 
 
-def test_a_name_may_begin_like_another(talk, tmp_path):
+def test_a_name_may_begin_like_another(talk, tmp_path, sanitized):
     """In channels the name stands in the header, and no mark ends it."""
     (tmp_path / "names.json").write_text(json.dumps([{"name": name, "description": name}
                                                           for name in ("now_utc", "now", "no")]))
     names = set()
-    for seed in range(16):
+    for seed in range(3 if sanitized else 16):
         done = talk("channels", "--tools", tmp_path / "names.json", "--tool-choice", "required", *NOISE, "-s", seed,
                     "--json", status=None)
         names |= {call["function"]["name"] for call in json.loads(done.stdout).get("tool_calls", [])}
-    assert names == {"now_utc", "now", "no"}
+    assert names == {"now_utc", "now", "no"} or sanitized and names
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_text_is_free_before_calls(talk, format, sanitized):
     """In noise some answers are text, some calls, some both; nothing of a call or a mark is in the text."""
     texts = calls = 0
-    for seed in range(3 if sanitized else 12):
+    for seed in range(1 if sanitized else 12):
         done = talk(format, *NOISE, "-n", 60, "-s", seed, "--json", status=None)
         result = json.loads(done.stdout)
         assert done.returncode == (4 if b"the end came within a call" in done.stderr else 0)
@@ -225,15 +225,15 @@ ARGUMENTS = {"type": "object", "required": ["text", "n", "maybe", "list"], "addi
 
 @pytest.mark.parametrize("format", ["coder", "glm", "glm-tight", "mistral-args", "mistral-ids"])
 @pytest.mark.parametrize("order", ["schema", "any"])
-def test_arguments_in_parts_fit_their_schemas(talk, tmp_path, format, order):
+def test_arguments_in_parts_fit_their_schemas(talk, tmp_path, sanitized, format, order):
     """Arguments one by one: strings as they are, others as JSON. The rules are written out here once more."""
     (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": ARGUMENTS}]))
     calls = []
-    for seed in range(14):
+    for seed in range(2 if sanitized else 14):
         done = talk(format, "--tools", tmp_path / "f.json", "--tool-choice", "required", "--key-order", order, *NOISE,
                     "-s", seed, "--json", status=None)
         calls += json.loads(done.stdout).get("tool_calls", [])
-    assert len(calls) >= 5
+    assert sanitized or len(calls) >= 5
     orders = set()
     for call in calls:
         it = call["function"]["arguments"]
@@ -245,7 +245,7 @@ def test_arguments_in_parts_fit_their_schemas(talk, tmp_path, format, order):
         assert set(it) <= set(ARGUMENTS["properties"]) - {"never"}
         keys = [key for key in ARGUMENTS["properties"] if key in it]
         assert order == "any" or list(it) == keys
-    assert len(orders) > 1 + (order == "any")
+    assert sanitized or len(orders) > 1 + (order == "any")
 
 
 MIXED = {"type": "object", "additionalProperties": False, "required": ["level", "day", "mark"], "properties": {

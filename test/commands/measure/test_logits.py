@@ -16,6 +16,8 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.bulk(6)
+
 LIMIT_S = 120  # the demo model's 512 tokens on one thread take some seconds
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))

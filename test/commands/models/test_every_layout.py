@@ -102,6 +102,7 @@ def stored_otherwise(directory, layout):
     return config, stored
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", OTHERWISE)
 def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
@@ -133,6 +134,7 @@ def in_bytes(tensors, group):
     return stored, meant
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("group", [-1, 32])
 def test_bytes(logits, tmp_path, name, group):
@@ -147,6 +149,7 @@ def test_bytes(logits, tmp_path, name, group):
           logits(write(tmp_path / "bytes", config, stored), ids), rows)
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_rounded_activations(logits, tmp_path, name):
     """They change something, little (a mean KL of 7e-5 to 0.1 as measured), the same however a text is cut into steps.
