@@ -26,7 +26,7 @@ MAX_FUNCTION = 100  # lines
 BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
 KERNELS = {"cuda/kernels/" + room
            for room in ("ptx", "cache", "ops", "linear", "attention", "delta", "experts", "fused")}
-BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/one/backend.h", "cuda/one/gpu.h", "cuda/several/several.h",
+BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/one/table.h", "cuda/one/gpu.h", "cuda/several/several.h",
                   "cuda/several/ranks.h", "constrain", "tokenizer", "model", "base"}
 KNOWS = {
     "base": {"base"},

@@ -1,7 +1,7 @@
 /* fused.h - the fused steps (step.h) of a loaded model that a session opens: up to eight tokens of one
  * sequence or of several.
  *
- * Called by: backend.c, state.c, tokens.c. */
+ * Called by: table.c, open.c, tokens.c. */
 #pragma once
 
 #include "cuda/kernels/fused/step.h"

@@ -1,6 +1,6 @@
 /* open.c - see open.h: sizes and places of a session's buffers.
  *
- * Called by: backend.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
+ * Called by: table.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
 #include "cuda/one/open.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* products.h - the matmuls of a step: by kernels, or for weights on the host by the CPU.
  *
- * Called by: backend.c, state.c. A matrix on the host (device_model.h) that meets few rows is multiplied by
+ * Called by: table.c, open.c. A matrix on the host (device_model.h) that meets few rows is multiplied by
  * the CPU, as a host function in the stream's order, so that the step stays one graph:
  *     x ─► pinned rows of x ─► host function: src/cpu/products.h ─► pinned rows of y ─► y
  * All experts of a layer are one such call. For more rows the weights are copied to the device first

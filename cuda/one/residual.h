@@ -1,7 +1,7 @@
 /* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
  * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
  *
- * Called by: backend.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
+ * Called by: table.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
  * layers add to it without a factor. All only enqueue. */
 #pragma once
 

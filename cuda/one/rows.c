@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. Called by: backend.c, draft.c, layers/.   Calls: norm_rope.h. */
+/* rows.c - see rows.h. Called by: table.c, draft.c, layers/.   Calls: norm_rope.h. */
 #include "cuda/one/rows.h"
 
 #include "cuda/kernels/ops/norm_rope.h"

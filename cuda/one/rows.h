@@ -1,6 +1,6 @@
 /* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
  *
- * Called by: backend.c, draft.c, layers/. */
+ * Called by: table.c, draft.c, layers/. */
 #pragma once
 
 #include "cuda/kernels/ops/norm_rope.h"

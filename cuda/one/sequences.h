@@ -7,7 +7,7 @@
  *
  *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages
  *
- * Called by: state.c, backend.c. Always true: a copy to the device reads memory that no later step changes
+ * Called by: open.c, table.c. Always true: a copy to the device reads memory that no later step changes
  * before the copy is complete. */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* shared.h - what a GPU does in a step with others that share its model: sums, the token, the logits. On one
  * GPU (peers.n is 0) all functions do nothing. All only enqueue.
  *
- * Called by: backend.c, residual.c. Sums go through the GPUs' memory (ops/add_norm.h), or through
+ * Called by: table.c, residual.c. Sums go through the GPUs' memory (ops/add_norm.h), or through
  * loaded->reduce if there is one. */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* state.c - see state.h: how large a session's cache and recurrent states are, and copies of them.
  *
- * Called by: open.c, backend.c, tokens.c, several/. */
+ * Called by: open.c, table.c, tokens.c, several/. */
 #include "cuda/one/state.h"
 
 #include <string.h>

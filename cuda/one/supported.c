@@ -1,10 +1,10 @@
-/* supported.c - cuda_check_model() of backend.h. Called by: backend.c, commands/device.c,
+/* supported.c - cuda_check_model() of table.h. Called by: table.c, commands/device.c,
  * commands/models. */
 #include <string.h>
 
 #include "base/half.h"
 #include "cuda/kernels/linear/dispatch.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "model/layers.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most

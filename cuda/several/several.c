@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cuda/kernels/ptx/device.h"
-#include "cuda/one/backend.h"
 #include "cuda/one/draft.h"
 #include "cuda/one/gpu.h"
 #include "cuda/one/kernel_bench.h"
@@ -16,6 +15,7 @@
 #include "cuda/one/open.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/shared.h"
+#include "cuda/one/table.h"
 #include "cuda/one/tokens.h"
 #include "cuda/one/weights.h"
 #include "cuda/several/calls.h"

@@ -17,7 +17,7 @@
 #include "commands/common.h"
 #include "commands/ranks/join.h"
 #include "commands/threads.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "cuda/several/several.h"
 #include "engine/probe.h"
 #include "engine/session.h"

@@ -1,4 +1,4 @@
-/* program.c - see program.h. Called by: slice.c, engine/forward.c, one/backend.c, fused/plan.c,
+/* program.c - see program.h. Called by: slice.c, engine/forward.c, one/table.c, fused/plan.c,
  * inspect_program.c and inspect_arithmetic.c of commands/models. */
 #include "model/program.h"
 

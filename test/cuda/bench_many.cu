@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "engine/engine.h"
 }
 #include "test/cuda/check.cuh"

@@ -10,7 +10,7 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 }
 #include "test/cuda/check.cuh"
 

@@ -14,7 +14,7 @@
 
 extern "C" {
 #include "cuda/kernels/ptx/device.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "cuda/several/several.h"
 #include "engine/drafters/published.h"
 #include "model/files/safetensors.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 extern "C" {
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/drafters/published.h"

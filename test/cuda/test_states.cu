@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "engine/session.h"
 }
 #include "test/cuda/check.cuh"

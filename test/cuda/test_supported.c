@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 
 enum { N_LAYERS = 3 };
 

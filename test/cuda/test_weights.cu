@@ -15,7 +15,7 @@
 #include "test/cuda/random_linear.cuh"
 
 extern "C" {
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "cuda/one/upload.h"
 #include "cuda/one/weights.h"
 #include "model/layers.h"

@@ -1,4 +1,4 @@
-/* delta.cu - which family of the gated delta rule runs, and its launches. Called by: backend.c, state.c. */
+/* delta.cu - which family of the gated delta rule runs, and its launches. Called by: table.c, open.c. */
 #include <algorithm>
 #include <cmath>
 

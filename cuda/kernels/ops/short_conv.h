@@ -1,5 +1,5 @@
 /* short_conv.h - layers that are a short convolution (operations.def, norm_short_conv), from the
- * projections to the input of o. Called by backend.c. */
+ * projections to the input of o. Called by table.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
 /* values.h - heads whose values are shorter than their keys (config.value_dim): attention computes with
- * values of head_dim numbers, 0 from number value_dim on. Used by: rows.c, backend.c. */
+ * values of head_dim numbers, 0 from number value_dim on. Used by: rows.c, table.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ typedef struct {
 } ValueHeads;
 
 /* Widens each head of each row in place from value_dim numbers to head_dim: the values times `scale`, then
- * zeros. Rows are fp32, `stride` floats apart. PRECOND n_heads * value_dim <= CUDA_MAX_VALUES (backend.h). */
+ * zeros. Rows are fp32, `stride` floats apart. PRECOND n_heads * value_dim <= CUDA_MAX_VALUES (table.h). */
 Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
                          cudaStream_t stream, Error *err);
 

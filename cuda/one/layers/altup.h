@@ -1,5 +1,5 @@
 /* altup.h - AltUp's residual streams, and LAuReL (AltupConfig; model/operations.def). Called by:
- * backend.c, state.c. */
+ * table.c, open.c. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -1,5 +1,5 @@
 /* copies.h - rotated copies in bytes of a model's matrices of 4 bits (linear_rotate()), for many rows with
- * int8 activations. Called by: backend.c. */
+ * int8 activations. Called by: table.c. */
 #pragma once
 
 #include "cuda/one/device_model.h"

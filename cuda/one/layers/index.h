@@ -1,5 +1,5 @@
 /* index.h - attention layers in which each row chooses the positions that it sees (IndexerConfig). Called by:
- * backend.c, state.c. */
+ * table.c, open.c. */
 #pragma once
 
 #include "cuda/one/state.h"

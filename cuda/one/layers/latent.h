@@ -1,5 +1,5 @@
 /* latent.h - multi-head latent attention around attention itself (LatentConfig). Called by:
- * backend.c. All only enqueue. */
+ * table.c. All only enqueue. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -7,7 +7,7 @@
  *   gate, up  its epilogue: the gated product, in planes
  *   down      as o
  *
- * A matmul multiplies by 1 / rms itself (LinearCall.norm). Called by: backend.c, mlp.c. */
+ * A matmul multiplies by 1 / rms itself (LinearCall.norm). Called by: table.c, mlp.c. */
 #pragma once
 
 #include "cuda/kernels/attention/attention.h"

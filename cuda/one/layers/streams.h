@@ -1,5 +1,5 @@
 /* streams.h - residual streams and n-grams of tokens (StreamConfig, NgramConfig;
- * model/operations.def). Called by: backend.c, state.c. */
+ * model/operations.def). Called by: table.c, open.c. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -3,7 +3,7 @@
  * Llama get only the last line. */
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "model/layers.h"
 #include "model/program.h"
 

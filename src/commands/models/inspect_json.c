@@ -4,7 +4,7 @@
 
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 #include "engine/step_cost.h"
 
 /* An object or array being written. A comma precedes every member except the first. */

@@ -1,4 +1,4 @@
-/* backend.h - the CUDA backend of one GPU, which programs built with CUDA have; models that GPUs compute. */
+/* table.h - the CUDA backend of one GPU, which programs built with CUDA have; models that GPUs compute. */
 #pragma once
 
 #include "engine/backend.h"

@@ -1,5 +1,5 @@
-/* backend.c - the CUDA backend: the operations of operations.def as launches on one stream, and steps that
- * repeat as CUDA graphs.
+/* table.c - the CUDA backend of one GPU: the operations of operations.def as launches on a stream, and steps
+ * that repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
  * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
@@ -7,7 +7,7 @@
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. The
  *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
  *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */
-#include "cuda/one/backend.h"
+#include "cuda/one/table.h"
 
 #include <math.h>
 #include <stdio.h>
