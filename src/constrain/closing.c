@@ -726,20 +726,19 @@ static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
   return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));
 }
 
-/* True if a longer text begins with the text: one of another number, if the text is a number. */
-static bool has_longer(const Values *v, const char *bytes, size_t size) {
-  Machine *m = v->m;
-  Langs *l = &m->set->langs;
-  Decimal d;
+/* True if the text need not be taken out, since others begin with it: of a number, with all its spellings. */
+static bool begins_others(const Values *v, const char *bytes, size_t size) {
+  static const char zeros[] = ".000000000000000000000000000000";
+  Langs *l = &v->m->set->langs;
   Lang longer = v->texts;
   for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
-  if (!lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)))) return false;
-  if (v->kind != JSON_NUMBER || !decimal_read(bytes, size, &d)) return true;
+  if (v->kind != JSON_NUMBER) return lang_is_alive(l, lang_and(l, longer, lang_not(l, LANG_EMPTY)));
+  if (memchr(bytes, 'e', size) || memchr(bytes, 'E', size)) return false;
+  for (const char *at = zeros + (memchr(bytes, '.', size) != NULL); *at; at++)
+    longer = lang_next(l, longer, (unsigned char)*at);
   for (unsigned char digit = '1'; digit <= '9'; digit++) /* makes it another number */
     if (lang_is_alive(l, lang_next(l, longer, digit))) return true;
-  longer = without_number(m, v->texts, &d);
-  for (size_t i = 0; i < size; i++) longer = lang_next(l, longer, (unsigned char)bytes[i]);
-  return lang_is_alive(l, longer);
+  return false;
 }
 
 /* Takes a text out of v->texts if it is a dead end; false if enough texts are out. */
@@ -747,7 +746,7 @@ static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;
   Langs *l = &m->set->langs;
-  if (!lang_contains(l, v->texts, bytes, size) || (v->many && has_longer(v, bytes, size))) return true;
+  if (!lang_contains(l, v->texts, bytes, size) || (v->many && begins_others(v, bytes, size))) return true;
   const Lang without = lang_without(l, v->texts, bytes, size);
   if (without == v->texts) return true; /* any beginning has infinitely many texts */
   if (is_dead_end(v, bytes, size)) {

@@ -243,6 +243,14 @@ static const DeadEnd dead_ends[] = {
      "{\"items\": {\"type\": \"number\", \"multipleOf\": 0.5, \"minimum\": -900, \"maximum\": 900}, "
      "\"uniqueItems\": true, \"maxItems\": 3}",
      "[899.5, -899.5, 899", "."},
+    {true,
+     "{\"items\": {\"type\": \"number\", \"multipleOf\": 0.5, \"minimum\": -20, \"maximum\": 20}, "
+     "\"uniqueItems\": true}",
+     "[-0, 0.50, 3, ", "0"},
+    {true,
+     "{\"items\": {\"type\": \"number\", \"multipleOf\": 0.01, \"minimum\": -20, \"maximum\": 20}, "
+     "\"uniqueItems\": true}",
+     "[4.5, 4.5", "0"},
     /* no escape begins where no character is left */
     {true, "{\"type\": \"string\", \"maxLength\": 2}", "\"ab", "\\"},
     {true, "{\"type\": \"string\", \"pattern\": \"^[a-z]*$\"}", "\"ab\\u00", "4"},
