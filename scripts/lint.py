@@ -304,6 +304,38 @@ def check_names():
                     yield f"{name}:{line}: there is no {match[0]}"
 
 
+DECLARED = re.compile(r"""^\s*\#\s*define\s+(\w+) | \}\s*(\w+); | \b(?:struct|union)\s+(\w+) | \b([A-Z][A-Z0-9_]{3,})\b
+    | ^typedef\ [^;{]*?(\w+)(?:\([^;]*\))?; | [ *](\w+)\( | ^(?:extern|const)\ [^;={(]*?(\w+)(?:\[[^\]]*\])*\ *[;=]""",
+                      re.MULTILINE | re.VERBOSE)
+DEFINED = re.compile(r"""^(?!static\b)[A-Za-z_][\w\ *]*?[ *](\w+)\( | ^const\ [^;={(]*?(\w+)(?:\[[^\]]*\])*\ *=""",
+                     re.MULTILINE | re.VERBOSE)
+
+
+def names_of(name):
+    """What other files may use of a C file and of the header that it implements."""
+    header = name.rpartition(".")[0] + ".h"
+    files = {name, header} & set(C_FILES)
+    lists = re.findall(r"^[A-Z]\w+ ([a-z_][\w,\s]*);", "".join(code_of(file) for file in files), re.MULTILINE)
+    return set(re.findall(r"\w+", " ".join(lists))) | {
+        word for file in files for words in (DECLARED if file.endswith("h") else DEFINED).findall(code_of(file))
+        for word in words if word}
+
+
+def check_callers():
+    """files that a comment says a file is called by name something of it"""
+    words = {name: set(re.findall(r"\w+", code_of(name))) for name in C_FILES}
+    for name in (name for name in C_FILES if not name.startswith("test/")):
+        for line, text in comments_of(name):
+            said = re.search(r"Called by:(.*?)(?:\.(?:\s|$)|Calls:|$)", text, re.DOTALL)
+            if not said or "through" in said[1]:  # a table of functions
+                continue
+            own = names_of(name)
+            for caller in re.findall(r"[\w/]+\.(?:cuh|cu|c|h)\b", said[1]):
+                files = [file for file in C_FILES if ("/" + file).endswith("/" + caller)]
+                if not any(own & words[file] for file in files):
+                    yield f"{name}:{line}: {caller} names nothing of it"
+
+
 def headings_of(page):
     """The headings of a page of Markdown, as they are written."""
     text = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.MULTILINE | re.DOTALL)
@@ -410,8 +442,8 @@ def check_shell():
 def main():
     passed = failed = skipped = 0
     checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_functions, check_words,
-              check_comments, check_names, check_pages, check_figures, check_python, check_format, check_shell,
-              check_cppcheck]
+              check_comments, check_names, check_callers, check_pages, check_figures, check_python, check_format,
+              check_shell, check_cppcheck]
     for check in checks:
         says = check.__doc__.splitlines()[0]
         try:

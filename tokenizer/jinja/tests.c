@@ -1,6 +1,6 @@
 /* tests.c - the tests that may follow `is`.
  *
- * Called by: eval.c, and select and reject with a test's name (the table). */
+ * Called by: eval.c, select and reject through the table, parse_expression.c. */
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
 

@@ -1,5 +1,5 @@
 /* mlp.h - the operations of a layer's MLP, or of its experts and the MLP beside them; model/operations.def
- * has the formulas. Called by: table.c. Each only enqueues. */
+ * has the formulas. Called through: table.c. Each only enqueues. */
 #pragma once
 
 #include "cuda/one/state.h"
