@@ -312,7 +312,7 @@ DEFINED = re.compile(r"""^(?!static\b)[A-Za-z_][\w\ *]*?[ *](\w+)\( | ^const\ [^
 
 
 def names_of(name):
-    """What other files may use of a C file and of the header that it implements."""
+    """The names that other files may use of a C file and of the header that it implements."""
     header = name.rpartition(".")[0] + ".h"
     files = {name, header} & set(C_FILES)
     lists = re.findall(r"^[A-Z]\w+ ([a-z_][\w,\s]*);", "".join(code_of(file) for file in files), re.MULTILINE)

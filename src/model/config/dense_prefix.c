@@ -1,8 +1,8 @@
-/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts and their own
- * rule for windows.
+/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts and their own rule
+ * for windows.
  *
- * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23, models/cohere2_moe/configuration_cohere2_moe.py and
- * modular_cohere2_moe.py.
+ * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23,
+ * models/cohere2_moe/configuration_cohere2_moe.py and modular_cohere2_moe.py.
  * Always true afterwards: a layer has a window and a rope, or no window; then it has a rope only if it has no
  *                         experts and prefix_dense_sliding_window_pattern is 1. */
 #include "model/config/architectures.h"
