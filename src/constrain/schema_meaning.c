@@ -94,7 +94,7 @@ static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
   Exactly singles;
   if (n > 1) qsort(parts, n, sizeof *parts, by_lang);
   for (size_t i = 0; i < n; i++) n_others += !lang_is_single(l, parts[i]);
-  Lang *sorted = malloc((n + 1) * sizeof *sorted), *single = sorted + n_others;
+  Lang *sorted = calloc(n + 1, sizeof *sorted), *single = sorted + n_others;
   if (!sorted) return langs_fail(l, STATUS_FAILED, "out of memory"), LANG_NONE;
   n_others = 0;
   for (size_t i = 0; i < n; i++) {
