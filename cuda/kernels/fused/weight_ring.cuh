@@ -131,7 +131,7 @@ template <class B, int kKind> struct Copier {
     const size_t first = b.first_cache_row();
     const int n_parts = B::kSeveral ? c.n_parts : 1, at_once = by_parts(b, 32);
     unsigned rows = 0;
-    KeyWalk<B> walk(b), known(b); /* known.round: the first round that is not looked up */
+    KeyWalk<B> walk(b), known(b); /* known.round: the first round whose rows are not looked up yet */
     known.part = b.lane() - by_parts(b, b.lane()) * n_parts, known.round = 0;
 #pragma unroll 1
     for (int n = all_key_stages(b); n > 0; n--) {

@@ -324,7 +324,7 @@ struct DeviceSampler {
   bool masked;       /* `allowed` limits sequence 0 */
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] the tokens that `picks` find; the host reads the slots */
+  int32_t *tokens;   /* device [n_sequences] the tokens that `picks` find; the host reads Pick.slot */
   Pick *pinned;      /* host [n_sequences] */
 };
 

@@ -31,7 +31,7 @@ template <class B> struct Fp4Sums {
   float y[2][2];
   float factor[2];
 
-  /* Where a lane reads its part of a group: shared_addresses, but x_scales is an offset from smem. */
+  /* Where a lane reads its part of a group: as shared_address() has it; x_scales is an offset from smem. */
   struct At {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };

@@ -49,7 +49,7 @@ template <class B> struct IntegerSums {
   static constexpr int kAtOnce = 2; /* groups that add() takes at once */
   float y[2][kLaneTokens];
 
-  /* Where a lane reads its part of a group: shared_addresses, but x_scales is an offset from smem. */
+  /* Where a lane reads its part of a group: as shared_address() has it; x_scales is an offset from smem. */
   struct At {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };

@@ -126,7 +126,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
   stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
   if (s->n_gpus > 1 && s->n_experts > 0)
-    slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zeros are longer */
+    slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zero points are longer */
   plan->slot_bytes = step_align_up(slot, 128);
 
   const int long_sums =
