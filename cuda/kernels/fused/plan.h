@@ -134,7 +134,7 @@ typedef struct {
  * kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
-  int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and as many values */
+  int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and values */
   int total;
 
   /* one token */
