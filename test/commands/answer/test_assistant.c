@@ -275,7 +275,7 @@ static void open_on_gpu(const char *path, AssistantFlags *flags, Backend *gpu, A
   flags->model.path = path;
   flags->device.threads = 1;
   flags->keep.time = "0";
-  *a = (Assistant){.session = NULL};
+  *a = (Assistant){.engine = NULL};
   assert_int_equal(assistant_open(flags, a, NULL), STATUS_OK);
   a->device.backend = gpu;
 }
@@ -358,9 +358,10 @@ static bool starts_invariant(int n, size_t bytes, bool *keeps_weights_on_host) {
   const bool is = is_invariant(&a, n);
   assert_int_equal(assistant_start_many(&a, n, NULL), STATUS_OK);
   *keeps_weights_on_host = a.device.options.weight_bytes > 0;
-  assert_int_equal(a.batch != NULL, is || a.batch_options.n_sequences > 1);
-  assert_int_equal(a.session == NULL, a.batch != NULL);
-  if (a.batch) assert_int_equal(a.batch_options.invariant, is);
+  const bool has_batch = engine_has_batch(a.engine);
+  assert_int_equal(has_batch, is || a.batch_options.n_sequences > 1);
+  assert_int_equal(engine_session(a.engine) == NULL, has_batch);
+  if (has_batch) assert_int_equal(a.batch_options.invariant, is);
   assistant_release(&a);
   return is;
 }
