@@ -344,6 +344,35 @@ static void continuations_share_their_prompt(void **state) {
   engine_close(engine);
 }
 
+static Status allow_one(void *user, const uint64_t **mask, Error *err) {
+  static const uint64_t words[64] = {[5] = 1};
+  (void)user, (void)err;
+  *mask = words;
+  return STATUS_OK;
+}
+
+/* After a request with a mask, with a limit of its context, or with scores of another prompt of the same
+ * length, a request gets what it gets by itself. */
+static void nothing_of_a_request_holds_for_the_next(void **state) {
+  for (int what = 0; what < 3; what++) {
+    Asked asked[2], expected;
+    Engine *engine = open_cpu(true, 0);
+    Run run = {.asked = asked, .n = 2, .at_once = 1};
+    for (int i = 0; i < 2; i++) ask(&asked[i], i, 20, true);
+    ask(&expected, 1, 20, true);
+    if (what == 0) asked[0].request.generate.allow = allow_one;
+    if (what == 1) asked[0].request.n_ctx = 22;
+    if (what == 2) asked[0].request.n_scored = asked[1].request.n_scored = expected.request.n_scored = 3;
+    answer_each(&expected, 1);
+    assert_int_equal(run_all(engine, &run), STATUS_OK);
+    assert_int_equal(asked[1].result.status, STATUS_OK);
+    assert_int_equal(asked[1].n_answer, what == 2 ? 0 : N_ANSWER);
+    assert_memory_equal(asked[1].answer, expected.answer, sizeof expected.answer);
+    assert_memory_equal(asked[1].log_p, expected.log_p, sizeof expected.log_p);
+    engine_close(engine);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_lone_request_gets_the_session_if_nothing_else_is_computed),
@@ -354,6 +383,7 @@ int main(void) {
       cmocka_unit_test(tokens_of_others_are_reused_in_whole_chunks),
       cmocka_unit_test(a_base_is_all_that_is_kept),
       cmocka_unit_test(continuations_share_their_prompt),
+      cmocka_unit_test(nothing_of_a_request_holds_for_the_next),
   };
   return cmocka_run_group_tests(tests, load, unload);
 }
