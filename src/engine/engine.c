@@ -13,9 +13,10 @@ static Status open_one(One *one, const Backend *backend, BackendModel *loaded, c
                        const EngineOptions *options, Error *err) {
   TRY(session_open(backend, loaded, model, options->session, &one->session, err));
   one->store = options->store;
+  one->n_ctx = session_context(one->session);
   one->chunk = backend->chunk;
   one->rounds_by_rows = backend->memory != NULL;
-  one->ids = mem_alloc((size_t)session_context(one->session) + 1, sizeof *one->ids, "a prompt", err);
+  one->ids = mem_alloc((size_t)one->n_ctx + 1, sizeof *one->ids, "a prompt", err);
   return one->ids ? STATUS_OK : STATUS_FAILED;
 }
 
@@ -43,7 +44,7 @@ void engine_close(Engine *e) {
 }
 
 int engine_context(const Engine *e) {
-  return e->batch ? batch_context(e->batch) : session_context(e->one.session);
+  return e->batch ? batch_context(e->batch) : e->one.n_ctx;
 }
 
 Session *engine_session(Engine *e) {

@@ -10,6 +10,16 @@ static bool is_interrupted(const One *o) {
   return flag && *flag;
 }
 
+static bool job_is_interrupted(const One *o) {
+  return o->job->interrupted && *o->job->interrupted;
+}
+
+/* Notes that what failed is the request's own: its sink, or what it is asked. */
+static Status of_request(One *o, Status status) {
+  o->is_its_own |= status != STATUS_OK;
+  return status;
+}
+
 static int n_prompt(const One *o) {
   return o->request.n_ids - o->request.n_scored;
 }
@@ -88,24 +98,25 @@ static Status begin(One *o, Error *err) {
     return STATUS_OK;
   }
   session_limit(o->session, r->n_ctx);
-  if (r->n_ids < 1 || n < 1 || n > session_context(o->session) ||
+  if (r->n_scored < 0 || r->n_ids < 1 || n < 1 || n > session_context(o->session) ||
       r->n_ids - (r->n_scored > 0) > session_context(o->session))
     return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d",
                      r->n_ids - (r->n_scored > 0), session_context(o->session));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
   if (r->sampler) TRY(session_set_sampler(o->session, r->sampler, err));
   const bool again = is_scored_again(o);
+  session_watch(o->session, watch, o);
   o->scored = false;
   o->first = o->result.n_reused = n;
   if (again) {
     begin_after_prompt(o);
     return STATUS_OK;
   }
-  session_watch(o->session, watch, o);
   TRY(hold_base(o, err));
   keep_what_is_same(o);
   if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
   o->first = o->result.n_reused = session_common(o->session, o->ids, n);
+  if (o->first < o->n_plain && o->first % o->chunk) o->n_plain = o->first;
   TRY(session_rewind(o->session, o->ids, n, err));
   o->state = ONE_PROMPT;
   watch(o, o->first, n);
@@ -139,7 +150,7 @@ static Status restrict_next(One *o, Error *err) {
   const EngineRequest *r = &o->request;
   const uint64_t *mask = NULL;
   if (!r->generate.allow) return STATUS_OK;
-  TRY(r->generate.allow(r->user, &mask, err));
+  TRY(of_request(o, r->generate.allow(r->user, &mask, err)));
   session_allow(o->session, mask);
   return STATUS_OK;
 }
@@ -178,7 +189,8 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
 static Status score(One *o, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(o->session, &logits, err));
-  return generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err);
+  return of_request(
+      o, generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err));
 }
 
 /* Computes the session's held tokens, unless forced tokens follow that can be computed with them. */
@@ -204,7 +216,7 @@ static Status compute_token(One *o, bool *ended, Error *err) {
   if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));
   if (options->score) TRY(score(o, id, err));
   if (result->n_generated == 0) o->first_ms = clock_ms();
-  TRY(generation_take(&o->generation, id, is_forced, ended, err));
+  TRY(of_request(o, generation_take(&o->generation, id, is_forced, ended, err)));
   if (*ended) return STATUS_OK;
   *ended = !decoded && !session_hold(o->session, id);
   result->reason = *ended ? FINISH_CONTEXT : FINISH_LENGTH;
@@ -216,7 +228,7 @@ static Status compute_token(One *o, bool *ended, Error *err) {
 /* Asks the request for its turn, and takes the tokens that it forces. */
 static EngineTurn take_turn(One *o) {
   TokenReply reply = {0};
-  if (is_interrupted(o)) return TURN_END;
+  if (!o->job->interrupted && is_interrupted(o)) return TURN_END;
   if (!o->request.turn) return TURN_GO;
   const EngineTurn turn = o->request.turn(o->request.user, &reply);
   if (reply.n_forced > 0) {
@@ -272,16 +284,18 @@ static Status end(One *o, Error *err) {
   return o->job->done(o->job->user, &o->request, result, err);
 }
 
-/* Ends the request if `status`, of begin() or a step, is a failure or if it `ended`. The search of a mask, or
- * what is computed again, may notice an interruption first: that is no failure of the request. */
+/* Ends the request if it `ended` or if `status`, of begin() or a step, is a failure of its own; other failures
+ * are the run's, whose interruption leaves the request without a result. The search of a mask, or what is computed
+ * again, may notice an interruption first: that is no failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
-  if (status == STATUS_INTERRUPTED && is_interrupted(o) && o->job->interrupted)
-    return error_set(err, status, "interrupted");
+  if (job_is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {
     o->result.generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;
     ended = true;
   }
+  if (status && status != STATUS_USAGE && !o->is_its_own)
+    return error_set(err, status, "%s", o->result.error.text);
   o->result.status = status;
   return ended || status ? end(o, err) : STATUS_OK;
 }
@@ -295,6 +309,7 @@ Status one_begin(One *o, const EngineJob *job, const EngineRequest *request, Err
       request->generate.n_forced};
   o->start_ms = clock_ms();
   o->first_ms = 0;
+  o->is_its_own = false;
   return take_status(o, begin(o, &o->result.error), false, err);
 }
 
@@ -309,18 +324,18 @@ Status one_step(One *o, const EngineJob *job, bool *idle, Error *err) {
 /* --- one answer without an engine */
 
 static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
-  GenerateResult *generated = user;
-  (void)request;
-  *generated = result->generated;
+  (void)user, (void)request;
   return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
 }
 
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err) {
   One one = {.session = session};
-  const EngineJob job = {.done = done_alone, .user = result};
+  const EngineJob job = {.done = done_alone};
   const EngineRequest request = {.generate = *options, .sink = sink, .user = user};
   Status status = one_begin(&one, &job, &request, err);
   for (bool idle; status == STATUS_OK && one.state != ONE_IDLE;) status = one_step(&one, &job, &idle, err);
+  one_drop(&one);
+  *result = one.result.generated;
   return status;
 }

@@ -9,9 +9,11 @@
  *   ONE_PROMPT   its last chunk is computed       ONE_ANSWER, or ONE_SCORES if n_scored > 0
  *   ONE_ANSWER   the answer ends                  ONE_IDLE, done()
  *   ONE_SCORES   all scores are computed          ONE_IDLE, done()
+ *   any          what is the request's own fails  ONE_IDLE, done()
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
- * steps the caller may compute something else. A failure or an interruption leads to ONE_IDLE from anywhere.
+ * steps the caller may compute something else. A failure of the device, and an interruption of the job, are
+ * the caller's, who then calls one_drop().
  *
  * Asynchronous decode keeps two tokens enqueued, so that the device computes one token while the host shows
  * another; it gives the same tokens and uses the same random numbers as synchronous decode. */
@@ -34,6 +36,7 @@ typedef enum { ONE_IDLE, ONE_PROMPT, ONE_SCORES, ONE_ANSWER } OneState;
 typedef struct {
   Session *session;
   PromptStore store;    /* functions may be NULL */
+  int n_ctx;            /* that the session was opened with */
   int chunk;            /* the backend's tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
   int32_t *ids;         /* [session_context() + 1] of the request */
@@ -46,9 +49,10 @@ typedef struct {
   double start_ms, answer_ms, first_ms; /* begin of the request and of its answer; first token, 0: none */
   int first;                            /* tokens of the prompt that the session had */
   const void *owner;                    /* of the session's text */
-  int n_plain; /* how many tokens of the session, from the first on, were computed as a prompt */
-  bool scored; /* the session has the logits after its tokens, and has scored a continuation */
-} One;         /* starts zeroed but for the session, store, chunk, rounds_by_rows and ids */
+  int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */
+  bool is_its_own; /* what failed is the request's own */
+  bool scored;     /* the session has the logits after its tokens, and has scored a continuation */
+} One;             /* starts zeroed but for the session, store, chunk, rounds_by_rows and ids */
 
 /* Begins a request; the session has none. An invalid request fails alone: done() gets its error. */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);

@@ -736,8 +736,12 @@ size_t assistant_device_bytes(const Assistant *a) {
   return memory.weights + session_beside(a) + batch;
 }
 
+bool assistant_is_lost(const Assistant *a) {
+  return a->remote && !remote_is_alive(a->remote);
+}
+
 Status assistant_renew(Assistant *a, size_t n_prompt, Error *err) {
-  if (!a->remote || remote_is_alive(a->remote)) return STATUS_OK;
+  if (!assistant_is_lost(a)) return STATUS_OK;
   remote_close(a->remote);
   a->remote = NULL;
   TRY(find_holder(a, err));

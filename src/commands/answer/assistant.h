@@ -192,6 +192,8 @@ Status assistant_start_holder(Assistant *assistant, Error *err);
 /* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */
 size_t assistant_device_bytes(const Assistant *assistant);
 
+/* True if the process that kept the model has ended. */
+bool assistant_is_lost(const Assistant *assistant);
 /* Before each answer: starts anew if the process that kept the model has ended since the last answer. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/common.h"
 #include "commands/keep/holder_internal.h"
 
 static void free_request(Request *r) {
@@ -221,10 +220,12 @@ static EngineRequest begin(Holder *h, Request *r) {
   return engine_request(r);
 }
 
-/* True if the session computes another request of the same call, which expects one after the other. */
+/* True if the session computes another request of the same call, which expects one after the other, or one that
+ * its call has cancelled and that is about to leave. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   const EngineRequest *other = engine_in_session(h->assistant->engine);
-  return r->ask.alone && other && ((const Request *)other->user)->caller == r->caller;
+  const Caller *caller = other ? ((const Request *)other->user)->caller : NULL;
+  return r->ask.alone && other && (!caller || caller == r->caller);
 }
 
 /* Gives the engine the oldest waiting request of the calls with the fewest running requests. */
@@ -243,7 +244,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   return STATUS_OK;
 }
 
-/* Sends the result of a request to its call. A failure that is no mistake in the request ends the holder. */
+/* Sends the result of a request to its call. */
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Holder *h = user;
   Request *r = request->user;
@@ -256,10 +257,6 @@ static Status done(void *user, const EngineRequest *request, const EngineResult 
   message.prefill_ms = result->prefill_ms;
   message.guesses = result->generated.guesses;
   message.error = result->error;
-  if (result->status && result->status != STATUS_USAGE) {
-    print_note("%s", result->error.text);
-    h->stops = true;
-  }
   Status status =
       put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p, err);
   h->n_running--;

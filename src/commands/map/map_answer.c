@@ -245,7 +245,8 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
 /* Says how the request is to be computed: after which tokens, and whether one after another. */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
-  request->base = m->base ? m->base->ids : NULL;
+  static const int32_t none[1]; /* of an empty base */
+  request->base = !m->base ? NULL : m->base->count ? m->base->ids : none;
   request->n_base = m->base ? (int)m->base->count : 0;
 }
 

@@ -1,5 +1,5 @@
 /* map_many.c - answers the records of --map many at once, from one queue of records to one writer. Each
- * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread, an assistant and a batch.
+ * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
  *
  * Called by: map.c.   Calls: assistant.c, map_answer.c.
  * Always true: results are written in the order of the records (not with --unordered), so that a process that
@@ -31,8 +31,9 @@ typedef struct {
 typedef struct {
   Mapping mapping;
   Record record;
-  Buffer text;  /* the record's bytes */
-  Place *place; /* NULL: the worker is idle */
+  Buffer text;   /* the record's bytes */
+  Place *place;  /* NULL: the worker is idle */
+  bool is_asked; /* the engine has a request of the record */
 } Worker;
 
 /* A record that a failed device has given back. */
@@ -51,6 +52,7 @@ typedef struct {
   Worker *workers; /* [n_workers] */
   int n_workers;
   bool ended;
+  bool is_lost; /* the process that kept the model ended between two records */
   size_t n_answered;
 
   pthread_t thread; /* thread of a lane other than the first */
@@ -153,10 +155,18 @@ static Status copy_record(Worker *worker, const Record *record, Error *err) {
   return STATUS_OK;
 }
 
+/* A worker without a record; NULL: there is none. */
 static Worker *idle_worker(Lane *lane) {
-  Worker *worker = lane->workers;
-  while (worker->place) worker++;
-  return worker;
+  for (int i = 0; i < lane->n_workers; i++)
+    if (!lane->workers[i].place) return &lane->workers[i];
+  return NULL;
+}
+
+/* A worker whose record the engine does not know yet; NULL: there is none. */
+static Worker *waiting_worker(Lane *lane) {
+  for (int i = 0; i < lane->n_workers; i++)
+    if (lane->workers[i].place && !lane->workers[i].is_asked) return &lane->workers[i];
+  return NULL;
 }
 
 static Status take_record(Lane *lane, Worker **worker, Error *err) {
@@ -165,6 +175,7 @@ static Status take_record(Lane *lane, Worker **worker, Error *err) {
   *place = (Place){.line = many->map->record.line, .input = many->map->record.hash};
   *worker = idle_worker(lane);
   (*worker)->place = place;
+  (*worker)->is_asked = false;
   many->has_record = false;
   many->map->n_running++;
   map_show_progress(many->map, many->map->n_done == many->map->n_found);
@@ -178,6 +189,7 @@ static void take_returned(Lane *lane, Worker **worker) {
   (*worker)->text = last->text;
   (*worker)->record = last->record;
   (*worker)->place = last->place;
+  (*worker)->is_asked = false;
 }
 
 /* Reads a record, if one is there or may be waited for. While records may have results already (--resume),
@@ -195,6 +207,7 @@ static Status read_record(Many *many, bool may_wait, Error *err) {
 static Status find_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
   Many *many = lane->many;
   *worker = NULL;
+  if (!idle_worker(lane)) return STATUS_OK;
   if (many->n_returned > 0) {
     take_returned(lane, worker);
     return STATUS_OK;
@@ -282,9 +295,11 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   for (int i = 0; i < lane->n_workers && !*found; i++)
     *found = lane->workers[i].place && map_ask_more(&lane->workers[i].mapping, request);
   while (!*found) {
-    Worker *worker;
-    TRY(take_worker(lane, may_wait, &worker, err));
-    if (!worker) return STATUS_OK;
+    Worker *worker = waiting_worker(lane);
+    if (!worker) TRY(take_worker(lane, may_wait, &worker, err));
+    lane->is_lost = worker && may_wait && assistant_is_lost(lane->assistant);
+    if (!worker || lane->is_lost) return STATUS_OK;
+    worker->is_asked = true;
     Status status = map_ask(&worker->mapping, &worker->record, request, err);
     *found = status == STATUS_OK;
     if (status) TRY(fail(lane, worker, status, err));
@@ -348,7 +363,14 @@ static Status answer(Lane *lane, Error *err) {
   TRY(open_workers(lane, err));
   const EngineJob job = {
       .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
-  return assistant_run(lane->assistant, lane->n_workers, &job, err);
+  /* A kept model takes all choices of a record at once. */
+  const size_t n_choices = lane->many->map->mapping.choices.n;
+  const int n_at_once = lane->n_workers * (n_choices ? (int)n_choices : 1);
+  do {
+    TRY(assistant_run(lane->assistant, n_at_once, &job, err));
+    if (lane->is_lost) TRY(assistant_renew(lane->assistant, 0, err));
+  } while (lane->is_lost);
+  return STATUS_OK;
 }
 
 /* Gives the lane's records to the other lanes. */
