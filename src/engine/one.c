@@ -284,9 +284,9 @@ static Status end(One *o, Error *err) {
   return o->job->done(o->job->user, &o->request, result, err);
 }
 
-/* Ends the request if it `ended` or if `status`, of begin() or a step, is a failure of its own; other failures
- * are the run's, whose interruption leaves the request without a result. The search of a mask, or what is computed
- * again, may notice an interruption first: that is no failure. */
+/* Ends the request if it `ended` or if `status`, of begin() or a step, is a failure of its own; other
+ * failures are the run's, whose interruption leaves the request without a result. The search of a mask, or
+ * what is computed again, may notice an interruption first: that is no failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
   if (job_is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {

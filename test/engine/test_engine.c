@@ -39,7 +39,8 @@ typedef struct {
   Asked *asked; /* [n] */
   int n, n_next, at_once;
   volatile int interrupted;
-  int stop_after; /* tokens in all, then the run is interrupted */
+  int stop_after;    /* tokens in all, then the run is interrupted */
+  bool stops_at_ask; /* it is interrupted while a request is taken */
   int n_tokens, n_waits;
 } Run;
 
@@ -69,6 +70,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   for (int i = 0; i < run->n_next; i++) n_running += run->asked[i].n_done == 0;
   assert_int_equal(may_wait, n_running == 0);
   *found = run->n_next < run->n && n_running < run->at_once;
+  if (run->stops_at_ask) run->interrupted = 1;
   if (*found) *request = run->asked[run->n_next++].request;
   return STATUS_OK;
 }
@@ -209,6 +211,20 @@ static void a_stopped_run_leaves_nothing(void **state) {
           assert_memory_equal(asked[i].answer, expected[i].answer, sizeof expected[i].answer);
         engine_close(engine);
       }
+}
+
+/* An interruption between the look at it and the first step is no result: a file of results would keep it. */
+static void what_was_interrupted_before_its_first_step_has_no_result(void **state) {
+  for (int n_scored = 0; n_scored < 3; n_scored += 2) {
+    Asked asked;
+    Engine *engine = open_cpu(true, 0);
+    Run run = {.asked = &asked, .n = 1, .at_once = 1, .stops_at_ask = true};
+    ask(&asked, 1, 20, true);
+    asked.request.n_scored = n_scored;
+    assert_int_equal(run_all(engine, &run), STATUS_INTERRUPTED);
+    assert_int_equal(asked.n_done, 0);
+    engine_close(engine);
+  }
 }
 
 /* A request that is gone ends with no token more, in its prompt as well. */
@@ -378,6 +394,7 @@ int main(void) {
       cmocka_unit_test(a_lone_request_gets_the_session_if_nothing_else_is_computed),
       cmocka_unit_test(the_run_waits_if_all_of_its_sequences_wait),
       cmocka_unit_test(a_stopped_run_leaves_nothing),
+      cmocka_unit_test(what_was_interrupted_before_its_first_step_has_no_result),
       cmocka_unit_test(a_request_may_end_itself),
       cmocka_unit_test(an_invalid_request_fails_alone),
       cmocka_unit_test(tokens_of_others_are_reused_in_whole_chunks),
