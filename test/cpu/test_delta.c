@@ -30,6 +30,7 @@ static const DeltaConfig sizes[] = {{SIZES(1, 1, 1, 1, 1)},
                                     {SIZES(2, 2, 20, 20, 3), .by_channel = true, .gate_is_sigmoid = true},
                                     {SIZES(2, 4, 12, 70, 2), .by_channel = true, .gate_rank = 5},
                                     {SIZES(1, 1, 6, 6, 4), .by_channel = true, .log_bound = -2},
+                                    {SIZES(1, 2, 8, 8, 4), .by_channel = true, .doubles_beta = true},
                                     {SIZES(1, 4, 128, 64, 4), MAMBA},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(0.5, 1.5, 0.75)},
                                     {SIZES(2, 4, 12, 20, 3), MAMBA_SCALED(1.5, 0.5, 0.25), .no_norm = true}};
