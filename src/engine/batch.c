@@ -205,17 +205,8 @@ static void leave(Batch *b, int index) {
   b->idle[b->sizes.n_sequences - b->n_active - 1] = s;
 }
 
-/* The most tokens of the request's sequence. */
-static int context_of(const Batch *b, const EngineRequest *r) {
-  return r->n_ctx > 0 && r->n_ctx < b->sizes.n_ctx ? r->n_ctx : b->sizes.n_ctx;
-}
-
 static Status check_request(const Batch *b, const EngineRequest *r, Error *err) {
-  const int n = r->n_ids - (r->n_scored > 0), n_ctx = context_of(b, r);
-  if (n < 1 || n > n_ctx || r->n_scored < 0 || r->n_scored > n)
-    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, n_ctx);
-  TRY(forward_check_ids(b->config, "token", r->ids, r->n_ids, err));
-  TRY(forward_check_ids(b->config, "forced token", r->generate.forced, r->generate.n_forced, err));
+  TRY(request_check(r, b->sizes.n_ctx, b->config, err));
   return r->n_scored ? STATUS_OK : sampler_set(b->idle[0]->sampler, r->sampler, err);
 }
 
@@ -249,7 +240,7 @@ static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
 
 /* Passes a token on and appends it, unless the answer ends with it. */
 static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
-  if (!pass_on(s, id, is_forced) || s->n_ids == context_of(b, &s->request)) return false;
+  if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->request, b->sizes.n_ctx)) return false;
   append_token(s, id);
   return true;
 }
@@ -268,7 +259,8 @@ static bool is_late(const Sequence *s) {
 /* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. */
 static void take_late(Batch *b, Sequence *s, int32_t id) {
   s->late = id;
-  const bool ends = s->n_ids == context_of(b, &s->request) || generation_ends(&s->generation, id);
+  const bool ends =
+      s->n_ids == request_context(&s->request, b->sizes.n_ctx) || generation_ends(&s->generation, id);
   s->state = ends ? SEQUENCE_LAST : SEQUENCE_LATE;
   if (!ends) append_token(s, id);
 }
@@ -503,7 +495,8 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
   const int original = rope_original_context(b->config);
   int room = s->n_pages * b->backend->page_tokens - s->n_ids;
-  if (room > context_of(b, &s->request) - s->n_ids) room = context_of(b, &s->request) - s->n_ids;
+  if (room > request_context(&s->request, b->sizes.n_ctx) - s->n_ids)
+    room = request_context(&s->request, b->sizes.n_ctx) - s->n_ids;
   if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
   const int left = generate->max_tokens - s->result.generated.n_generated - 1;
   return generate->max_tokens > 0 && room > left ? left : room;

@@ -13,6 +13,7 @@ static Status open_one(One *one, const Backend *backend, BackendModel *loaded, c
                        const EngineOptions *options, Error *err) {
   TRY(session_open(backend, loaded, model, options->session, &one->session, err));
   one->store = options->store;
+  one->config = &model->config;
   one->n_ctx = session_context(one->session);
   one->chunk = backend->chunk;
   one->rounds_by_rows = backend->memory != NULL;

@@ -10,10 +10,6 @@ static bool is_interrupted(const One *o) {
   return flag && *flag;
 }
 
-static bool job_is_interrupted(const One *o) {
-  return o->job->interrupted && *o->job->interrupted;
-}
-
 /* Notes that what failed is the request's own: its sink, or what it is asked. */
 static Status of_request(One *o, Status status) {
   o->is_its_own |= status != STATUS_OK;
@@ -41,14 +37,6 @@ static void keep_what_is_same(One *o) {
   }
   if (!is_own) session_forget_guesses(session);
   o->owner = o->request.owner;
-}
-
-/* Notes that tokens from `start` to n were computed as a prompt. */
-static void note_plain(One *o, int start, int n) {
-  if (start <= o->n_plain && start % o->chunk == 0)
-    o->n_plain = n - 1; /* the last token may have had a step of its own */
-  else if (start < o->n_plain)
-    o->n_plain = start;
 }
 
 static bool holds(const Session *session, const int32_t *ids, int n) {
@@ -98,10 +86,7 @@ static Status begin(One *o, Error *err) {
     return STATUS_OK;
   }
   session_limit(o->session, r->n_ctx);
-  if (r->n_scored < 0 || r->n_ids < 1 || n < 1 || n > session_context(o->session) ||
-      r->n_ids - (r->n_scored > 0) > session_context(o->session))
-    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d",
-                     r->n_ids - (r->n_scored > 0), session_context(o->session));
+  TRY(request_check(r, o->n_ctx, o->config, err));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
   if (r->sampler) TRY(session_set_sampler(o->session, r->sampler, err));
   const bool again = is_scored_again(o);
@@ -116,7 +101,7 @@ static Status begin(One *o, Error *err) {
   keep_what_is_same(o);
   if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
   o->first = o->result.n_reused = session_common(o->session, o->ids, n);
-  if (o->first < o->n_plain && o->first % o->chunk) o->n_plain = o->first;
+  if (o->first < o->n_plain) o->n_plain = o->first; /* what follows is computed anew */
   TRY(session_rewind(o->session, o->ids, n, err));
   o->state = ONE_PROMPT;
   watch(o, o->first, n);
@@ -128,7 +113,8 @@ static Status compute_prompt(One *o, Error *err) {
   TRY(session_prefill(o->session, o->ids, n, err));
   o->result.prefill_ms = clock_ms() - o->start_ms;
   if (session_length(o->session) == n) {
-    note_plain(o, o->first, n);
+    if (o->first == o->n_plain && o->first % o->chunk == 0)
+      o->n_plain = n - 1; /* the last token may have had a step of its own */
     if (o->store.prefilled) o->store.prefilled(o->store.user, n);
     begin_after_prompt(o);
   }
@@ -288,7 +274,7 @@ static Status end(One *o, Error *err) {
  * failures are the run's, whose interruption leaves the request without a result. The search of a mask, or
  * what is computed again, may notice an interruption first: that is no failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
-  if (job_is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {
     o->result.generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;

@@ -35,7 +35,8 @@ typedef enum { ONE_IDLE, ONE_PROMPT, ONE_SCORES, ONE_ANSWER } OneState;
 
 typedef struct {
   Session *session;
-  PromptStore store;    /* functions may be NULL */
+  PromptStore store; /* functions may be NULL */
+  const ModelConfig *config;
   int n_ctx;            /* that the session was opened with */
   int chunk;            /* the backend's tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
@@ -52,7 +53,7 @@ typedef struct {
   int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */
   bool is_its_own; /* what failed is the request's own */
   bool scored;     /* the session has the logits after its tokens, and has scored a continuation */
-} One;             /* starts zeroed but for the session, store, chunk, rounds_by_rows and ids */
+} One; /* starts zeroed but for the session, store, config, n_ctx, chunk, rounds_by_rows and ids */
 
 /* Begins a request; the session has none. An invalid request fails alone: done() gets its error. */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);

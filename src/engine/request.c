@@ -1,6 +1,8 @@
 /* request.c - see request.h.   Called by: one.c, batch.c, commands/keep/remote.c. */
 #include "engine/request.h"
 
+#include "engine/forward.h"
+
 const char *finish_name(FinishReason reason) {
   static const char *const names[] = {
       [FINISH_EOS] = "eos",
@@ -11,6 +13,18 @@ const char *finish_name(FinishReason reason) {
       [FINISH_REPETITION] = "repetition",
   };
   return names[reason];
+}
+
+int request_context(const EngineRequest *r, int n_ctx) {
+  return r->n_ctx > 0 && r->n_ctx < n_ctx ? r->n_ctx : n_ctx;
+}
+
+Status request_check(const EngineRequest *r, int n_ctx, const ModelConfig *config, Error *err) {
+  const int n = r->n_ids - (r->n_scored > 0), most = request_context(r, n_ctx);
+  if (n < 1 || n > most || r->n_scored < 0 || r->n_scored > n)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, most);
+  TRY(forward_check_ids(config, "token", r->ids, r->n_ids, err));
+  return forward_check_ids(config, "forced token", r->generate.forced, r->generate.n_forced, err);
 }
 
 Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,

@@ -117,6 +117,11 @@ typedef struct {
   Status (*listen)(void *user, bool may_wait, Error *err);
 } EngineJob;
 
+/* The most tokens of the request's sequence, in an engine whose sequences have n_ctx. */
+int request_context(const EngineRequest *request, int n_ctx);
+/* Refuses (STATUS_USAGE) a request that does not fit request_context(), and ids that the model lacks. */
+Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
+
 /* The tokens of one answer, for a schedule that computes them (one.c, batch.c). */
 typedef struct {
   const GenerateOptions *options;
