@@ -289,6 +289,11 @@ static int next_stop(const Session *s, int n) {
   return s->n_past < n - 1 ? n - 1 : n;
 }
 
+/* Tells the sampler of the session's tokens from `from` on; is_answer: they are no prompt. */
+static void count_tokens(Session *s, int from, bool is_answer) {
+  for (int i = from; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], is_answer);
+}
+
 /* Appends the next chunk of ids[n_past .. n). After the last one waits for an asynchronous device, so that a
  * caller that times this call times the work. */
 static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
@@ -340,7 +345,7 @@ Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   session_keep(s, reachable(s, s->branch));
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
-  for (int i = 0; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
+  count_tokens(s, 0, false);
   return STATUS_OK;
 }
 
@@ -355,7 +360,7 @@ void session_adopt(Session *s, const int32_t *ids, int n) {
 Status session_prefill(Session *s, const int32_t *ids, int n, Error *err) {
   const int before = s->n_past;
   const Status status = prefill_chunk(s, ids, n, err);
-  for (int i = before; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
+  count_tokens(s, before, false);
   return status;
 }
 
@@ -363,7 +368,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   TRY(session_rewind(s, ids, n, err));
   const int n_kept = s->n_past;
   Status status = prefill(s, ids, n, progress, user, err);
-  for (int i = n_kept; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
+  count_tokens(s, n_kept, false);
   return status;
 }
 
@@ -442,7 +447,7 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
     const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
     const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
     TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
-    for (int i = 0; i < size; i++) sampler_count_token(s->sampler, ids[first + i], false);
+    count_tokens(s, first, false);
     for (int row = 0; row < size; row++) {
       TRY(row_logits(s, range, row, at_once, err));
       TRY(sink(user, first + row, s->logits, err));
@@ -604,7 +609,7 @@ static Status decode_step(Session *s, int n, int n_more, Error *err) {
   TRY(status);
   s->logits_row = 0;
   s->drafting.guesses = guesses;
-  for (int i = n_past; i < n; i++) sampler_count_token(s->sampler, s->ids[i], true);
+  count_tokens(s, n_past, true);
   if (s->drafting.drafter)
     guessing_note_step(&s->drafting.guessing, n_rows, guesses.n, guesses.rank, clock_ms() - start, draft_ms);
   return STATUS_OK;
@@ -622,7 +627,7 @@ Status session_decode_held(Session *s, int n_more, Error *err) {
     TRY(settle(s, err));
     TRY(keep_some_states(s, s->n_past, err));
     TRY(step(s, s->ids + s->n_past, size, 0, true, err));
-    for (int i = s->n_past - size; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], true);
+    count_tokens(s, s->n_past - size, true);
   }
   return decode_step(s, n, n_more, err);
 }
