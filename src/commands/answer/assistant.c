@@ -487,14 +487,6 @@ Status assistant_check_weights(const Assistant *a, Error *err) {
   return read ? model_check_weights(a->model, err) : STATUS_OK;
 }
 
-static void restore_prompt(void *user, Session *session, const int32_t *ids, int n) {
-  cache_restore(user, session, ids, n);
-}
-
-static void note_prompt(void *user, int n) {
-  cache_prefilled(user, n);
-}
-
 /* Opens the engine; if memory is short, advises a smaller context. */
 static Status open_engine(Assistant *a, const EngineOptions *options, Error *err) {
   const Device *device = &a->device;
@@ -698,7 +690,7 @@ static Status start(Assistant *a, size_t n_prompt, int n, Error *err) {
   if (a->device.backend != chosen) TRY(choose_sizes(a, n_prompt, n, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose && !a->holds) print_settings(a);
   a->session_options.sampler = a->sampler;
-  EngineOptions options = {.store = {a->cache, restore_prompt, note_prompt}};
+  EngineOptions options = {.store = cache_store(a->cache)};
   if (has_session(a)) {
     TRY(guesser_start(&a->guesser, a->model, &a->device, &a->session_options, err));
     options.session = &a->session_options;
@@ -757,10 +749,6 @@ int assistant_n_ctx(const Assistant *a) {
 int assistant_n_held(const Assistant *a) {
   const Session *session = a->engine ? engine_session(a->engine) : NULL;
   return session ? session_length(session) : a->n_held;
-}
-
-bool assistant_is_started(const Assistant *a) {
-  return a->engine || (a->remote && a->batch_options.n_sequences);
 }
 
 Status assistant_run(Assistant *a, int n_at_once, const EngineJob *job, Error *err) {

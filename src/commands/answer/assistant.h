@@ -198,9 +198,8 @@ bool assistant_is_lost(const Assistant *assistant);
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_n_ctx(): tokens that a prompt and its answer can have; assistant_n_held(): tokens that the last
- * prompt and answer have. PRECOND assistant_is_started() */
+ * prompt and answer have. PRECOND it has started */
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
-bool assistant_is_started(const Assistant *assistant);
 /* engine_run() in this process, or remote_run() with up to n_at_once requests at a time. */
 Status assistant_run(Assistant *assistant, int n_at_once, const EngineJob *job, Error *err);

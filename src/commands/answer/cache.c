@@ -205,8 +205,8 @@ static void save_before(Cache *cache, Session *session, const int32_t *ids, int 
   if (second) cache->n_shared = common;
 }
 
-void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
-  if (!cache) return;
+static void restore(void *user, Session *session, const int32_t *ids, int n) {
+  Cache *cache = user;
   Error err = {{0}};
   PrefixReport report = {0};
   bool first = !cache->store && cache->n_prefilled == 0;
@@ -221,8 +221,13 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
             clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
 }
 
-void cache_prefilled(Cache *cache, int n) {
-  if (cache) cache->n_prefilled = n;
+static void prefilled(void *user, int n) {
+  Cache *cache = user;
+  cache->n_prefilled = n;
+}
+
+PromptStore cache_store(Cache *cache) {
+  return cache ? (PromptStore){cache, restore, prefilled} : (PromptStore){0};
 }
 
 void cache_expect_many(Cache *cache) {

@@ -5,7 +5,7 @@
 
 #include "base/content.h"
 #include "commands/device.h"
-#include "engine/session.h"
+#include "engine/one.h"
 
 typedef struct {
   bool on, off;          /* --cache, --no-cache; the latter wins */
@@ -32,11 +32,10 @@ typedef struct Cache Cache; /* NULL: no cache, and every call does nothing */
  * environment names, is STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* Before the prefill of a prompt: stores the prefix that it shares with the session's previous prompt. Then
- * restores into the session the longest prefix of the new prompt that the cache has. */
-void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n);
-/* After the prefill: the session's first n tokens are worth storing. */
-void cache_prefilled(Cache *cache, int n);
+/* The cache, for an engine with a session. restore() stores the prefix that a prompt shares with the
+ * session's previous prompt, and then restores the longest prefix that the cache has; prefilled() makes the
+ * prompt one that is worth storing. Without a cache the functions are NULL. */
+PromptStore cache_store(Cache *cache);
 /* Expects many prompts: the prefix that the first two share is stored once and looked up once. */
 void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: stores the last prompt and closes the cache. */

@@ -243,8 +243,9 @@ static Status done_choice(void *user, const EngineRequest *request, const Engine
   return choices_take(asking->choices, (size_t)(choice - asking->choices->items), result, err);
 }
 
-Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
-                     Error *err) {
+/* Computes the scores and the best answer. */
+static Status score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
+                    Error *err) {
   Asking asking = {.choices = choices};
   const EngineJob job = {
       .next = next_choice, .done = done_choice, .interrupted = a->interrupted, .user = &asking};
@@ -347,7 +348,7 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
   if (status == STATUS_OK) {
     ChatMessage messages[2];
     size_t n = assistant_messages(a, text.data, text.size, messages);
-    status = choices_score(&choices, a, messages, n, err);
+    status = score(&choices, a, messages, n, err);
     if (assistant_check_weights(a, err)) status = STATUS_FAILED;
   }
   if (status == STATUS_OK) status = write_best(&choices, a->place.name, reply, &out, err);

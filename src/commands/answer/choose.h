@@ -50,13 +50,10 @@ void choices_release(Choices *choices);
 
 /* Prepares an assistant for scoring, between assistant_open() and assistant_start(). */
 void choices_prepare(Assistant *assistant);
-/* Computes the scores and the best answer. A prompt that is refused, or does not fit with its longest answer,
- * is STATUS_USAGE or STATUS_MODEL, as for assistant_encode(). */
-Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
-                     Error *err);
-/* choices_score() by requests of the caller's: choices_ask() encodes; choices_request() makes the request
- * for one answer (request.user is its Choice); choices_take() takes the result. After the last result,
- * choices_rank() can follow. */
+/* The answers of one prompt as requests: choices_ask() encodes, and refuses a prompt as assistant_encode()
+ * does, or one that does not fit with its longest answer (STATUS_USAGE, STATUS_MODEL); choices_request()
+ * makes the request for one answer (request.user is its Choice); choices_take() takes the result. After the
+ * last result, choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);
 EngineRequest choices_request(Choices *choices, size_t choice);
