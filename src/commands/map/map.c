@@ -1,11 +1,11 @@
-/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records, one after another or, where the
- * device can, many at once (map_many.c). Without --map, several -p are the records.
+/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records (map_many.c). Without --map,
+ * several -p are the records.
  * Called by: run.c; map_many.c for results.
  * Always true: results are in the order of the records, except with --unordered; each result is written
- *              in full. Without map_many.c, one record and its answer are in memory at a time.
+ *              in full.
  *
- * The common beginning of the prompts is computed once: the session keeps the longest prefix of its tokens
- * that the next prompt shares. */
+ * The common beginning of the prompts is computed once: a session keeps the longest prefix of its tokens that
+ * the next prompt shares, and sequences of a batch share the pages of what begins alike. */
 #include "commands/map/map.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* map_many.c - answers the records of --map many at once, from one queue of records to one writer. Each
+/* map_many.c - answers the records of --map, one or many at once, from one queue to one writer. Each
  * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
  *
  * Called by: map.c.   Calls: assistant.c, map_answer.c.

@@ -1,4 +1,4 @@
-/* map_run.h - a --map run: what map.c shares with map_many.c, which answers many records at once. */
+/* map_run.h - a --map run: what map.c shares with map_many.c, which answers the records. */
 #pragma once
 
 #include "commands/map/map_answer.h"
