@@ -355,6 +355,135 @@ static const char *const members[] = {"{\"const\": \"a\"}",
                                       "false",
                                       "{\"$ref\": \"#/$defs/a\"}"};
 
+/* Values in classes: two are equal if and only if they are of one class. */
+static const struct {
+  int of;
+  const char *text;
+} pool[] = {{0, "null"},
+            {1, "true"},
+            {2, "false"},
+            {3, "0"},
+            {3, "-0.0"},
+            {3, "0e7"},
+            {4, "1"},
+            {4, "1.00"},
+            {4, "10e-1"},
+            {5, "-1"},
+            {5, "-0.1e1"},
+            {6, "10"},
+            {6, "1e1"},
+            {7, "-10"},
+            {8, "0.1"},
+            {8, "1e-1"},
+            {9, "12"},
+            {10, "1.2"},
+            {11, "123"},
+            {12, "\"\""},
+            {13, "\"1\""},
+            {14, "\"a\""},
+            {14, "\"\\u0061\""},
+            {15, "\"ab\""},
+            {16, "\"b\""},
+            {17, "\"a\\u0000\""},
+            {18, "\"null\""},
+            {19, "\"/\""},
+            {19, "\"\\/\""},
+            {20, "\"\\\\/\""},
+            {21, "[]"},
+            {22, "[1]"},
+            {22, "[1.0]"},
+            {23, "[1, 1]"},
+            {24, "[1, 2]"},
+            {25, "[2, 1]"},
+            {26, "[2]"},
+            {27, "[2, 2]"},
+            {28, "[1, 2, 2]"},
+            {29, "[[]]"},
+            {30, "[[1], 2]"},
+            {31, "[[1, 2]]"},
+            {32, "[[1], [2]]"},
+            {33, "[\"1\"]"},
+            {34, "[null]"},
+            {35, "[false]"},
+            {36, "{}"},
+            {37, "[{}]"},
+            {38, "[{}, {}]"},
+            {39, "{\"a\": 1}"},
+            {39, "{\"\\u0061\": 1e0}"},
+            {40, "{\"a\": 2}"},
+            {41, "{\"b\": 1}"},
+            {42, "{\"a\": 1, \"b\": 2}"},
+            {42, "{\"b\": 2, \"a\": 1}"},
+            {43, "{\"a\": 2, \"b\": 1}"},
+            {44, "{\"a\": 1, \"b\": 1}"},
+            {45, "{\"a\": {\"b\": 1}}"},
+            {46, "{\"a\": {\"b\": 2}}"},
+            {47, "{\"a\": {}}"},
+            {48, "{\"a\": []}"},
+            {49, "{\"a\": null}"},
+            {50, "{\"a\": [1, 2]}"},
+            {51, "{\"a\": [2, 1]}"},
+            {52, "{\"a\": 1, \"b\": 2, \"c\": 3}"},
+            {52, "{\"c\": 3, \"a\": 1, \"b\": 2}"},
+            {53, "{\"\": 1}"},
+            {54, "[[1, 2], 3]"},
+            {55, "[[2, 2], 3]"}};
+enum { N_POOL = sizeof pool / sizeof *pool };
+
+/* Judges a text by value and, with c, by its bytes. */
+static void assert_both(SchemaSet *set, Constraint *c, const char *schema, const char *text, bool is) {
+  Buffer got = {0};
+  reasons_of(set, text, &got);
+  if ((got.size == 1) != is) fail_msg("%s: %s has the reasons \"%s\"", schema, text, got.data);
+  if (c && fits(c, text) != is) fail_msg("%s: %s is %s", schema, text, is ? "refused" : "taken");
+  buffer_release(&got);
+}
+
+static void open_both(const char *schema, SchemaSet *set, Constraint *c) {
+  const SchemaOptions options = {.exponents = true};
+  Error err;
+  if (schema_open("schema", schema, strlen(schema), options, set, &err) ||
+      constraint_open("schema", schema, strlen(schema), options, NULL, c, &err))
+    fail_msg("%s: %s", schema, err.text);
+}
+
+static void close_both(SchemaSet *set, Constraint *c) {
+  constraint_close(c);
+  schema_close(set);
+}
+
+/* const, enum and uniqueItems, at the root and further within, have one equality of values. */
+static void values_are_equal_as_json_has_it(void **state) {
+  SchemaSet set;
+  Constraint c;
+  char schema[300], text[300];
+  open_both("{\"uniqueItems\": true}", &set, &c);
+  for (int i = 0; i < N_POOL; i++)
+    for (int j = 0; j < N_POOL; j++) {
+      const bool same = pool[i].of == pool[j].of;
+      snprintf(text, sizeof text, "[%s, %s]", pool[i].text, pool[j].text);
+      assert_both(&set, &c, "unique", text, !same);
+      snprintf(text, sizeof text, "[[%s], 77, [%s]]", pool[i].text, pool[j].text);
+      assert_both(&set, &c, "unique", text, !same);
+    }
+  close_both(&set, &c);
+  for (int i = 0; i < N_POOL; i++)
+    for (int form = 0; form < 3; form++) {
+      static const char *const forms[] = {"{\"const\": %s}", "{\"enum\": [\"x\", %s, 77]}",
+                                          "{\"properties\": {\"k\": {\"const\": [%s]}}}"};
+      snprintf(schema, sizeof schema, forms[form], pool[i].text);
+      open_both(schema, &set, &c);
+      for (int j = 0; j < N_POOL; j++) {
+        snprintf(text, sizeof text, form == 2 ? "{\"k\": [%s]}" : "%s", pool[j].text);
+        /* By its bytes a constant has few of the exponents that a number may be written with. */
+        const char *e = strpbrk(pool[j].text, "e");
+        const bool has_exponent = e && e > pool[j].text && strchr("0123456789", e[-1]);
+        assert_both(&set, has_exponent ? NULL : &c, schema, text, pool[i].of == pool[j].of);
+      }
+      close_both(&set, &c);
+    }
+}
+
 /* Appends a branch of oneOf that is likely to exclude others by its members. */
 static void put_branch(Buffer *out, uint64_t *seed) {
   enum { N = sizeof members / sizeof *members };
@@ -432,6 +561,7 @@ int main(void) {
       cmocka_unit_test(what_names_a_schema_lies_where_schemas_do),
       cmocka_unit_test(later_members_decide_what_is_evaluated),
       cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
+      cmocka_unit_test(values_are_equal_as_json_has_it),
       cmocka_unit_test(exactly_one_branch_fits),
       cmocka_unit_test(texts_that_are_taken_are_json),
   };

@@ -169,13 +169,13 @@ static void kept_states_are_taken_back(void **unused) {
   for (int i = 1; i < N_SIZES; i++) { /* with one tap there is no state */
     World *w = world_of(i);
     const size_t bytes = 10 * (size_t)sizes[i].hidden * sizeof(float); /* of ten tokens */
-    float *at_20 = need(1, bytes), *at_30 = need(1, bytes), *again = need(2, bytes);
+    float *at_20 = need(1, bytes), *at_30 = need(1, bytes), *first = need(2, bytes), *again = need(2, bytes);
     BackendModel *loaded;
     BackendState *state = open_state(w, 2, TOKENS, &loaded);
     Error err;
     const size_t one = all_recurrent_bytes(&w->model.config);
     assert_true(one >= LAYERS * config_state_numbers(&w->model.config, 0) * sizeof(float));
-    run(w, state, 0, 20, TOKENS, again);
+    run(w, state, 0, 20, TOKENS, first);
     assert_int_equal(cpu_backend.state_save(state, 1, &err), STATUS_OK);
     run(w, state, 20, 30, TOKENS, at_20);
     assert_int_equal(cpu_backend.state_save(state, 0, &err), STATUS_OK);
@@ -183,12 +183,13 @@ static void kept_states_are_taken_back(void **unused) {
     assert_int_equal(cpu_backend.state_restore(state, 1, &err), STATUS_OK);
     run(w, state, 20, 30, 3, again);
     assert_memory_equal(again, at_20, bytes);
-    run(w, state, 0, 7, TOKENS, again); /* another text: position 0 begins with an empty state */
+    run(w, state, 0, 7, 3, again); /* another text: position 0 begins with an empty state */
+    assert_memory_equal(again, first, 7 * (size_t)sizes[i].hidden * sizeof *again);
     through_the_host(state, &w->model.config, 0);
     assert_int_equal(cpu_backend.state_restore(state, 0, &err), STATUS_OK);
     run(w, state, 30, TOKENS, TOKENS, again);
     assert_memory_equal(again, at_30, bytes);
-    free(at_20), free(at_30), free(again);
+    free(at_20), free(at_30), free(first), free(again);
     cpu_backend.close(state);
     cpu_backend.unload(loaded);
     world_free(w);

@@ -1,6 +1,6 @@
 /* test_miniatures.c - the logits after the last token of each miniature's text, against those of transformers
  * in fp32: test/data/logits.txt, by scripts/make_logits.py, which has its format. All kinds of layers, norms,
- * gates, streams and experts, in steps of all tokens, of seven, and of one. */
+ * gates, streams and experts, in steps of all tokens, of seven, and of one, and among other texts. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
@@ -52,6 +52,62 @@ static void last_logits(BackendModel *loaded, const Model *model, const int32_t 
   cpu_backend.close(state);
 }
 
+/* The logits after the last token of one text among three in the same steps: the others are the text from its
+ * third token on, and backwards, and come in pieces of other lengths, in another order in each step. Two of
+ * them go on after the first one has ended; each ends with the logits that it has in steps of its own. */
+static void last_logits_among_others(BackendModel *loaded, const Model *model, const int32_t *ids, int n,
+                                     float logits[][MOST_LOGITS]) {
+  enum { N = 3 };
+  static const int pieces[N][3] = {{5, 1, 3}, {2, 7, 1}, {1, 1, 4}};
+  Error err = {{0}};
+  BackendState *state = NULL;
+  int32_t texts[N][MAX_TOKENS], step_ids[MAX_TOKENS], rows[N], table[MAX_TOKENS / PAGE_TOKENS + 1];
+  const int sizes[N] = {n, n > 3 ? n - 2 : n, n}, n_table = (n + PAGE_TOKENS - 1) / PAGE_TOKENS;
+  const StateOptions options = {.n_ctx = n,
+                                .max_chunk = MAX_TOKENS,
+                                .max_logit_rows = N,
+                                .kv = KV_F32,
+                                .n_sequences = N,
+                                .n_pages = N * n_table};
+  const bool is_long = n > rope_original_context(&model->config);
+  for (int i = 0; i < n; i++) texts[0][i] = ids[i], texts[2][i] = ids[n - 1 - i];
+  for (int i = 0; i < sizes[1]; i++) texts[1][i] = ids[n - sizes[1] + i];
+  if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("%s", err.text);
+  for (int s = 0; s < N; s++) {
+    for (int i = 0; i < n_table; i++) table[i] = (i * N + s) % (N * n_table);
+    assert_int_equal(cpu_backend.set_pages(state, s, 0, table, n_table, &err), STATUS_OK);
+  }
+  int done[N] = {0};
+  for (int turn = 0; done[0] < sizes[0] || done[1] < sizes[1] || done[2] < sizes[2]; turn++) {
+    SequenceRows parts[N];
+    TokenRange range = {.ids = step_ids, .parts = parts, .logit_rows = rows};
+    int of_row[N];
+    for (int k = 0; k < N; k++) {
+      const int s = (k + turn) % N, left = sizes[s] - done[s], piece = pieces[s][turn % 3];
+      const int some = left < piece ? left : piece;
+      if (some == 0) continue;
+      parts[range.n_parts++] =
+          (SequenceRows){.sequence = s, .pos = done[s], .n_tokens = some, .long_rope = is_long};
+      for (int i = 0; i < some; i++) step_ids[range.n_tokens++] = texts[s][done[s]++];
+      if (some < left) continue;
+      of_row[range.n_logit_rows] = s;
+      rows[range.n_logit_rows++] = range.n_tokens - 1;
+    }
+    spoil_scratch(state);
+    if (step_once(&cpu_backend, state, &model->config, range, &err)) fail_msg("%s", err.text);
+    for (int r = 0; r < range.n_logit_rows; r++)
+      assert_int_equal(cpu_backend.read_logits(state, r, logits[of_row[r]], &err), STATUS_OK);
+  }
+  cpu_backend.close(state);
+  for (int s = 1; s < N; s++) {
+    float alone[MOST_LOGITS];
+    if (is_long) break; /* a text that is shorter has other positions */
+    last_logits(loaded, model, texts[s], sizes[s], 4, alone);
+    if (memcmp(alone, logits[s], (size_t)model->config.vocab_size * sizeof *alone) != 0)
+      fail_msg("sequence %d among others has other logits than alone", s);
+  }
+}
+
 /* Both compute in fp32 and the file has five digits, which gives some 1e-8. A wrong formula gives 1e-3 and
  * more (make_miniatures.py checks it). */
 static void check_miniature(const char *name, const int32_t *ids, int n, const double *want, int n_vocab) {
@@ -72,6 +128,10 @@ static void check_miniature(const char *name, const int32_t *ids, int n, const d
     const double distance = divergence(want, got, n_vocab);
     if (!(distance < 1e-6)) fail_msg("%s in steps of %d: KL %g", name, steps[i], distance);
   }
+  float among[3][MOST_LOGITS];
+  last_logits_among_others(loaded, model, ids, n, among);
+  const double distance = divergence(want, among[0], n_vocab);
+  if (!(distance < 1e-6)) fail_msg("%s among others: KL %g", name, distance);
   cpu_backend.unload(loaded);
   model_close(model);
 }

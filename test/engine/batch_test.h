@@ -30,7 +30,7 @@ static const Model long_model = {
                .rope = {.kind = ROPE_LONGROPE, .original_max_position = LONG_FROM}}};
 
 /* A record and its answer. */
-typedef struct {
+typedef struct Item {
   int32_t ids[MOST_IDS], answer[PAGED_POSITIONS], forced[3];
   int n_ids, n_answer;
   SamplerSettings sampler;
@@ -43,8 +43,9 @@ typedef struct {
   int steps_before[PAGED_POSITIONS]; /* that had begun when the sink got the token */
   EngineResult result;
   int n_done;
-  bool late;        /* forces tokens in its turn, not in its sink */
-  bool owes, waits; /* it is to force them; it was asked to wait */
+  bool late;                    /* forces tokens in its turn, not in its sink */
+  bool owes, waits;             /* it is to force them; it was asked to wait */
+  const struct Item *waits_for; /* it waits, after its first token, until that one is done; or NULL */
   int quit_at;
 } Item;
 
@@ -87,7 +88,7 @@ static inline EngineTurn take_turn(void *user, TokenReply *reply) {
   Item *item = user;
   item->waits = false;
   if (item->quit_at && item->n_answer >= item->quit_at) return TURN_END;
-  item->waits = any(3) == 0;
+  item->waits = item->waits_for ? item->n_answer > 0 && !item->waits_for->n_done : any(3) == 0;
   if (item->waits) return TURN_WAIT;
   if (item->owes) reply->forced = item->forced, reply->n_forced = 3;
   item->owes = false;

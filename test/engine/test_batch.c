@@ -140,6 +140,124 @@ static void turns_wait_force_and_end(void **state) {
   free(alone);
 }
 
+/* Two old records wait until a young one is done, which needs more pages than they leave: it gets theirs, and
+ * they compute their tokens again. */
+static void who_waits_gives_its_pages_to_the_others(void **state) {
+  for (int n_old = 1; n_old <= 2; n_old++) {
+    Item items[3] = {0}, alone[3];
+    Run run = {.at_once = true, .turns = true};
+    BatchOptions options = {.n_sequences = 3, .n_ctx = 80, .n_pages = 10};
+    seed = 1;
+    paged = (PagedCounts){0};
+    for (int i = 0; i <= n_old; i++) {
+      items[i] = (Item){.max_tokens = i < n_old ? 12 : 40, .has_no_end = true};
+      items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+      make_ids(&items[i], i < n_old ? 20 : 30, 0);
+      alone[i] = items[i];
+      if (i < n_old) items[i].waits_for = &items[n_old];
+    }
+    for (int i = 0; i <= n_old; i++) {
+      Run one = {.at_once = true};
+      assert_int_equal(run_items(&model, &alone[i], 1, (BatchOptions){.n_sequences = 1, .n_ctx = 80}, &one),
+                       STATUS_OK);
+    }
+    assert_int_equal(run_items(&model, items, n_old + 1, options, &run), STATUS_OK);
+    assert_true(run.n_taken_back > 0);
+    for (int i = 0; i <= n_old; i++) {
+      assert_same(&items[i], &alone[i]);
+      assert_int_equal(items[i].result.n_reused, 0);
+    }
+  }
+}
+
+/* Each token of a record is computed once, or found in what others have computed: with room for all, the rows
+ * of all steps are the tokens less those that are reused. The last token of an answer is not computed. */
+static void what_is_not_reused_is_computed_once(void **state) {
+  enum { N = 60 };
+  for (int n_sequences = 1; n_sequences <= 16; n_sequences *= 4)
+    for (int like = 0; like <= 40; like += 20) {
+      Item *items = calloc(N, sizeof *items);
+      Run run = {.at_once = true};
+      int n_expected = 0, n_reused = 0;
+      seed = 4;
+      paged = (PagedCounts){.turn = 1000};
+      for (int i = 0; i < N; i++) {
+        items[i] = (Item){.max_tokens = 1 + any(9), .has_no_end = true};
+        items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+        make_ids(&items[i], 41 + any(19), like);
+      }
+      assert_int_equal(run_items(&model, items, N, (BatchOptions){.n_sequences = n_sequences}, &run),
+                       STATUS_OK);
+      for (int i = 0; i < N; i++) {
+        assert_int_equal(items[i].n_answer, items[i].max_tokens);
+        assert_int_equal(items[i].result.generated.n_generated, items[i].max_tokens);
+        assert_in_range(items[i].result.n_reused, 0, items[i].n_ids - 1);
+        n_expected += items[i].n_ids + items[i].n_answer - 1 - items[i].result.n_reused;
+        n_reused += items[i].result.n_reused;
+      }
+      assert_int_equal(paged.n_tokens, n_expected);
+      if (like > 0 && n_sequences > 1) assert_true(n_reused > N / 2 * (like - PAGED_TOKENS));
+      free(items);
+    }
+}
+
+/* --- progress */
+
+typedef struct {
+  Run run;
+  int last[8], n_calls[8]; /* of each record: the last report */
+} Heard;
+
+static void hear_progress(void *user, const EngineRequest *request, const EngineResult *result, int n_done,
+                          int total) {
+  Heard *heard = user;
+  const Item *item = request->user;
+  const long i = item - heard->run.items;
+  assert_int_equal(total, item->n_ids - (item->n_scored > 0));
+  assert_true(n_done > heard->last[i] && n_done <= total); /* each step says more */
+  assert_int_equal(result->prefill_ms > 0, n_done == total);
+  assert_int_equal(item->n_answer, 0);
+  heard->last[i] = n_done;
+  heard->n_calls[i]++;
+}
+
+/* A prompt is reported step by step until all of it is computed, and not afterwards. */
+static void prompts_are_reported_until_they_are_computed(void **state) {
+  enum { N = 8 };
+  static const int n_ids[N] = {1, 2, 23, 24, 25, 60, 48, 49};
+  BackendModel loaded = {&model};
+  for (int n_sequences = 1; n_sequences <= 3; n_sequences++) {
+    const BatchOptions options = {.n_sequences = n_sequences};
+    Engine *engine;
+    Error err = {{0}};
+    Item items[N] = {0};
+    Heard heard = {.run = {.items = items,
+                           .n = N,
+                           .n_sequences = n_sequences,
+                           .chunk = batch_sizes(&options, &paged_backend, &model.config).max_chunk,
+                           .at_once = true}};
+    seed = 6;
+    paged = (PagedCounts){0};
+    for (int i = 0; i < N; i++) {
+      items[i] = (Item){.max_tokens = 3, .has_no_end = true};
+      items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+      make_ids(&items[i], n_ids[i], 0);
+    }
+    const EngineJob job = {
+        .next = next, .done = done, .step = look, .progress = hear_progress, .user = &heard};
+    assert_int_equal(engine_open(&paged_backend, &loaded, &model, &(const EngineOptions){.batch = &options},
+                                 &engine, &err),
+                     STATUS_OK);
+    assert_int_equal(engine_run(engine, &job, &err), STATUS_OK);
+    for (int i = 0; i < N; i++) {
+      assert_int_equal(heard.last[i], n_ids[i]);
+      assert_true(items[i].result.prefill_ms > 0 && items[i].result.generated.decode_ms >= 0);
+      if (n_sequences == 1) assert_int_equal(heard.n_calls[i], (n_ids[i] + 23) / 24);
+    }
+    engine_close(engine);
+  }
+}
+
 /* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
  * of it; the third has nothing in common. */
 static void steps_are_filled_as_promised(void **state) {
@@ -330,6 +448,9 @@ int main(void) {
       cmocka_unit_test(each_gets_it_from_rows_of_the_same_form),
       cmocka_unit_test(a_device_computes_while_its_host_works),
       cmocka_unit_test(turns_wait_force_and_end),
+      cmocka_unit_test(who_waits_gives_its_pages_to_the_others),
+      cmocka_unit_test(what_is_not_reused_is_computed_once),
+      cmocka_unit_test(prompts_are_reported_until_they_are_computed),
       cmocka_unit_test(steps_are_filled_as_promised),
       cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
       cmocka_unit_test(an_end_in_the_middle_leaves_no_page),

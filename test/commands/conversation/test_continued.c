@@ -75,7 +75,79 @@ static void the_file_says_what_the_call_does_not(void **state) {
   }
 }
 
+/* The call's own system message replaces that of the chat; one from the settings, which is usual, only begins a
+ * new chat; without one, that of the chat stays. */
+static void the_system_message_is_the_call_s_or_the_chat_s(void **state) {
+  for (int i = 0; i < 16; i++) {
+    const bool goes_on = i & 1, is_usual = i & 2, has_system = i & 4, had_system = i & 8;
+    AssistantFlags flags = {.chat = {.system_is_usual = is_usual},
+                            .model = {.path = "test/data/stories260K-f32"}};
+    Assistant a = {.flags = &flags, .has_system = has_system};
+    Continued c = {.flags = flags, .goes_on = goes_on};
+    Conversation conversation = {0};
+    Error note, err = {{0}};
+    assert_int_equal(model_place_find(&flags.model, &a.place, &err), STATUS_OK);
+    assert_int_equal(buffer_append(&a.system, "new", 3, &err), STATUS_OK);
+    if (had_system) assert_int_equal(conversation_set_system(&conversation, "old one", 7, &err), STATUS_OK);
+    assert_int_equal(conversation_add(&conversation, ROLE_USER, "x", 1, &err), STATUS_OK);
+    if (continued_begin(&c, &a, &conversation, &note, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_string_equal(note.text, "");
+    const Message *system = conversation_system(&conversation);
+    const char *want = has_system && !(goes_on && is_usual) ? "new" : had_system ? "old one" : NULL;
+    assert_int_equal(system != NULL, want != NULL);
+    assert_int_equal(conversation.count, 1 + (want != NULL));
+    if (want) assert_int_equal(system->text.size, strlen(want));
+    if (want) assert_memory_equal(system->text.data, want, strlen(want));
+    assert_non_null(c.head.model);
+    conversation_release(&conversation);
+    continued_release(&c);
+    model_place_release(&a.place);
+    buffer_release(&a.system);
+  }
+}
+
+/* An answer is added with its thought, and with the model that wrote it. */
+static void answers_say_which_model_wrote_them(void **state) {
+  for (int i = 0; i < 4; i++) {
+    Continued c = {.head = {.model = i & 1 ? strdup("its") : NULL}};
+    Conversation conversation = {0};
+    Buffer text = {0}, thinking = {0};
+    Error err = {{0}};
+    assert_int_equal(buffer_append(&text, "yes", 3, &err), STATUS_OK);
+    if (i & 2) assert_int_equal(buffer_append(&thinking, "hm", 2, &err), STATUS_OK);
+    assert_int_equal(conversation_add(&conversation, ROLE_USER, "x", 1, &err), STATUS_OK);
+    assert_int_equal(continued_add_answer(&c, &conversation, &text, &thinking, &err), STATUS_OK);
+    assert_int_equal(conversation.count, 2);
+    const Message *answer = &conversation.messages[1];
+    assert_int_equal(answer->role, ROLE_ASSISTANT);
+    assert_true(answer->text.size == 3 && memcmp(answer->text.data, "yes", 3) == 0);
+    assert_int_equal(answer->thinking.size, i & 2 ? 2 : 0);
+    assert_int_equal(answer->model.size, i & 1 ? 3 : 0);
+    conversation_release(&conversation);
+    continued_release(&c);
+    buffer_release(&text);
+    buffer_release(&thinking);
+  }
+}
+
+/* Only a model that could not be opened, and that the chat chose, is blamed on the chat. */
+static void the_chat_s_model_is_blamed_for_itself_alone(void **state) {
+  static const Status statuses[] = {STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_MODEL};
+  for (int i = 0; i < 8; i++) {
+    const Continued c = {.model_is_chats = i / 4};
+    const Status status = statuses[i % 4];
+    Error err = {{0}};
+    error_set(&err, status, "no such model");
+    assert_int_equal(continued_refuse(&c, status, &err), status);
+    assert_int_equal(strstr(err.text, "the model of this chat") != NULL, i == 7);
+    assert_non_null(strstr(err.text, "no such model"));
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_file_says_what_the_call_does_not)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_file_says_what_the_call_does_not),
+                                     cmocka_unit_test(the_system_message_is_the_call_s_or_the_chat_s),
+                                     cmocka_unit_test(answers_say_which_model_wrote_them),
+                                     cmocka_unit_test(the_chat_s_model_is_blamed_for_itself_alone)};
   return cmocka_run_group_tests(tests, make_place, remove_own_directory);
 }

@@ -466,6 +466,40 @@ static void it_ends_when_it_is_unused(void **state) {
   }
 }
 
+/* At its end the process removes its name, unless another one has it by then. */
+static void a_name_that_is_another_s_stays(void **state) {
+  for (int replaced = 0; replaced < 2; replaced++) {
+    char *directory, *path, other[200];
+    Buffer key = {0};
+    Error err = {{0}};
+    start("test/data/stories260K-awq", 60);
+    Remote *remote = greet(0, 0);
+    assert_non_null(remote);
+    assert_int_equal(keep_directory(false, &directory, &err), STATUS_OK);
+    assert_int_equal(keep_key(&flags, own.model, &key, &err), STATUS_OK);
+    assert_int_equal(keep_path(directory, &key, ".sock", &path, &err), STATUS_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    if (replaced) {
+      snprintf(other, sizeof other, "%s/other", folder);
+      FILE *file = fopen(other, "w");
+      assert_non_null(file);
+      fclose(file);
+      assert_int_equal(rename(other, path), 0);
+    }
+    remote_close(remote);
+    int status;
+    assert_int_equal(waitpid(holder, &status, 0), holder);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == STATUS_OK);
+    assert_int_equal(access(path, F_OK) == 0, replaced);
+    unlink(path);
+    assistant_release(&own);
+    own = (Assistant){0};
+    free(path);
+    free(directory);
+    buffer_release(&key);
+  }
+}
+
 int main(void) {
   char text[] = "/tmp/aukXXXXXX";
   folder = mkdtemp(text);
@@ -474,6 +508,7 @@ int main(void) {
       cmocka_unit_test(random_calls_get_what_they_would_by_themselves),
       cmocka_unit_test(it_says_how_it_is_and_ends_after_its_answers),
       cmocka_unit_test(it_ends_when_it_is_unused),
+      cmocka_unit_test(a_name_that_is_another_s_stays),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   char command[64];

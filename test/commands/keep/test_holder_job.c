@@ -398,11 +398,70 @@ static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
   for (int i = 0; i < 2; i++) close(sockets[i]);
 }
 
+/* The tokens of a request that come back until it is done, and which of them are marked as forced. */
+static int hear_tokens(int socket, int32_t *tokens, bool *forced) {
+  for (int n = 0;;) {
+    WireHead head;
+    char body[4096];
+    WireToken token;
+    assert_int_equal(recv(socket, &head, sizeof head, MSG_WAITALL), sizeof head);
+    assert_true(head.size <= sizeof body);
+    assert_int_equal(recv(socket, body, head.size, MSG_WAITALL), head.size);
+    if (head.kind == WIRE_DONE) return n;
+    if (head.kind != WIRE_TOKEN) continue;
+    memcpy(&token, body, sizeof token);
+    tokens[n] = token.token;
+    forced[n++] = token.forced;
+  }
+}
+
+/* Tokens that the request begins with, or that a reply forces, come back marked, and no others. */
+static void forced_tokens_come_back_marked(void **state) {
+  enum { MOST = 4 };
+  for (int by_reply = 0; by_reply < 2; by_reply++)
+    for (int n = 0; n <= 2; n++) {
+      int sockets[2];
+      int32_t tokens[2 * MOST];
+      bool forced[2 * MOST];
+      Error err = {{0}};
+      if (by_reply && n == 0) continue;
+      assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+      begin(1, (const int[]){sockets[0]});
+      Ask made = ask_of(1, by_reply);
+      made.ask.n_ids = by_reply ? 3 : 3 - n;
+      made.ask.n_forced = by_reply ? 0 : n;
+      made.ask.max_tokens = by_reply ? n : MOST; /* the end comes before another reply is awaited */
+      for (int i = 0; i < 3; i++) made.ids[i] = 11 + i;
+      assert_true(take(holder.callers[0], WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids));
+      if (by_reply) {
+        struct {
+          WireReply reply;
+          int32_t ids[2];
+        } sent;
+        memset(&sent, 0, sizeof sent);
+        sent.reply = (WireReply){.id = 1, .n_forced = n};
+        sent.ids[0] = 13 - n + 1, sent.ids[1] = 13;
+        const size_t size = sizeof sent.reply + (size_t)n * sizeof *sent.ids;
+        assert_true(take(holder.callers[0], WIRE_REPLY, &sent, size));
+      }
+      if (holder_compute(&holder, &err) != STATUS_OK) fail_msg("%s", err.text);
+      assert_int_equal(holder_listen(&holder, 0, &err), STATUS_OK);
+      assert_int_equal(hear_tokens(sockets[1], tokens, forced), made.ask.max_tokens);
+      for (int i = 0; i < made.ask.max_tokens; i++) {
+        assert_int_equal(forced[i], i < n);
+        if (i < n) assert_int_equal(tokens[i], 13 - n + 1 + i);
+      }
+      end();
+      for (int i = 0; i < 2; i++) close(sockets[i]);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_of_a_request_fit_its_ids),
       cmocka_unit_test(a_request_has_tokens_of_the_model),
       cmocka_unit_test(a_reply_has_tokens_of_the_model),
+      cmocka_unit_test(forced_tokens_come_back_marked),
       cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
       cmocka_unit_test(requests_are_answered_in_their_order),
       cmocka_unit_test(the_step_of_a_prompt_is_not_counted_for_a_lone_call),

@@ -119,7 +119,67 @@ static void results_are_ones_own_or_elsewhere(void **state) {
   }
 }
 
+/* What was surveyed before the input is changed. */
+static void write_input(const char *path, int changed, int n_records) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  for (int i = 0; i < n_records; i++) fprintf(file, "%s %d\n", i == changed ? "Record" : "record", i);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* Reads one record after another; how many were read before a failure, which says that the input is another. */
+static int read_until_failure(Process *p) {
+  for (int n = 0;; n++) {
+    Record record;
+    bool found, at_end;
+    Error err = {{0}};
+    const Status status = blocks_read(p->blocks, false, &record, &found, &at_end, &err);
+    if (status == STATUS_OK && !found) return -1;
+    if (status == STATUS_OK) continue;
+    assert_int_equal(status, STATUS_FAILED);
+    if (!strstr(err.text, "has changed since this run began")) fail_msg("%s", err.text);
+    return n;
+  }
+}
+
+/* A record that has become another is noticed with the last record of its block, whichever block it is, and
+ * one that is missing where it should come. */
+static void an_input_that_changes_is_noticed(void **state) {
+  for (int changed = -1; changed < 2 * RECORDS; changed++) {
+    char input[200], claims[200];
+    Error err = {{0}};
+    empty_own_directory();
+    snprintf(input, sizeof input, "%s", in_directory(own_directory, "input"));
+    snprintf(claims, sizeof claims, "%s", in_directory(own_directory, "claims"));
+    write_input(input, -1, RECORDS);
+    settings = (MapSettings){0};
+    survey = (Survey){0};
+    const RecordRules rules = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
+    if (survey_records(input, &rules, "--claim", &interrupted, &survey, &err)) fail_msg("%s", err.text);
+    survey.block = BLOCK;
+    survey.n_blocks = (RECORDS + BLOCK - 1) / BLOCK;
+    for (size_t i = 0; i < survey.n_blocks; i++) survey.places[i] = survey.places[i * BLOCK];
+    if (survey_settings(&survey, 1, NULL, &settings, &err) || blocks_settings(&survey, &settings, &err) ||
+        map_settings_seal(&settings, &err))
+      fail_msg("%s", err.text);
+    const bool is_cut = changed >= RECORDS;
+    write_input(input, changed, is_cut ? changed - RECORDS : RECORDS);
+    Process p = begin_process(input, 0);
+    open_blocks(&p, claims, 0);
+    int last = -1; /* the record whose reading fails */
+    if (is_cut) last = changed - RECORDS;
+    if (!is_cut && changed >= 0)
+      last = (changed / BLOCK + 1) * BLOCK - 1 < RECORDS ? (changed / BLOCK + 1) * BLOCK - 1 : RECORDS - 1;
+    assert_int_equal(read_until_failure(&p), last);
+    blocks_close(p.blocks);
+    record_reader_close(&p.reader);
+    survey_release(&survey);
+    map_settings_release(&settings);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_ones_own_or_elsewhere)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_ones_own_or_elsewhere),
+                                     cmocka_unit_test(an_input_that_changes_is_noticed)};
   return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
 }

@@ -119,6 +119,25 @@ static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
   watch_close(watch);
 }
 
+/* Who ends leaves no block taken, and gives up none that it has given. */
+static void who_ends_leaves_its_blocks(void **state) {
+  Claims *a = open_claims(3, 60), *b = open_claims(3, 60);
+  bool at_end;
+  for (size_t i = 0; i < 3; i++) assert_int_equal(take(a, &at_end), i);
+  assert_int_equal(take(b, &at_end), SIZE_MAX);
+  assert_true(give(a, 1, "one\n"));
+  claims_close(a);
+  for (size_t i = 0; i < 3; i++) assert_string_equal(owner_of(i), "");
+  claims_close(b);
+  b = open_claims(3, 60);
+  assert_int_equal(take(b, &at_end), 0);
+  assert_int_equal(take(b, &at_end), 2);
+  assert_int_equal(take(b, &at_end), SIZE_MAX);
+  assert_true(at_end && claims_is_done(b, 1) && !claims_is_done(b, 0));
+  claims_close(b);
+  assert_done(1, "one\n");
+}
+
 static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
   for (int first = 0; first < 2; first++) { /* who gives first */
     empty_own_directory();
@@ -427,6 +446,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       CASE(each_block_is_taken_once_and_given_whole),
       CASE(blocks_of_a_process_that_has_ended_are_free_at_once),
+      CASE(who_ends_leaves_its_blocks),
       CASE(results_of_a_block_that_was_taken_over_are_dropped),
       CASE(a_block_that_is_found_in_its_own_name_is_its_own),
       CASE(results_are_never_replaced),
