@@ -254,7 +254,7 @@ static void parts_of_other_runs_are_refused(void **state) {
                {first, "results of different forms"},
                {first, "results of different forms"},
                {first, "is shard 2 of 3, "},
-               {first, "out.2-of-2"}};
+               {first, "does not say which"}};
   cases[0].job.n = "5";
   cases[1].job.input++;
   cases[2].job.n_records = 4, cases[2].job.input++;
