@@ -818,6 +818,8 @@ static void escapes_are_written_only_where_they_must_be(void **state) {
   assert_int_equal(plain_ids("{\"const\": \"\\n\"}", "\"\\"), ID(12));
   assert_int_equal(plain_ids("{\"const\": \"k\\n\"}", "\""), ID(5) | ID(6));
   assert_int_equal(plain_ids("{\"const\": \"/\"}", "\""), ID(10));
+  assert_int_equal(plain_ids("{\"enum\": [\"/\", \"\\n\"]}", "\"\\"), ID(12));
+  assert_int_equal(plain_ids("{\"enum\": [\"/\", \"\\n\"]}", "\""), ID(1) | ID(10));
   /* U+0001 has no other way. */
   assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k"), ID(1) | ID(3));
   assert_int_equal(plain_ids("{\"const\": \"k\\u0001\"}", "\"k\\"), ID(7));
