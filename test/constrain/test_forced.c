@@ -97,7 +97,7 @@ static bool begins_with(const IdList *all, const IdList *first, size_t from) {
          (first->count == 0 || memcmp(all->ids + from, first->ids, first->count * sizeof *all->ids) == 0);
 }
 
-/* Texts of a form of which some begin alike. At each place of each of them, the forced tokens are those of
+/* Texts of a form, where some begin alike. At each place of each of them, the forced tokens are those of
  * every text that goes on from there, if its first tokens are those of what was before. */
 static void forced_tokens_are_those_of_every_text(void **state) {
   static const char *const forms[][5] = {

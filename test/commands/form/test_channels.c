@@ -272,7 +272,7 @@ static void calls_come_out_as_lines(void **state) {
     }
 }
 
-/* Whether tokens of `text` may begin the header: they are in the mask one after the other. */
+/* True if the tokens of `text` may be the header: they are in the mask one after the other. */
 static bool may_come(Talk *it, bool closing, const char *text, size_t *n_forced) {
   const PromptPiece piece = {text, strlen(text), true};
   IdList ids = {0};

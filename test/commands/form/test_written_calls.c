@@ -92,7 +92,7 @@ static void values_are_those_of_their_schemas(void **state) {
 
 enum { MOST_KEYS = 4 };
 
-/* A function with the arguments a, b, ... of which those in `required` (bits) are required. */
+/* A function with the arguments a, b, ...; bits of `required` say which are required. */
 static void add_function(WrittenFunctions *functions, const char *name, int n_keys, unsigned required) {
   Buffer schema = {0};
   Error err = {{0}};

@@ -119,7 +119,7 @@ static void results_are_ones_own_or_elsewhere(void **state) {
   }
 }
 
-/* What was surveyed before the input is changed. */
+/* Writes the input, with another text in record `changed` (-1: none). */
 static void write_input(const char *path, int changed, int n_records) {
   FILE *file = fopen(path, "w");
   assert_non_null(file);
