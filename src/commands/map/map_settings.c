@@ -105,6 +105,24 @@ static Status refuse_invariant(const char *path, const char *other, bool now, Er
                    now ? "on" : "off", now ? "--no-invariant" : "--invariant");
 }
 
+/* True if one of the lines has the name of `line`. */
+static bool has_name(const char *lines, size_t size, const Line *line) {
+  Line one;
+  while (take_line(&lines, &size, &one))
+    if (same(one.name, one.name_size, line->name, line->name_size)) return true;
+  return false;
+}
+
+/* Refuses a setting that results were made with and that is not given now. */
+static Status refuse_more(const char *path, const char *other, const Line *was, Error *err) {
+  const int n_name = (int)was->name_size, n_was = (int)was->what_size;
+  if (other)
+    return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, those of %s without", path,
+                     n_name, was->name, n_was, was->what, other);
+  return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, now it is not given", path,
+                   n_name, was->name, n_was, was->what);
+}
+
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err) {
   const char *now = settings->lines.data;
@@ -114,7 +132,9 @@ Status map_settings_compare(const MapSettings *settings, const char *lines, size
     const bool there = take_line(&lines, &size, &was), now_invariant = is_named(&is, invariant_name);
     if (there && now_invariant != is_named(&was, invariant_name))
       return refuse_invariant(path, other, now_invariant, err);
-    if (!there || !same(was.name, was.name_size, is.name, is.name_size))
+    const bool is_same = there && same(was.name, was.name_size, is.name, is.name_size);
+    if (there && !is_same && has_name(lines, size, &is)) return refuse_more(path, other, &was, err);
+    if (!is_same)
       return error_set(err, STATUS_USAGE, "%s.resume does not say which %.*s its results were made with",
                        path, (int)is.name_size, is.name);
     const bool may_differ = (tolerance & CONTEXT_MAY_DIFFER && is_named(&is, context_name)) ||

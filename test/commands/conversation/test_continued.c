@@ -75,8 +75,8 @@ static void the_file_says_what_the_call_does_not(void **state) {
   }
 }
 
-/* The call's own system message replaces that of the chat; one from the settings, which is usual, only begins a
- * new chat; without one, that of the chat stays. */
+/* The call's own system message replaces that of the chat; one from the settings, which is usual, only begins
+ * a new chat; without one, that of the chat stays. */
 static void the_system_message_is_the_call_s_or_the_chat_s(void **state) {
   for (int i = 0; i < 16; i++) {
     const bool goes_on = i & 1, is_usual = i & 2, has_system = i & 4, had_system = i & 8;

@@ -1,6 +1,6 @@
-/* test_channels.c - answers in channels, token by token: which headers may come and are forced, what each begins,
- * and the calls that come out; and the functions of --tools, from the file to the list of the template. The
- * template is gpt-oss's, the tokens are bytes and its marks. */
+/* test_channels.c - answers in channels, token by token: which headers may come and are forced, what each
+ * begins, and the calls that come out; and the functions of --tools, from the file to the list of the
+ * template. The template is gpt-oss's, the tokens are bytes and its marks. */
 #include "commands/form/channels.h"
 #include "test/directory.h"
 #include "test/tokenizer/small.h"

@@ -127,7 +127,8 @@ static void write_input(const char *path, int changed, int n_records) {
   assert_int_equal(fclose(file), 0);
 }
 
-/* Reads one record after another; how many were read before a failure, which says that the input is another. */
+/* Reads one record after another; how many were read before a failure, which says that the input has
+ * changed. */
 static int read_until_failure(Process *p) {
   for (int n = 0;; n++) {
     Record record;

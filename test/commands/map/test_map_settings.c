@@ -98,6 +98,36 @@ static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
   map_settings_release(&settings);
 }
 
+/* A setting that only one of two runs was given: it is named, wherever it stands before another. */
+static void settings_that_one_run_has_are_named(void **state) {
+  static const char *const names[] = {"-n", "--n-best", "--act", "-c"};
+  enum { N = sizeof names / sizeof *names };
+  for (int more = 0; more < N - 1; more++)
+    for (int turn = 0; turn < 4; turn++) {
+      MapSettings some = {0}, all = {0};
+      const char *other = turn & 1 ? "a" : NULL;
+      char want[100];
+      Error err = {{0}};
+      for (int i = 0; i < N; i++) {
+        if (i != more) add(&some, names[i], "1");
+        add(&all, names[i], "1");
+      }
+      const bool had_more = turn & 2;
+      const MapSettings *was = had_more ? &all : &some, *is = had_more ? &some : &all;
+      assert_int_equal(map_settings_compare(is, was->lines.data, was->lines.size, 0, "out", other, &err),
+                       STATUS_USAGE);
+      if (!had_more)
+        snprintf(want, sizeof want, "out.resume does not say which %s its results were made with",
+                 names[more]);
+      else
+        snprintf(want, sizeof want, "out: its results were made with %s 1, %s", names[more],
+                 other ? "those of a without" : "now it is not given");
+      assert_string_equal(err.text, want);
+      map_settings_release(&some);
+      map_settings_release(&all);
+    }
+}
+
 /* With `invariant` between two other settings, as a run has it that computes so. */
 static MapSettings settings_of(bool invariant) {
   MapSettings settings = {0};
@@ -180,6 +210,7 @@ int main(void) {
       cmocka_unit_test(a_line_is_short_and_its_hash_is_of_all),
       cmocka_unit_test(the_hash_of_all_tells_settings_apart),
       cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
+      cmocka_unit_test(settings_that_one_run_has_are_named),
       cmocka_unit_test(results_with_and_without_invariant_are_not_mixed),
       cmocka_unit_test(only_what_may_differ_may),
       cmocka_unit_test(a_seal_tells_of_every_change),

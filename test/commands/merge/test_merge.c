@@ -1,5 +1,5 @@
-/* test_merge.c - `auk merge`: the parts of a run become what one run writes, for each form of results and each
- * number of records, copies and parts; parts that are missing, damaged or of other runs are named. */
+/* test_merge.c - `auk merge`: the parts of a run become what one run writes, for each form of results and
+ * each number of records, copies and parts; parts that are missing, damaged or of other runs are named. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -260,7 +260,7 @@ static void parts_of_other_runs_are_refused(void **state) {
                {first, "results of different forms"},
                {first, "results of different forms"},
                {first, "is shard 2 of 3, "},
-               {first, "does not say which"}};
+               {first, "--n-best"}};
   cases[0].job.n = "5";
   cases[1].job.input++;
   cases[2].job.n_records = 4, cases[2].job.input++;
