@@ -125,7 +125,7 @@ static void write_shards(const Job *job) {
 
 static const char *told;
 
-/* Runs `auk merge PATHS... -o all` (output NULL: that); its exit status. `told` is what it said. */
+/* Runs `auk merge PATHS... -o all` (output NULL: that), and keeps what it says; its exit status. */
 static int merge(const char *const *paths, size_t n, const char *output) {
   char *argv[40] = {"auk", "merge"};
   for (size_t i = 0; i < n; i++) argv[2 + i] = (char *)paths[i];
