@@ -31,6 +31,8 @@ typedef struct {
   int n_answer, n_done, waits; /* waits: turns for which it gives the step to others */
   bool in_session, gone;
   double log_p[MOST];
+  int reported[N_CTX], n_reported,
+      total; /* tokens of the prompt that were said to be done, and of how many */
   EngineResult result;
 } Asked;
 
@@ -83,6 +85,15 @@ static Status done(void *user, const EngineRequest *request, const EngineResult 
   return STATUS_OK;
 }
 
+static void progress(void *user, const EngineRequest *request, const EngineResult *result, int n_done,
+                     int total) {
+  Asked *a = request->user;
+  (void)user, (void)result;
+  assert_int_equal(a->n_answer, 0);
+  a->total = total;
+  if (a->n_reported < N_CTX) a->reported[a->n_reported++] = n_done;
+}
+
 static Status listen(void *user, bool may_wait, Error *err) {
   Run *run = user;
   (void)err;
@@ -108,8 +119,12 @@ static Status run_all(Engine *engine, Run *run) {
   Error err = {{0}};
   current = run;
   run->engine = engine;
-  const EngineJob job = {
-      .next = next, .done = done, .interrupted = &run->interrupted, .user = run, .listen = listen};
+  const EngineJob job = {.next = next,
+                         .done = done,
+                         .interrupted = &run->interrupted,
+                         .user = run,
+                         .progress = progress,
+                         .listen = listen};
   const Status status = engine_run(engine, &job, &err);
   assert_null(engine_in_session(engine));
   assert_int_equal(engine_pages_used(engine), 0);
@@ -389,6 +404,29 @@ static void nothing_of_a_request_holds_for_the_next(void **state) {
   }
 }
 
+/* A prompt in the session is reported from the tokens that are there already on, by at most a chunk at a
+ * time, until it is complete. */
+static void a_prompt_is_reported_chunk_by_chunk(void **state) {
+  static const struct {
+    int salt, n, n_reused;
+  } asks[] = {{1, 30, 0}, {1, 30, 29}, {1, 47, 30}, {1, 20, 19}, {2, 9, 0}, {2, 1, 0}, {2, 8, 1}, {3, 64, 0}};
+  Engine *engine = open_cpu(true, 0);
+  for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+    Asked asked;
+    Run run = {.asked = &asked, .n = 1, .at_once = 1};
+    ask(&asked, asks[i].salt, asks[i].n, true);
+    assert_int_equal(run_all(engine, &run), STATUS_OK);
+    assert_int_equal(asked.result.n_reused, asks[i].n_reused);
+    assert_true(asked.result.prefill_ms > 0 && asked.n_reported > 1);
+    assert_int_equal(asked.total, asks[i].n);
+    assert_int_equal(asked.reported[0], asks[i].n_reused);
+    for (int k = 1; k < asked.n_reported; k++)
+      assert_in_range(asked.reported[k] - asked.reported[k - 1], 0, 8);
+    assert_int_equal(asked.reported[asked.n_reported - 1], asks[i].n);
+  }
+  engine_close(engine);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_lone_request_gets_the_session_if_nothing_else_is_computed),
@@ -399,6 +437,7 @@ int main(void) {
       cmocka_unit_test(an_invalid_request_fails_alone),
       cmocka_unit_test(tokens_of_others_are_reused_in_whole_chunks),
       cmocka_unit_test(a_base_is_all_that_is_kept),
+      cmocka_unit_test(a_prompt_is_reported_chunk_by_chunk),
       cmocka_unit_test(continuations_share_their_prompt),
       cmocka_unit_test(nothing_of_a_request_holds_for_the_next),
   };
