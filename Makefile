@@ -97,9 +97,10 @@ AUK_LDLIBS += $(CUDA_LDLIBS)
 CUDA_CPPFLAGS ?= -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
-ROOMS           := commands terminal engine cpu cuda model constrain tokenizer base
-BELOW_commands  := commands terminal cpu cuda engine model constrain tokenizer base
+ROOMS           := commands terminal quantize engine cpu cuda model constrain tokenizer base
+BELOW_commands  := commands terminal quantize cpu cuda engine model constrain tokenizer base
 BELOW_terminal  := terminal base
+BELOW_quantize  := quantize cpu engine model base
 BELOW_engine    := engine cpu model base
 BELOW_cpu       := cpu engine model base
 BELOW_cuda      := cuda cpu engine model base
@@ -123,6 +124,7 @@ KNOW_CUDA := src/commands/device.c src/commands/ranks/join.c $(wildcard $(CUDA_F
 objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*) $(call objects,src/commands/*/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
+OBJECTS_quantize  := $(call objects,src/quantize)
 OBJECTS_engine    := $(call objects,src/engine) $(call objects,src/engine/*)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(call objects,src/cpu/*) \
   $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)

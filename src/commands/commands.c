@@ -25,6 +25,7 @@ const Command commands[] = {
     {"models", &models_interface, "list the checkpoints that are here and whether they will run"},
     {"get", &get_interface, "download a model by Hugging Face's own tool"},
     {"pack", &pack_interface, "write the weights of a checkpoint as one packed file"},
+    {"quantize", &quantize_interface, "write a checkpoint with 4-bit weights"},
     {"keep", &keep_interface, "show or end the processes that keep models for later calls"},
     {"cache", &cache_interface, "list or clear what --cache has kept"},
     {"completions", &completions_interface, "print a script that completes all this in a shell"},

@@ -28,6 +28,7 @@ extern const Interface get_interface;
 extern const Interface prompts_interface;
 extern const Interface merge_interface;
 extern const Interface pack_interface;
+extern const Interface quantize_interface;
 extern const Interface keep_interface;
 extern const Interface cache_interface;
 extern const Interface completions_interface;

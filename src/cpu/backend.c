@@ -320,6 +320,7 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
   take_caches(state, config, memory);
   state->scratch.n_parts = n_parts(config, options, plan);
   take_scratch(&state->scratch, config, plan, rows, memory);
+  state->scratch.inputs = options->inputs;
   if (config->experts.n_experts) take_expert_memory(state, config, rows, memory);
   take_attention(state, config, rows, memory);
   buffers_live(memory, OP_GATE_UP, OP_LAYER_END);
@@ -833,6 +834,8 @@ const Backend cpu_backend = {
     .draft_context = cpu_draft_context,
     .keep_tap = cpu_keep_tap,
     .read_taps = cpu_read_taps,
+    .carried_floats = cpu_carried_floats,
+    .carry = cpu_carry,
     .page_tokens = PAGE_TOKENS,
     .sequences = SEQUENCES,
     .set_pages = cpu_set_pages,

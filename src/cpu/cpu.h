@@ -127,6 +127,7 @@ typedef struct {
   float *parts; /* [n_parts] partial sums of a call: outputs x splits x up to FEW_ROWS rows */
   size_t n_parts;
   RoundedRows rounded; /* all rows of a call, as wide as the widest input; numbers NULL: no int8 matmuls */
+  const InputSink *inputs; /* StateOptions.inputs */
 } MatmulScratch;
 
 /* For each row y = w x + bias; with add, y += scale * (w x + bias); with gate, y = activation(gate x + bias)
@@ -373,6 +374,8 @@ void cpu_read_embedding(const BackendState *state, int32_t id, float *x);
 /* Backend's functions for hidden states (taps.c). */
 Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err);
 Status cpu_read_taps(BackendState *state, int row, int n, float *out, Error *err);
+size_t cpu_carried_floats(const BackendState *state);
+Status cpu_carry(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
 
 /* From logits to tokens (tokens.c). */
 Status cpu_read_logits(BackendState *state, int row, float *out, Error *err);

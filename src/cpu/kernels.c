@@ -11,6 +11,7 @@
 #include "cpu/kernels_float.h"
 #include "cpu/kernels_grouped.h"
 #include "cpu/kernels_int8.h"
+#include "cpu/kernels_rounding.h"
 #include "cpu/vector.h"
 
 /* matmul_few() of weights that lie by outputs. With more than PASS_ROWS rows: FEW_OUTPUTS outputs at a time,
@@ -235,6 +236,9 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .matmul_rows = matmul_rows,
     .round_row = round_row,
     .matmul_int8 = matmul_int8,
+    .search_group = search_group,
+    .round_group = round_group,
+    .move_group = move_group,
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply,
                  [ACTIVATION_GELU_TANH] = gelu_multiply,

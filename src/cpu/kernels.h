@@ -24,6 +24,7 @@ enum {
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
+  ROUND_OUTPUTS = 16, /* outputs of round_group() and search_group(): whole vectors of every set */
   MAX_SPLITS = 16, /* most splits of a matrix's inputs (split-K); see matmul_splits() */
   SPLIT_UNIT = 32,
   LINE_BYTES = 64,     /* cache line, for prefetching */
@@ -125,6 +126,13 @@ typedef struct {
   const float *q;        /* [n][head_dim], already times attention_scale */
 } QueryTile;
 
+/* Candidates for the zero point and the scale of a group of weights. */
+typedef struct {
+  const float *shifts, *shrinks; /* [n_shifts], [n_shrinks] */
+  int n_shifts, n_shrinks;
+  bool fits; /* each candidate's scale becomes the one with the least error for its codes */
+} GroupSearch;
+
 /* Online softmax of one query: the largest score and the sum of e^(score - max). Functions pass it with
  * out[v_width], the sum of e^(score - max) v; out / sum is the output of attention. sum == 0: no key yet. */
 typedef struct {
@@ -168,6 +176,28 @@ typedef struct {
    * not finite. PRECOND x is followed by zeros up to a multiple of ALIGN_FLOATS; out is written up to
    * there. */
   float (*round_row)(const float *x, int n, int16_t *out);
+
+  /* The zero point (0 .. 15) and the scale (a number of fp16, > 0) of a group of n weights of ROUND_OUTPUTS
+   * outputs, w[n][ROUND_OUTPUTS], with the least sum of importance[i] (scale k[i] - w[i])^2 among the
+   * candidates, k[i] being round(w[i] / scale) between -zero and 15 - zero. Candidates: zero = shift +
+   * round(-15 low / (high - low)), low and high being the ends of the group's range, 0 included; scale =
+   * shrink * the least scale that clips nothing. */
+  void (*search_group)(const float *w, const float *importance, int n, const GroupSearch *search,
+                       float *scales, float *zeros);
+
+  /* Rounds n weights of ROUND_OUTPUTS outputs, one after another, by scales[j][ROUND_OUTPUTS] and zeros[j]:
+   *   k = as above for w[j];  codes[j] = k + zero;  errors[j] = (w[j] - scale k) / u[j][j]
+   *   w[i] -= u[j][i] * errors[j] for i > j
+   * u NULL: errors[j] = w[j] - scale k, and w stays. */
+  void (*round_group)(float *w, int n, const float *u, size_t u_stride, const float *const *scales,
+                      const float *const *zeros, uint8_t *codes, float *errors);
+
+  /* Moves levels k = code - zero of a group of n weights of ROUND_OUTPUTS outputs, one after another, to
+   * where a loss with the second derivatives h[n][n] is least; slopes: minus its derivatives. For each j:
+   *   k = round(levels[j] + slopes[j] / (scale h[j][j])) between -zero and 15 - zero
+   *   changes[j] = scale (k - levels[j]);  levels[j] = k;  slopes[i] -= h[j][i] changes[j] for all i */
+  void (*move_group)(float *levels, float *slopes, int n, const float *h, const float *scales,
+                     const float *zeros, float *changes);
 
   /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i] for LINEAR_INT8, without the
    * bias. The sum is exact. */

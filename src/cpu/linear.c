@@ -478,7 +478,8 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
   }
 }
 
-void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
+static void compute_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                           int n_groups) {
   int n_few = 0;
   for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
     if (groups[g].n_rows > loaded->kernels->few_rows) continue;
@@ -491,9 +492,29 @@ void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulG
   if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
 }
 
+/* Hands the rows that matrices read to StateOptions.inputs. */
+static void show_inputs(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
+                        const Matmul *matmuls, int n_matmuls) {
+  const Linear *read[2 * MAX_MATMULS];
+  int n = 0;
+  if (!memory->inputs) return;
+  for (int i = 0; i < n_matmuls; i++) {
+    read[n++] = matmuls[i].w.linear;
+    if (matmuls[i].gate.linear) read[n++] = matmuls[i].gate.linear;
+  }
+  memory->inputs->take(memory->inputs->user, read, n, x, x_stride, n_rows);
+}
+
+void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
+  for (int g = 0; g < n_groups; g++)
+    show_inputs(memory, groups[g].x, groups[g].x_stride, groups[g].n_rows, &groups[g].matmul, 1);
+  compute_groups(loaded, memory, groups, n_groups);
+}
+
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls) {
   MatmulGroup groups[MAX_MATMULS];
+  show_inputs(memory, x, x_stride, n_rows, matmuls, n_matmuls);
   const bool few = n_rows <= loaded->kernels->few_rows;
   for (int i = 0; i < n_matmuls; i++)
     groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};
@@ -501,5 +522,5 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
     cpu_share(loaded, blocks(matmuls->w.linear->n_out, JOIN_COLUMNS), run_output_block,
               &(OutputWork){loaded, {x, x_stride, n_rows}, matmuls});
   else
-    run_groups(loaded, memory, groups, n_matmuls);
+    compute_groups(loaded, memory, groups, n_matmuls);
 }

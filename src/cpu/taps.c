@@ -1,4 +1,5 @@
-/* taps.c - the hidden states of a step's rows, kept for a drafter (backend.h, TapList).
+/* taps.c - the hidden states of a step's rows: kept for a drafter (backend.h, TapList), or copied between
+ * layers (forward_layer()).
  *
  * Called by: forward.c and the drafters through cpu_backend. */
 #include <string.h>
@@ -20,5 +21,20 @@ Status cpu_read_taps(BackendState *state, int row, int n, float *out, Error *err
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      width ? state->options.max_chunk : 0);
   memcpy(out, state->taps + (size_t)row * width, (size_t)n * width * sizeof *out);
+  return STATUS_OK;
+}
+
+size_t cpu_carried_floats(const BackendState *state) {
+  return (size_t)state->loaded->model->config.hidden + (size_t)state->plan.streams;
+}
+
+Status cpu_carry(BackendState *state, TokenRange range, bool into, float *rows, Error *err) {
+  (void)err;
+  const size_t hidden = (size_t)state->loaded->model->config.hidden, streams = (size_t)state->plan.streams;
+  for (size_t r = 0; r < (size_t)range.n_tokens; r++, rows += hidden + streams) {
+    float *x = state->x + r * (size_t)state->plan.hidden, *own = state->streams + r * streams;
+    memcpy(into ? x : rows, into ? rows : x, hidden * sizeof *rows);
+    memcpy(into ? own : rows + hidden, into ? rows + hidden : own, streams * sizeof *rows);
+  }
   return STATUS_OK;
 }

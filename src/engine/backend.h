@@ -70,6 +70,13 @@ typedef struct {
   int layers[MAX_TAPS]; /* [n] ascending, each within the model */
 } TapList;
 
+/* Takes the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the rows
+ * of x that n matrices are about to read; x belongs to the step. */
+typedef struct {
+  void *user;
+  void (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
+} InputSink;
+
 /* Rows of a step that belong to one sequence: consecutive positions. */
 typedef struct {
   int sequence; /* 0 .. n_sequences - 1 */
@@ -163,6 +170,7 @@ typedef struct {
    * have these bits ignores `invariant`. */
   bool invariant;
   TapList taps; /* the layers that steps may keep (TokenRange.taps) */
+  const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
   /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_GEMMA4): it has
    * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */
   const BackendState *target;
@@ -277,6 +285,11 @@ typedef struct Backend {
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
+  /* One layer at a time (forward_layer()): carry() copies everything that a layer hands to the next one, for
+   * the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or back with `into`.
+   * NULL: not supported. */
+  size_t (*carried_floats)(const BackendState *state);
+  Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
   /* Taps: keep_tap() keeps x after layer taps->layers[index]; read_taps() copies the taps of the last step's
    * rows row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);

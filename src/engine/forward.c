@@ -1,5 +1,5 @@
-/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, and by several/ for each
- * of several GPUs. */
+/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, quantize/calibration.c, and
+ * by several/ for each of several GPUs. */
 #include "engine/forward.h"
 
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {
@@ -62,4 +62,14 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
   if (replayed) return STATUS_OK;
   Status status = run(backend, state, program, range, err);
   return graph && backend->end_step ? backend->end_step(state, status, err) : status;
+}
+
+Status forward_layer(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
+                     int layer, float *rows, Error *err) {
+  /* The embedding also sets positions and what layers read of a token itself. */
+  TRY(backend->run[program->ops[0].kind](state, range, program->ops[0].layer, err));
+  if (layer > 0) TRY(backend->carry(state, range, true, rows, err));
+  for (const Op *op = program->ops; op < program->ops + program->n; op++)
+    if (op->layer == layer) TRY(backend->run[op->kind](state, range, layer, err));
+  return backend->carry(state, range, false, rows, err);
 }

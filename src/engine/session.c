@@ -437,22 +437,30 @@ static Status row_logits(Session *s, TokenRange range, int row, bool made, Error
   return s->backend->read_logits(s->state, kept, s->logits, err);
 }
 
-Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
+Status session_evaluate_begin(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
   session_keep(s, 0);
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
-  while (s->n_past < n) {
-    int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
-    const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
-    TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
-    count_tokens(s, first, false);
-    for (int row = 0; row < size; row++) {
-      TRY(row_logits(s, range, row, at_once, err));
-      TRY(sink(user, first + row, s->logits, err));
-    }
+  return STATUS_OK;
+}
+
+Status session_evaluate_step(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
+  int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+  const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
+  const bool at_once = size <= s->sizes.max_logit_rows; /* the step makes all logits, as in generation */
+  TRY(step(s, ids + first, size, at_once ? size : 0, at_once, err));
+  count_tokens(s, first, false);
+  for (int row = 0; row < size; row++) {
+    TRY(row_logits(s, range, row, at_once, err));
+    TRY(sink(user, first + row, s->logits, err));
   }
+  return STATUS_OK;
+}
+
+Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
+  TRY(session_evaluate_begin(s, ids, n, err));
+  while (s->n_past < n) TRY(session_evaluate_step(s, ids, n, sink, user, err));
   return STATUS_OK;
 }
 

@@ -103,6 +103,11 @@ bool session_has_long_rope(const Session *session);
  * in order. For eval. */
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
+/* session_evaluate() step by step: after session_evaluate_begin(), each call computes one step of ids[0..n).
+ * PRECOND of session_evaluate_step(): session_length() < n */
+Status session_evaluate_begin(Session *session, const int32_t *ids, int n, Error *err);
+Status session_evaluate_step(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user,
+                             Error *err);
 
 /* Scores a continuation without keeping it: log_p[i] is the natural log-probability of ids[i] after the
  * session's tokens and ids[0..i). Needs the logits of the last token. Afterwards the session holds the same

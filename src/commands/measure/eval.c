@@ -12,6 +12,7 @@
 #include "commands/common.h"
 #include "commands/device.h"
 #include "commands/input_text.h"
+#include "commands/measure/against.h"
 #include "commands/measure/npy.h"
 #include "commands/model_flags.h"
 #include "commands/written_file.h"
@@ -23,7 +24,7 @@ enum { LOGIT_ROWS = 64 }; /* rows held at a time: 64 rows of 150,000 are 38 MB *
 typedef struct {
   ModelFlags model;
   DeviceFlags device;
-  const char *ids_file, *text_file, *logits_out;
+  const char *ids_file, *text_file, *logits_out, *against;
   int window, chunk, max_tokens; /* 0: one window; the device's default; all tokens */
   bool parse_special, json;
 } Options;
@@ -36,6 +37,7 @@ typedef struct {
   Device device;
   Session *session;
   NpyFile npy;
+  Against against; /* with --against */
   const volatile int *interrupted;
   bool shows_progress;
 
@@ -78,7 +80,10 @@ static Status read_ids(Eval *eval, Error *err) {
 static Status take_logits(void *user, int row, const float *logits, Error *err) {
   Eval *eval = user;
   if (*eval->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  const size_t here = eval->window_start + (size_t)row;
+  const int32_t follows = row + 1 < eval->window_size ? eval->ids.ids[here + 1] : -1;
   if (eval->options->logits_out) TRY(npy_write_row(&eval->npy, logits, err));
+  if (eval->options->against) TRY(against_take(&eval->against, row, logits, follows, err));
   if (row + 1 < eval->window_size) {
     size_t next = eval->window_start + (size_t)row + 1;
     double log_p = log_probability(logits, eval->model->config.vocab_size, eval->ids.ids[next]);
@@ -100,6 +105,8 @@ static Status evaluate(Eval *eval, int window, Error *err) {
   for (; eval->window_start < eval->ids.count; eval->window_start += (size_t)eval->window_size) {
     size_t left = eval->ids.count - eval->window_start;
     eval->window_size = left < (size_t)window ? (int)left : window;
+    if (eval->options->against)
+      TRY(against_begin(&eval->against, eval->ids.ids + eval->window_start, eval->window_size, err));
     TRY(session_evaluate(eval->session, eval->ids.ids + eval->window_start, eval->window_size, take_logits,
                          eval, err));
   }
@@ -132,6 +139,18 @@ static Status check_output(const Eval *eval, Error *err) {
   return written_file_is_not(&output, "-f", o->text_file, err);
 }
 
+static Status print_differences(Eval *eval, double mean, Error *err) {
+  const Differences d = against_differences(&eval->against);
+  return output_printf(
+      err,
+      eval->options->json
+          ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %.9f, \"ppl\": %.9g, \"against_nll\": %.9f, "
+            "\"against_ppl\": %.9g, \"kl\": %.6g, \"kl_99\": %.6g, \"same_top\": %.6f}\n"
+          : "tokens=%zu scored=%zu nll=%.9f ppl=%.9g against_nll=%.9f against_ppl=%.9g kl=%.6g kl_99=%.6g "
+            "same_top=%.6f\n",
+      eval->ids.count, eval->n_scored, mean, exp(mean), d.nll, exp(d.nll), d.mean, d.most_of_99, d.same_top);
+}
+
 static Status run_eval(Eval *eval, Error *err) {
   const Options *o = eval->options;
   if (!o->ids_file == !o->text_file)
@@ -158,6 +177,7 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(device_check_memory(&eval->device, eval->model, &sizes, err));
   TRY(device_load(&eval->device, eval->model, err));
   TRY(session_open(eval->device.backend, eval->device.loaded, eval->model, &session, &eval->session, err));
+  if (o->against) TRY(against_open(o->against, &o->device, eval->model, window, &eval->against, err));
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
@@ -169,6 +189,7 @@ static Status run_eval(Eval *eval, Error *err) {
   if (o->json && !isfinite(exp(mean)))
     return output_printf(err, "{\"tokens\": %zu, \"scored\": %zu, \"nll\": null, \"ppl\": null}\n",
                          eval->ids.count, eval->n_scored);
+  if (o->against) return print_differences(eval, mean, err);
   return output_printf(err,
                        o->json ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %.9f, \"ppl\": %.9g}\n"
                                : "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n",
@@ -179,6 +200,7 @@ static Status run(CommandCall *call, Error *err) {
   Eval eval = {.options = call->options};
   Status status = run_eval(&eval, err);
   atomic_file_abort(&eval.npy.file);
+  against_close(&eval.against);
   session_close(eval.session);
   device_release(&eval.device);
   id_list_release(&eval.ids);
@@ -206,6 +228,11 @@ static const Flag flags[] = {
                 "text like <|im_end|> in the file is the special token"),
     FLAG_FILE("--logits-out", "FILE", Options, logits_out,
               "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
+    FLAG_FILE(
+        "--against", "MODEL", Options, against,
+        "compares with another checkpoint of the same tokens: adds against_nll and against_ppl, kl and "
+        "kl_99 (mean and 99th percentile of the Kullback-Leibler divergence from it), same_top (share of "
+        "rows with the same likeliest token)"),
     FLAG_SWITCH("--json", Options, json, "a JSON object with the members tokens, scored, nll and ppl"),
     FLAG_INT("--window", "N", Options, window, 0, INT_MAX,
              "begins anew every N tokens (default 0: all tokens in one window)"),

@@ -1,0 +1,462 @@
+/* checkpoint.c - see checkpoint.h. Called by: quantize.c. Calls: layouts.c, tensors.c.
+ *
+ * Always true: config.json is written last, so that a directory with one has everything. A layer's file says
+ * in __metadata__ which run made it, and the losses of its matrices. */
+#include "quantize/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "model/identity.h"
+#include "model/layers.h"
+
+#define LARGEST_COMPANION ((off_t)256 << 20)
+
+/* --- names */
+
+/* The path of shard `index`; the last one has the rest. */
+static char *shard_path(const Checkpoint *c, int index, Error *err) {
+  char name[48];
+  const int n = c->model->config.n_layers + 1;
+  snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", index + 1, n);
+  return path_join(c->options->output, name, err);
+}
+
+static Status name_run(Checkpoint *c, Error *err) {
+  const QuantizeOptions *o = c->options;
+  const Recipe *r = &o->recipe;
+  ContentHash hash;
+  Buffer text = {0};
+  Status status = model_sample(c->model, &hash, err);
+  if (status == STATUS_OK)
+    status =
+        buffer_printf(&text, err, "1 %016" PRIx64 " %d %d %d %d %d %d %g %d %d %s ", hash.a, (int)o->layout,
+                      o->group, o->length, r->scales, r->compensates, r->refinements, r->damp,
+                      r->search.n_shifts, r->search.n_shrinks, o->keeps_text ? o->keeps_text : "");
+  if (status == STATUS_OK)
+    status = buffer_append(&text, o->ids, (size_t)o->n_samples * (size_t)o->length * sizeof *o->ids, err);
+  if (status == STATUS_OK) status = content_of_bytes(text.data, text.size, 1, NULL, &hash, err);
+  snprintf(c->run, sizeof c->run, "%016" PRIx64 "%016" PRIx64, hash.a, hash.b);
+  buffer_release(&text);
+  return status;
+}
+
+Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *c, Error *err) {
+  *c = (Checkpoint){.model = model, .options = options};
+  char *config = path_join(options->output, "config.json", err);
+  if (!config) return STATUS_FAILED;
+  const bool whole = file_exists(config);
+  free(config);
+  if (whole)
+    return error_set(err, STATUS_USAGE, "-o %s has a config.json already: name another directory",
+                     options->output);
+  if (mkdir(options->output, 0777) != 0 && errno != EEXIST)
+    return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", options->output,
+                     strerror(errno));
+  return name_run(c, err);
+}
+
+/* --- a layer's file */
+
+/* text = the string `key` of a file's __metadata__, "" if there is none. */
+static Status read_metadata(const Safetensors *file, const char *key, Buffer *text, Error *err) {
+  uint64_t size;
+  bool is_string;
+  memcpy(&size, file->file.data, sizeof size);
+  const JsonSpan header = {(const char *)file->file.data + sizeof size, size},
+                 metadata = json_span_member(header, "__metadata__"),
+                 value = metadata.text ? json_span_member(metadata, key) : metadata;
+  if (!value.text) return STATUS_OK;
+  JsonCursor cursor = json_cursor(value);
+  return json_cursor_string(&cursor, text, &is_string, err);
+}
+
+Status checkpoint_layer_open(const Checkpoint *c, int layer, Safetensors *file, bool *there, Error *err) {
+  char *path = shard_path(c, layer, err);
+  Buffer run = {0};
+  *file = (Safetensors){0};
+  Status status = path ? STATUS_OK : STATUS_FAILED;
+  *there = path && file_exists(path);
+  if (*there) status = safetensors_open(path, file, err);
+  if (*there && status == STATUS_OK) status = read_metadata(file, "auk_run", &run, err);
+  if (*there && status == STATUS_OK &&
+      (run.size != strlen(c->run) || memcmp(run.data, c->run, run.size) != 0))
+    status =
+        error_set(err, STATUS_USAGE,
+                  "%s is of another run (another model, or other options): name another directory", path);
+  buffer_release(&run);
+  free(path);
+  return status;
+}
+
+/* Copies a Linear as it is, in 16 bits or more, and its bias. */
+static Status write_dense(const LayerMatrix *m, Tensors *out, Error *err) {
+  const Linear *linear = m->views[0];
+  const Dtype dtype = linear->kind == LINEAR_DENSE ? linear->dtype : DTYPE_BF16;
+  float *row = mem_alloc((size_t)linear->n_in, sizeof *row, "a row", err);
+  void *to = row ? tensors_make(out, m->name, ".weight", dtype, linear->n_out, linear->n_in, err) : NULL;
+  for (size_t o = 0; to && o < (size_t)linear->n_out; o++) {
+    linear_read_row(linear, (int)o, row);
+    for (size_t i = 0; i < (size_t)linear->n_in; i++)
+      number_write(to, dtype, o * (size_t)linear->n_in + i, row[i]);
+  }
+  free(row);
+  return to ? STATUS_OK : STATUS_FAILED;
+}
+
+static Status write_bias(const LayerMatrix *m, Tensors *out, Error *err) {
+  const Vector *bias = &m->views[0]->bias;
+  char name[TENSOR_NAME];
+  snprintf(name, sizeof name, "%s.bias", m->name);
+  if (!bias->data || tensors_find(out, name)) return STATUS_OK;
+  void *to = tensors_make(out, name, "", bias->dtype, bias->n, 0, err);
+  if (!to) return STATUS_FAILED;
+  memcpy(to, bias->data, (size_t)bias->n * dtype_bytes(bias->dtype));
+  return STATUS_OK;
+}
+
+/* True if a tensor of this name is in the model. */
+static bool has_tensor(const Model *model, const char *base, const char *suffix) {
+  const size_t n = strlen(base);
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const char *name = model_tensor(model, i)->name;
+    if (strncmp(name, base, n) == 0 && strcmp(name + n, suffix) == 0) return true;
+  }
+  return false;
+}
+
+/* True if the layer's experts lie together in tensors of all of them; they are written one by one. */
+static bool experts_are_together(const LayerWork *work) {
+  return config_layer(&work->model->config, work->index).n_experts > 0 &&
+         !has_tensor(work->model, work->model->layers[work->index].experts[0].down.name, ".weight");
+}
+
+static bool is_expert(const LayerWork *work, const LayerMatrix *m) {
+  const Expert *experts = work->model->layers[work->index].experts;
+  const int n = config_layer(&work->model->config, work->index).n_experts;
+  return n > 0 && (uintptr_t)m->views[0] >= (uintptr_t)experts &&
+         (uintptr_t)m->views[0] < (uintptr_t)(experts + n);
+}
+
+static Status write_losses(const LayerWork *work, Buffer *out, Error *err) {
+  Buffer text = {0};
+  Status status = STATUS_OK;
+  for (int i = 0; status == STATUS_OK && i < work->n_matrices; i++)
+    if (!work->matrices[i].kept)
+      status = buffer_printf(&text, err, "%s %.6g %.6g\n", work->matrices[i].name, work->matrices[i].before,
+                             work->matrices[i].after);
+  if (status == STATUS_OK) status = json_write_string(out, text.data ? text.data : "", text.size, err);
+  buffer_release(&text);
+  return status;
+}
+
+Status checkpoint_layer_write(const Checkpoint *c, LayerWork *work, Error *err) {
+  const bool together = experts_are_together(work);
+  for (int i = 0; i < work->n_matrices; i++) {
+    const LayerMatrix *m = &work->matrices[i];
+    const bool apart = together && is_expert(work, m);
+    if (!m->kept) TRY(layout_write(c->options->layout, m, work->group, &work->out, err));
+    if (m->kept && apart) TRY(write_dense(m, &work->out, err));
+    if (apart) TRY(write_bias(m, &work->out, err));
+  }
+  Buffer metadata = {0};
+  Status status =
+      buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\",\"auk_losses\":", c->run);
+  if (status == STATUS_OK) status = write_losses(work, &metadata, err);
+  if (status == STATUS_OK) status = buffer_append(&metadata, "", 1, err);
+  char *path = status == STATUS_OK ? shard_path(c, work->index, err) : NULL;
+  if (!path) status = STATUS_FAILED;
+  if (status == STATUS_OK) status = tensors_write(&work->out, path, metadata.data, err);
+  free(path);
+  buffer_release(&metadata);
+  return status;
+}
+
+Status checkpoint_losses(const Safetensors *file, LayerWork *work, Error *err) {
+  Buffer text = {0};
+  TRY(read_metadata(file, "auk_losses", &text, err));
+  Status status = buffer_append(&text, "", 1, err);
+  for (char *line = text.data; status == STATUS_OK && *line;) {
+    char *end = strchr(line, '\n'), name[TENSOR_NAME];
+    double before, after;
+    if (sscanf(line, "%159s %lf %lf", name, &before, &after) == 3)
+      for (int i = 0; i < work->n_matrices; i++)
+        if (strcmp(work->matrices[i].name, name) == 0)
+          work->matrices[i].before = before, work->matrices[i].after = after;
+    if (!end) break;
+    line = end + 1;
+  }
+  buffer_release(&text);
+  return status;
+}
+
+/* --- the rest */
+
+/* The treatment of a tensor of the model. */
+typedef enum { COPIED, LEFT_OUT, WIDENED } Fate;
+
+typedef struct {
+  const Checkpoint *c;
+  Fate *fates;            /* [model_tensor_count()] */
+  const Linear **widened; /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
+  const char **kept;      /* [n_kept] names of modules that stay as they are, in `names` */
+  size_t n_kept;
+  char (*names)[TENSOR_NAME];
+  Error *err;
+} Rest;
+
+/* True if `name` is `base`, a dot, and a part other than a bias. */
+static bool is_part_of(const char *name, const char *base) {
+  const size_t n = strlen(base);
+  return strncmp(name, base, n) == 0 && name[n] == '.' && strcmp(name + n, ".bias") != 0;
+}
+
+/* An FP8 matrix that is not quantised gets 16 bits, and loses its scales. */
+static void widen(Rest *rest, size_t i, const Linear *linear) {
+  const char *name = model_tensor(rest->c->model, i)->name;
+  if (linear->kind != LINEAR_FP8 || !is_part_of(name, linear->name)) return;
+  const bool weights = strcmp(name + strlen(linear->name), ".weight") == 0;
+  rest->fates[i] = weights ? WIDENED : LEFT_OUT;
+  rest->widened[i] = linear;
+}
+
+/* The length of "model.layers.3." in a name. */
+static size_t prefix_length(const char *name) {
+  for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.')) {
+    const size_t digits = strspn(at + 1, "0123456789");
+    if (digits > 0 && at[1 + digits] == '.') return (size_t)(at - name) + digits + 2;
+  }
+  return strlen(name);
+}
+
+/* True for a tensor of all experts, whose name after the layer's prefix is `part`. */
+static bool is_of_all(const ExpertNames *names, const char *part) {
+  const size_t gate_up = strlen(names->all_gate_up), down = strlen(names->all_down);
+  return strncmp(part, names->all_gate_up, gate_up) == 0 || strncmp(part, names->all_down, down) == 0;
+}
+
+static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
+  const Checkpoint *c = rest->c;
+  LayerWork work = {0};
+  Status status = layer_begin((Model *)(uintptr_t)c->model, layer, c->options->group, c->options->keeps,
+                              c->options->keeps_user, &work, err);
+  const size_t prefix = status == STATUS_OK && work.n_matrices ? prefix_length(work.matrices[0].name) : 0;
+  const bool together = status == STATUS_OK && experts_are_together(&work);
+  for (size_t i = 0; prefix > 0 && i < model_tensor_count(c->model); i++) {
+    const char *name = model_tensor(c->model, i)->name;
+    if (strncmp(name, work.matrices[0].name, prefix) != 0) continue;
+    if (tensors_find(shard, name)) rest->fates[i] = LEFT_OUT;
+    if (together && is_of_all(c->model->config.expert_names, name + prefix)) rest->fates[i] = LEFT_OUT;
+    for (int m = 0; m < work.n_matrices; m++) {
+      const LayerMatrix *matrix = &work.matrices[m];
+      const bool apart = together && is_expert(&work, matrix);
+      if (!matrix->kept && is_part_of(name, matrix->name)) rest->fates[i] = LEFT_OUT;
+      if (matrix->kept && !apart) widen(rest, i, matrix->views[0]);
+    }
+  }
+  layer_release(&work);
+  return status;
+}
+
+/* The names of a shard's tensors, as tensors without data. */
+static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *err) {
+  Safetensors file = {0};
+  char *path = shard_path(c, index, err);
+  Status status = path ? safetensors_open(path, &file, err) : STATUS_FAILED;
+  for (size_t i = 0; status == STATUS_OK && i < file.n_tensors; i++)
+    status = tensors_add(list, &file.tensors[i], err);
+  for (size_t i = 0; i < list->n; i++) list->items[i].data = NULL;
+  safetensors_close(&file);
+  free(path);
+  return status;
+}
+
+/* Sets the name of a module that stays as it is: that of a matrix's tensor without ".weight". */
+static void note_kept(Rest *rest, const StoredTensor *tensor) {
+  const size_t n = strlen(tensor->name);
+  if (tensor->rank < 2 || n < 8 || n >= TENSOR_NAME || strcmp(tensor->name + n - 7, ".weight") != 0) return;
+  if (strstr(tensor->name, "embed") || strstr(tensor->name, "conv1d")) return;
+  memcpy(rest->names[rest->n_kept], tensor->name, n - 7);
+  rest->kept[rest->n_kept] = rest->names[rest->n_kept];
+  rest->n_kept++;
+}
+
+static Status decide(Rest *rest, Error *err) {
+  const Model *model = rest->c->model;
+  for (int layer = 0; layer < model->config.n_layers; layer++) {
+    Tensors shard = {0};
+    Status status = list_shard(rest->c, layer, &shard, err);
+    if (status == STATUS_OK) status = decide_layer(rest, layer, &shard, err);
+    tensors_release(&shard);
+    TRY(status);
+  }
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    for (int which = 0; which < N_MODEL_LINEARS; which++)
+      if (model->linear[which].n_out > 0) widen(rest, i, &model->linear[which]);
+    if (rest->fates[i] != LEFT_OUT) note_kept(rest, model_tensor(model, i));
+  }
+  return STATUS_OK;
+}
+
+static Status write_rest(const Rest *rest, Error *err) {
+  const Model *model = rest->c->model;
+  Tensors out = {0};
+  Buffer metadata = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; status == STATUS_OK && i < model_tensor_count(model); i++) {
+    const Linear *linear = rest->widened[i];
+    if (rest->fates[i] == COPIED) status = tensors_add(&out, model_tensor(model, i), err);
+    if (rest->fates[i] != WIDENED) continue;
+    const LayerMatrix m = {.name = linear->name, .views = {(Linear *)(uintptr_t)linear}};
+    status = write_dense(&m, &out, err);
+  }
+  char *path = shard_path(rest->c, model->config.n_layers, err);
+  if (status == STATUS_OK)
+    status = buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\"", rest->c->run);
+  if (status == STATUS_OK) status = path ? tensors_write(&out, path, metadata.data, err) : STATUS_FAILED;
+  free(path);
+  buffer_release(&metadata);
+  tensors_release(&out);
+  return status;
+}
+
+/* Writes a text as a file of the directory. */
+static Status write_file(const Checkpoint *c, const char *name, const void *bytes, size_t size, Error *err) {
+  AtomicFile file = {0};
+  char *path = path_join(c->options->output, name, err);
+  Status status = path ? atomic_file_open(path, &file, err) : STATUS_FAILED;
+  if (status == STATUS_OK) status = atomic_file_write(&file, bytes, size, err);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  free(path);
+  return status;
+}
+
+static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *err) {
+  Buffer text = {0};
+  Status status = buffer_append_string(&text, "\"weight_map\": {", err);
+  const char *before = "\n    ";
+  for (int shard = 0; status == STATUS_OK && shard <= c->model->config.n_layers; shard++) {
+    Tensors list = {0};
+    char *path = shard_path(c, shard, err);
+    status = path ? list_shard(c, shard, &list, err) : STATUS_FAILED;
+    for (size_t i = 0; status == STATUS_OK && i < list.n; i++) {
+      report->bytes += list.items[i].bytes;
+      status = buffer_append_string(&text, before, err);
+      before = ",\n    ";
+      if (status == STATUS_OK)
+        status = json_write_string(&text, list.items[i].name, strlen(list.items[i].name), err);
+      if (status == STATUS_OK) status = buffer_printf(&text, err, ": \"%s\"", strrchr(path, '/') + 1);
+    }
+    free(path);
+    tensors_release(&list);
+  }
+  Buffer whole = {0};
+  if (status == STATUS_OK)
+    status = buffer_printf(&whole, err, "{\n  \"metadata\": {\"total_size\": %zu},\n  %.*s\n  }\n}\n",
+                           report->bytes, (int)text.size, text.data);
+  if (status == STATUS_OK)
+    status = write_file(c, "model.safetensors.index.json", whole.data, whole.size, err);
+  buffer_release(&text);
+  buffer_release(&whole);
+  return status;
+}
+
+/* Copies config.json, with another quantization_config. */
+static Status copy_config(const Rest *rest, const Buffer *from, Buffer *to, Error *err) {
+  Buffer key = {0};
+  bool first = true, is_string;
+  JsonCursor cursor = json_cursor((JsonSpan){from->data, from->size});
+  Status status = json_cursor_enter(&cursor, '{') ? buffer_append_string(to, "{", err) : STATUS_FAILED;
+  while (status == STATUS_OK && json_cursor_next(&cursor, &first)) {
+    key.size = 0;
+    status = json_cursor_string(&cursor, &key, &is_string, err);
+    const JsonSpan value = json_cursor_value(&cursor);
+    if (status != STATUS_OK) break;
+    const bool other = key.size == 19 && memcmp(key.data, "quantization_config", 19) == 0;
+    if (other) continue;
+    status = buffer_append_string(to, "\n  ", err);
+    if (status == STATUS_OK) status = json_write_string(to, key.data, key.size, err);
+    if (status == STATUS_OK) status = buffer_printf(to, err, ": %.*s,", (int)value.size, value.text);
+  }
+  if (status == STATUS_OK) status = buffer_append_string(to, "\n  \"quantization_config\": ", err);
+  const QuantizeOptions *o = rest->c->options;
+  if (status == STATUS_OK) status = layout_config(o->layout, o->group, rest->kept, rest->n_kept, to, err);
+  if (status == STATUS_OK) status = buffer_append_string(to, "\n}\n", err);
+  buffer_release(&key);
+  return status;
+}
+
+static Status write_config(const Rest *rest, const char *directory, Error *err) {
+  Buffer from = {0}, to = {0};
+  char *path = path_join(directory, "config.json", err);
+  Status status = path ? file_read(path, (size_t)64 << 20, &from, err) : STATUS_FAILED;
+  if (status == STATUS_OK) status = copy_config(rest, &from, &to, err);
+  if (status == STATUS_OK) status = write_file(rest->c, "config.json", to.data, to.size, err);
+  free(path);
+  buffer_release(&from);
+  buffer_release(&to);
+  return status;
+}
+
+/* True for the files beside a checkpoint's weights that stay true for the quantised model. */
+static bool is_companion(const char *name) {
+  static const char *const others[] = {".safetensors", ".bin",     ".pt",   ".pth",       ".gguf",
+                                       ".h5",          ".msgpack", ".onnx", ".index.json"};
+  static const char *const replaced[] = {"config.json", "quant_config.json", "quantize_config.json",
+                                         "hf_quant_config.json", "README.md"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (name_ends_with(name, others[i])) return false;
+  for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+    if (strcmp(name, replaced[i]) == 0) return false;
+  return name[0] != '.';
+}
+
+static Status copy_companions(const Checkpoint *c, const char *directory, Error *err) {
+  DIR *listing = opendir(directory);
+  Status status = STATUS_OK;
+  for (struct dirent *entry; status == STATUS_OK && listing && (entry = readdir(listing));) {
+    struct stat info;
+    Buffer bytes = {0};
+    if (!is_companion(entry->d_name)) continue;
+    char *path = path_join(directory, entry->d_name, err);
+    status = path ? STATUS_OK : STATUS_FAILED;
+    const bool plain =
+        path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= LARGEST_COMPANION;
+    if (plain) status = file_read(path, (size_t)LARGEST_COMPANION, &bytes, err);
+    if (plain && status == STATUS_OK) status = write_file(c, entry->d_name, bytes.data, bytes.size, err);
+    buffer_release(&bytes);
+    free(path);
+  }
+  if (listing) closedir(listing);
+  return status;
+}
+
+Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err) {
+  const size_t n = model_tensor_count(c->model);
+  Rest rest = {.c = c, .err = err};
+  rest.fates = mem_alloc(n, sizeof *rest.fates, "tensors", err);
+  rest.widened = mem_alloc(n, sizeof *rest.widened, "tensors", err);
+  rest.kept = mem_alloc(n, sizeof *rest.kept, "tensors", err);
+  rest.names = mem_alloc(n, sizeof *rest.names, "tensors", err);
+  char *directory = model_directory(c->model, err);
+  const bool there = rest.fates && rest.widened && rest.kept && rest.names && directory;
+  Status status = there ? decide(&rest, err) : STATUS_FAILED;
+  for (size_t i = 0; i < n; i++) report->source_bytes += model_tensor(c->model, i)->bytes;
+  if (status == STATUS_OK) status = write_rest(&rest, err);
+  if (status == STATUS_OK) status = copy_companions(c, directory, err);
+  if (status == STATUS_OK) status = write_index(c, report, err);
+  if (status == STATUS_OK) status = write_config(&rest, directory, err);
+  free(directory);
+  free(rest.fates);
+  free(rest.widened);
+  free(rest.kept);
+  free(rest.names);
+  return status;
+}

@@ -1,0 +1,25 @@
+/* checkpoint.h - the directory that `auk quantize` writes: a file for each layer, a file for the rest, and
+ * what goes with them. */
+#pragma once
+
+#include "quantize/quantize.h"
+
+typedef struct {
+  const Model *model;
+  const QuantizeOptions *options;
+  char run[33]; /* identifies the model and everything that decides the weights */
+} Checkpoint;
+
+/* Makes the directory. Refuses one with a config.json, or with a layer of another run. */
+Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
+                        Error *err);
+/* Opens the file of a layer; *there is false if there is none. safetensors_close() it, also after a failure.
+ * */
+Status checkpoint_layer_open(const Checkpoint *checkpoint, int layer, Safetensors *file, bool *there,
+                             Error *err);
+/* Writes the file of a layer whose matrices are rounded. */
+Status checkpoint_layer_write(const Checkpoint *checkpoint, LayerWork *work, Error *err);
+/* Sets `before` and `after` of a layer's matrices from its file. */
+Status checkpoint_losses(const Safetensors *file, LayerWork *work, Error *err);
+/* Writes the rest: other tensors, the index, the tokenizer and config.json. Sets the report's bytes. */
+Status checkpoint_finish(const Checkpoint *checkpoint, QuantizeReport *report, Error *err);

@@ -1,0 +1,16 @@
+/* chunks.h - outputs of a matrix shared among threads. Private to src/quantize. */
+#pragma once
+
+#include "quantize/matrix.h"
+
+enum { CHUNK = 96 }; /* outputs that a thread takes: whole ROUND_OUTPUTS, at most MATMUL_ROWS */
+_Static_assert(CHUNK % ROUND_OUTPUTS == 0 && (int)CHUNK <= (int)MATMUL_ROWS, "chunks of whole blocks");
+
+/* Computes outputs first .. first + n_rows - 1, n_rows <= CHUNK; scratch is the thread's own. Returns a part
+ * of the whole loss. */
+typedef double ChunkWork(const void *context, int first, int n_rows, float *scratch);
+
+/* Calls work() for all n_out outputs, with `floats` floats of scratch memory, and adds up what it returns in
+ * order: *loss, which may be NULL. */
+Status run_chunks(const Products *products, int n_out, size_t floats, ChunkWork *work, const void *context,
+                  double *loss, Error *err);

@@ -1,0 +1,478 @@
+/* layer.c - see layer.h. Called by: quantize.c. Calls: matrix.c, factor.c, scales.c.
+ *
+ * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
+ *   norm -> its readers     the norm's weights, if all its readers are quantised
+ *   v -> o                  v's outputs; heads that share a v share its scales
+ *   up -> down              up's outputs, where they are factors of g
+ * The pairs are searched with the weights as they were, and applied together. */
+#include "quantize/layer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/half.h"
+#include "model/layers.h"
+#include "quantize/factor.h"
+#include "quantize/scales.h"
+
+void linear_read_row(const Linear *linear, int o, float *row) {
+  const size_t n_in = (size_t)linear->n_in, at = (size_t)o * (1 + (size_t)linear->row_skip) * n_in;
+  if (linear->kind == LINEAR_DENSE) {
+    floats_read(linear->weight, linear->dtype, at, n_in, row);
+    return;
+  }
+  const size_t group = (size_t)linear->group, n_groups = (n_in - 1) / group + 1;
+  const uint8_t *codes = (const uint8_t *)linear->weight + at;
+  const float *scales = linear->scales;
+  scales += (size_t)((linear->block_first + o) / linear->block) * n_groups;
+  for (size_t i = 0; i < n_in; i++) row[i] = e4m3_to_float(codes[i]) * scales[i / group];
+}
+
+/* --- the list of matrices */
+
+/* Matrices of the kinds that are quantised; experts are, too. The others are small, or what they compute
+ * decides (routers, gates, mixes of streams). */
+static bool is_quantised_kind(int which) {
+  switch (which) {
+  case LAYER_Q:
+  case LAYER_K:
+  case LAYER_V:
+  case LAYER_O:
+  case LAYER_GATE:
+  case LAYER_UP:
+  case LAYER_DOWN:
+  case LAYER_DELTA_QKV:
+  case LAYER_DELTA_Z:
+  case LAYER_DELTA_K:
+  case LAYER_DELTA_V:
+  case LAYER_DELTA_O:
+  case LAYER_CONV_IN:
+  case LAYER_LATENT_IN:
+  case LAYER_LATENT_OUT:
+  case LAYER_Q_A:
+  case LAYER_KV_A: return true;
+  default: return which >= N_LAYER_LINEARS;
+  }
+}
+
+static bool is_readable(const Linear *linear) {
+  return linear->kind == LINEAR_DENSE || linear->kind == LINEAR_FP8;
+}
+
+/* True if the Linear's rows lie right after those of the one before it, in one stored matrix. */
+static bool follows(const Linear *before, const Linear *linear) {
+  const size_t bytes = linear_input_bytes(before, (size_t)before->n_in) * (size_t)before->n_out;
+  return before->kind == linear->kind && before->row_skip == 0 && linear->row_skip == 0 &&
+         (const char *)before->weight + bytes == (const char *)linear->weight;
+}
+
+static const char *why_kept(const LayerMatrix *m, int group) {
+  if (!is_quantised_kind(m->which)) return "its kind";
+  for (int i = 0; i < m->n_views; i++) {
+    if (!is_readable(m->views[i])) return "how it is stored";
+    if (i > 0 && !follows(m->views[i - 1], m->views[i])) return "the order of its outputs";
+    if (m->views[i]->n_out % 8) return "a number of outputs that 8 does not divide";
+  }
+  if (m->n_in % group) return "a number of inputs that the group does not divide";
+  return NULL;
+}
+
+static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
+  for (int i = work->n_matrices; i-- > 0;)
+    if (strcmp(work->matrices[i].name, name) == 0) return &work->matrices[i];
+  return NULL;
+}
+
+/* Puts views in the order of their rows. */
+static void add_view(LayerMatrix *m, Linear *linear) {
+  int at = m->n_views++;
+  for (; at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
+    m->views[at] = m->views[at - 1];
+  m->views[at] = linear;
+  m->n_out += linear->n_out;
+}
+
+Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
+                   Error *err) {
+  const int n = layer_linear_count(&model->config, index);
+  *work = (LayerWork){.model = model, .index = index, .group = group, .err = err};
+  work->matrices = mem_alloc((size_t)n, sizeof *work->matrices, "matrices", err);
+  work->inputs = mem_alloc((size_t)n, sizeof *work->inputs, "inputs of matrices", err);
+  if (!work->matrices || !work->inputs) return STATUS_FAILED;
+  for (int which = 0; which < n; which++) {
+    if (!layer_linear_exists(&model->config, index, which)) continue;
+    Linear *linear = layer_linear(&model->layers[index], which);
+    LayerMatrix *m = which < N_LAYER_LINEARS ? matrix_named(work, linear->name) : NULL;
+    if (!m) m = &work->matrices[work->n_matrices++];
+    if (m->n_views == MAX_VIEWS) return error_set(err, STATUS_FAILED, "%s has too many parts", linear->name);
+    if (m->n_views == 0) *m = (LayerMatrix){.name = linear->name, .n_in = linear->n_in, .input = -1};
+    if (linear->n_out > m->widest) m->which = which, m->widest = linear->n_out;
+    add_view(m, linear);
+  }
+  for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++) {
+    m->kept = why_kept(m, group);
+    if (!m->kept && keeps && keeps(user, m->name)) m->kept = "--keep";
+  }
+  return STATUS_OK;
+}
+
+void layer_release(LayerWork *work) {
+  for (int i = 0; i < work->n_matrices; i++) {
+    rounded_release(&work->matrices[i].rounded);
+    free(work->matrices[i].out_scales);
+  }
+  for (int i = 0; i < work->n_inputs; i++) {
+    free(work->inputs[i].moments);
+    free(work->inputs[i].scales);
+  }
+  tensors_release(&work->out);
+  free(work->matrices);
+  free(work->inputs);
+  free(work->scratch);
+  *work = (LayerWork){0};
+}
+
+/* The matrix that has this Linear as a view, or NULL. */
+static LayerMatrix *matrix_of(const LayerWork *work, const Linear *linear) {
+  for (int i = 0; i < work->n_matrices; i++)
+    for (int v = 0; v < work->matrices[i].n_views; v++)
+      if (work->matrices[i].views[v] == linear) return &work->matrices[i];
+  return NULL;
+}
+
+/* --- statistics */
+
+/* The input that these Linears read, made with the first call; -1: none of them is quantised, or no memory.
+ * */
+static int find_input(LayerWork *work, const Linear *const *linears, int n) {
+  int found = -1;
+  bool others = false;
+  for (int i = 0; i < n; i++) {
+    const LayerMatrix *m = matrix_of(work, linears[i]);
+    if (!m || m->kept) others = true;
+    if (m && !m->kept && m->input >= 0) return m->input;
+    if (m && !m->kept) found = 0;
+  }
+  if (found < 0) return -1;
+  LayerInput *input = &work->inputs[work->n_inputs];
+  *input = (LayerInput){.n_in = linears[0]->n_in, .others = others};
+  const size_t size = (size_t)input->n_in;
+  input->moments = mem_alloc(size * size, sizeof *input->moments, "moments of inputs", work->err);
+  if (!input->moments) {
+    work->status = STATUS_FAILED;
+    return -1;
+  }
+  for (int i = 0; i < n; i++) {
+    LayerMatrix *m = matrix_of(work, linears[i]);
+    if (m) m->input = work->n_inputs;
+  }
+  return work->n_inputs++;
+}
+
+void layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows) {
+  LayerWork *work = user;
+  if (!work->counts || work->status != STATUS_OK) return;
+  const int found = find_input(work, linears, n);
+  if (found < 0) return;
+  LayerInput *input = &work->inputs[found];
+  const size_t need = gram_scratch(input->n_in, n_rows);
+  work->status =
+      mem_grow(&work->scratch, &work->scratch_floats, need, sizeof *work->scratch, "inputs", work->err);
+  if (work->status != STATUS_OK) return;
+  gram_add(work->products, x, stride, n_rows, input->n_in, work->scratch, input->moments);
+  input->n_rows += (size_t)n_rows;
+}
+
+/* Makes means of the sums. Refuses inputs that are not finite. */
+static Status finish_moments(const LayerWork *work, Error *err) {
+  for (int i = 0; i < work->n_inputs; i++) {
+    LayerInput *input = &work->inputs[i];
+    const char *reader = "";
+    for (int m = work->n_matrices; m-- > 0;)
+      if (work->matrices[m].input == i) reader = work->matrices[m].name;
+    mirror(work->products, 1 / (float)input->n_rows, input->n_in, input->moments);
+    for (size_t j = 0; j < (size_t)input->n_in; j++)
+      if (!isfinite(input->moments[j * (size_t)input->n_in + j]))
+        return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %zu",
+                         model_path(work->model), reader, j);
+  }
+  return STATUS_OK;
+}
+
+/* --- weights */
+
+/* w[n_out][n_in] = the matrix with its scales; refuses weights that are not finite. */
+static Status read_weights(const LayerWork *work, const LayerMatrix *m, float *w, Error *err) {
+  const float *scales = m->input >= 0 ? work->inputs[m->input].scales : NULL;
+  const size_t n_in = (size_t)m->n_in;
+  size_t row = 0;
+  for (int v = 0; v < m->n_views; v++)
+    for (int o = 0; o < m->views[v]->n_out; o++, row++) {
+      float *to = w + row * n_in;
+      linear_read_row(m->views[v], o, to);
+      for (size_t i = 0; i < n_in; i++) {
+        if (!isfinite(to[i]))
+          return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%zu, %zu] is not finite",
+                           model_path(work->model), m->name, row, i);
+        to[i] *= (scales ? scales[i] : 1) * (m->out_scales ? m->out_scales[row] : 1);
+      }
+    }
+  return STATUS_OK;
+}
+
+/* Loads a matrix's weights into new memory. */
+static Status load(const LayerWork *work, const LayerMatrix *m, Weights *weights, Error *err) {
+  float *w = mem_alloc((size_t)m->n_out * (size_t)m->n_in, sizeof *w, m->name, err);
+  *weights = (Weights){m->n_out, m->n_in, work->group, w};
+  return w ? read_weights(work, m, w, err) : STATUS_FAILED;
+}
+
+/* --- scales */
+
+/* Searches the scales of an input. */
+static Status search(LayerWork *work, int index, SharedScales shared, Error *err) {
+  LayerInput *input = &work->inputs[index];
+  Weights *weights = mem_alloc((size_t)work->n_matrices, sizeof *weights, "weights", err);
+  const Weights **list = weights ? mem_alloc((size_t)work->n_matrices, sizeof *list, "weights", err) : NULL;
+  float *scales = list ? mem_alloc((size_t)input->n_in, sizeof *scales, "scales", err) : NULL;
+  Status status = scales ? STATUS_OK : STATUS_FAILED;
+  int n = 0;
+  for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++) {
+    if (work->matrices[m].input != index) continue;
+    status = load(work, &work->matrices[m], &weights[n], err);
+    list[n] = &weights[n];
+    n++;
+  }
+  if (status == STATUS_OK)
+    status = scales_search(work->products, work->recipe, list, n, input->moments, shared, scales,
+                           &input->left, err);
+  for (int i = 0; i < n; i++) free((void *)(uintptr_t)weights[i].w);
+  free(weights);
+  free(list);
+  if (status == STATUS_OK)
+    input->scales = scales;
+  else
+    free(scales);
+  return status;
+}
+
+/* Divides a norm's stored weights by the scales of its readers. The scales become what the rounded weights
+ * divide by, so that nothing is lost. */
+static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
+  LayerInput *input = &work->inputs[index];
+  const Vector *norm = &work->model->layers[work->index].vector[which];
+  const StoredTensor *stored = tensor_at(work->model, norm->data);
+  const float plus = layer_vector_plus(&work->model->config, which);
+  void *to = tensors_make(&work->out, stored->name, "", norm->dtype, norm->n, 0, err);
+  if (!to) return STATUS_FAILED;
+  for (size_t i = 0; i < (size_t)norm->n; i++) {
+    float own, made;
+    floats_read(norm->data, norm->dtype, i, 1, &own);
+    number_write(to, norm->dtype, i, (own + plus) / input->scales[i] - plus);
+    floats_read(to, norm->dtype, i, 1, &made);
+    const float scale = (own + plus) / (made + plus);
+    const bool fits = isfinite(scale) && scale > 0 && isfinite(made);
+    if (!fits)
+      memcpy((char *)to + i * dtype_bytes(norm->dtype),
+             (const char *)norm->data + i * dtype_bytes(norm->dtype), dtype_bytes(norm->dtype));
+    input->scales[i] = fits ? scale : 1;
+  }
+  return STATUS_OK;
+}
+
+/* The input of a matrix that has the Linear as a view, if it is quantised; else -1. */
+static int input_of(const LayerWork *work, const Linear *linear) {
+  const LayerMatrix *m = linear->n_out ? matrix_of(work, linear) : NULL;
+  return m && !m->kept ? m->input : -1;
+}
+
+/* Scales what a norm makes, if nothing else reads it. */
+static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
+  const ModelConfig *config = &work->model->config;
+  const ModelLayer *layer = &work->model->layers[work->index];
+  const Vector *vector = &layer->vector[norm];
+  const int index = input_of(work, reader);
+  if (index < 0 || !vector->data || layer->vector[bias].data || layer_vector_is_made(config, norm))
+    return STATUS_OK;
+  if (work->inputs[index].others || work->inputs[index].n_in != vector->n) return STATUS_OK;
+  if (!tensor_at(work->model, vector->data) || config->parallel) return STATUS_OK;
+  TRY(search(work, index, (SharedScales){0}, err));
+  return fold_norm(work, norm, index, err);
+}
+
+/* Replaces the bias of one view's outputs by what scaled outputs need. */
+static Status scale_bias(LayerWork *work, const LayerMatrix *m, Error *err) {
+  const Linear *first = m->views[0];
+  const StoredTensor *stored = tensor_at(work->model, first->bias.data);
+  const size_t size = dtype_bytes(first->bias.dtype);
+  void *to = tensors_make(&work->out, stored->name, "", first->bias.dtype, m->n_out, 0, err);
+  if (!to) return STATUS_FAILED;
+  memcpy(to, stored->data, (size_t)m->n_out * size);
+  for (size_t o = 0; o < (size_t)m->n_out; o++) {
+    float own;
+    floats_read(stored->data, first->bias.dtype, o, 1, &own);
+    number_write(to, first->bias.dtype, o, own * m->out_scales[o]);
+  }
+  return STATUS_OK;
+}
+
+/* True if the matrix's bias is a stored tensor of its own, or if it has none. */
+static bool bias_is_plain(const LayerWork *work, const LayerMatrix *m) {
+  if (!m->views[0]->bias.data) return true;
+  const StoredTensor *stored = tensor_at(work->model, m->views[0]->bias.data);
+  return stored && stored->rank == 1 && stored->shape[0] == m->n_out;
+}
+
+/* Scales the inputs of `reader`, which are made of the outputs of `maker`: input i of its output sources[i],
+ * or with sources NULL of output i. */
+static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *reader, const int *sources,
+                         Error *err) {
+  const int index = input_of(work, reader);
+  LayerMatrix *from = maker->n_out ? matrix_of(work, maker) : NULL;
+  if (index < 0 || !from || from->kept || work->inputs[index].others || !bias_is_plain(work, from))
+    return STATUS_OK;
+  TRY(search(work, index, (SharedScales){sources, maker->n_out}, err));
+  LayerInput *input = &work->inputs[index];
+  int first = 0;
+  for (int v = 0; from->views[v] != maker; v++) first += from->views[v]->n_out;
+  if (!from->out_scales) {
+    from->out_scales = mem_alloc((size_t)from->n_out, sizeof *from->out_scales, "scales", err);
+    for (int o = 0; from->out_scales && o < from->n_out; o++) from->out_scales[o] = 1;
+  }
+  if (!from->out_scales) return STATUS_FAILED;
+  for (int i = 0; i < input->n_in; i++)
+    from->out_scales[first + (sources ? sources[i] : i)] = 1 / input->scales[i];
+  return from->views[0]->bias.data ? scale_bias(work, from, err) : STATUS_OK;
+}
+
+/* v -> o: attention's output is a mean of values, head by head. */
+static Status scale_values(LayerWork *work, Error *err) {
+  const ModelConfig *config = &work->model->config;
+  const ModelLayer *layer = &work->model->layers[work->index];
+  const LayerConfig own = config_layer(config, work->index);
+  if (own.kind != LAYER_ATTENTION || own.k_as_v || own.shares_kv || config->v_norm || config->qkv_clip != 0 ||
+      config->latent.kv_rank)
+    return STATUS_OK;
+  for (int i = 0; i < config->n_layers; i++)
+    if (config_layer(config, i).shares_kv && config_layer(config, i).kv_layer == work->index)
+      return STATUS_OK;
+  const int dim = config_value_dim(config, &own), share = own.n_heads / own.n_kv_heads;
+  if (layer->o.n_in != own.n_heads * dim || layer->v.n_out != own.n_kv_heads * dim) return STATUS_OK;
+  int *sources = mem_alloc((size_t)layer->o.n_in, sizeof *sources, "scales", err);
+  if (!sources) return STATUS_FAILED;
+  for (int i = 0; i < layer->o.n_in; i++) sources[i] = i / dim / share * dim + i % dim;
+  Status status = scale_pair(work, &layer->v, &layer->o, sources, err);
+  free(sources);
+  return status;
+}
+
+static Status choose_scales(LayerWork *work, Error *err) {
+  const ModelConfig *config = &work->model->config;
+  const ModelLayer *layer = &work->model->layers[work->index];
+  const LayerConfig own = config_layer(config, work->index);
+  const bool single = config->streams.n == 0 && config->altup.n == 0 && !config->indexer.block;
+  /* what reads attn_norm first: the readers of one input are known together */
+  const Linear *const readers[] = {&layer->q_a, &layer->kv_a, &layer->q, &layer->delta_qkv, &layer->conv_in};
+  int first = 0;
+  while (first < 4 && readers[first]->n_out == 0) first++;
+  if (single && !own.delta_beside)
+    TRY(scale_norm(work, LAYER_ATTN_NORM, LAYER_ATTN_NORM_BIAS, readers[first], err));
+  if (single && own.n_experts == 0)
+    TRY(scale_norm(work, LAYER_MLP_NORM, LAYER_MLP_NORM_BIAS, layer->gate.n_out ? &layer->gate : &layer->up,
+                   err));
+  TRY(scale_values(work, err));
+  if (is_ungated(config->activation) || config->activation == ACTIVATION_CLAMPED) return STATUS_OK;
+  TRY(scale_pair(work, &layer->up, &layer->down, NULL, err));
+  for (int e = 0; e < own.n_experts; e++)
+    TRY(scale_pair(work, &layer->experts[e].up, &layer->experts[e].down, NULL, err));
+  return STATUS_OK;
+}
+
+/* --- rounding */
+
+/* moments = the means of products of the scaled inputs. */
+static void scale_moments(LayerInput *input) {
+  const size_t n = (size_t)input->n_in;
+  for (size_t i = 0; input->scales && i < n; i++)
+    for (size_t j = 0; j < n; j++) input->moments[i * n + j] /= input->scales[i] * input->scales[j];
+}
+
+static Status round_one(const LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
+  const double start = clock_ms();
+  const float *h = work->inputs[m->input].moments;
+  const Products *products = work->products;
+  Weights weights;
+  double whole = 0, lost = 0;
+  Status status = load(work, m, &weights, err);
+  if (status == STATUS_OK) status = rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err);
+  if (status == STATUS_OK)
+    status = matrix_round(products, work->recipe, &weights, h, lower, &m->rounded, err);
+  if (status == STATUS_OK) status = matrix_loss(products, &weights, h, NULL, &whole, err);
+  if (status == STATUS_OK) status = matrix_loss(products, &weights, h, &m->rounded, &lost, err);
+  m->after = whole > 0 ? lost / whole : 0;
+  free((void *)(uintptr_t)weights.w);
+  m->seconds = (clock_ms() - start) / 1000;
+  return status;
+}
+
+/* The relative loss of plain rounding, without scales. PRECOND moments are those of the inputs as they are */
+static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
+  const LayerInput *input = &work->inputs[m->input];
+  float *ones = mem_alloc((size_t)m->n_in, sizeof *ones, "rounding", err);
+  double whole = 0, lost = 0;
+  Weights weights = {0};
+  Status status = ones ? load(work, m, &weights, err) : STATUS_FAILED;
+  for (int i = 0; ones && i < m->n_in; i++) ones[i] = 1;
+  if (status == STATUS_OK) status = matrix_loss(work->products, &weights, input->moments, NULL, &whole, err);
+  if (status == STATUS_OK)
+    status = matrix_trial(work->products, &plain_rounding, &weights, input->moments, ones, &lost, err);
+  m->before = whole > 0 ? lost / whole : 0;
+  free((void *)(uintptr_t)weights.w);
+  free(ones);
+  return status;
+}
+
+/* Rounds all matrices that read one input. */
+static Status round_readers(LayerWork *work, int index, Error *err) {
+  LayerInput *input = &work->inputs[index];
+  const size_t n = (size_t)input->n_in;
+  float *lower = mem_alloc(n * n, sizeof *lower, "a factor of inputs", err);
+  Status status = lower ? STATUS_OK : STATUS_FAILED;
+  scale_moments(input);
+  if (status == STATUS_OK && work->recipe->compensates)
+    status = factor_make(work->products, input->moments, input->n_in, work->recipe->damp, lower, err);
+  for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++)
+    if (work->matrices[m].input == index && !work->matrices[m].kept)
+      status = round_one(work, &work->matrices[m], work->recipe->compensates ? lower : NULL, err);
+  free(lower);
+  return status;
+}
+
+/* Gives matrices that no row has read (experts that were never chosen) an input without correlations. */
+static Status give_inputs(LayerWork *work, Error *err) {
+  for (int m = 0; m < work->n_matrices; m++) {
+    LayerMatrix *matrix = &work->matrices[m];
+    if (matrix->kept || matrix->input >= 0) continue;
+    const size_t n = (size_t)matrix->n_in;
+    LayerInput *input = &work->inputs[work->n_inputs];
+    *input = (LayerInput){.n_in = matrix->n_in, .n_rows = 1, .others = true, .left = 1};
+    input->moments = mem_alloc(n * n, sizeof *input->moments, "moments of inputs", err);
+    if (!input->moments) return STATUS_FAILED;
+    for (size_t i = 0; i < n; i++) input->moments[i * n + i] = 1;
+    matrix->input = work->n_inputs++;
+  }
+  return STATUS_OK;
+}
+
+Status layer_round(LayerWork *work, Error *err) {
+  TRY(work->status);
+  TRY(give_inputs(work, err));
+  TRY(finish_moments(work, err));
+  for (int m = 0; m < work->n_matrices; m++)
+    if (!work->matrices[m].kept) TRY(judge_plain(work, &work->matrices[m], err));
+  if (work->recipe->scales) TRY(choose_scales(work, err));
+  for (int i = 0; i < work->n_inputs; i++) TRY(round_readers(work, i, err));
+  return STATUS_OK;
+}

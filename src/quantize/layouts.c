@@ -1,0 +1,168 @@
+/* layouts.c - see layouts.h. Called by: checkpoint.c. Calls: tensors.c.
+ *
+ *   AutoAWQ gemm               qweight [n_in][n_out / 8], qzeros [groups][n_out / 8], scales [groups][n_out];
+ *                              nibble k of a word is output awq_order[k] of eight
+ *   compressed-tensors         weight_packed [n_out][n_in / 8], weight_zero_point [n_out / 8][groups],
+ *   pack-quantized             weight_scale [n_out][groups], weight_shape; nibbles in order. Codes and zero
+ *                              points are numbers of -8 .. 7 plus 8. */
+#include "quantize/layouts.h"
+
+#include <string.h>
+
+#include "base/half.h"
+#include "base/json.h"
+
+static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+/* The sizes of a matrix. */
+typedef struct {
+  size_t n_in, n_out, groups, row; /* row: of Rounded */
+} Sizes;
+
+static Sizes sizes_of(const LayerMatrix *m, int group) {
+  return (Sizes){(size_t)m->n_in, (size_t)m->n_out, (size_t)(m->n_in / group), rounded_row(m->n_out)};
+}
+
+static Status write_awq(const LayerMatrix *m, Sizes s, Tensors *out, Error *err) {
+  const Rounded *from = &m->rounded;
+  const size_t words = s.n_out / 8;
+  uint32_t *weights = tensors_make(out, m->name, ".qweight", DTYPE_I32, (int64_t)s.n_in, (int64_t)words, err),
+           *zeros = tensors_make(out, m->name, ".qzeros", DTYPE_I32, (int64_t)s.groups, (int64_t)words, err);
+  uint16_t *scales =
+      tensors_make(out, m->name, ".scales", DTYPE_F16, (int64_t)s.groups, (int64_t)s.n_out, err);
+  if (!weights || !zeros || !scales) return STATUS_FAILED;
+  for (size_t i = 0; i < s.n_in; i++)
+    for (size_t w = 0; w < words; w++)
+      for (size_t k = 0; k < 8; k++)
+        weights[i * words + w] |= (uint32_t)from->codes[(8 * w + awq_outputs[k]) * s.n_in + i] << 4 * k;
+  for (size_t g = 0; g < s.groups; g++) {
+    for (size_t w = 0; w < words; w++)
+      for (size_t k = 0; k < 8; k++)
+        zeros[g * words + w] |= (uint32_t)from->zeros[g * s.row + 8 * w + awq_outputs[k]] << 4 * k;
+    for (size_t o = 0; o < s.n_out; o++) scales[g * s.n_out + o] = float_to_f16(from->scales[g * s.row + o]);
+  }
+  return STATUS_OK;
+}
+
+static Status write_compressed(const LayerMatrix *m, Sizes s, Tensors *out, Error *err) {
+  const Rounded *from = &m->rounded;
+  const int64_t groups = (int64_t)s.groups, n_out = (int64_t)s.n_out;
+  uint32_t *weights =
+               tensors_make(out, m->name, ".weight_packed", DTYPE_I32, n_out, (int64_t)s.n_in / 8, err),
+           *zeros = tensors_make(out, m->name, ".weight_zero_point", DTYPE_I32, n_out / 8, groups, err);
+  uint16_t *scales = tensors_make(out, m->name, ".weight_scale", DTYPE_F16, n_out, groups, err);
+  int64_t *shape = tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
+  if (!weights || !zeros || !scales || !shape) return STATUS_FAILED;
+  shape[0] = n_out, shape[1] = (int64_t)s.n_in;
+  for (size_t i = 0; i < s.n_out * s.n_in; i++) weights[i / 8] |= (uint32_t)from->codes[i] << 4 * (i % 8);
+  for (size_t g = 0; g < s.groups; g++)
+    for (size_t o = 0; o < s.n_out; o++) {
+      zeros[o / 8 * s.groups + g] |= (uint32_t)from->zeros[g * s.row + o] << 4 * (o % 8);
+      scales[o * s.groups + g] = float_to_f16(from->scales[g * s.row + o]);
+    }
+  return STATUS_OK;
+}
+
+Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err) {
+  return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, sizes_of(m, group), out, err);
+}
+
+/* --- back */
+
+static Status find(const Safetensors *file, const LayerMatrix *m, const char *suffix, size_t bytes,
+                   const void **data, Error *err) {
+  char name[TENSOR_NAME];
+  snprintf(name, sizeof name, "%s%s", m->name, suffix);
+  const StoredTensor *tensor = safetensors_find(file, name);
+  if (!tensor || tensor->bytes != bytes)
+    return error_set(err, STATUS_FAILED, "%s: tensor %s is missing or has another size: remove this file",
+                     file->file.path, name);
+  *data = tensor->data;
+  return STATUS_OK;
+}
+
+static Status read_compressed(const LayerMatrix *m, Sizes s, const Safetensors *file, Rounded *to,
+                              Error *err) {
+  const void *weights, *zeros, *scales;
+  TRY(find(file, m, ".weight_packed", s.n_out * s.n_in / 2, &weights, err));
+  TRY(find(file, m, ".weight_zero_point", s.groups * s.n_out / 2, &zeros, err));
+  TRY(find(file, m, ".weight_scale", s.groups * s.n_out * 2, &scales, err));
+  for (size_t i = 0; i < s.n_out * s.n_in; i++)
+    to->codes[i] = ((const uint8_t *)weights)[i / 2] >> 4 * (i % 2) & 15;
+  for (size_t g = 0; g < s.groups; g++)
+    for (size_t o = 0; o < s.n_out; o++) {
+      const size_t word = o / 8 * s.groups + g;
+      to->zeros[g * s.row + o] = (float)(((const uint8_t *)zeros)[4 * word + o % 8 / 2] >> 4 * (o % 2) & 15);
+      floats_read(scales, DTYPE_F16, o * s.groups + g, 1, &to->scales[g * s.row + o]);
+    }
+  return STATUS_OK;
+}
+
+static Status make_awq(const LayerMatrix *m, int group, const Safetensors *file, Tensors *made, Error *err) {
+  LayerMatrix copy = *m;
+  copy.rounded = (Rounded){0};
+  Status status = rounded_make(m->n_out, m->n_in, group, &copy.rounded, err);
+  if (status == STATUS_OK) status = read_compressed(m, sizes_of(m, group), file, &copy.rounded, err);
+  if (status == STATUS_OK) status = write_awq(&copy, sizes_of(m, group), made, err);
+  rounded_release(&copy.rounded);
+  return status;
+}
+
+Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
+                  Error *err) {
+  const Sizes s = sizes_of(m, group);
+  const void *data[3];
+  if (layout == LAYOUT_AWQ) {
+    TRY(find(file, m, ".qweight", s.n_out * s.n_in / 2, &data[0], err));
+    TRY(find(file, m, ".qzeros", s.groups * s.n_out / 2, &data[1], err));
+    TRY(find(file, m, ".scales", s.groups * s.n_out * 2, &data[2], err));
+  } else {
+    TRY(make_awq(m, group, file, made, err));
+    for (size_t i = 0; i < 3; i++) data[i] = made->items[made->n - 3 + i].data;
+  }
+  size_t first = 0;
+  for (int v = 0; v < m->n_views; v++) {
+    Linear *linear = m->views[v];
+    linear->kind = LINEAR_AWQ;
+    linear->bits = 4;
+    linear->group = group;
+    linear->skip = m->n_out - linear->n_out;
+    linear->qweight = (const char *)data[0] + first / 2;
+    linear->qzeros = (const char *)data[1] + first / 2;
+    linear->scales = (const char *)data[2] + 2 * first;
+    first += (size_t)linear->n_out;
+  }
+  return STATUS_OK;
+}
+
+/* --- the config */
+
+static Status write_names(const char *const *names, size_t n, Buffer *out, Error *err) {
+  for (size_t i = 0; i < n; i++) {
+    if (i > 0) TRY(buffer_append_string(out, ", ", err));
+    TRY(json_write_string(out, names[i], strlen(names[i]), err));
+  }
+  return STATUS_OK;
+}
+
+Status layout_config(QuantLayout layout, int group, const char *const *kept, size_t n_kept, Buffer *out,
+                     Error *err) {
+  if (layout == LAYOUT_AWQ) {
+    TRY(buffer_printf(out, err,
+                      "{\"quant_method\": \"awq\", \"version\": \"gemm\", \"bits\": 4, \"group_size\": %d, "
+                      "\"zero_point\": true, \"modules_to_not_convert\": [",
+                      group));
+    TRY(write_names(kept, n_kept, out, err));
+    return buffer_append_string(out, "]}", err);
+  }
+  TRY(buffer_printf(
+      out, err,
+      "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+      "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null, \"config_groups\": {\"group_0\": "
+      "{\"targets\": [\"Linear\"], \"format\": \"pack-quantized\", \"input_activations\": null, "
+      "\"output_activations\": null, \"weights\": {\"num_bits\": 4, \"type\": \"int\", \"symmetric\": false, "
+      "\"strategy\": \"group\", \"group_size\": %d, \"dynamic\": false}}}, \"ignore\": [",
+      group));
+  TRY(write_names(kept, n_kept, out, err));
+  return buffer_append_string(out, "]}", err);
+}

@@ -1,0 +1,20 @@
+/* layouts.h - quantised matrices as tensors of a published layout (models.md, "Quantised layouts"), and back.
+ * */
+#pragma once
+
+#include "model/files/safetensors.h"
+#include "quantize/layer.h"
+
+typedef enum { LAYOUT_AWQ, LAYOUT_COMPRESSED } QuantLayout;
+
+/* Appends the tensors of a rounded matrix. */
+Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err);
+
+/* Makes the views of a matrix LINEAR_AWQ with the weights that a file has. Memory that this takes is appended
+ * to `made`. Refuses a file that lacks them. */
+Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
+                  Error *err);
+
+/* Appends the object of config.json's quantization_config. kept: names of modules that are not quantised. */
+Status layout_config(QuantLayout layout, int group, const char *const *kept, size_t n_kept, Buffer *out,
+                     Error *err);

@@ -1,0 +1,80 @@
+/* products.c - see products.h. Called by: the other files of src/quantize. Calls: the CPU's kernels. */
+#include "quantize/products.h"
+
+#include <string.h>
+
+Products products_make(int n_threads) {
+  int n;
+  const Kernels *const *usable = kernels_usable(&n);
+  return (Products){usable[n - 1], n_threads};
+}
+
+/* c += factor * a bT for a block of rows and a block of columns, all of k at once. */
+static void add_tile(const Products *products, Rows a, int n_rows, const Linear *b, int n, float factor,
+                     Rows c) {
+  float tile[MATMUL_SIZE] __attribute__((aligned(64)));
+  products->kernels->matmul_rows(b, a.at, a.stride, n_rows, 0, n, tile, MATMUL_COLUMNS);
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    for (size_t i = 0; i < (size_t)n; i++) c.at[r * c.stride + i] += factor * tile[r * MATMUL_COLUMNS + i];
+}
+
+static int least(int a, int b) {
+  return a < b ? a : b;
+}
+
+void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c) {
+  if (n_k == 0) return;
+  const int piece = b.stride % (size_t)n_k == 0 ? n_k : PRODUCT_BLOCK;
+  for (int k = 0; k < n_k; k += piece)
+    for (int r = 0; r < n_rows; r += MATMUL_ROWS)
+      for (int i = 0; i < n; i += MATMUL_COLUMNS) {
+        const Linear part = {.kind = LINEAR_DENSE,
+                             .dtype = DTYPE_F32,
+                             .n_in = piece,
+                             .n_out = n - i,
+                             .row_skip = (int)(b.stride / (size_t)piece) - 1,
+                             .weight = b.at + (size_t)i * b.stride + (size_t)k};
+        add_tile(products, (Rows){a.at + (size_t)r * a.stride + (size_t)k, a.stride},
+                 least(n_rows - r, MATMUL_ROWS), &part, least(n - i, MATMUL_COLUMNS), factor,
+                 (Rows){c.at + (size_t)r * c.stride + (size_t)i, c.stride});
+      }
+}
+
+static size_t padded(int n) {
+  return ((size_t)n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+size_t gram_scratch(int n, int n_rows) {
+  return (size_t)n * padded(n_rows);
+}
+
+void gram_add(const Products *products, const float *x, size_t x_stride, int n_rows, int n, float *scratch,
+              float *gram) {
+  const size_t stride = padded(n_rows);
+  const int n_blocks = (n + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
+#pragma omp parallel num_threads(products->n_threads)
+  {
+#pragma omp for schedule(static)
+    for (int i = 0; i < n; i++) { /* the transposed rows: a column of x, then zeros */
+      float *to = scratch + (size_t)i * stride;
+      for (size_t r = 0; r < (size_t)n_rows; r++) to[r] = x[r * x_stride + (size_t)i];
+      memset(to + n_rows, 0, (stride - (size_t)n_rows) * sizeof *to);
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int block = 0; block < n_blocks; block++) {
+      const int first = block * PRODUCT_BLOCK, rows = least(n - first, PRODUCT_BLOCK);
+      product_add(products, (Rows){scratch + (size_t)first * stride, stride}, rows, (Rows){scratch, stride},
+                  first + rows, (int)stride, 1, (Rows){gram + (size_t)first * (size_t)n, (size_t)n});
+    }
+  }
+}
+
+void mirror(const Products *products, float factor, int n, float *square) {
+  const size_t size = (size_t)n;
+#pragma omp parallel for num_threads(products->n_threads) schedule(dynamic, 16)
+  for (size_t i = 0; i < size; i++)
+    for (size_t j = 0; j <= i; j++) {
+      square[i * size + j] *= factor;
+      square[j * size + i] = square[i * size + j];
+    }
+}

@@ -1,0 +1,211 @@
+/* quantize.c - see quantize.h. Called by: commands/models/quantize.c. Calls: calibration.c, layer.c,
+ * checkpoint.c. */
+#include "quantize/quantize.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "model/identity.h"
+#include "model/layers.h"
+#include "quantize/calibration.h"
+#include "quantize/checkpoint.h"
+
+void quantize_report_release(QuantizeReport *report) {
+  free(report->items);
+  *report = (QuantizeReport){0};
+}
+
+/* --- what can be quantised */
+
+static bool is_quantised(const Linear *linear) {
+  return linear->n_out > 0 && linear->kind != LINEAR_DENSE && linear->kind != LINEAR_FP8;
+}
+
+Status quantize_check(const Backend *backend, const Model *model, const QuantizeOptions *options,
+                      Error *err) {
+  const ModelConfig *config = &model->config;
+  const char *path = model_path(model);
+  int matches = 0;
+  if (model->layout != LAYOUT_HF_DIRECTORY)
+    return error_set(err, STATUS_MODEL, "%s is a packed file, whose weights have 4 bits already", path);
+  if (!backend->carry)
+    return error_set(err, STATUS_USAGE, "the %s cannot quantise yet: --device cpu", backend->name);
+  for (int layer = 0; layer < config->n_layers; layer++)
+    for (int which = 0; which < layer_linear_count(config, layer); which++) {
+      if (!layer_linear_exists(config, layer, which)) continue;
+      const Linear *linear = layer_linear(&model->layers[layer], which);
+      if (is_quantised(linear))
+        return error_set(err, STATUS_MODEL,
+                         "%s is quantised already: %s has %d bits; take the checkpoint that it was made from",
+                         path, linear->name, linear->bits);
+      matches += linear->n_in % options->group == 0;
+    }
+  if (matches == 0)
+    return error_set(err, STATUS_USAGE, "--group %d divides the inputs of no matrix of %s", options->group,
+                     path);
+  if (options->length > config->max_position)
+    return error_set(err, STATUS_USAGE, "--length %d is more than the %d positions of %s", options->length,
+                     config->max_position, path);
+  return STATUS_OK;
+}
+
+/* --- the run */
+
+typedef struct {
+  const QuantizeOptions *options;
+  Model *model;
+  Products products;
+  Checkpoint checkpoint;
+  Calibration calibration;
+  LayerWork work;
+  QuantizeReport *report;
+  int last_missing; /* the last layer without a file, -1: none */
+  double start;
+  int done; /* layers that were made in this call */
+} Run;
+
+static Status report_layer(Run *run, bool was_there, Error *err) {
+  QuantizeReport *report = run->report;
+  for (int i = 0; i < run->work.n_matrices; i++) {
+    const LayerMatrix *m = &run->work.matrices[i];
+    TRY(mem_grow(&report->items, &report->capacity, report->n + 1, sizeof *report->items, "a report", err));
+    MatrixReport *item = &report->items[report->n++];
+    *item = (MatrixReport){.weights = (size_t)m->n_in * (size_t)m->n_out,
+                           .kept = m->kept != NULL,
+                           .before = m->before,
+                           .after = m->after,
+                           .seconds = was_there ? 0 : m->seconds};
+    snprintf(item->name, sizeof item->name, "%s", m->name);
+    snprintf(item->why, sizeof item->why, "%s", m->kept ? m->kept : "");
+  }
+  report->resumed += was_there;
+  return STATUS_OK;
+}
+
+static void report_progress(const Run *run, int layer) {
+  const int n_layers = run->model->config.n_layers;
+  if (!run->options->progress) return;
+  const double seconds = (clock_ms() - run->start) / 1000;
+  run->options->progress(run->options->progress_user, layer, n_layers,
+                         run->done ? seconds / run->done * (n_layers - layer) : -1);
+}
+
+/* Makes the model's layer what its file has: matrices, norms and biases. */
+static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error *err) {
+  ModelLayer *layer = &run->model->layers[run->work.index];
+  for (int i = 0; i < run->work.n_matrices; i++) {
+    const LayerMatrix *m = &run->work.matrices[i];
+    for (int v = 0; v < m->n_views; v++) {
+      Vector *bias = &m->views[v]->bias;
+      const StoredTensor *own = bias->data ? tensor_at(run->model, bias->data) : NULL,
+                         *other = own ? safetensors_find(file, own->name) : NULL;
+      if (other) bias->data = other->data + ((const unsigned char *)bias->data - own->data);
+    }
+    if (!m->kept) TRY(layout_use(run->options->layout, m, run->work.group, file, made, err));
+  }
+  for (int which = 0; which < N_LAYER_VECTORS; which++) {
+    Vector *vector = &layer->vector[which];
+    const StoredTensor *own = vector->data ? tensor_at(run->model, vector->data) : NULL,
+                       *other = own ? safetensors_find(file, own->name) : NULL;
+    if (other) vector->data = other->data;
+  }
+  return STATUS_OK;
+}
+
+/* Computes the rows before the next layer with the weights of this layer's file; the model's own weights are
+ * back afterwards. */
+static Status step_over(Run *run, const Safetensors *file, Error *err) {
+  const int index = run->work.index, n_experts = config_layer(&run->model->config, index).n_experts;
+  ModelLayer *layer = &run->model->layers[index], saved = *layer;
+  Tensors made = {0};
+  Expert *experts = mem_alloc((size_t)n_experts, sizeof *experts, "experts", err);
+  if (!experts) return STATUS_FAILED;
+  if (n_experts) memcpy(experts, layer->experts, (size_t)n_experts * sizeof *experts);
+  Status status = use_layer(run, file, &made, err);
+  if (status == STATUS_OK) status = calibration_reload(&run->calibration, err);
+  if (status == STATUS_OK) status = calibration_pass(&run->calibration, index, true, err);
+  *layer = saved;
+  if (n_experts) memcpy(layer->experts, experts, (size_t)n_experts * sizeof *experts);
+  free(experts);
+  if (status == STATUS_OK) status = calibration_reload(&run->calibration, err);
+  tensors_release(&made);
+  return status;
+}
+
+/* Rounds a layer and writes its file. */
+static Status make_layer(Run *run, Error *err) {
+  LayerWork *work = &run->work;
+  work->counts = true;
+  Status status = calibration_pass(&run->calibration, work->index, false, err);
+  work->counts = false;
+  TRY(status);
+  TRY(layer_round(work, err));
+  TRY(model_check_weights(run->model, err));
+  TRY(checkpoint_layer_write(&run->checkpoint, work, err));
+  run->done++;
+  return STATUS_OK;
+}
+
+static Status run_layer(Run *run, int layer, Error *err) {
+  Safetensors file = {0};
+  bool was_there, there;
+  TRY(layer_begin(run->model, layer, run->options->group, run->options->keeps, run->options->keeps_user,
+                  &run->work, err));
+  run->work.products = &run->products;
+  run->work.recipe = &run->options->recipe;
+  report_progress(run, layer);
+  Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);
+  if (status == STATUS_OK && !was_there) {
+    safetensors_close(&file);
+    status = make_layer(run, err);
+    if (status == STATUS_OK) status = checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err);
+  } else if (status == STATUS_OK) {
+    status = checkpoint_losses(&file, &run->work, err);
+  }
+  if (status == STATUS_OK) status = report_layer(run, was_there, err);
+  if (status == STATUS_OK && layer < run->last_missing) status = step_over(run, &file, err);
+  safetensors_close(&file);
+  return status;
+}
+
+/* Finds the last layer without a file: the rows before it are needed. */
+static Status find_missing(Run *run, Error *err) {
+  run->last_missing = -1;
+  for (int layer = 0; layer < run->model->config.n_layers; layer++) {
+    Safetensors file = {0};
+    bool there;
+    Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err);
+    safetensors_close(&file);
+    TRY(status);
+    if (!there) run->last_missing = layer;
+  }
+  return STATUS_OK;
+}
+
+static Status run_all(Run *run, const Backend *backend, Error *err) {
+  TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
+  TRY(find_missing(run, err));
+  TRY(model_prepare(run->model, run->options->n_threads, err));
+  TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
+  for (int layer = 0; layer < run->model->config.n_layers; layer++) {
+    Status status = run_layer(run, layer, err);
+    layer_release(&run->work);
+    TRY(status);
+  }
+  report_progress(run, run->model->config.n_layers);
+  return checkpoint_finish(&run->checkpoint, run->report, err);
+}
+
+Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
+                Error *err) {
+  Run run = {.options = options,
+             .model = model,
+             .products = products_make(options->n_threads),
+             .report = report,
+             .start = clock_ms()};
+  Status status = run_all(&run, backend, err);
+  calibration_close(&run.calibration);
+  return status;
+}

@@ -1,0 +1,112 @@
+/* tensors.c - see tensors.h. Called by: layer.c, layouts.c, checkpoint.c. */
+#include "quantize/tensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/half.h"
+#include "base/json.h"
+
+static OutTensor *next(Tensors *tensors, Error *err) {
+  if (mem_grow(&tensors->items, &tensors->capacity, tensors->n + 1, sizeof *tensors->items, "tensors", err))
+    return NULL;
+  OutTensor *tensor = &tensors->items[tensors->n++];
+  *tensor = (OutTensor){0};
+  return tensor;
+}
+
+void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
+                   int64_t columns, Error *err) {
+  OutTensor *tensor = next(tensors, err);
+  if (!tensor) return NULL;
+  snprintf(tensor->name, sizeof tensor->name, "%s%s", base, suffix);
+  tensor->dtype = dtype;
+  tensor->rank = columns ? 2 : 1;
+  tensor->shape[0] = rows, tensor->shape[1] = columns;
+  tensor->bytes = (size_t)rows * (size_t)(columns ? columns : 1) * dtype_bytes(dtype);
+  tensor->data = tensor->owned = mem_alloc(tensor->bytes, 1, tensor->name, err);
+  return tensor->owned;
+}
+
+Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err) {
+  OutTensor *tensor = next(tensors, err);
+  if (!tensor) return STATUS_FAILED;
+  snprintf(tensor->name, sizeof tensor->name, "%s", stored->name);
+  tensor->dtype = stored->dtype;
+  tensor->dtype_name = stored->dtype_name;
+  tensor->rank = stored->rank;
+  memcpy(tensor->shape, stored->shape, sizeof tensor->shape);
+  tensor->data = stored->data;
+  tensor->bytes = stored->bytes;
+  return STATUS_OK;
+}
+
+void tensors_release(Tensors *tensors) {
+  for (size_t i = 0; i < tensors->n; i++) free(tensors->items[i].owned);
+  free(tensors->items);
+  *tensors = (Tensors){0};
+}
+
+const OutTensor *tensors_find(const Tensors *tensors, const char *name) {
+  for (size_t i = 0; i < tensors->n; i++)
+    if (strcmp(tensors->items[i].name, name) == 0) return &tensors->items[i];
+  return NULL;
+}
+
+static Status write_header(const Tensors *tensors, const char *metadata, Buffer *out, Error *err) {
+  size_t at = 0;
+  TRY(buffer_printf(out, err, "{\"__metadata__\":{%s}", metadata));
+  for (const OutTensor *t = tensors->items; t < tensors->items + tensors->n; t++) {
+    TRY(buffer_append_string(out, ",", err));
+    TRY(json_write_string(out, t->name, strlen(t->name), err));
+    TRY(buffer_printf(out, err, ":{\"dtype\":\"%s\",\"shape\":[",
+                      t->dtype_name ? t->dtype_name : dtype_name(t->dtype)));
+    for (int i = 0; i < t->rank; i++) TRY(buffer_printf(out, err, "%s%" PRId64, i ? "," : "", t->shape[i]));
+    TRY(buffer_printf(out, err, "],\"data_offsets\":[%zu,%zu]}", at, at + t->bytes));
+    at += t->bytes;
+  }
+  TRY(buffer_append_string(out, "}", err));
+  while (out->size % 8) TRY(buffer_append_string(out, " ", err)); /* data begin at a multiple of 8 */
+  return STATUS_OK;
+}
+
+Status tensors_write(const Tensors *tensors, const char *path, const char *metadata, Error *err) {
+  AtomicFile file = {0};
+  Buffer header = {0};
+  Status status = write_header(tensors, metadata, &header, err);
+  const uint64_t size = header.size; /* little-endian, as all machines that auk runs on */
+  if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
+  if (status == STATUS_OK) status = atomic_file_write(&file, &size, sizeof size, err);
+  if (status == STATUS_OK) status = atomic_file_write(&file, header.data, header.size, err);
+  for (size_t i = 0; status == STATUS_OK && i < tensors->n; i++)
+    status = atomic_file_write(&file, tensors->items[i].data, tensors->items[i].bytes, err);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  buffer_release(&header);
+  return status;
+}
+
+const StoredTensor *tensor_at(const Model *model, const void *data) {
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *tensor = model_tensor(model, i);
+    const uintptr_t begin = (uintptr_t)tensor->data, at = (uintptr_t)data;
+    if (at >= begin && at < begin + tensor->bytes) return tensor;
+  }
+  return NULL;
+}
+
+void number_write(void *numbers, Dtype dtype, size_t i, float value) {
+  uint16_t half = float_to_f16(value);
+  if (dtype == DTYPE_F32) {
+    memcpy((float *)numbers + i, &value, sizeof value);
+    return;
+  }
+  if (dtype == DTYPE_BF16) {
+    const uint32_t bits = float_bits(value);
+    half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  memcpy((uint16_t *)numbers + i, &half, sizeof half);
+}

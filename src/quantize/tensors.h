@@ -1,0 +1,39 @@
+/* tensors.h - tensors that are to be written as a .safetensors file. */
+#pragma once
+
+#include "base/buffer.h"
+#include "model/tensors.h"
+
+enum { TENSOR_NAME = 160 };
+typedef struct {
+  char name[TENSOR_NAME];
+  Dtype dtype;
+  const char *dtype_name; /* NULL: dtype_name(dtype) */
+  int rank;
+  int64_t shape[MAX_RANK];
+  const void *data; /* [bytes] */
+  size_t bytes;
+  void *owned; /* freed with the list, or NULL */
+} OutTensor;
+
+typedef struct {
+  OutTensor *items; /* [n] */
+  size_t n, capacity;
+} Tensors;
+
+/* Appends the tensor base``suffix of rank 1 (columns 0) or 2 with zeroed memory, which the list owns; NULL
+ * after a failure. */
+void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
+                   int64_t columns, Error *err);
+/* Appends a tensor of an open model as it is; the model must outlive the list. */
+Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err);
+void tensors_release(Tensors *tensors);
+const OutTensor *tensors_find(const Tensors *tensors, const char *name); /* or NULL */
+
+/* Writes a file, which appears complete or not at all. metadata: the members of __metadata__ as JSON text. */
+Status tensors_write(const Tensors *tensors, const char *path, const char *metadata, Error *err);
+
+/* The tensor of an open model whose data hold this address, or NULL. */
+const StoredTensor *tensor_at(const Model *model, const void *data);
+/* numbers[i] of F32, F16 or BF16 = value, rounded to nearest, ties to even. */
+void number_write(void *numbers, Dtype dtype, size_t i, float value);

@@ -1,0 +1,230 @@
+"""`auk quantize`: what it writes loads and computes what its numbers say, is the same after an interruption, and bad
+input is refused with nothing half written."""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import checkpoint  # noqa: E402
+import compare  # noqa: E402
+
+DATA = ROOT / "test" / "data"
+STORIES = DATA / "stories260K-f32"
+TEXT = ("Once upon a time there was a little girl named Lily. She loved to play outside in the park with her dog. "
+        "One day, they saw a big red ball! \"Can we play?\" asked Tom. They were happy, and so was mum.\n") * 40
+# One of each way in which weights are stored or computed.
+FAMILIES = ("llama-bf16", "llama-sharded", "qwen2-vl-text-part", "phi3-longrope", "gemma3n-bf16", "gemma4-e",
+            "deepseek-v3-bf16", "gpt-oss-bf16", "llama4-bf16", "qwen3-vl-moe-bf16", "granite-moe-bf16",
+            "nemotron-h-moe-bf16", "bamba-bf16", "lfm2-bf16", "kimi-linear-bf16", "qwen4-exp-bf16", "olmo-bf16",
+            "starcoder2-bf16", "cohere2-bf16", "qwen3_5", "apertus1p5-bf16", "falcon-bf16")
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def quantize(run, text):
+    """quantize(model, directory, flag...): the finished process, which must have succeeded."""
+
+    def quantize_it(model, output, *flags):
+        done = run("quantize", model, "-o", output, "--calibration", text, "--samples", 4, "--length", 32,
+                   "--group", 16, "-t", 1, *flags)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return quantize_it
+
+
+def files_of(directory):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def logits(run, model, ids, tmp_path):
+    (tmp_path / "ids.txt").write_text(" ".join(map(str, ids)))
+    done = run("eval", "-m", model, "--ids-file", tmp_path / "ids.txt", "--logits-out", tmp_path / "logits.npy",
+               "-t", 1, "--kv", "f32")
+    assert done.returncode == 0, done.stderr
+    return np.load(tmp_path / "logits.npy")
+
+
+@pytest.mark.parametrize("layout", ("awq", "compressed-tensors"))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_loads_what_is_written(run, quantize, text, tmp_path, name, layout):
+    model, output = DATA / "miniatures" / name, tmp_path / "out"
+    quantize(model, output, "--format", layout)
+    config = json.loads((output / "config.json").read_text())
+    assert config["quantization_config"]["quant_method"] == layout
+    source = json.loads((model / "config.json").read_text())
+    assert {k: v for k, v in config.items() if k != "quantization_config"} == {
+        k: v for k, v in source.items() if k != "quantization_config"}
+    done = run("eval", "-m", output, "--against", model, "-f", text, "--max-tokens", 32, "-t", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    assert 1e-6 < values["kl"] < 2  # random weights: 4 bits move what they decide
+    report = json.loads(run("inspect", output, "--json").stdout)
+    assert report["linear_layers"]["quantised"] > 0
+
+
+@pytest.mark.parametrize("name", ("llama-bf16", "qwen2-vl-text-part", "lfm2-bf16", "phi3-longrope"))
+def test_logits_are_those_of_the_dequantised_weights(run, quantize, tmp_path, name):
+    """A dense copy of the weights that were written has the same logits, but for the order of sums."""
+    model, output, dense = DATA / "miniatures" / name, tmp_path / "out", tmp_path / "dense"
+    quantize(model, output)
+    tensors = checkpoint.dequantised(checkpoint.read_checkpoint(output))
+    shutil.copytree(model, dense, ignore=shutil.ignore_patterns("*.safetensors*"))
+    checkpoint.write_safetensors(str(dense / "model.safetensors"), tensors)
+    ids = np.load(model / "reference.npz")["ids"][:32]
+    divergence = compare.kl(logits(run, dense, ids, tmp_path), logits(run, output, ids, tmp_path))
+    assert divergence.mean() < 1e-6
+
+
+def test_a_trained_model_loses_half_of_what_plain_rounding_loses(run, tmp_path):
+    """Calibrated on stories of its own; judged on others, which reference.npz holds."""
+    story, ids = tmp_path / "story.txt", tmp_path / "ids.txt"
+    ids.write_text(" ".join(map(str, np.load(STORIES / "reference.npz")["ids"])))
+    told = [run("-m", STORIES, "--raw", "-p", "Once upon a time", "-n", 400, "--temp", 1, "-s", seed).stdout
+            for seed in range(24)]
+    story.write_bytes(b"\n".join(told))
+    kl = {}
+    for method in ("plain", "full"):
+        done = run("quantize", STORIES, "-o", tmp_path / method, "--method", method, "--calibration", story, "--samples",
+                   32, "--length", 256, "--group", 64)
+        assert done.returncode == 0, done.stderr
+        done = run("eval", "-m", tmp_path / method, "--against", STORIES, "--ids-file", ids, "--json")
+        kl[method] = json.loads(done.stdout)["kl"]
+    assert kl["full"] < 0.5 * kl["plain"]
+
+
+@pytest.mark.parametrize("layout", ("awq", "compressed-tensors"))
+def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_path, layout):
+    model, whole, killed = DATA / "miniatures" / "llama-sharded", tmp_path / "whole", tmp_path / "killed"
+    flags = ("--format", layout)
+    quantize(model, whole, *flags)
+    process = start("quantize", model, "-o", killed, "--calibration", text, "--samples", 4, "--length", 32,
+                    "--group", 16, "-t", 1, *flags)
+    deadline = time.monotonic() + 30
+    while not (killed / "model-00001-of-00004.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (killed / "config.json").exists():
+        assert run("inspect", killed).returncode != 0
+        assert b"were in" in quantize(model, killed, *flags).stderr
+    assert files_of(killed) == files_of(whole)
+    (whole / "config.json").unlink()  # any layer is made again from those that are there
+    for shard in ("model-00001-of-00004.safetensors", "model-00003-of-00004.safetensors"):
+        (whole / shard).unlink()
+        quantize(model, whole, *flags)
+        assert files_of(killed) == files_of(whole)
+        (whole / "config.json").unlink()
+
+
+def test_threads_change_no_byte(run, text, tmp_path):
+    for threads in (1, 3):
+        done = run("quantize", STORIES, "-o", tmp_path / str(threads), "--calibration", text, "--samples", 4,
+                   "--length", 64, "--group", 32, "-t", threads)
+        assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
+
+
+def test_fp8_is_read(run, quantize, text, tmp_path):
+    model = DATA / "layouts" / "fp8-blocks"
+    quantize(model, tmp_path / "out")
+    done = run("eval", "-m", tmp_path / "out", "--against", model, "-f", text, "--max-tokens", 32, "--json")
+    assert json.loads(done.stdout)["kl"] < 1
+
+
+def test_keep_leaves_matrices_as_they_are(run, quantize, tmp_path):
+    output = tmp_path / "out"
+    quantize(STORIES, output, "--keep", r"layers\.0\.|o_proj")
+    tensors, source = checkpoint.read_checkpoint(output), checkpoint.read_checkpoint(STORIES)
+    for name, array in source.items():
+        kept = "layers.0." in name or "o_proj" in name or "attn" not in name  # 8 divides no size of the MLPs
+        assert (name in tensors) == kept
+        if kept and "layernorm" not in name:
+            assert np.array_equal(np.asarray(tensors[name]), np.asarray(array))
+
+
+@pytest.mark.parametrize("flags, status, message", (
+    (("--group", 128), 2, "--group 128 divides the inputs of no matrix"),
+    (("--group", 16, "--length", 100000), 2, "--length 100000 is more than the"),
+    (("--group", 16, "--keep", "("), 2, "--keep \"(\" is no regular expression"),
+    (("--group", 16, "--format", "gguf"), 2, "--format"),
+))
+def test_refusals(run, text, tmp_path, flags, status, message):
+    done = run("quantize", DATA / "miniatures" / "llama-bf16", "-o", tmp_path / "out", "--calibration", text, *flags)
+    assert done.returncode == status and message in done.stderr.decode(), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_short_text_is_refused(run, tmp_path):
+    (tmp_path / "short.txt").write_text("Hello")
+    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--calibration", tmp_path / "short.txt")
+    assert done.returncode == 2 and b"fewer than a part of --length 512" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quantised_model_is_refused(run, stories, text, tmp_path):
+    done = run("quantize", stories, "-o", tmp_path / "out", "--group", 32, "--calibration", text)
+    assert done.returncode == 3 and b"is quantised already: model.layers.0.self_attn.q_proj has 4 bits" in done.stderr
+
+
+def test_nan_is_named(run, text, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(STORIES, broken)
+    tensors = {name: np.array(array) for name, array in checkpoint.read_checkpoint(STORIES).items()}
+    tensors["model.layers.1.self_attn.q_proj.weight"][3, 5] = np.nan
+    checkpoint.write_safetensors(str(broken / "model.safetensors"), tensors)
+    done = run("quantize", broken, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
+               "--calibration", text)
+    assert done.returncode == 3
+    assert b"model.layers.1.self_attn.o_proj are not finite" in done.stderr
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_another_run_is_not_mixed_in(run, quantize, text, tmp_path):
+    output = tmp_path / "out"
+    quantize(DATA / "miniatures" / "llama-bf16", output)
+    again = run("quantize", DATA / "miniatures" / "llama-bf16", "-o", output, "--group", 16, "--calibration", text,
+                "--samples", 4, "--length", 32)
+    assert again.returncode == 2 and b"has a config.json already" in again.stderr
+    os.unlink(output / "config.json")
+    other = run("quantize", DATA / "miniatures" / "llama-bf16", "-o", output, "--group", 16, "--calibration", text,
+                "--samples", 3, "--length", 32)
+    assert other.returncode == 2 and b"is of another run" in other.stderr
+
+
+def test_a_full_disk_is_an_error(run, text, tmp_path):
+    import resource
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
+               "--calibration", text, preexec_fn=limit)
+    assert done.returncode == 1 and b"cannot write" in done.stderr
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_against_is_zero_for_the_same_model_and_refuses_another_vocabulary(run, text):
+    done = run("eval", "-m", STORIES, "--against", STORIES, "-f", text, "--max-tokens", 64, "--json")
+    values = json.loads(done.stdout)
+    assert abs(values["kl"]) < 1e-9 and values["same_top"] == 1 and values["nll"] == values["against_nll"]
+    done = run("eval", "-m", STORIES, "--against", DATA / "miniatures" / "llama-bf16", "-f", text, "--max-tokens",
+               64)
+    assert done.returncode == 3 and b"tokens, but" in done.stderr

@@ -1,0 +1,214 @@
+/* test_matrix.c - rounding one matrix, against plain definitions in double. */
+#include "quantize/matrix.h"
+
+#include <math.h>
+
+#include "quantize/factor.h"
+#include "quantize/layouts.h"
+#include "quantize/scales.h"
+#include "test/unit.h"
+
+enum { N_OUT = 200, N_IN = 192, GROUP = 32, N_ROWS = 500 };
+
+static float random_float(uint64_t *seed) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (float)(*seed >> 40) * 0x1p-23f - 1;
+}
+
+/* Weights, and the second moments of correlated inputs of unequal sizes. */
+typedef struct {
+  float *w, *x, *h;
+} Case;
+
+static Case make_case(const Products *products) {
+  Case c = {calloc(N_OUT * N_IN, sizeof(float)), calloc(N_ROWS * N_IN, sizeof(float)),
+            calloc(N_IN * N_IN, sizeof(float))};
+  uint64_t seed = 7;
+  for (int i = 0; i < N_OUT * N_IN; i++) c.w[i] = random_float(&seed) * random_float(&seed);
+  for (int r = 0; r < N_ROWS; r++) {
+    const float common = random_float(&seed);
+    for (int i = 0; i < N_IN; i++)
+      c.x[r * N_IN + i] = (common + random_float(&seed)) * (i % 17 == 0 ? 6 : 0.5f);
+  }
+  float *scratch = calloc(gram_scratch(N_IN, N_ROWS), sizeof *scratch);
+  gram_add(products, c.x, N_IN, N_ROWS, N_IN, scratch, c.h);
+  mirror(products, 1.0f / N_ROWS, N_IN, c.h);
+  free(scratch);
+  return c;
+}
+
+static void free_case(Case c) {
+  free(c.w);
+  free(c.x);
+  free(c.h);
+}
+
+static Rounded round_case(const Products *products, Recipe recipe, const Case *c, double *loss) {
+  Error err;
+  Rounded rounded;
+  const Weights weights = {N_OUT, N_IN, GROUP, c->w};
+  float *lower = calloc(N_IN * N_IN, sizeof *lower);
+  assert_int_equal(rounded_make(N_OUT, N_IN, GROUP, &rounded, &err), STATUS_OK);
+  assert_int_equal(factor_make(products, c->h, N_IN, recipe.damp, lower, &err), STATUS_OK);
+  assert_int_equal(
+      matrix_round(products, &recipe, &weights, c->h, recipe.compensates ? lower : NULL, &rounded, &err),
+      STATUS_OK);
+  assert_int_equal(matrix_loss(products, &weights, c->h, &rounded, loss, &err), STATUS_OK);
+  free(lower);
+  return rounded;
+}
+
+/* fp32 sums of 500 products err by some 2^-24 sqrt(500) of their size. */
+static void moments_are_means_of_products(void **state) {
+  const Products products = products_make(2);
+  Case c = make_case(&products);
+  for (int i = 0; i < N_IN; i += 7)
+    for (int j = 0; j < N_IN; j += 5) {
+      double sum = 0, size = 0;
+      for (int r = 0; r < N_ROWS; r++) {
+        sum += (double)c.x[r * N_IN + i] * (double)c.x[r * N_IN + j] / N_ROWS;
+        size += fabs((double)c.x[r * N_IN + i] * (double)c.x[r * N_IN + j]) / N_ROWS;
+      }
+      assert_true(fabs((double)c.h[i * N_IN + j] - sum) < 1e-5 * size);
+    }
+  free_case(c);
+}
+
+/* U^T U (H + damp) = I: each number within fp32's error times H's condition, which is near 1e4 here. */
+static void factor_is_that_of_the_inverse(void **state) {
+  const Products products = products_make(2);
+  Case c = make_case(&products);
+  Error err;
+  float *lower = calloc(N_IN * N_IN, sizeof *lower);
+  double mean = 0;
+  assert_int_equal(factor_make(&products, c.h, N_IN, 0.01, lower, &err), STATUS_OK);
+  for (int i = 0; i < N_IN; i++) mean += (double)c.h[i * N_IN + i] / N_IN;
+  for (int i = 0; i < N_IN; i += 11)
+    for (int j = 0; j < N_IN; j++) {
+      double sum = 0;
+      for (int k = 0; k < N_IN; k++) {
+        double inverse = 0; /* (U^T U)[i][k] = sum over m of lower[i][m] lower[k][m] */
+        for (int m = 0; m <= (i < k ? i : k); m++)
+          inverse += (double)lower[i * N_IN + m] * (double)lower[k * N_IN + m];
+        sum += inverse * ((double)c.h[k * N_IN + j] + (k == j ? 0.01 * mean : 0));
+      }
+      assert_true(fabs(sum - (i == j)) < 1e-3);
+    }
+  free(lower);
+  free_case(c);
+}
+
+static void losses_fall_with_each_part_of_the_method(void **state) {
+  const Products products = products_make(2);
+  Case c = make_case(&products);
+  Recipe plain = usual_recipe, search = usual_recipe, gptq = usual_recipe;
+  plain.search = plain_rounding;
+  plain.compensates = search.compensates = false;
+  plain.refinements = search.refinements = gptq.refinements = 0;
+  double losses[4], left;
+  Rounded rounded[4] = {
+      round_case(&products, plain, &c, &losses[0]), round_case(&products, search, &c, &losses[1]),
+      round_case(&products, gptq, &c, &losses[2]), round_case(&products, usual_recipe, &c, &losses[3])};
+  assert_true(losses[1] < 0.9 * losses[0]);
+  assert_true(losses[2] < 0.7 * losses[1]);
+  assert_true(losses[3] < 0.97 * losses[2]);
+  Error err;
+  float ones[N_IN], scales[N_IN];
+  double trial;
+  const Weights weights = {N_OUT, N_IN, GROUP, c.w}, *const list[] = {&weights};
+  for (int i = 0; i < N_IN; i++) ones[i] = 1;
+  assert_int_equal(matrix_trial(&products, &plain_rounding, &weights, c.h, ones, &trial, &err), STATUS_OK);
+  assert_true(fabs(trial / losses[0] - 1) < 1e-4);
+  assert_int_equal(
+      scales_search(&products, &usual_recipe, list, 1, c.h, (SharedScales){0}, scales, &left, &err),
+      STATUS_OK);
+  assert_true(left < 0.8); /* one input in 17 is twelve times the others */
+  for (int i = 0; i < 4; i++) rounded_release(&rounded[i]);
+  free_case(c);
+}
+
+/* The loss by second moments is the mean square of the outputs' change. */
+static void loss_is_the_change_of_outputs(void **state) {
+  const Products products = products_make(1);
+  Case c = make_case(&products);
+  double loss, sum = 0;
+  Rounded rounded = round_case(&products, usual_recipe, &c, &loss);
+  const size_t row = rounded_row(N_OUT);
+  for (int r = 0; r < N_ROWS; r++)
+    for (int o = 0; o < N_OUT; o++) {
+      double change = 0;
+      for (int i = 0; i < N_IN; i++) {
+        const size_t place = (size_t)(i / GROUP) * row + (size_t)o;
+        const double now = ((double)rounded.codes[o * N_IN + i] - (double)rounded.zeros[place]) *
+                           (double)rounded.scales[place];
+        change += (now - (double)c.w[o * N_IN + i]) * (double)c.x[r * N_IN + i];
+      }
+      sum += change * change / N_ROWS;
+    }
+  assert_true(fabs(loss / sum - 1) < 1e-3);
+  rounded_release(&rounded);
+  free_case(c);
+}
+
+static void threads_change_no_byte(void **state) {
+  const Products one = products_make(1), three = products_make(3);
+  Case a = make_case(&one), b = make_case(&three);
+  double losses[2];
+  assert_memory_equal(a.h, b.h, N_IN * N_IN * sizeof *a.h);
+  Rounded x = round_case(&one, usual_recipe, &a, &losses[0]),
+          y = round_case(&three, usual_recipe, &b, &losses[1]);
+  assert_memory_equal(x.codes, y.codes, N_OUT * N_IN);
+  assert_memory_equal(x.scales, y.scales, 2 * (N_IN / GROUP) * rounded_row(N_OUT) * sizeof *x.scales);
+  assert_memory_equal(&losses[0], &losses[1], sizeof *losses);
+  rounded_release(&x);
+  rounded_release(&y);
+  free_case(a);
+  free_case(b);
+}
+
+/* Writes a matrix in a layout to a file and reads its Linear back. */
+static void layouts_hold_the_codes(void **state) {
+  const Products products = products_make(1);
+  Case c = make_case(&products);
+  double loss;
+  for (int layout = LAYOUT_AWQ; layout <= LAYOUT_COMPRESSED; layout++) {
+    Error err;
+    Tensors out = {0}, made = {0};
+    Safetensors file;
+    Linear linear = {.n_in = N_IN, .n_out = N_OUT, .name = "m"};
+    LayerMatrix m = {.name = "m", .views = {&linear}, .n_views = 1, .n_in = N_IN, .n_out = N_OUT};
+    m.rounded = round_case(&products, usual_recipe, &c, &loss);
+    char path[] = "/tmp/auk-test-layout-XXXXXX";
+    const int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(layout_write((QuantLayout)layout, &m, GROUP, &out, &err), STATUS_OK);
+    assert_int_equal(tensors_write(&out, path, "\"a\":\"b\"", &err), STATUS_OK);
+    assert_int_equal(safetensors_open(path, &file, &err), STATUS_OK);
+    assert_int_equal(layout_use((QuantLayout)layout, &m, GROUP, &file, &made, &err), STATUS_OK);
+    static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* the nibble of each of eight outputs */
+    for (int i = 0; i < N_IN; i++)
+      for (int o = 0; o < N_OUT; o++) {
+        uint32_t word;
+        memcpy(&word, (const char *)linear.qweight + 4 * (i * (N_OUT / 8) + o / 8), sizeof word);
+        assert_int_equal(word >> 4 * order[o % 8] & 15, m.rounded.codes[o * N_IN + i]);
+      }
+    tensors_release(&out);
+    tensors_release(&made);
+    rounded_release(&m.rounded);
+    safetensors_close(&file);
+    remove(path);
+  }
+  free_case(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(moments_are_means_of_products),
+      cmocka_unit_test(factor_is_that_of_the_inverse),
+      cmocka_unit_test(losses_fall_with_each_part_of_the_method),
+      cmocka_unit_test(loss_is_the_change_of_outputs),
+      cmocka_unit_test(threads_change_no_byte),
+      cmocka_unit_test(layouts_hold_the_codes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
