@@ -23,7 +23,7 @@ static const Foreign other_commands[] = {
     {"generate, prompt, ask, complete", "auk -m MODEL -p TEXT answers a prompt"},
     {"repl, talk", "auk chat -m MODEL is a conversation"},
     {"perplexity, ppl", "auk eval -m MODEL -f FILE gives it"},
-    {"convert, quantize", "auk pack MODEL -o FILE makes a packed file of an AWQ checkpoint"},
+    {"convert", "auk quantize MODEL -o DIR makes a checkpoint of 4 bits"},
     {"embed, embeddings", "there are no embeddings here"},
 };
 
@@ -32,7 +32,6 @@ static const Foreign other_flags[] = {
     {"-hf, -hfr, --hf-repo", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-hff, --hf-file, -mu, --model-url", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-q, --quiet, --silent", "standard output has the answer alone; 2>/dev/null drops the rest"},
-    {"--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"},
     {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f16, f32 and q8_0 are known, as of --kv f16|f32|q8"},
     {"-mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},

@@ -25,7 +25,7 @@ enum {
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
   ROUND_OUTPUTS = 16, /* outputs of round_group() and search_group(): whole vectors of every set */
-  MAX_SPLITS = 16, /* most splits of a matrix's inputs (split-K); see matmul_splits() */
+  MAX_SPLITS = 16,    /* most splits of a matrix's inputs (split-K); see matmul_splits() */
   SPLIT_UNIT = 32,
   LINE_BYTES = 64,     /* cache line, for prefetching */
   FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */

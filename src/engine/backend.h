@@ -169,7 +169,7 @@ typedef struct {
    * rest). In a step at most n_sequences + GUESS_ROWS rows are of no prompt. A backend whose rows always
    * have these bits ignores `invariant`. */
   bool invariant;
-  TapList taps; /* the layers that steps may keep (TokenRange.taps) */
+  TapList taps;            /* the layers that steps may keep (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
   /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_GEMMA4): it has
    * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */

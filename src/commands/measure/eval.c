@@ -228,8 +228,8 @@ static const Flag flags[] = {
                 "text like <|im_end|> in the file is the special token"),
     FLAG_FILE("--logits-out", "FILE", Options, logits_out,
               "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
-    FLAG_FILE(
-        "--against", "MODEL", Options, against,
+    FLAG_PLAIN(
+        KIND_STRING, VALUE_MODEL, const char *, "--against", "MODEL", Options, against,
         "compares with another checkpoint of the same tokens: adds against_nll and against_ppl, kl and "
         "kl_99 (mean and 99th percentile of the Kullback-Leibler divergence from it), same_top (share of "
         "rows with the same likeliest token)"),

@@ -48,7 +48,7 @@ static const Flag flags[] = {
 };
 static const Flag calibration_flags[] = {
     FLAG_FILES("--calibration", "FILE", Options, calibration,
-               "a text like those that the model will meet; repeat it for several"),
+               "a text like those that the model will meet; may be repeated"),
     FLAG_INT("--samples", "N", Options, samples, 1, 1 << 20, "parts of the texts (default 64)"),
     FLAG_INT("--length", "N", Options, length, 16, 1 << 20, "tokens of a part (default 512)"),
     FLAG_INT("--offset", "N", Options, offset, 0, INT_MAX, "takes other parts of the texts (default 0)"),
@@ -279,8 +279,7 @@ const Interface quantize_interface = {
              "norms, routers and small gates stay as they are. One layer at a time is in memory. After an\n"
              "interruption the same call goes on where it was.",
     .examples = "auk quantize ~/my-finetune -o my-finetune-awq --calibration notes.txt\n"
-                "auk quantize MODEL -o DIR --calibration a.txt --calibration b.py --group 32 --format "
-                "compressed-tensors",
+                "auk quantize MODEL -o DIR --calibration a.txt --calibration b.py --group 32",
     INTERFACE_GROUPS(groups),
     INTERFACE_MODEL_OPERAND,
     .options_size = sizeof(Options),

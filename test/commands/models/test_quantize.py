@@ -42,7 +42,7 @@ def quantize(run, text):
 
     def quantize_it(model, output, *flags):
         done = run("quantize", model, "-o", output, "--calibration", text, "--samples", 4, "--length", 32,
-                   "--group", 16, "-t", 1, *flags)
+                   "--group", 16, "--bits", 4, "-t", 1, *flags)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -101,8 +101,8 @@ def test_a_trained_model_loses_half_of_what_plain_rounding_loses(run, tmp_path):
     story.write_bytes(b"\n".join(told))
     kl = {}
     for method in ("plain", "full"):
-        done = run("quantize", STORIES, "-o", tmp_path / method, "--method", method, "--calibration", story, "--samples",
-                   32, "--length", 256, "--group", 64)
+        done = run("quantize", STORIES, "-o", tmp_path / method, "--method", method, "--calibration", story,
+                   "--samples", 32, "--length", 256, "--group", 64)
         assert done.returncode == 0, done.stderr
         done = run("eval", "-m", tmp_path / method, "--against", STORIES, "--ids-file", ids, "--json")
         kl[method] = json.loads(done.stdout)["kl"]
@@ -131,6 +131,14 @@ def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_
         quantize(model, whole, *flags)
         assert files_of(killed) == files_of(whole)
         (whole / "config.json").unlink()
+
+
+def test_other_parts_of_the_texts_and_other_passes_give_other_codes(quantize, tmp_path):
+    for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0))):
+        lines = quantize(STORIES, tmp_path / str(i), "--verbose", *flags).stdout.splitlines()
+        assert len(lines) == 22 and all(b"model.layers." in line for line in lines[1:-1])
+    shards = [files_of(tmp_path / str(i))["model-00001-of-00006.safetensors"] for i in range(3)]
+    assert len(set(shards)) == 3
 
 
 def test_threads_change_no_byte(run, text, tmp_path):
