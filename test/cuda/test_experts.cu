@@ -581,6 +581,8 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
   CHECK(cudaMalloc(&call.experts_h, (size_t)n_tokens * call.h_stride * 2));
   if (c.norms == EXPERTS_OWN_NORMS) call.experts_norm = to_device(by), call.router_scale = to_device(by);
   call.invariant = invariant;
+  call.slice_floats = (size_t)(c.n_experts + 1) * 16;
+  CHECK(cudaMalloc((void **)&call.slices, n_tokens * call.slice_floats * sizeof(float)));
   call.router = &router, call.shared_gate = c.shared_gate ? &gate : NULL;
   if (c.choice_bias) call.choice_bias = to_device(choice_bias);
   if (c.norms == EXPERTS_OWN_NORMS) call.scales = to_device(scales);
@@ -645,7 +647,8 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
        {(const void *)memory, (const void *)gate_memory, (const void *)expanded, (const void *)expanded_gate,
         (const void *)of_choices, (const void *)call.x, (const void *)call.norm, (const void *)call.h,
         (const void *)call.experts_h, (const void *)call.experts_norm, (const void *)call.router_scale,
-        (const void *)call.choice_bias, (const void *)call.scales, (const void *)bias_device})
+        (const void *)call.choice_bias, (const void *)call.scales, (const void *)call.slices,
+        (const void *)bias_device})
     cudaFree((void *)p);
 }
 
@@ -718,6 +721,18 @@ static void check_order(int n_experts, int n_chosen, int n_tokens) {
   CHECK(cudaMemcpy(to.ids, want.ids.data(), want.ids.size() * 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(to.weights, weights.data(), weights.size() * 4, cudaMemcpyHostToDevice));
   MUST(experts_order(&c, &to, n_tokens, stream, &error));
+  const int stride = 40;
+  std::vector<__half> h;
+  for (int i = 0; i < n_tokens * stride; i++) h.push_back(__float2half_rn(between(-3, 3)));
+  __half *h_device = to_device(h), *gathered_device = to_device(std::vector<__half>(weights.size() * stride));
+  MUST(experts_gather(&to, n_chosen, h_device, stride, n_tokens, gathered_device, stream, &error));
+  const std::vector<__half> gathered = to_host<__half>(gathered_device, weights.size() * stride);
+  bool copied = true;
+  for (size_t i = 0; i < weights.size(); i++)
+    copied = copied && !memcmp(&gathered[(size_t)want.places[i] * stride], &h[i / (size_t)n_chosen * stride],
+                               stride * sizeof(__half));
+  said(copied, "gathered rows", n_tokens);
+  cudaFree(h_device), cudaFree(gathered_device);
   const std::vector<float> by_place = to_host<float>(to.place_weights, weights.size());
   bool good = to_host<int>(to.begins, want.begins.size()) == want.begins &&
               to_host<int>(to.choices, want.choices.size()) == want.choices &&

@@ -66,6 +66,8 @@ typedef struct {
   bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
   bool joined; /* every token also takes expert n_experts, the MLP beside the experts, as its last choice */
   ExpertChoices to;
+  float *slices; /* memory for sums of some inputs, slice_floats numbers for each token; may be NULL, 0 */
+  size_t slice_floats;
 } Router;
 Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
                      Error *err);

@@ -222,6 +222,7 @@ Status experts_route(const Router *r, int n_tokens, const DeviceLimits *device, 
   a.choice_bias = r->choice_bias, a.scales = r->scales;
   a.joined = r->joined;
   a.to = r->to;
+  a.slices = r->slices, a.slice_floats = r->slice_floats;
   constexpr size_t kStatic = 3072;
   if (!r->same_on_all_gpus && (r->invariant || n_tokens >= kTilesLeastTokens) && tiles_apply(a, shared_bytes))
     return router::launch_tiles(a, device->n_sms, stream, err);

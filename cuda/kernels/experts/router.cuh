@@ -36,8 +36,12 @@ struct Args {
   ExpertChoices to;
   int block_experts; /* experts of each block */
   int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
-  int tiles_at_once; /* router_tiles.cu: tiles of 16 experts that a block multiplies at a time */
-  bool joined;       /* Router.joined */
+  /* router_tiles.cu: inputs of a block; sums [n_slices][n_tokens][n_experts + 1], for which there is room for
+   * slice_floats numbers a token */
+  int block_inputs, n_slices;
+  float *slices;
+  size_t slice_floats;
+  bool joined; /* Router.joined */
 };
 
 __device__ __forceinline__ float4 times(float4 v, float by) {
@@ -225,7 +229,7 @@ Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 /* router_tiles.cu: tiles_apply() is true if it can take the call, with at most shared_bytes of shared memory;
  * launch_tiles() launches it. A token's bits do not depend on the number of tokens. From kTilesLeastTokens
  * tokens on it is the fastest. */
-constexpr int kTilesLeastTokens = 256;
+constexpr int kTilesLeastTokens = 33;
 bool tiles_apply(const Args &a, size_t shared_bytes);
 Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);
 

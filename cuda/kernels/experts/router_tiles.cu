@@ -1,20 +1,23 @@
 /* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
  * of the experts and their weights.
  *
- * A block has 16 tokens and all experts or, where there would be fewer blocks than SMs, some of the experts;
- * then of all blocks with the same tokens the last to finish chooses. A block normalises kChunk inputs of its
- * tokens at a time, cuts each number of x into parts of 16 bits that add up to it, and multiplies the parts
- * by the weights as they are stored: such a product is exact in fp32. Tensor cores cut sums off where fp32
- * arithmetic rounds them, so a sum by tensor cores is over 128 inputs at most, and such sums are added in
- * fp32.
+ * A block has 16 tokens, all experts, and some chunks of kChunk inputs: where 16 tokens a block would be
+ * fewer blocks than SMs, several blocks share the chunks, and of all blocks with the same tokens the last to
+ * finish adds their sums and chooses. A block normalises a chunk of its tokens at a time, cuts each number of
+ * x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are stored: such
+ * a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so a sum by tensor
+ * cores is over 128 inputs at most, and such sums are added in fp32.
  *
- *   x     in shared memory: [two chunks][part][kTokens][kRowNumbers]
- *   warp  normalises a token, and in the end chooses for it; between, it multiplies 16 experts by a share,
- *         1 / n_shares, of the inputs of a chunk. The shares' sums are added in order. n_shares does not
- *         depend on how experts are divided among blocks, nor do a token's bits on the number of tokens
+ *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]
+ *   warp   normalises a token, and in the end chooses for it; between, it multiplies 16 experts by all tokens
+ *          or, with up to half as many experts as the warps could take, by 8 of them
+ *   slice  [n_tokens][n_experts, shared gate] sums of some chunks in device memory: of one chunk, or of all
+ *          if a block has all. The sums of a chunk are complete before they are added, chunk after chunk, so
+ *          a token's bits depend neither on how chunks are divided nor on the number of tokens
  *
  * PRECOND  the router's weights are fp16 or bf16; hidden % 8 == 0.
- * READS    the router once for 16 tokens; x once in each block, and again for every tiles_at_once tiles. */
+ * READS    the router once for 16 tokens; x once for the norm in each block, then once for each kWarps tiles
+ *          of 16 experts. */
 #include <algorithm>
 
 #include "cuda/kernels/experts/router.cuh"
@@ -161,49 +164,57 @@ template <class T> struct Token {
 template <class T> struct FourSteps {
   uint4 v[4][2];
 
-  /* Loads the weights from input k on, of only n steps if n < 4; zeros past the rows' end. */
-  __device__ __forceinline__ void load(const T *const (&rows)[2], int k, int n, int stride) {
+  /* Loads the weights from input k on; zeros past the rows' end. */
+  __device__ __forceinline__ void load(const T *const (&rows)[2], int k, int stride) {
     k += (int)threadIdx.x % 4 * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
       for (int r = 0; r < 2; r++)
-        v[i][r] = i < n && k + 32 * i < stride ? __ldg((const uint4 *)(rows[r] + k + 32 * i))
-                                               : make_uint4(0, 0, 0, 0);
+        v[i][r] = k + 32 * i < stride ? __ldg((const uint4 *)(rows[r] + k + 32 * i)) : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum += products of the weights with the tokens' x. x: token 0's number for the steps' first input. */
-  __device__ __forceinline__ void multiply(const T *x, int n, float (&sum)[2][4]) const {
+  /* sum += products of the weights with x of halves `first` to `last` of the tokens. x: token 0's number for
+   * the steps' first input. */
+  __device__ __forceinline__ void multiply(const T *x, int first, int last, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
-    float part[2][PartsOf<T>::kN][4] = {};
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (i >= n) break;
-      const uint4 &low = v[i][0], &high = v[i][1];
-      const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+    for (int m = 0; m < 2; m++) {
+      if (m < first || m > last) continue;
+      float part[PartsOf<T>::kN][4] = {};
 #pragma unroll
-      for (int m = 0; m < 2; m++)
+      for (int i = 0; i < 4; i++) {
+        const uint4 &low = v[i][0], &high = v[i][1];
+        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
         for (int p = 0; p < PartsOf<T>::kN; p++) {
           const uint4 b = *(const uint4 *)(own + p * kPartNumbers + 8 * m * kRowNumbers + 32 * i);
-          PartsOf<T>::multiply(part[m][p], first, b.x, b.y);
-          PartsOf<T>::multiply(part[m][p], second, b.z, b.w);
+          PartsOf<T>::multiply(part[p], even, b.x, b.y);
+          PartsOf<T>::multiply(part[p], odd, b.z, b.w);
         }
-    }
-#pragma unroll
-    for (int m = 0; m < 2; m++)
+      }
 #pragma unroll
       for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int p = 0; p < PartsOf<T>::kN; p++) sum[m][i] += part[m][p][i] * PartsOf<T>::factor(p);
+        for (int p = 0; p < PartsOf<T>::kN; p++) sum[m][i] += part[p][i] * PartsOf<T>::factor(p);
+    }
   }
 };
 
-/* Warps that share 16 experts, a power of two. */
-__host__ __device__ constexpr int shares_of(int n_experts) {
-  int n = 1;
-  while (n < 8 && 2 * n * ((n_experts + 15) / 16) <= kWarps) n *= 2;
-  return n;
+/* Row of `token` in a slice (the head says what that is). */
+__device__ __forceinline__ float *slice_row(const Args &a, int slice, int token) {
+  const size_t row = (size_t)slice * (size_t)a.n_tokens + (size_t)token;
+  return a.slices + row * (size_t)(a.config.n_experts + 1);
+}
+
+/* The sum over all slices of a token's number `column`. */
+__device__ __forceinline__ float sum_of_slices(const Args &a, int token, int column) {
+  const float *from = slice_row(a, 0, token) + column;
+  const size_t step = (size_t)a.n_tokens * (size_t)(a.config.n_experts + 1);
+  float sum = 0;
+#pragma unroll 8
+  for (int i = 0; i < a.n_slices; i++) sum += __ldcg(from + (size_t)i * step);
+  return sum;
 }
 
 template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
@@ -212,75 +223,86 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
   T *const x = (T *)room;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token0 = blockIdx.x * kTokens,
             n = a.config.n_experts, n_tiles = (n + 15) / 16;
-  const int n_shares = shares_of(n), at_once = a.tiles_at_once, share = warp / at_once,
-            inputs = kChunk / n_shares, n_steps = inputs / 32, columns = 16 * at_once;
-  const bool multiplies = share < n_shares;
+  const bool halved = 2 * n_tiles <= kWarps;
+  const int first_half = halved ? warp % 2 : 0, last_half = halved ? first_half : 1,
+            tile0 = halved ? warp / 2 : warp;
+  const int begin = (int)blockIdx.y * a.block_inputs, end = min(begin + a.block_inputs, a.padded);
   dependents_may_start();
   for (const float *by : {a.norm, a.experts_norm, a.router_scale})
     for (int i = threadIdx.x * 32; by && i < a.hidden; i += kThreads * 32) prefetch_l1(by + i);
+  for (int i = lane; i < 16 * kChunk / 64 && tile0 < n_tiles;
+       i += 32) { /* lines of the first chunk's weights */
+    const int row = 16 * tile0 + i % 16, k = begin + i / 16 * 64;
+    if (row < n && k < a.hidden) prefetch_l1((const T *)a.router.data + (size_t)row * a.router.stride + k);
+  }
   wait_for_previous();
   Token<T> token(a, token0 + warp);
   if (lane == 0) inverse[warp] = 1 / token.by;
-  token.first = blockIdx.y == 0;
-  for (int tile0 = (int)blockIdx.y * at_once; tile0 < n_tiles; tile0 += (int)gridDim.y * at_once) {
-    const int tile = tile0 + warp % at_once, row = 16 * tile + lane / 4;
+  float gate_sum = 0;
+  for (int at = 0; at < n_tiles; at += kWarps) {
+    const int tile = at + tile0, row = 16 * tile + lane / 4;
     const T *const rows[2] = {(const T *)a.router.data + (size_t)min(row, n - 1) * a.router.stride,
                               (const T *)a.router.data + (size_t)min(row + 8, n - 1) * a.router.stride};
-    FourSteps<T> weights;
     float sum[2][4] = {};
     int half = 0;
-    token.load(a, lane * 8);
-    for (int k = 0; k < a.padded; k += kChunk, half ^= 1) {
+    token.load(a, begin + lane * 8);
+    for (int k = begin; k < end; k += kChunk, half ^= 1) {
       T *chunk = x + half * (PartsOf<T>::kN * kPartNumbers);
-      if (multiplies) weights.load(rows, k + share * inputs, n_steps, (int)a.router.stride);
+      FourSteps<T> weights;
+      if (tile < n_tiles) weights.load(rows, k, (int)a.router.stride);
       token.cut(a, token0 + warp, k + lane * 8, chunk + warp * kRowNumbers + lane * 8);
-      if (k + kChunk < a.padded) token.load(a, k + kChunk + lane * 8);
+      if (k + kChunk < end) token.load(a, k + kChunk + lane * 8);
       __syncthreads();
-      if (!multiplies) continue;
-      weights.multiply(chunk + share * inputs, n_steps, sum);
-      if (n_steps <= 4) continue;
-      weights.load(rows, k + 128, 4, (int)a.router.stride);
-      weights.multiply(chunk + 128, 4, sum);
+      float own[2][4] = {};
+      if (tile < n_tiles) {
+        weights.multiply(chunk, first_half, last_half, own);
+        weights.load(rows, k + 128, (int)a.router.stride);
+        weights.multiply(chunk + 128, first_half, last_half, own);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; i++) sum[i / 4][i % 4] += own[i / 4][i % 4];
+      const bool stores = a.n_slices > 1 || k + kChunk >= end; /* else the sums go on */
+      const int slice = a.n_slices > 1 ? k / kChunk : 0;
+      if (token.first && a.shared_gate.data) {
+        gate_sum += warp_sum(token.gate) / token.by, token.gate = 0;
+        if (stores && token.inside && lane == 0)
+          slice_row(a, slice, token0 + warp)[n] = gate_sum, gate_sum = 0;
+      }
+      if (!stores) continue;
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        const int m = 8 * (i / 4) + lane % 4 * 2 + i % 2, e = row + i % 4 / 2 * 8;
+        const bool is_own = tile < n_tiles && i / 4 >= first_half && i / 4 <= last_half;
+        if (is_own && e < n && token0 + m < a.n_tokens)
+          slice_row(a, slice, token0 + m)[e] = sum[i / 4][i % 4] * inverse[m];
+        sum[i / 4][i % 4] = 0;
+      }
     }
     token.first = false;
-    __syncthreads(); /* sums take the place of x: [share][token][expert] */
-    float *const sums = room + (size_t)share * kTokens * columns + 16 * (tile - tile0) + lane / 4;
-    if (multiplies) {
-#pragma unroll
-      for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[(8 * m + lane % 4 * 2 + i % 2) * columns + i / 2 * 8] = sum[m][i];
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kTokens * columns; i += kThreads) {
-      const int m = i / columns, e = 16 * tile0 + i % columns;
-      float all = 0;
-      for (int s = 0; s < n_shares; s++) all += room[(size_t)s * kTokens * columns + i];
-      if (e < n && token0 + m < a.n_tokens) store_logit(a, token0 + m, e, all * inverse[m]);
-    }
-    __syncthreads();
+    __syncthreads(); /* the next pass writes x again */
   }
-  const float gate = warp_sum(token.gate) / token.by;
-  if (lane == 0 && a.shared_gate.data && token.inside && blockIdx.y == 0)
-    store_shared_factor(a, token0 + warp, gate);
-  __syncwarp();
   if (gridDim.y > 1 && !is_last_block(a.to.counters + blockIdx.x, gridDim.y)) return;
   if (!token.inside) return;
-  choose_of_stored(a, token0 + warp, room + (size_t)warp * choice_floats(n));
+  const float shared_factor =
+      a.shared_gate.data ? shared_factor_of(a, sum_of_slices(a, token0 + warp, n)) : 1.0f;
+  if (lane == 0 && a.shared_gate.data) a.to.shared_factors[token0 + warp] = shared_factor;
+  choose(
+      a, token0 + warp, room + (size_t)warp * choice_floats(n),
+      [&](int e) { return logit_of(a, e, sum_of_slices(a, token0 + warp, e)); }, shared_factor);
 }
 
-/* Shared memory of a block: the largest of chunks of x, sums of 16 experts for each warp, and what the
- * choices need. */
+/* Shared memory of a block: the larger of chunks of x and what the choices need. */
 template <class T> size_t shared_bytes(const Args &a) {
-  return std::max({kChunkBytes<T>, (size_t)kWarps * 16 * kTokens * sizeof(float),
-                   (size_t)kWarps * (size_t)choice_floats(a.config.n_experts) * sizeof(float)});
+  return std::max(kChunkBytes<T>, (size_t)kWarps * (size_t)choice_floats(a.config.n_experts) * sizeof(float));
 }
 
 template <class T> Status launch_type(Args a, int n_sms, cudaStream_t stream, Error *err) {
-  const int groups = ceil_div(a.n_tokens, kTokens), n_tiles = ceil_div(a.config.n_experts, 16),
-            most = kWarps / shares_of(a.config.n_experts);
-  a.tiles_at_once = std::min(most, ceil_div(n_tiles, std::max(1, n_sms / groups)));
-  const int parts = std::max(1, std::min(n_sms / groups, ceil_div(n_tiles, a.tiles_at_once)));
+  const int groups = ceil_div(a.n_tokens, kTokens), n_chunks = a.padded / kChunk;
+  const bool fit = (size_t)n_chunks * (size_t)(a.config.n_experts + 1) <= a.slice_floats;
+  const int chunks = fit ? ceil_div(n_chunks, std::max(1, n_sms / groups)) : n_chunks,
+            parts = ceil_div(n_chunks, chunks);
+  a.block_inputs = chunks * kChunk;
+  a.n_slices = parts > 1 ? n_chunks : 1;
   return launch(kernel<T>, dim3((unsigned)groups, (unsigned)parts), kThreads, shared_bytes<T>(a), stream,
                 true, "router", err, a);
 }

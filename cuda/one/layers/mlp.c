@@ -104,7 +104,9 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
                          .same_on_all_gpus = s->peers.n > 0,
                          .invariant = s->options.invariant,
                          .joined = l->experts.gate_up.n_experts > c->experts.n_experts,
-                         .to = s->choices};
+                         .to = s->choices,
+                         .slices = s->expert_y,
+                         .slice_floats = (size_t)c->experts.n_chosen * (size_t)expert_row_width(c)};
   s->ready = READY_NONE;
   const DeviceLimits limits = linear_limits(m->linear);
   TRY(experts_route(&router, n_tokens, &limits, m->stream, err));

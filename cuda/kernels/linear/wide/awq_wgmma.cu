@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
         for (int kk = 0; kk < S::kK; kk++)
           copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &area,
-         int n_steps) {
+      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, RingOf<S> &ring,
+         const Area &area, int n_steps) {
         if constexpr (kExperts)
           add_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps, __shfl_sync(~0u, area.end, 0));
         else
@@ -78,8 +78,9 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   typedef ExpertTiles<S::kTokens> Tiles;
   const int n_places = args.n_tokens * args.w->n_chosen;
   a.experts = grouped_experts(args);
-  if (!a.experts.by_place)
-    return error_set(err, STATUS_FAILED, "%s: %d rows, expected by places", args.w->name, n_places);
+  if (!a.experts.by_place || args.out.kind == LINEAR_TO_F16)
+    return error_set(err, STATUS_FAILED, "%s: %d rows, expected by places, and sums in fp32 or gated",
+                     args.w->name, n_places);
   a.out.n_out = args.w->n_out / args.w->n_experts;
   a.work.n_tiles = ceil_div(a.experts.tile_rows, S::kTileRows);
   a.work.n_blocks = std::min(a.work.n_tiles * a.experts.most_tiles(n_places, S::kTokens), args.device.n_sms);
@@ -112,7 +113,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
-  constexpr int kWide = kExperts ? kTileIn : S::kK * kTileIn; /* inputs of a block: a tile, or a stage */
+  constexpr int kWide = S::kK * kTileIn; /* inputs of a block: those of a stage */
   const auto run = [&](auto kernel) {
     cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
     return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),
@@ -225,17 +226,23 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* Experts with fewer rows on average get low tiles (LOG.md, "Experts of many tokens"). */
-constexpr int kLowRows = 40;
+/* Experts with fewer rows on average get low tiles, those with the fewest tiles of up to 48 rows (LOG.md,
+ * "Experts of many tokens"). */
+constexpr int kLowRows = 40, kFewestRows = 24;
 
 /* Launches low tiles if experts have few rows on average, else high ones. A stage has 128 inputs, with FP8
  * 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
-  const bool few = args.n_tokens * args.w->n_chosen < kLowRows * args.w->n_experts,
-             low = args.variant == 0 ? few : args.variant == 1;
-  return low ? launch_shape<Shape<W, 64, kK, 12 / kK, 4>, true>(args, false, err)
-             : launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, false, err);
+  const int rows = args.n_tokens * args.w->n_chosen, n = args.w->n_experts,
+            fastest = rows < kFewestRows * n ? 1
+                      : rows < kLowRows * n  ? 2
+                                             : 3;
+  switch (args.variant ? args.variant : fastest) {
+  case 1: return launch_shape<Shape<W, 48, kK, 12 / kK, 4>, true>(args, false, err);
+  case 2: return launch_shape<Shape<W, 64, kK, 12 / kK, 4>, true>(args, false, err);
+  default: return launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, false, err);
+  }
 }
 
 Status launch_experts(const LinearArgs &args, Error *err) {
@@ -257,11 +264,11 @@ Choice fastest_of(const LinearArgs &args) {
 }
 
 /* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is the
- * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is low
- * tiles, 2 high ones. */
+ * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 and 2 are
+ * low tiles, 3 is high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
-  if (args.variant > (args.experts ? 2 : 2 * n))
+  if (args.variant > (args.experts ? 3 : 2 * n))
     return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
   if (args.experts) return launch_experts(args, err);
   if (args.variant > 0) return shapes[(args.variant - 1) % n].launch(args, args.variant > n, err);

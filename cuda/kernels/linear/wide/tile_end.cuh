@@ -239,9 +239,9 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
   if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c);
-  if (out.kind == LINEAR_TO_F16)
-    store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
-  else if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
+  if constexpr (!kExperts)
+    if (out.kind == LINEAR_TO_F16) return store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
+  if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
     if (out.gated == ACTIVATION_SILU)
       multiply_gates<ACTIVATION_SILU, kN>(p, first, c);
     else if (out.gated == ACTIVATION_GELU_TANH)

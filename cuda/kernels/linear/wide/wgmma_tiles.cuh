@@ -59,7 +59,10 @@ struct ShapeOf {
   /* Products (16 inputs each) that are waited for together. With two, a single warpgroup waits less, and so
    * do four with few tokens. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
-  static constexpr int kTileRows = 4 * kWarpgroups, kEndBytes = kWarpgroups * kStagingBytes; /* of a block */
+  static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
+  /* A warpgroup's memory for results; low tiles end in pieces of half as many rows. */
+  static constexpr int kStaging = kWarpgroups == 4 ? kStagingBytes / 2 : kStagingBytes,
+                       kEndBytes = kWarpgroups * kStaging;
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
   static constexpr int kGroupBytes = kTileRows * kK * kBlocks * W::kMetaBytes;
   static constexpr int kStageBytes = (kXBytes + kWBytes + kGroupBytes + 1023) / 1024 * 1024;
@@ -124,14 +127,15 @@ template <class S, bool kExperts, class Work>
 __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<S, kExperts> &list,
                                               Work work) {
   if constexpr (kExperts) {
-    const int n = list.n_tiles * a.work.n_tiles;
-    int place = 0;
-    for (int at = blockIdx.x; at < n; at += gridDim.x) {
-      const int tile = at / a.work.n_tiles;
+    const int across = a.work.n_tiles, tiles = (int)gridDim.x / across, outs = (int)gridDim.x % across;
+    int place = 0, tile = (int)blockIdx.x / across, out = (int)blockIdx.x % across;
+    while (tile < list.n_tiles) {
       place = list.place_of(tile, place);
       const ExpertTile rows = list.tile(a.experts, tile, place);
-      work(Area{at % a.work.n_tiles, 0, 0, a.work.n_steps, rows.place, 0, rows.end - rows.place,
-                rows.tile_row, rows.tile_row + a.experts.tile_rows});
+      work(Area{out, 0, 0, a.work.n_steps, rows.place, 0, rows.end - rows.place, rows.tile_row,
+                rows.tile_row + a.experts.tile_rows});
+      tile += tiles, out += outs; /* gridDim.x further, without dividing again */
+      if (out >= across) out -= across, tile++;
     }
   } else if constexpr (S::InPairs::value) {
     const stream_k::Work &w = a.work;
@@ -251,7 +255,39 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
 /* Position of a consumer warp in the ring. */
 struct Ring {
   int slot, phase;
+
+  template <class S> static __device__ __forceinline__ Ring start(const unsigned char *, const Barriers &) {
+    return {0, 0};
+  }
 };
+
+/* The same for low tiles, whose steps are so short that computing addresses anew would be a fifth of them:
+ * shared addresses of the stage and of its `full` barrier. */
+struct LowRing {
+  uint32_t stage, full;
+  int phase;
+  uint32_t weights;            /* of the lane, from the stage on */
+  uint32_t end;                /* of the `full` barriers; the `empty` ones follow */
+  const unsigned char *groups; /* scales and zeros, as if their stage lay at address 0 */
+
+  template <class S>
+  static __device__ __forceinline__ LowRing start(const unsigned char *stages, const Barriers &bar) {
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const auto keep = [](uint32_t v) { return (uint32_t)opaque((int)v); };
+    return {keep(shared_address(stages)),
+            keep(shared_address(bar.full)),
+            0,
+            keep((uint32_t)(S::kXBytes + warp * S::kK * S::kTileBytes + lane * 16)),
+            keep(shared_address(bar.full + S::kStages)),
+            stages + opaque(S::kXBytes + S::kWBytes - (int)shared_address(stages))};
+  }
+  template <class S> __device__ __forceinline__ void advance() {
+    stage += S::kStageBytes, full += 8;
+    if (full < end) return;
+    stage -= S::kStages * S::kStageBytes, full -= S::kStages * 8, phase ^= 1;
+  }
+};
+template <class S> using RingOf = std::conditional_t<S::kIsLow, LowRing, Ring>;
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
  * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
@@ -288,7 +324,7 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   if constexpr (kExperts) {
     const Epilogue out = expert_epilogue(a.out, area.first_row);
     const Place place = {out, a.vectors, row, area.token0, area.begin, area.end};
-    constexpr int kRows = S::kIsLow ? 32 : 64;
+    constexpr int kRows = S::kTokens % 64 ? 24 : S::kIsLow ? 32 : 64;
 #pragma unroll
     for (int first = 0; first < S::kTokens; first += kRows)
       if (first < area.end)
@@ -313,11 +349,12 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
  * area. */
 template <class S, bool kExperts, class Multiply>
 __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
-                                               unsigned char *stages, Multiply multiply) {
+                                               unsigned char *stages, const Barriers &bar,
+                                               Multiply multiply) {
   __shared__ int last;
   float acc[kSums<S>];
-  Ring ring = {0, 0};
-  unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * kStagingBytes;
+  RingOf<S> ring = RingOf<S>::template start<S>(stages, bar);
+  unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * S::kStaging;
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     if constexpr (kExperts) set_zero(acc);
     multiply(acc, ring, area, area.n_steps);
@@ -396,16 +433,63 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
   release_before<S>(bar, ring.slot);
 }
 
+/* acc += the sums over the next n_steps steps of a low tile's first kRows tokens. */
+template <class S, int kBlockIn, int kRows>
+__device__ __forceinline__ void add_low_steps(float (&acc)[kSums<S>], LowRing &ring, int n_steps) {
+  typedef typename S::W W;
+  constexpr int kParts = S::kK * kTileIn / kBlockIn;
+  uint32_t q[2][S::kBatch][4], used = 0;
+  const int g = (int)threadIdx.x % 32 / 4;
+  const unsigned char *const groups = ring.groups + opaque(warp_tile_row<S>() * kParts * W::kMetaBytes);
+  for (int step = 0; step < n_steps; step++) {
+    const uint32_t x = __shfl_sync(~0u, ring.stage, 0); /* uniform: x + n stays in uniform registers */
+    uint4 v[S::kK][W::kVectors];
+    typename W::Meta meta[kParts];
+    barrier_wait(ring.full, ring.phase);
+#pragma unroll
+    for (int kk = 0; kk < S::kK; kk++)
+#pragma unroll
+      for (int i = 0; i < W::kVectors; i++)
+        v[kk][i] = load_shared_16(ring.stage + ring.weights + (kk * W::kVectors + i) * 512);
+#pragma unroll
+    for (int p = 0; p < kParts; p++) meta[p] = W::staged_meta(groups + ring.stage + p * W::kMetaBytes, g);
+#pragma unroll
+    for (int kk = 0; kk < S::kK; kk++)
+#pragma unroll
+      for (int j = 0; j < 4; j += S::kBatch) {
+        uint32_t(&to)[S::kBatch][4] = q[(4 * kk + j) / S::kBatch % 2];
+#pragma unroll
+        for (int i = 0; i < S::kBatch; i++)
+          W::template operand<true>(v[kk], j + i, meta[(kk * kTileIn + (j + i) * 16) / kBlockIn], to[i]);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < S::kBatch; i++)
+          wgmma_f16<kRows>(reinterpret_cast<float(&)[kRows / 2]>(acc), to[i],
+                           operand_b_at(x + kk * S::kTokens * 128, j + i), 1);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kk == 0 && j == 0 && step > 0 && threadIdx.x % 32 == 0) barrier_arrive(used + S::kStages * 8);
+      }
+    used = ring.full;
+    ring.template advance<S>();
+  }
+  wgmma_wait<0>();
+  if (threadIdx.x % 32 == 0) barrier_arrive(used + S::kStages * 8);
+}
+
 /* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows. Only as many rows are
  * multiplied as the tile's height has. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
-                                          Ring &ring, int n_steps, int n_rows) {
+                                          RingOf<S> &ring, int n_steps, int n_rows) {
   typedef ExpertTiles<S::kTokens> Tiles;
   if constexpr (kRows > Tiles::kLeast)
     if (n_rows <= kRows - Tiles::kStep)
       return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
-  multiply_steps<S, kBlockIn, kRows, true>(acc, stages, bar, ring, n_steps);
+  if constexpr (S::kIsLow)
+    add_low_steps<S, kBlockIn, kRows>(acc, ring, n_steps);
+  else
+    multiply_steps<S, kBlockIn, kRows, true>(acc, stages, bar, ring, n_steps);
 }
 
 /* Does the work of a block. copy_x and x_bytes: see load_tiles(); multiply(sums, stages, bar, ring, area, n)
@@ -414,7 +498,8 @@ template <class S, int kBlockIn, bool kExperts, class XBytes, class CopyX, class
 __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, CopyX copy_x,
                                           Multiply multiply) {
   extern __shared__ unsigned char shared[];
-  __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  __shared__ uint64_t full[2 * S::kStages];
+  uint64_t *const empty = full + S::kStages;
   __shared__ TileList<S, kExperts> list;
   static_assert(S::kSharedBytes + sizeof list + 1024 <= 227 * 1024, "shared memory of sm_90");
   unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
@@ -441,10 +526,10 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   } else {
     if constexpr (S::kWarpgroups > 1) registers_up_to<S::kMultiplyRegisters>();
     if constexpr (!kExperts) wait_for_previous();
-    const auto multiply_area = [&](float(&sums)[kSums<S>], Ring &ring, const Area &area, int n_steps) {
+    const auto multiply_area = [&](float(&sums)[kSums<S>], RingOf<S> &ring, const Area &area, int n_steps) {
       multiply(sums, stages, bar, ring, area, n_steps);
     };
-    multiply_tiles<S, kExperts>(a, list, stages, multiply_area);
+    multiply_tiles<S, kExperts>(a, list, stages, bar, multiply_area);
   }
 }
 
