@@ -199,6 +199,7 @@ $(1)/%.o: %.c $(1)/flags
 endef
 $(foreach folder,$(sort $(BUILD) $(HOST)),$(eval $(call rule_of_objects,$(folder))))
 
+$(HOST)/src/quantize/default_text.o: src/quantize/calibration.txt
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): $(BUILD)/flags.cuda
 $(KNOW_CUDA:%.c=$(BUILD)/%.o): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 

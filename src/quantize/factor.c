@@ -77,23 +77,29 @@ static void invert_rows(const Factor *f, int j) {
   }
 }
 
-/* Sets c to J H J, damped; beyond H's own n it has the identity. */
-static void take(const Factor *f, const float *h, int n, double damp) {
+/* Sets c to J H J, plus `more` times the mean of H's diagonal on the diagonal; beyond H's own n it has the
+ * identity. */
+static void take(const Factor *f, const float *h, int n, double more) {
   double mean = 0;
   for (size_t i = 0; i < (size_t)n; i++) mean += (double)h[i * (size_t)n + i] / n;
   for (size_t i = 0; i < (size_t)f->n; i++)
     for (size_t j = 0; j <= i; j++) {
       float *to = f->c + i * f->stride + j;
-      if (i >= (size_t)n) {
+      if (i >= (size_t)n)
         *to = i == j;
-        continue;
-      }
-      const float from = h[((size_t)n - 1 - i) * (size_t)n + (size_t)n - 1 - j];
-      *to = i != j ? from : from > 0 ? (float)((double)from + damp * mean) : (float)(damp * mean + 1);
+      else
+        *to = h[((size_t)n - 1 - i) * (size_t)n + (size_t)n - 1 - j] + (i == j ? (float)(more * mean) : 0);
     }
 }
 
-Status factor_make(const Products *products, const float *h, int n, double damp, float *lower, Error *err) {
+void transpose(const Products *products, const float *from, int n, float *to) {
+  const size_t size = (size_t)n;
+#pragma omp parallel for num_threads(products->n_threads)
+  for (size_t i = 0; i < size; i++)
+    for (size_t j = 0; j < size; j++) to[i * size + j] = from[j * size + i];
+}
+
+Status factor_make(const Products *products, const float *h, int n, float *lower, Error *err) {
   const int size = (n + BLOCK - 1) / BLOCK * BLOCK;
   Factor f = {.products = products, .n = size, .stride = (size_t)size};
   f.c = mem_alloc((size_t)size * f.stride, sizeof *f.c, "a factor of inputs", err);
@@ -102,8 +108,9 @@ Status factor_make(const Products *products, const float *h, int n, double damp,
     free(f.c);
     return STATUS_FAILED;
   }
-  do take(&f, h, n, damp);
-  while (!factor(&f) && (damp *= 10) > 0);
+  double more = 0;
+  do take(&f, h, n, more);
+  while (!factor(&f) && (more = more > 0 ? 10 * more : 1e-3) > 0);
 #pragma omp parallel for num_threads(products->n_threads) schedule(dynamic, 1)
   for (int j = 0; j < size; j += BLOCK) invert_rows(&f, j);
 #pragma omp parallel for num_threads(products->n_threads)

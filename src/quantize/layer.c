@@ -1,4 +1,4 @@
-/* layer.c - see layer.h. Called by: quantize.c. Calls: matrix.c, factor.c, scales.c.
+/* layer.c - see layer.h. Called by: quantize.c. Calls: matrix.c, factor.c, scales.c, target.c.
  *
  * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
@@ -16,6 +16,7 @@
 #include "model/layers.h"
 #include "quantize/factor.h"
 #include "quantize/scales.h"
+#include "quantize/target.h"
 
 void linear_read_row(const Linear *linear, int o, float *row) {
   const size_t n_in = (size_t)linear->n_in, at = (size_t)o * (1 + (size_t)linear->row_skip) * n_in;
@@ -125,6 +126,8 @@ void layer_release(LayerWork *work) {
   }
   for (int i = 0; i < work->n_inputs; i++) {
     free(work->inputs[i].moments);
+    free(work->inputs[i].changes);
+    free(work->inputs[i].originals);
     free(work->inputs[i].scales);
   }
   tensors_release(&work->out);
@@ -171,18 +174,47 @@ static int find_input(LayerWork *work, const Linear *const *linears, int n) {
   return work->n_inputs++;
 }
 
+/* True for an input whose rows are all of a step's, in their order: not an expert's. */
+static bool has_all_rows(const LayerWork *work, int index) {
+  for (int m = 0; m < work->n_matrices; m++)
+    if (work->matrices[m].input == index) return work->matrices[m].which < N_LAYER_LINEARS;
+  return false;
+}
+
+/* Keeps a sample's inputs in the original model. */
+static Status keep_originals(const LayerWork *work, int index, Rows x, int n_rows) {
+  LayerInput *input = &work->inputs[index];
+  const size_t n = (size_t)input->n_in;
+  if (!has_all_rows(work, index)) return STATUS_OK;
+  if (!input->changes)
+    input->changes = mem_alloc(n * n, sizeof *input->changes, "changes of inputs", work->err);
+  if (!input->changes) return STATUS_FAILED;
+  TRY(mem_grow(&input->originals, &input->originals_capacity, (size_t)n_rows * n, sizeof *input->originals,
+               "inputs", work->err));
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    memcpy(input->originals + r * n, x.at + r * x.stride, n * sizeof *input->originals);
+  input->n_originals = (size_t)n_rows;
+  return STATUS_OK;
+}
+
+static Status add_moments(LayerWork *work, LayerInput *input, Rows x, int n_rows) {
+  TRY(mem_grow(&work->scratch, &work->scratch_floats, moments_scratch(input->n_in, n_rows),
+               sizeof *work->scratch, "inputs", work->err));
+  const bool compared = input->changes && input->n_originals == (size_t)n_rows;
+  moments_add(work->products, x, n_rows, input->n_in, compared ? input->originals : NULL, work->scratch,
+              input->moments, input->changes);
+  input->n_rows += (size_t)n_rows;
+  return STATUS_OK;
+}
+
 void layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows) {
   LayerWork *work = user;
-  if (!work->counts || work->status != STATUS_OK) return;
+  if (work->takes == TAKE_NOTHING || work->status != STATUS_OK) return;
   const int found = find_input(work, linears, n);
   if (found < 0) return;
-  LayerInput *input = &work->inputs[found];
-  const size_t need = gram_scratch(input->n_in, n_rows);
-  work->status =
-      mem_grow(&work->scratch, &work->scratch_floats, need, sizeof *work->scratch, "inputs", work->err);
-  if (work->status != STATUS_OK) return;
-  gram_add(work->products, x, stride, n_rows, input->n_in, work->scratch, input->moments);
-  input->n_rows += (size_t)n_rows;
+  const Rows rows = {(float *)(uintptr_t)x, stride};
+  work->status = work->takes == TAKE_ORIGINALS ? keep_originals(work, found, rows, n_rows)
+                                               : add_moments(work, &work->inputs[found], rows, n_rows);
 }
 
 /* Makes means of the sums. Refuses inputs that are not finite. */
@@ -192,7 +224,10 @@ static Status finish_moments(const LayerWork *work, Error *err) {
     const char *reader = "";
     for (int m = work->n_matrices; m-- > 0;)
       if (work->matrices[m].input == i) reader = work->matrices[m].name;
+    const size_t size = (size_t)input->n_in * (size_t)input->n_in;
+    if (input->n_rows == 0) input->n_rows = 1; /* experts that only the original model has chosen */
     mirror(work->products, 1 / (float)input->n_rows, input->n_in, input->moments);
+    for (size_t k = 0; input->changes && k < size; k++) input->changes[k] /= (float)input->n_rows;
     for (size_t j = 0; j < (size_t)input->n_in; j++)
       if (!isfinite(input->moments[j * (size_t)input->n_in + j]))
         return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %zu",
@@ -203,9 +238,8 @@ static Status finish_moments(const LayerWork *work, Error *err) {
 
 /* --- weights */
 
-/* w[n_out][n_in] = the matrix with its scales; refuses weights that are not finite. */
+/* w[n_out][n_in] = the matrix with its outputs' scales; refuses weights that are not finite. */
 static Status read_weights(const LayerWork *work, const LayerMatrix *m, float *w, Error *err) {
-  const float *scales = m->input >= 0 ? work->inputs[m->input].scales : NULL;
   const size_t n_in = (size_t)m->n_in;
   size_t row = 0;
   for (int v = 0; v < m->n_views; v++)
@@ -216,7 +250,7 @@ static Status read_weights(const LayerWork *work, const LayerMatrix *m, float *w
         if (!isfinite(to[i]))
           return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%zu, %zu] is not finite",
                            model_path(work->model), m->name, row, i);
-        to[i] *= (scales ? scales[i] : 1) * (m->out_scales ? m->out_scales[row] : 1);
+        to[i] *= m->out_scales ? m->out_scales[row] : 1;
       }
     }
   return STATUS_OK;
@@ -392,29 +426,55 @@ static Status choose_scales(LayerWork *work, Error *err) {
 
 /* --- rounding */
 
-/* moments = the means of products of the scaled inputs. */
-static void scale_moments(LayerInput *input) {
+/* Adds the damping to the moments. */
+static void damp_moments(const LayerWork *work, LayerInput *input) {
   const size_t n = (size_t)input->n_in;
-  for (size_t i = 0; input->scales && i < n; i++)
-    for (size_t j = 0; j < n; j++) input->moments[i * n + j] /= input->scales[i] * input->scales[j];
+  double mean = 0;
+  for (size_t i = 0; i < n; i++) mean += (double)input->moments[i * n + i] / (double)n;
+  const float more = mean > 0 ? (float)(work->recipe->damp * mean) : 1;
+  for (size_t i = 0; i < n; i++) input->moments[i * n + i] += more;
 }
 
-static Status round_one(const LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
-  const double start = clock_ms();
+/* Makes the moments those of the scaled inputs; the factor of their inverse then has its rows scaled. */
+static void scale_moments(LayerInput *input, float *lower) {
+  const size_t n = (size_t)input->n_in;
+  for (size_t i = 0; input->scales && i < n; i++)
+    for (size_t j = 0; j < n; j++) {
+      input->moments[i * n + j] /= input->scales[i] * input->scales[j];
+      lower[i * n + j] *= input->scales[i];
+    }
+}
+
+/* The factor of an input's moments before scales, and its transpose. */
+typedef struct {
+  float *lower, *upper; /* [n_in][n_in]; upper NULL: not needed */
+} InputFactor;
+
+/* Loads a matrix as it is to be rounded: corrected for changed inputs, then scaled. */
+static Status load_target(const LayerWork *work, const LayerMatrix *m, const InputFactor *factor,
+                          Weights *weights, Error *err) {
+  const LayerInput *input = &work->inputs[m->input];
+  TRY(load(work, m, weights, err));
+  float *w = (float *)(uintptr_t)weights->w;
+  if (factor->upper)
+    TRY(target_correct(work->products, work->recipe->corrects, m->n_out, m->n_in, input->changes,
+                       factor->lower, factor->upper, w, err));
+  for (size_t o = 0; input->scales && o < (size_t)m->n_out; o++)
+    for (size_t i = 0; i < (size_t)m->n_in; i++) w[o * (size_t)m->n_in + i] *= input->scales[i];
+  return STATUS_OK;
+}
+
+static Status round_one(const LayerWork *work, LayerMatrix *m, const Weights *weights, const float *lower,
+                        Error *err) {
   const float *h = work->inputs[m->input].moments;
   const Products *products = work->products;
-  Weights weights;
-  double whole = 0, lost = 0;
-  Status status = load(work, m, &weights, err);
-  if (status == STATUS_OK) status = rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err);
-  if (status == STATUS_OK)
-    status = matrix_round(products, work->recipe, &weights, h, lower, &m->rounded, err);
-  if (status == STATUS_OK) status = matrix_loss(products, &weights, h, NULL, &whole, err);
-  if (status == STATUS_OK) status = matrix_loss(products, &weights, h, &m->rounded, &lost, err);
+  double whole, lost;
+  TRY(rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err));
+  TRY(matrix_round(products, work->recipe, weights, h, lower, &m->rounded, err));
+  TRY(matrix_loss(products, weights, h, NULL, &whole, err));
+  TRY(matrix_loss(products, weights, h, &m->rounded, &lost, err));
   m->after = whole > 0 ? lost / whole : 0;
-  free((void *)(uintptr_t)weights.w);
-  m->seconds = (clock_ms() - start) / 1000;
-  return status;
+  return STATUS_OK;
 }
 
 /* The relative loss of plain rounding, without scales. PRECOND moments are those of the inputs as they are */
@@ -434,19 +494,43 @@ static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
   return status;
 }
 
-/* Rounds all matrices that read one input. */
+/* Makes the factor of an input's damped moments. */
+static Status make_factor(const LayerWork *work, LayerInput *input, InputFactor *factor, Error *err) {
+  const size_t n = (size_t)input->n_in;
+  const bool corrects = work->recipe->corrects > 0 && input->changes;
+  damp_moments(work, input);
+  factor->lower = mem_alloc(n * n, sizeof *factor->lower, "a factor of inputs", err);
+  if (factor->lower && corrects)
+    factor->upper = mem_alloc(n * n, sizeof *factor->upper, "a factor of inputs", err);
+  if (!factor->lower || (corrects && !factor->upper)) return STATUS_FAILED;
+  if (work->recipe->compensates || corrects)
+    TRY(factor_make(work->products, input->moments, input->n_in, factor->lower, err));
+  if (corrects) transpose(work->products, factor->lower, input->n_in, factor->upper);
+  return STATUS_OK;
+}
+
+/* Rounds all matrices that read one input. The targets come first: they need the factor without scales. */
 static Status round_readers(LayerWork *work, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
-  const size_t n = (size_t)input->n_in;
-  float *lower = mem_alloc(n * n, sizeof *lower, "a factor of inputs", err);
-  Status status = lower ? STATUS_OK : STATUS_FAILED;
-  scale_moments(input);
-  if (status == STATUS_OK && work->recipe->compensates)
-    status = factor_make(work->products, input->moments, input->n_in, work->recipe->damp, lower, err);
-  for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++)
-    if (work->matrices[m].input == index && !work->matrices[m].kept)
-      status = round_one(work, &work->matrices[m], work->recipe->compensates ? lower : NULL, err);
-  free(lower);
+  InputFactor factor = {0};
+  Weights *targets = mem_alloc((size_t)work->n_matrices, sizeof *targets, "weights", err);
+  Status status = targets ? make_factor(work, input, &factor, err) : STATUS_FAILED;
+  for (int turn = 0; status == STATUS_OK && turn < 2; turn++) {
+    if (turn == 1) scale_moments(input, factor.lower);
+    for (int i = 0; status == STATUS_OK && i < work->n_matrices; i++) {
+      LayerMatrix *m = &work->matrices[i];
+      const double start = clock_ms();
+      if (m->input != index || m->kept) continue;
+      status = turn == 0
+                   ? load_target(work, m, &factor, &targets[i], err)
+                   : round_one(work, m, &targets[i], work->recipe->compensates ? factor.lower : NULL, err);
+      m->seconds += (clock_ms() - start) / 1000;
+    }
+  }
+  for (int i = 0; targets && i < work->n_matrices; i++) free((void *)(uintptr_t)targets[i].w);
+  free(targets);
+  free(factor.lower);
+  free(factor.upper);
   return status;
 }
 

@@ -25,10 +25,13 @@ typedef struct {
 typedef struct {
   int n_in;
   size_t n_rows;
-  float *moments; /* [n_in][n_in] sums of products of inputs, later their means */
-  float *scales;  /* [n_in] the matrices' factors of inputs, or NULL */
-  bool others;    /* a matrix that is not quantised reads it, too */
-  double left;    /* share of the loss that scales leave */
+  float *moments;   /* [n_in][n_in] sums of products of inputs, later their means */
+  float *changes;   /* [n_in][n_in] the same of inputs and their changes (target.h); NULL: not known */
+  float *originals; /* [n_originals][n_in] a sample's inputs in the original model */
+  size_t n_originals, originals_capacity;
+  float *scales; /* [n_in] the matrices' factors of inputs, or NULL */
+  bool others;   /* a matrix that is not quantised reads it, too */
+  double left;   /* share of the loss that scales leave */
 } LayerInput;
 
 typedef struct {
@@ -42,7 +45,8 @@ typedef struct {
   Tensors out; /* tensors of the checkpoint that replace the model's own */
   float *scratch;
   size_t scratch_floats;
-  bool counts;   /* layer_take() is to add to the statistics */
+  /* layer_take(): leaves inputs alone, keeps those of the original model, or adds to the statistics. */
+  enum { TAKE_NOTHING, TAKE_ORIGINALS, TAKE_MOMENTS } takes;
   Status status; /* of layer_take() */
   Error *err;
 } LayerWork;

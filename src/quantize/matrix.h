@@ -11,7 +11,8 @@
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
-  double damp;      /* share of the mean second moment that is added to all of them before compensation */
+  double corrects;  /* share of the change of inputs that weights make up for (target.h) */
+  double damp;      /* share of the mean second moment that is added to all of them */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   GroupSearch search,
       trial; /* of a group's zero point and scale: at last, and within the search for scales */

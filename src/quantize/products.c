@@ -44,27 +44,40 @@ static size_t padded(int n) {
   return ((size_t)n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-size_t gram_scratch(int n, int n_rows) {
-  return (size_t)n * padded(n_rows);
+size_t moments_scratch(int n, int n_rows) {
+  return 2 * (size_t)n * padded(n_rows);
 }
 
-void gram_add(const Products *products, const float *x, size_t x_stride, int n_rows, int n, float *scratch,
-              float *gram) {
-  const size_t stride = padded(n_rows);
+/* to = column i of x, minus that of `less`, then zeros. */
+static void take_column(Rows x, const Rows *less, int n_rows, size_t i, float *to) {
+  size_t r = 0;
+  for (; r < (size_t)n_rows; r++)
+    to[r] = x.at[r * x.stride + i] - (less ? less->at[r * less->stride + i] : 0);
+  memset(to + r, 0, (padded(n_rows) - r) * sizeof *to);
+}
+
+void moments_add(const Products *products, Rows x, int n_rows, int n, const float *originals, float *scratch,
+                 float *moments, float *changes) {
+  const size_t size = (size_t)n, stride = padded(n_rows);
   const int n_blocks = (n + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
+  float *differences = scratch + size * stride;
 #pragma omp parallel num_threads(products->n_threads)
   {
 #pragma omp for schedule(static)
-    for (int i = 0; i < n; i++) { /* the transposed rows: a column of x, then zeros */
-      float *to = scratch + (size_t)i * stride;
-      for (size_t r = 0; r < (size_t)n_rows; r++) to[r] = x[r * x_stride + (size_t)i];
-      memset(to + n_rows, 0, (stride - (size_t)n_rows) * sizeof *to);
+    for (size_t i = 0; i < size; i++) {
+      take_column(x, NULL, n_rows, i, scratch + i * stride);
+      if (originals)
+        take_column((Rows){(float *)(uintptr_t)originals, size}, &x, n_rows, i, differences + i * stride);
     }
 #pragma omp for schedule(dynamic, 1)
     for (int block = 0; block < n_blocks; block++) {
       const int first = block * PRODUCT_BLOCK, rows = least(n - first, PRODUCT_BLOCK);
-      product_add(products, (Rows){scratch + (size_t)first * stride, stride}, rows, (Rows){scratch, stride},
-                  first + rows, (int)stride, 1, (Rows){gram + (size_t)first * (size_t)n, (size_t)n});
+      const Rows own = {scratch + (size_t)first * stride, stride};
+      product_add(products, own, rows, (Rows){scratch, stride}, first + rows, (int)stride, 1,
+                  (Rows){moments + (size_t)first * size, size});
+      if (originals)
+        product_add(products, own, rows, (Rows){differences, stride}, n, (int)stride, 1,
+                    (Rows){changes + (size_t)first * size, size});
     }
   }
 }

@@ -25,10 +25,11 @@ enum { PRODUCT_BLOCK = 64 };
  * PRECOND n_k % ALIGN_FLOATS == 0; b.stride is a multiple of n_k, or both are of PRODUCT_BLOCK. */
 void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c);
 
-/* gram[n][n] += the sum over rows of x[r][i] x[r][j]; the lower triangle alone, by all threads. `scratch` has
- * room for gram_scratch() floats. */
-size_t gram_scratch(int n, int n_rows);
-void gram_add(const Products *products, const float *x, size_t x_stride, int n_rows, int n, float *scratch,
-              float *gram);
+/* moments[n][n] += the sum over rows of x[r][i] x[r][j], the lower triangle alone. With `originals`, rows
+ * like x, also changes[i][j] += the sum of x[r][i] (originals[r][j] - x[r][j]). By all threads; `scratch` has
+ * room for moments_scratch() floats. */
+size_t moments_scratch(int n, int n_rows);
+void moments_add(const Products *products, Rows x, int n_rows, int n, const float *originals, float *scratch,
+                 float *moments, float *changes);
 /* Copies the lower triangle of square[n][n], times a factor, to both. */
 void mirror(const Products *products, float factor, int n, float *square);

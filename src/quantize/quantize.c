@@ -125,7 +125,7 @@ static Status step_over(Run *run, const Safetensors *file, Error *err) {
   if (n_experts) memcpy(experts, layer->experts, (size_t)n_experts * sizeof *experts);
   Status status = use_layer(run, file, &made, err);
   if (status == STATUS_OK) status = calibration_reload(&run->calibration, err);
-  if (status == STATUS_OK) status = calibration_pass(&run->calibration, index, true, err);
+  if (status == STATUS_OK) status = calibration_step(&run->calibration, index, err);
   *layer = saved;
   if (n_experts) memcpy(layer->experts, experts, (size_t)n_experts * sizeof *experts);
   free(experts);
@@ -137,10 +137,7 @@ static Status step_over(Run *run, const Safetensors *file, Error *err) {
 /* Rounds a layer and writes its file. */
 static Status make_layer(Run *run, Error *err) {
   LayerWork *work = &run->work;
-  work->counts = true;
-  Status status = calibration_pass(&run->calibration, work->index, false, err);
-  work->counts = false;
-  TRY(status);
+  TRY(calibration_collect(&run->calibration, work, true, err));
   TRY(layer_round(work, err));
   TRY(model_check_weights(run->model, err));
   TRY(checkpoint_layer_write(&run->checkpoint, work, err));
@@ -163,6 +160,8 @@ static Status run_layer(Run *run, int layer, Error *err) {
     if (status == STATUS_OK) status = checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err);
   } else if (status == STATUS_OK) {
     status = checkpoint_losses(&file, &run->work, err);
+    if (status == STATUS_OK && layer < run->last_missing)
+      status = calibration_collect(&run->calibration, &run->work, false, err);
   }
   if (status == STATUS_OK) status = report_layer(run, was_there, err);
   if (status == STATUS_OK && layer < run->last_missing) status = step_over(run, &file, err);

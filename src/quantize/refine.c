@@ -22,7 +22,6 @@ typedef struct {
   const Recipe *recipe;
   const Weights *weights;
   const float *h;
-  float damping; /* added to the diagonal of h */
   const Rounded *rounded;
 } Refinement;
 
@@ -57,8 +56,7 @@ static void make_equations(const Part *p, size_t row, size_t n) {
     for (size_t r = 0; r < n; r++) {
       const float *levels = p->levels + (row + r) * n_in,
                   *w = p->of->weights->w + ((size_t)p->first + row + r) * n_in;
-      float *product = p->products + r * n_in;
-      for (size_t i = g * group; i < (g + 1) * group; i++) product[i] += p->of->damping * levels[i];
+      const float *product = p->products + r * n_in;
       double b = 0;
       for (size_t h = 0; h < p->n_groups; h++) {
         float sum = 0, with_w = 0;
@@ -114,7 +112,7 @@ static void fit_scales(const Part *p) {
 
 /* --- levels */
 
-/* slopes = (w - q) (H + damping). The differences are made in the slopes' own memory, block by block. */
+/* slopes = (w - q) H */
 static void make_slopes(const Part *p) {
   const size_t group = (size_t)p->of->weights->group, n_in = p->n_in;
   memset(p->slopes, 0, (size_t)p->n_rows * n_in * sizeof *p->slopes);
@@ -125,7 +123,6 @@ static void make_slopes(const Part *p) {
         const float change = p->of->weights->w[((size_t)p->first + r) * n_in + at] -
                              p->levels[r * n_in + at] * *scale_of(p, r, g);
         p->products[r * group + i] = change;
-        p->slopes[r * n_in + at] += p->of->damping * change;
       }
     product_add(p->of->products, (Rows){p->products, group}, p->n_rows, rows_of_h(p, 0, g * group), (int)n_in,
                 (int)group, 1, (Rows){p->slopes, n_in});
@@ -159,8 +156,7 @@ static void sweep(const Part *p) {
   for (size_t g = 0; g < p->n_groups; g++) {
     const size_t at = g * group, next = at + group;
     for (size_t i = 0; i < group; i++)
-      for (size_t j = 0; j < group; j++)
-        h[i * group + j] = p->of->h[(at + i) * n_in + at + j] + (i == j ? p->of->damping : 0);
+      for (size_t j = 0; j < group; j++) h[i * group + j] = p->of->h[(at + i) * n_in + at + j];
     for (size_t row = 0; row < (size_t)p->n_rows; row += ROUND_OUTPUTS) {
       const size_t left = (size_t)p->n_rows - row;
       move_block(p, g, row, left < ROUND_OUTPUTS ? left : ROUND_OUTPUTS, h, p->products + row * group);
@@ -214,9 +210,8 @@ static double refine_chunk(const void *context, int first, int n_rows, float *sc
 Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                      const Rounded *rounded, Error *err) {
   const size_t n_in = (size_t)weights->n_in, n_groups = n_in / (size_t)weights->group;
-  double mean = 0, failures;
-  for (size_t i = 0; i < n_in; i++) mean += (double)h[i * n_in + i] / (double)n_in;
-  const Refinement of = {products, recipe, weights, h, (float)(recipe->damp * mean), rounded};
+  double failures;
+  const Refinement of = {products, recipe, weights, h, rounded};
   TRY(run_chunks(products, weights->n_out, 3 * CHUNK * n_in + SOLVED * n_groups * (n_groups + 1),
                  refine_chunk, &of, &failures, err));
   return failures == 0 ? STATUS_OK : error_set(err, STATUS_FAILED, "out of memory: scales of groups");

@@ -15,6 +15,7 @@
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
 #include "commands/threads.h"
+#include "quantize/default_text.h"
 #include "quantize/quantize.h"
 
 enum { LISTED = 10 };
@@ -27,9 +28,10 @@ typedef struct {
   int bits, group, format, method; /* indices of words */
   StringList calibration;
   int samples, length, offset, threads, refinements;
+  double corrects;
   bool verbose;
 } Options;
-static const Options defaults = {.samples = 64, .length = 512, .refinements = 2};
+static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .corrects = 0.5};
 
 static const int groups_of[] = {128, 64, 32, 16};
 
@@ -47,8 +49,9 @@ static const Flag flags[] = {
                 "leaves matrices whose names match as they are: 'layers\\.0\\.'"),
 };
 static const Flag calibration_flags[] = {
-    FLAG_FILES("--calibration", "FILE", Options, calibration,
-               "a text like those that the model will meet; may be repeated"),
+    FLAG_FILES(
+        "--calibration", "FILE", Options, calibration,
+        "a text like those that the model will meet, in place of a mixed one that auk has; may be repeated"),
     FLAG_INT("--samples", "N", Options, samples, 1, 1 << 20, "parts of the texts (default 64)"),
     FLAG_INT("--length", "N", Options, length, 16, 1 << 20, "tokens of a part (default 512)"),
     FLAG_INT("--offset", "N", Options, offset, 0, INT_MAX, "takes other parts of the texts (default 0)"),
@@ -58,6 +61,8 @@ static const Flag calibration_flags[] = {
         "rounding between the ends of a group"),
     FLAG_INT("--refine", "N", Options, refinements, 0, 1000,
              "passes over codes and scales after the rounding (default 2; only with full and gptq)"),
+    FLAG_DOUBLE("--correct", "X", Options, corrects, 0, 1,
+                "share of what earlier rounding changes that later weights make up for (default 0.5)"),
     FLAG_INT("-t, --threads", "N", Options, threads, 0, 1024, "CPU threads (default 0: all cores)"),
     FLAG_SWITCH("--verbose", Options, verbose, "reports every matrix"),
 };
@@ -84,22 +89,27 @@ static Status take_parts(const Options *o, const IdList *text, int32_t first, in
   return STATUS_OK;
 }
 
-static Status encode_file(const Options *o, const Tokenizer *tokenizer, const char *path, int n, IdList *ids,
-                          Error *err) {
-  Buffer text = {0};
+/* Appends n parts of a text. */
+static Status encode(const Options *o, const Tokenizer *tokenizer, const char *name, const char *text,
+                     size_t size, int n, IdList *ids, Error *err) {
   IdList plain = {0}, begun = {0};
-  Status status = text_read_with_nul(path, &text, err);
-  if (status == STATUS_OK)
-    status =
-        tokenizer_encode(tokenizer, text.data ? text.data : "", text.size, (EncodeOptions){0}, &plain, err);
+  Status status = tokenizer_encode(tokenizer, text, size, (EncodeOptions){0}, &plain, err);
   if (status == STATUS_OK)
     status = tokenizer_encode(tokenizer, "a", 1, (EncodeOptions){.add_special = true}, &begun, err);
   const bool begins = begun.count > 1 && tokenizer_is_special(tokenizer, begun.ids[0]);
-  if (status == STATUS_OK)
-    status = take_parts(o, &plain, begins ? begun.ids[0] : -1, n, text_name(path), ids, err);
-  buffer_release(&text);
+  if (status == STATUS_OK) status = take_parts(o, &plain, begins ? begun.ids[0] : -1, n, name, ids, err);
   id_list_release(&plain);
   id_list_release(&begun);
+  return status;
+}
+
+static Status encode_file(const Options *o, const Tokenizer *tokenizer, const char *path, int n, IdList *ids,
+                          Error *err) {
+  Buffer text = {0};
+  Status status = text_read_with_nul(path, &text, err);
+  if (status == STATUS_OK)
+    status = encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, n, ids, err);
+  buffer_release(&text);
   return status;
 }
 
@@ -112,6 +122,9 @@ static Status read_texts(const Options *o, const Model *model, const char *path,
   for (int i = 0; status == STATUS_OK && i < n; i++)
     status = encode_file(o, tokenizer, o->calibration.items[i], o->samples * (i + 1) / n - o->samples * i / n,
                          ids, err);
+  if (status == STATUS_OK && n == 0)
+    status = encode(o, tokenizer, "the default text", default_text, (size_t)(default_text_end - default_text),
+                    o->samples, ids, err);
   tokenizer_close(tokenizer);
   return status == STATUS_OK ? ids_check(model, ids->ids, ids->count, "--calibration", IDS_ENCODED, err)
                              : status;
@@ -215,6 +228,7 @@ static Recipe recipe_of(const Options *o) {
   recipe.scales = method == METHOD_FULL || method == METHOD_AWQ;
   recipe.compensates = method == METHOD_FULL || method == METHOD_GPTQ;
   recipe.refinements = recipe.compensates ? o->refinements : 0;
+  recipe.corrects = recipe.compensates ? o->corrects : 0;
   if (method == METHOD_PLAIN) recipe.search = plain_rounding;
   return recipe;
 }
@@ -249,8 +263,6 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
 static Status run(CommandCall *call, Error *err) {
   const Options *o = call->options;
   if (!o->output) return error_set(err, STATUS_USAGE, "no directory to write: give -o DIR");
-  if (o->calibration.count == 0)
-    return error_set(err, STATUS_USAGE, "no text for the statistics: give --calibration FILE");
   TRY(file_name_check("-o", o->output, err));
   pcre2_code *keep = NULL;
   TRY(compile_keep(o->keep, &keep, err));
@@ -269,7 +281,7 @@ static Status run(CommandCall *call, Error *err) {
 }
 
 const Interface quantize_interface = {
-    .usage = "auk quantize MODEL -o DIR --calibration FILE [FLAGS]",
+    .usage = "auk quantize MODEL -o DIR [FLAGS]",
     .about = "Writes a checkpoint whose large matrices have 4 bits a weight, from one in 16 or 32 bits or "
              "FP8: the\n"
              "weights, config.json, the tokenizer and the licence. auk, vLLM and transformers load it. "

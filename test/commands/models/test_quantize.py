@@ -134,11 +134,16 @@ def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_
 
 
 def test_other_parts_of_the_texts_and_other_passes_give_other_codes(quantize, tmp_path):
-    for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0))):
+    for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0), ("--correct", 0))):
         lines = quantize(STORIES, tmp_path / str(i), "--verbose", *flags).stdout.splitlines()
         assert len(lines) == 22 and all(b"model.layers." in line for line in lines[1:-1])
-    shards = [files_of(tmp_path / str(i))["model-00001-of-00006.safetensors"] for i in range(3)]
-    assert len(set(shards)) == 3
+    shards = [files_of(tmp_path / str(i))["model-00002-of-00006.safetensors"] for i in range(4)]
+    assert len(set(shards)) == 4
+
+
+def test_a_text_comes_with_the_program(run, tmp_path):
+    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 64, "--samples", 2, "--length", 16)
+    assert done.returncode == 0 and b"20 matrices" in done.stdout, done.stderr
 
 
 def test_threads_change_no_byte(run, text, tmp_path):

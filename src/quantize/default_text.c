@@ -1,0 +1,11 @@
+/* default_text.c - see default_text.h. Called by: commands/models/quantize.c. The assembler reads the file as
+ * it is. */
+#include "quantize/default_text.h"
+
+__asm__(".section .rodata\n"
+        ".global default_text, default_text_end\n"
+        "default_text:\n"
+        ".incbin \"src/quantize/calibration.txt\"\n"
+        "default_text_end:\n"
+        ".byte 0\n"
+        ".text\n");

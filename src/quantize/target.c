@@ -1,0 +1,41 @@
+/* target.c - see target.h. Called by: layer.c. Calls: products.c.
+ *
+ * GPTAQ (Li et al., arXiv:2504.02692) in closed form: the W' with the least E|W' a - W (a + share (o -
+ * a))|^2, a being an input in the quantised model and o the original one, is W + share W E[(o - a) a^T] H^-1,
+ * H = E[a a^T]. */
+#include "quantize/target.h"
+
+#include <string.h>
+
+#include "quantize/chunks.h"
+
+typedef struct {
+  const Products *products;
+  float share, *w;
+  size_t n;
+  const float *changes, *lower, *upper;
+} Correction;
+
+static Rows square(const Correction *c, const float *at) {
+  return (Rows){(float *)(uintptr_t)at, c->n};
+}
+
+/* The three products: W D^T, times U^T, times U. */
+static double correct_chunk(const void *context, int first, int n_rows, float *scratch) {
+  const Correction *c = context;
+  const size_t floats = (size_t)n_rows * c->n;
+  const Rows w = {c->w + (size_t)first * c->n, c->n}, a = {scratch, c->n}, b = {scratch + CHUNK * c->n, c->n};
+  const int n = (int)c->n;
+  memset(a.at, 0, floats * sizeof *a.at);
+  memset(b.at, 0, floats * sizeof *b.at);
+  product_add(c->products, w, n_rows, square(c, c->changes), n, n, c->share, a);
+  product_add(c->products, a, n_rows, square(c, c->upper), n, n, 1, b);
+  product_add(c->products, b, n_rows, square(c, c->lower), n, n, 1, w);
+  return 0;
+}
+
+Status target_correct(const Products *products, double share, int n_out, int n_in, const float *changes,
+                      const float *lower, const float *upper, float *w, Error *err) {
+  const Correction c = {products, (float)share, w, (size_t)n_in, changes, lower, upper};
+  return run_chunks(products, n_out, 2 * CHUNK * (size_t)n_in, correct_chunk, &c, NULL, err);
+}
