@@ -114,7 +114,7 @@ typedef struct {
 } Columns;
 
 static Columns alike(int n, const float *scales, const float *zeros) {
-  Columns columns;
+  Columns columns = {0};
   for (int i = 0; i < n; i++) columns.scales[i] = scales, columns.zeros[i] = zeros;
   return columns;
 }
@@ -246,8 +246,9 @@ static double trial_chunk(const void *context, int first, int n_rows, float *scr
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err) {
   const size_t n_in = (size_t)weights->n_in;
-  float *importance = mem_alloc(2 * n_in, sizeof *importance, "rounding", err), *inverse = importance + n_in;
+  float *importance = mem_alloc(2 * n_in, sizeof *importance, "rounding", err);
   if (!importance) return STATUS_FAILED;
+  float *inverse = importance + n_in;
   for (size_t i = 0; i < n_in; i++) {
     inverse[i] = 1 / factors[i];
     importance[i] = h[i * n_in + i] * inverse[i] * inverse[i];

@@ -63,11 +63,12 @@ static Status keep(void *user, int row, const float *logits, Error *err) {
 
 /* ln of the sum of e^x. */
 static double log_sum(const float *x, int n, int *top) {
-  double sum = 0;
   *top = 0;
   for (int i = 1; i < n; i++)
     if (x[i] > x[*top]) *top = i;
-  for (int i = 0; i < n; i++) sum += exp((double)x[i] - (double)x[*top]);
+  double sum = 1; /* the largest's own */
+  for (int i = 0; i < n; i++)
+    if (i != *top) sum += exp((double)x[i] - (double)x[*top]);
   return (double)x[*top] + log(sum);
 }
 

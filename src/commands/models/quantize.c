@@ -123,8 +123,7 @@ static Status read_texts(const Options *o, const Model *model, const char *path,
     status = encode_file(o, tokenizer, o->calibration.items[i], o->samples * (i + 1) / n - o->samples * i / n,
                          ids, err);
   if (status == STATUS_OK && n == 0)
-    status = encode(o, tokenizer, "the default text", default_text, (size_t)(default_text_end - default_text),
-                    o->samples, ids, err);
+    status = encode(o, tokenizer, "the default text", default_text, default_text_size, o->samples, ids, err);
   tokenizer_close(tokenizer);
   return status == STATUS_OK ? ids_check(model, ids->ids, ids->count, "--calibration", IDS_ENCODED, err)
                              : status;
