@@ -24,8 +24,9 @@ void step_rows_place(StepRows *rows, const StateOptions *o, DeviceArena *arena) 
   rows->pos = arena_take(arena, n, sizeof *rows->pos);
   rows->first_page = arena_take(arena, many ? n : 0, sizeof *rows->first_page);
   rows->is_long = arena_take(arena, many ? n : 0, sizeof *rows->is_long);
+  rows->segment_of = arena_take(arena, many ? n : 0, sizeof *rows->segment_of);
   rows->logit_rows = arena_take(arena, many ? (size_t)o->max_logit_rows : 0, sizeof *rows->logit_rows);
-  rows->singles = arena_take(arena, n_sequences, sizeof *rows->singles);
+  rows->segments = arena_take(arena, n_sequences, sizeof *rows->segments);
   rows->units = arena_take(arena, many ? most_units(o) : 0, sizeof *rows->units);
   for (int i = 0; i < TILE_SIZES; i++) /* a tile has at least one row */
     rows->tiles[i] = arena_take(arena, many ? n : 0, sizeof *rows->tiles[i]);
@@ -125,21 +126,24 @@ static int compare_tiles(const void *a, const void *b) {
 static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
   long long n_keys = 0;
   for (int i = 0; i < range.n_parts; i++)
-    if (sequences_is_single(&range.parts[i])) n_keys += range.parts[i].pos + 1;
+    if (sequences_is_single(&range.parts[i])) n_keys += range.parts[i].pos + 1, s->n_singles++;
   const int unit_keys = s->unit_blocks > 0 ? attention_unit_keys(s->unit_blocks, n_keys) : 0;
   size_t n_pages = 0;
-  int row = 0, n_partial = 0;
+  int row = 0, n_partial = 0, single = 0, other = s->n_singles, n_chunks = 0;
   for (int i = 0; i < range.n_parts; i++) {
     const SequenceRows *part = &range.parts[i];
     const int length = part->pos + part->n_tokens, n = pages_of(length);
+    const bool is_single = sequences_is_single(part);
+    const int segment = is_single ? single++ : other++;
+    rows->segments[segment] = (Segment){row, part->n_tokens, part->sequence, part->pos, n_chunks};
+    if (!is_single) n_chunks += (part->n_tokens - 1) / SEGMENT_CHUNK + 1;
     memcpy(rows->pages + n_pages, table_of(s, part->sequence), (size_t)n * sizeof *rows->pages);
     for (int r = 0; r < part->n_tokens; r++) {
       rows->pos[row + r] = part->pos + r;
       rows->first_page[row + r] = (int)n_pages;
       rows->is_long[row + r] = part->long_rope;
+      rows->segment_of[row + r] = segment;
     }
-    const bool is_single = sequences_is_single(part);
-    if (is_single) rows->singles[s->n_singles++] = (SingleRow){row, part->sequence};
     if (is_single || (s->invariant && !part->of_prompt)) {
       for (int r = 0; r < part->n_tokens && unit_keys > 0; r++)
         add_units(s, rows, row + r, part->pos + r + 1, unit_keys, &n_partial);
@@ -150,6 +154,7 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
     n_pages += (size_t)n;
     row += part->n_tokens;
   }
+  s->n_segments = other;
   for (int k = 0; k < s->n_tile_sizes; k++)
     qsort(rows->tiles[k], (size_t)s->n_tiles[k], sizeof rows->tiles[k][0], compare_tiles);
   return n_pages;
@@ -171,7 +176,9 @@ static void pad(Sequences *s, StepRows *rows) {
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {
     rows->ids[s->n_rows] = rows->first_page[s->n_rows] = rows->is_long[s->n_rows] = 0;
     rows->pos[s->n_rows] = -1;
-    rows->singles[s->n_singles++] = (SingleRow){-1, 0};
+    rows->segment_of[s->n_rows] = s->n_segments;
+    s->n_singles += s->n_singles == s->n_segments;
+    rows->segments[s->n_segments++] = (Segment){.row = -1};
   }
   while (s->n_units % PADDED_UNITS) rows->units[s->n_units++] = (AttentionUnit){.row = -1};
   for (int n = s->n_logit_rows; n > 0 && n % PADDED_ROWS && n < s->max_logit_rows; n++)
@@ -190,7 +197,7 @@ Status sequences_set_step(Sequences *s, const StepRows *device, TokenRange range
   TRY(cuda_status(cudaEventSynchronize(s->copied[turn]), "a step failed", err));
   s->n_rows = range.n_tokens;
   s->n_logit_rows = range.n_logit_rows;
-  s->n_singles = s->n_units = 0;
+  s->n_singles = s->n_segments = s->n_units = 0;
   s->unit_keys = 0;
   memset(s->n_tiles, 0, sizeof s->n_tiles);
   memset(s->tile_keys, 0, sizeof s->tile_keys);

@@ -5,14 +5,14 @@
  * Addresses on the device never change, so a step's graph serves later steps. A step in which every
  * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
  *
- *   ids | pos | first_page | is_long | logit_rows | singles | units | tiles of each size | pages
+ *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles of each size | pages
  *
  * Called by: open.c, table.c. Always true: a copy to the device reads memory that no later step changes
  * before the copy is complete. */
 #pragma once
 
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/ops/single_row.h"
+#include "cuda/kernels/ops/segment.h"
 #include "cuda/kernels/ptx/device.h"
 #include "engine/backend.h"
 
@@ -28,8 +28,9 @@ typedef struct {
   int *pos;                         /* [max_chunk] positions; -1: padding */
   int *first_page;                  /* [max_chunk] index in `pages` of the first page of the row's sequence */
   int *is_long;                     /* [max_chunk] 1: the row uses the rope of long texts */
+  int *segment_of;                  /* [max_chunk] index in `segments` */
   int *logit_rows;                  /* [max_logit_rows] */
-  SingleRow *singles;               /* [n_sequences] */
+  Segment *segments;                /* [n_sequences], the single rows first */
   AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
   AttentionTile *tiles[TILE_SIZES]; /* ascending by keys */
   int *pages;                       /* [n_sequences * n_table] */
@@ -48,7 +49,7 @@ typedef struct {
   int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
   /* The rest describes the step. */
   int n_rows, n_logit_rows; /* padding included */
-  int n_singles, n_units, n_tiles[TILE_SIZES];
+  int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
   long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */
   bool only_singles;
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */

@@ -163,6 +163,17 @@ float *state_of_ngrams(const BackendState *s, int layer) {
   return s->recurrent + state_floats_before(c, layer + 1) - own;
 }
 
+Segments state_segments(const BackendState *s, TokenRange span) {
+  const Sequences *q = &s->sequences;
+  if (!span.parts) return (Segments){0};
+  return (Segments){.device = s->rows.segments,
+                    .host = q->pinned[1 - q->next].segments,
+                    .of_row = s->rows.segment_of,
+                    .n_singles = q->n_singles,
+                    .n = q->n_segments,
+                    .state_step = state_floats(&s->loaded->model->config)};
+}
+
 float *state_of_sequence(const BackendState *s, int sequence) {
   return s->recurrent + (size_t)sequence * state_floats(&s->loaded->model->config);
 }

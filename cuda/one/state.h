@@ -270,6 +270,8 @@ float *state_recurrent(const BackendState *s, int layer);
 /* The recurrent states of all layers of a sequence, one after the other. */
 float *state_of_sequence(const BackendState *s, int sequence);
 size_t state_floats(const ModelConfig *config);
+/* The segments of a step, for kernels of recurrent states; zeros if it is of one sequence. */
+Segments state_segments(const BackendState *s, TokenRange span);
 
 /* The backend's keep_tap and read_taps. */
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err);

@@ -236,10 +236,8 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
 static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const Sequences *q = &s->sequences;
-  const DeltaRule rule = {.sizes = m->model->config.delta, .stride = s->projection_stride};
   if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
-  if (!q->only_singles || (rule.sizes.n_value_heads > 0 && !delta_can_run(DELTA_STEP, &rule, 1)))
-    return STATUS_OK;
+  if (!q->only_singles) return STATUS_OK;
   const StepKey key = {.n_tokens = q->n_rows,
                        .n_logit_rows = q->n_logit_rows,
                        .taps = span.taps != NULL,
@@ -377,32 +375,6 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   return attention_run_many(&attention, &work, q->n_rows, stream, err);
 }
 
-/* The gated delta rule or Mamba-2 of several sequences: one launch for all single rows, one for each other
- * part. */
-static Status run_delta_parts(BackendState *s, TokenRange span, DeltaRule all, Error *err) {
-  const size_t states = state_floats(&s->loaded->model->config);
-  const bool at_once = delta_can_run(DELTA_STEP, &all, 1);
-  int row = 0;
-  for (int i = 0; i < span.n_parts; i++) {
-    const SequenceRows *part = &span.parts[i];
-    DeltaRule rule = all;
-    rule.pos += row;
-    rule.projections += (size_t)row * (size_t)rule.stride;
-    rule.out = (char *)rule.out + (size_t)row * (size_t)rule.out_stride * 2;
-    rule.state += (size_t)part->sequence * states;
-    row += part->n_tokens;
-    if (sequences_is_single(part) && at_once) continue;
-    const bool chunks = part->of_prompt && delta_can_run(DELTA_CHUNKS, &rule, part->n_tokens);
-    const DeltaFamily family = chunks ? DELTA_CHUNKS : delta_choose(&rule, part->n_tokens);
-    TRY(delta_run(family, &rule, part->n_tokens, s->loaded->stream, err));
-  }
-  if (!at_once || s->sequences.n_singles == 0) return STATUS_OK;
-  all.singles = s->rows.singles;
-  all.n_singles = s->sequences.n_singles;
-  all.state_step = states;
-  return delta_run(DELTA_STEP, &all, 1, s->loaded->stream, err);
-}
-
 /* Makes z and a in the projections from the outputs of z_in and a_in, which lie before z and a. */
 static Status run_second_gates(BackendState *s, const DeviceLayer *l, int n_rows, Error *err) {
   const DeltaConfig *delta = &s->loaded->model->config.delta;
@@ -440,17 +412,19 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
                     .skip = l->delta_skip,
                     .norm = l->delta_norm,
                     .state = state_recurrent(s, layer),
+                    .segments = state_segments(s, span),
                     .out = beside ? s->beside : s->a,
                     .out_stride = padded_row(beside ? l->delta_o.n_in : l->o.n_in),
-                    .workspace = s->delta_workspace};
+                    .workspace = s->delta_workspace,
+                    .max_tokens = s->options.max_chunk};
   const DeviceLinear *first = &l->qkv.parts[0];
   if (l->qkv.n_parts > 1 && !span.parts && !first->host && delta_step_takes(&rule, first, n_rows))
     rule.gates = first;
   TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   TRY(products_project(s, &l->qkv, rule.gates ? 1 : 0, n_rows, s->projections, s->projection_stride, err));
   if (c->delta.gate_rank > 0) TRY(run_second_gates(s, l, n_rows, err));
-  return span.parts ? run_delta_parts(s, span, rule, err)
-                    : delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
+  if (!span.parts) return delta_run(delta_choose(&rule, n_rows), &rule, n_rows, m->stream, err);
+  return delta_run_segments(&rule, n_rows, m->stream, err);
 }
 
 /* Multiplies attention's output by the sigmoid or softplus of its gates. */
@@ -471,27 +445,6 @@ static Status apply_gates(BackendState *s, int n_tokens, int layer, Error *err) 
   return ops_gate_heads(&gates, n_tokens, s->a, s->loaded->stream, err);
 }
 
-/* Short convolutions of several sequences: one launch for all single rows, one for each other part. */
-static Status run_conv_parts(BackendState *s, TokenRange span, ShortConv all, Error *err) {
-  const size_t states = state_floats(&s->loaded->model->config);
-  int row = 0;
-  for (int i = 0; i < span.n_parts; i++) {
-    const SequenceRows *part = &span.parts[i];
-    ShortConv conv = all;
-    conv.pos += row;
-    conv.projections += (size_t)row * (size_t)conv.stride;
-    conv.out = (char *)conv.out + (size_t)row * (size_t)conv.out_stride * 2;
-    conv.kept += (size_t)part->sequence * states;
-    row += part->n_tokens;
-    if (!sequences_is_single(part)) TRY(ops_short_conv(&conv, part->n_tokens, s->loaded->stream, err));
-  }
-  if (s->sequences.n_singles == 0) return STATUS_OK;
-  all.singles = s->rows.singles;
-  all.n_singles = s->sequences.n_singles;
-  all.kept_step = states;
-  return ops_short_conv(&all, 1, s->loaded->stream, err);
-}
-
 static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -508,8 +461,9 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
                           .bias = l->conv_bias,
                           .kept = state_recurrent(s, layer),
                           .out = s->a,
-                          .out_stride = padded_row(l->o.n_in)};
-  return span.parts ? run_conv_parts(s, span, conv, err) : ops_short_conv(&conv, n_rows, m->stream, err);
+                          .out_stride = padded_row(l->o.n_in),
+                          .segments = state_segments(s, span)};
+  return ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
 /* *out = attention's output as the matrix o reads it. Values that are shorter than keys are joined in s->q,

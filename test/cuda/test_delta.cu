@@ -6,6 +6,7 @@
  * of products to fp16, and what that costs depends on the text: where neighbouring keys are alike and nothing
  * is forgotten, changes are small differences and their errors stay. So the test computes the equations of
  * chunks in double with the same operands rounded (`Simulation`). The kernel may err spread() times as much.
+ * Segments of many sequences in one step must have the bits that each has alone.
  * Needs a GPU; "few" for fewer lengths; prints `N passed, N failed`. */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -384,6 +385,138 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
     CHECK(cudaFree((void *)at));
 }
 
+/* --- segments */
+
+struct Part {
+  int n_tokens;
+  bool of_prompt; /* a single row is computed like many */
+};
+
+/* A layer of several sequences, whose rows are pieces of one text. */
+struct Sequences {
+  const Text &t;
+  int n, length, out_stride;
+  size_t step; /* floats from a state to the next one */
+  DeltaRule rule;
+  std::vector<int> pos;
+  Floats states; /* on the host, of all sequences computed alone */
+
+  Sequences(const Text &text, int n_sequences, int n_tokens)
+      : t(text), n(n_sequences), length(n_tokens), out_stride((text.values + 7) / 8 * 8 + 8), rule() {
+    const int all = n * length;
+    step = delta_state_floats(&t.sizes) + 64, pos.resize(n), states.assign(n * step, NAN);
+    rule.sizes = t.sizes, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
+    rule.stride = t.stride, rule.out_stride = out_stride;
+    rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
+    if (t.mamba) rule.conv_bias = to_device(t.conv_bias), rule.skip = to_device(t.skip);
+    rule.norm = t.sizes.no_norm ? NULL : to_device(t.norm), rule.state = to_device(states);
+    rule.workspace = to_device(std::vector<char>(delta_workspace_bytes(&t.sizes, all), (char)0xff));
+  }
+
+  ~Sequences() {
+    for (const void *at : {(const void *)rule.conv, (const void *)rule.conv_bias, (const void *)rule.skip,
+                           (const void *)rule.a_log, (const void *)rule.dt_bias, (const void *)rule.norm,
+                           (const void *)rule.state, (const void *)rule.workspace})
+      CHECK(cudaFree((void *)at));
+  }
+
+  Floats rows_of(int sequence, int n_tokens) const {
+    const auto from = t.rows.begin() + (long)(sequence * length + pos[sequence]) * t.stride;
+    return Floats(from, from + (long)n_tokens * t.stride);
+  }
+
+  /* Sets what is of one call; n_rows: of the step. */
+  void begin(const Floats &rows, const std::vector<int> &positions, int n_rows) {
+    rule.projections = to_device(rows), rule.pos = to_device(positions);
+    rule.out = to_device(std::vector<__half>((size_t)n_rows * out_stride, __float2half_rn(UNTOUCHED)));
+  }
+
+  std::vector<__half> end(int n_rows) {
+    const std::vector<__half> out = to_host<__half>(rule.out, (size_t)n_rows * out_stride);
+    for (const void *at : {(const void *)rule.projections, (const void *)rule.out, (const void *)rule.pos})
+      CHECK(cudaFree((void *)at));
+    return out;
+  }
+
+  /* A part by a call of its own, on the host's copy of its state. */
+  std::vector<__half> alone(int sequence, Part part) {
+    float *all = rule.state, *own = &states[sequence * step];
+    rule.segments = {};
+    rule.state = to_device(Floats(own, own + step));
+    begin(rows_of(sequence, part.n_tokens), {pos[sequence]}, part.n_tokens);
+    const bool single = part.n_tokens == 1 && !part.of_prompt;
+    const DeltaFamily family = single && delta_can_run(DELTA_STEP, &rule, 1)       ? DELTA_STEP
+                               : delta_can_run(DELTA_CHUNKS, &rule, part.n_tokens) ? DELTA_CHUNKS
+                                                                                   : DELTA_PLAIN;
+    MUST(delta_run(family, &rule, part.n_tokens, 0, &error));
+    const std::vector<__half> out = end(part.n_tokens);
+    const Floats changed = to_host<float>(rule.state, step);
+    std::copy(changed.begin(), changed.end(), own);
+    CHECK(cudaFree(rule.state));
+    rule.state = all;
+    return out;
+  }
+
+  /* A step of the parts, and of n_padding rows of padding if all are single rows. max_tokens: DeltaRule's */
+  void check(const std::vector<Part> &parts, int n_padding, int max_tokens) {
+    std::vector<Segment> singles, others;
+    std::vector<int> of_row, positions;
+    std::vector<__half> want;
+    Floats rows;
+    int n_chunks = 0;
+    for (int i = 0; i < n; i++) {
+      const Part part = parts[i];
+      const Floats own = rows_of(i, part.n_tokens);
+      if (part.n_tokens == 0) continue;
+      const bool single = part.n_tokens == 1 && !part.of_prompt;
+      std::vector<Segment> &list = single ? singles : others;
+      list.push_back({(int)positions.size(), part.n_tokens, i, pos[i], n_chunks});
+      n_chunks += single ? 0 : (part.n_tokens + SEGMENT_CHUNK - 1) / SEGMENT_CHUNK;
+      rows.insert(rows.end(), own.begin(), own.end());
+      for (int token = 0; token < part.n_tokens; token++) positions.push_back(pos[i] + token);
+      const std::vector<__half> out = alone(i, part);
+      want.insert(want.end(), out.begin(), out.end());
+    }
+    const int n_rows = (int)positions.size();
+    of_row.resize(n_rows);
+    for (int i = 0; i < n_padding; i++, of_row.push_back((int)singles.size() - 1), positions.push_back(-1))
+      singles.push_back({-1, 0, 0, 0, 0});
+    rows.resize(positions.size() * t.stride);
+    Segments table = {};
+    table.n_singles = (int)singles.size(), table.state_step = step;
+    singles.insert(singles.end(), others.begin(), others.end());
+    table.n = (int)singles.size(), table.host = singles.data();
+    for (int i = 0; i < table.n; i++)
+      for (int token = 0; token < singles[i].n_tokens; token++) of_row[singles[i].row + token] = i;
+    table.device = to_device(singles), table.of_row = to_device(of_row);
+    begin(rows, positions, (int)positions.size());
+    rule.segments = table, rule.max_tokens = max_tokens;
+    MUST(delta_run_segments(&rule, (int)positions.size(), 0, &error));
+    std::vector<__half> got = end((int)positions.size());
+    got.resize(want.size()); /* padding may have any outputs */
+    const Floats changed = to_host<float>(rule.state, n * step);
+    for (int i = 0; i < n; i++) pos[i] += parts[i].n_tokens;
+    expect(memcmp(got.data(), want.data(), want.size() * sizeof(__half)) == 0, "outputs", "segments", pos[0],
+           n_rows, 0);
+    expect(memcmp(changed.data(), states.data(), changed.size() * sizeof(float)) == 0, "states", "segments",
+           pos[0], n_rows, 0);
+    CHECK(cudaFree((void *)table.device));
+    CHECK(cudaFree((void *)table.of_row));
+  }
+};
+
+/* Steps of seven sequences: new and continued ones, of lengths around those of a chunk, single rows of
+ * prompts and of answers; then single rows alone, with padding. */
+static void check_segments(const DeltaConfig &sizes, bool few) {
+  const int most = few ? 130 : 300;
+  const Text text = text_of(sizes, 7 * (most + 200), false);
+  Sequences s(text, 7, most + 200);
+  s.check({{1, true}, {2, true}, {63, true}, {64, true}, {65, true}, {most, true}, {0, false}}, 0, most);
+  s.check({{65, true}, {1, false}, {1, false}, {9, false}, {0, false}, {1, false}, {64, true}}, 0, 1000);
+  s.check({{1, false}, {1, false}, {1, true}, {1, false}, {3, false}, {1, false}, {1, false}}, 0, most);
+  s.check({{1, false}, {1, false}, {1, false}, {0, false}, {1, false}, {1, false}, {1, false}}, 2, most);
+}
+
 /* Each token may turn what a state holds. */
 static DeltaConfig doubled(DeltaConfig sizes) {
   sizes.doubles_beta = true;
@@ -467,6 +600,11 @@ int main(int argc, char **argv) {
     if (few) continue;
     for (int n : {1300, 15, 17, 33, 62, 127, 129, 193}) run(text, DELTA_CHUNKS, {n, 3, 1});
   }
+  for (const DeltaConfig &sizes :
+       {DeltaConfig{1, 2, 128, 128, 4}, doubled({2, 6, 128, 128, 4}), DeltaConfig{2, 6, 8, 12, 4},
+        DeltaConfig{3, 3, 20, 7, 2}, by_channel({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
+        mamba(2, 8, 128, 64, 4), scaled(mamba(1, 4, 128, 64, 4), false)})
+    check_segments(sizes, few);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -69,23 +69,65 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
     args.gates_stride = r->gates->stride, args.n_in = r->gates->n_in;
     args.h = (const __half *)r->h, args.h_stride = r->h_stride;
   }
-  args.singles = r->singles, args.n_singles = r->n_singles, args.state_step = r->state_step;
+  args.segments = r->segments.device, args.segment_of = r->segments.of_row;
+  args.state_step = r->segments.state_step, args.n_segments = 1;
+  args.n_chunks = ceil_div(n_tokens, SEGMENT_CHUNK);
   args.out = (__half *)r->out, args.workspace = r->workspace;
   return args;
 }
 
-static Status run_step(const DeltaArgs &args, cudaStream_t stream, Error *err) {
-  TRY(delta_step(args, stream, err));
-  if (args.n_tokens > 1) TRY(delta_keep_inputs(args, stream, err));
-  return args.mamba ? delta_norm_groups(args, true, stream, err) : STATUS_OK;
+static Status run_chunks(const DeltaArgs &args, cudaStream_t stream, Error *err) {
+  TRY(delta_chunks_prepare(args, stream, err));
+  TRY(delta_keep_inputs(args, stream, err));
+  return delta_chunks_scan(args, stream, err);
+}
+
+static Status run_plain(const DeltaArgs &args, cudaStream_t stream, Error *err) {
+  TRY(delta_plain_convolve(args, stream, err));
+  TRY(delta_keep_inputs(args, stream, err));
+  return delta_plain(args, stream, err);
 }
 
 Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err) {
   const DeltaArgs args = kernel_args(rule, n_tokens);
-  if (family == DELTA_STEP) return run_step(args, stream, err);
-  const bool chunks = family == DELTA_CHUNKS;
-  TRY((chunks ? delta_chunks_prepare : delta_plain_convolve)(args, stream, err));
-  TRY(delta_keep_inputs(args, stream, err));
-  TRY((chunks ? delta_chunks_scan : delta_plain)(args, stream, err));
+  const bool step = family == DELTA_STEP, chunks = family == DELTA_CHUNKS;
+  if (step) {
+    TRY(delta_step(args, stream, err));
+    if (n_tokens > 1) TRY(delta_keep_inputs(args, stream, err));
+    return args.mamba ? delta_norm_groups(args, true, stream, err) : STATUS_OK;
+  }
+  TRY((chunks ? run_chunks : run_plain)(args, stream, err));
   return args.mamba ? delta_norm_groups(args, false, stream, err) : delta_norm(args, stream, err);
+}
+
+/* run_chunks() of the segments from args.first_segment on, as many at once as the workspace has room for. */
+static Status run_segments_in_chunks(DeltaArgs args, const DeltaRule *rule, cudaStream_t stream, Error *err) {
+  const Segment *segments = rule->segments.host;
+  const int n = rule->segments.n, room = ceil_div(rule->max_tokens, SEGMENT_CHUNK);
+  for (int end = args.first_segment; end < n;) {
+    args.first_segment = end, args.first_chunk = segments[end].first_chunk, args.n_chunks = 0;
+    for (int more; end < n; end++, args.n_chunks += more) {
+      more = ceil_div(segments[end].n_tokens, SEGMENT_CHUNK);
+      if (args.n_chunks + more > room) break;
+    }
+    args.n_segments = end - args.first_segment;
+    TRY(run_chunks(args, stream, err));
+  }
+  return STATUS_OK;
+}
+
+Status delta_run_segments(const DeltaRule *rule, int n_rows, cudaStream_t stream, Error *err) {
+  DeltaArgs args = kernel_args(rule, n_rows);
+  const bool chunks = delta_can_run(DELTA_CHUNKS, rule, n_rows);
+  if (delta_can_run(DELTA_STEP, rule, 1) && rule->segments.n_singles > 0) {
+    args.n_segments = rule->segments.n_singles;
+    TRY(delta_step(args, stream, err));
+    args.first_segment = args.n_segments;
+  }
+  args.n_segments = rule->segments.n - args.first_segment;
+  if (args.n_segments > 0) {
+    TRY(chunks ? run_segments_in_chunks(args, rule, stream, err) : run_plain(args, stream, err));
+    if (!args.mamba) return delta_norm(args, stream, err);
+  }
+  return args.mamba ? delta_norm_groups(args, false, stream, err) : STATUS_OK;
 }

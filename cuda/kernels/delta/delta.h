@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #include "cuda/kernels/linear/linear.h"
-#include "cuda/kernels/ops/single_row.h"
+#include "cuda/kernels/ops/segment.h"
 #include "engine/backend.h"
 
 typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
@@ -52,14 +52,11 @@ typedef struct {
   const float *skip;            /* device: [n_value_heads], Mamba-2's D */
   const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
   float *state;                 /* device: delta_state_floats() */
-  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `state` is
-   * sequence 0's, and sequence n's is n * state_step floats after it. */
-  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
-  int n_singles;
-  size_t state_step;
-  void *out;       /* device: fp16 [n_tokens][out_stride] */
-  int out_stride;  /* a multiple of 8 */
-  void *workspace; /* device: delta_workspace_bytes(), 256-byte aligned */
+  Segments segments;            /* with segments, `state` is that of sequence 0 */
+  void *out;                    /* device: fp16 [n_tokens][out_stride] */
+  int out_stride;               /* a multiple of 8 */
+  void *workspace;              /* device: delta_workspace_bytes(), 256-byte aligned */
+  int max_tokens;               /* those that the workspace was made for; only read with segments */
 } DeltaRule;
 
 /* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */
@@ -74,8 +71,11 @@ size_t delta_state_floats(const DeltaConfig *sizes);
 size_t delta_input_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
 
-/* Enqueues. PRECOND delta_can_run(family, ...); with singles, n_tokens is 1 and the family is step. */
+/* Enqueues. PRECOND delta_can_run(family, ...) */
 Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaStream_t stream, Error *err);
+/* Enqueues a step of n_rows rows in rule->segments: step for the single rows, chunks for all others; plain
+ * where these cannot run. A segment gets the same bits whatever else is in the step. */
+Status delta_run_segments(const DeltaRule *rule, int n_rows, cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

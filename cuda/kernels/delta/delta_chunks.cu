@@ -25,7 +25,7 @@
 
 namespace {
 
-constexpr int kDim = 128, kChunk = 64, kThreads = 128, kWarps = kThreads / 32;
+constexpr int kDim = 128, kChunk = SEGMENT_CHUNK, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kWide = kDim + 8, kSquare = kChunk + 8;   /* strides of tiles in shared memory, in halves */
 constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* kFloats: stride of the system in fp32 */
 constexpr float kMambaScale = 16;                       /* a power of two, so that nothing is rounded */
@@ -39,8 +39,8 @@ struct Work {
 };
 
 __host__ __device__ inline Work work_of(void *at, int n_key_heads, int n_value_heads, int value_dim,
-                                        bool mamba, int n_tokens) {
-  const size_t chunks = (size_t)(n_tokens + kChunk - 1) / kChunk, rows = chunks * kChunk;
+                                        bool mamba, int n_chunks) {
+  const size_t chunks = (size_t)n_chunks, rows = chunks * kChunk;
   const size_t cells = chunks * n_value_heads * kChunk;
   Work w;
   w.q_k = (__half *)at;
@@ -54,7 +54,7 @@ __host__ __device__ inline Work work_of(void *at, int n_key_heads, int n_value_h
 }
 
 __device__ __forceinline__ Work work_of(const DeltaArgs &a) {
-  return work_of(a.workspace, a.n_key_heads, a.n_value_heads, a.value_dim, a.mamba, a.n_tokens);
+  return work_of(a.workspace, a.n_key_heads, a.n_value_heads, a.value_dim, a.mamba, a.n_chunks);
 }
 
 /* --- inputs */
@@ -68,7 +68,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_
   a.fix_sizes<kMamba>();
   const int lane = threadIdx.x % 32, head = blockIdx.x, n_q_k = 2 * a.n_key_heads;
   const bool is_value = head >= n_q_k, is_query = head < a.n_key_heads;
-  const int first = blockIdx.y * kChunk + threadIdx.x / 32 * kWarpTokens,
+  const int own = threadIdx.x / 32 * kWarpTokens, first = a.take_chunk(blockIdx.y) * kChunk + own,
             channel = (is_value   ? a.places.v + (head - n_q_k) * kDim
                        : is_query ? a.places.q + head * kDim
                                   : a.places.k + (head - a.n_key_heads) * kDim) +
@@ -78,10 +78,10 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_inputs_
   const float4 bias = load_4(kMamba && a.conv_bias ? a.conv_bias + channel : NULL);
   wait_for_previous();
   const Work work = work_of(a);
-  const int pos = *a.pos;
+  const int pos = a.position();
+  const size_t row = (size_t)blockIdx.y * kChunk + own;
   const size_t step = is_value ? (size_t)a.n_value_heads * a.value_dim : (size_t)n_q_k * kDim;
-  __half *to =
-      is_value ? work.v + first * step + (head - n_q_k) * kDim : work.q_k + first * step + head * kDim;
+  __half *to = is_value ? work.v + row * step + (head - n_q_k) * kDim : work.q_k + row * step + head * kDim;
 #pragma unroll
   for (int t = 0; t < 3; t++)
     x[t + 1] = load_4(first - 3 + t < a.n_tokens ? a.input(pos, first - 3 + t, channel) : NULL);
@@ -207,10 +207,10 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
   __shared__ __align__(16) System s;
   const Work work = work_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int head = blockIdx.y, first = blockIdx.x * kChunk, n_q_k = 2 * a.n_key_heads;
+  const int head = blockIdx.y, first = a.take_chunk(blockIdx.x) * kChunk, n_q_k = 2 * a.n_key_heads;
   const size_t at = (size_t)blockIdx.x * a.n_value_heads + head, row_step = (size_t)n_q_k * kDim;
   __half *keys = (__half *)s.inverse, *queries = (__half *)s.lower;
-  const __half *from = work.q_k + ((size_t)first * n_q_k + head / a.group) * kDim;
+  const __half *from = work.q_k + ((size_t)blockIdx.x * kChunk * n_q_k + head / a.group) * kDim;
   copy_tile<kChunk, kDim, kWide>(queries, from, row_step);
   copy_tile<kChunk, kDim, kWide>(keys, from + (size_t)a.n_key_heads * kDim, row_step);
   copy_async_commit();
@@ -293,17 +293,17 @@ struct Scan {
   float logs[kChunk], steps[kChunk];
 };
 
-/* Addresses of a chunk's data in the workspace for this block, and functions that copy the data to shared
+/* Addresses of a segment's chunks in the workspace for this block, and functions that copy the data to shared
  * memory. */
 struct Places {
   const DeltaArgs &a;
   Work work;
   int head, first_value;
   __device__ __forceinline__ size_t square(int chunk) const {
-    return ((size_t)chunk * a.n_value_heads + head) * kChunk;
+    return ((size_t)(a.own_chunk + chunk) * a.n_value_heads + head) * kChunk;
   }
   __device__ __forceinline__ const __half *query(int chunk) const {
-    return work.q_k + ((size_t)chunk * kChunk * 2 * a.n_key_heads + head / a.group) * kDim;
+    return work.q_k + ((size_t)(a.own_chunk + chunk) * kChunk * 2 * a.n_key_heads + head / a.group) * kDim;
   }
   __device__ __forceinline__ size_t row_step() const { return (size_t)2 * a.n_key_heads * kDim; }
   __device__ __forceinline__ void copy_keys(Scan &s, int chunk) const {
@@ -314,7 +314,9 @@ struct Places {
   __device__ __forceinline__ void copy_rows(Scan &s, int chunk) const {
     copy_tile<kChunk, kDim, kWide>(s.queries, query(chunk), row_step());
     copy_tile<kChunk, kValues, kNarrow>(
-        s.values, work.v + ((size_t)chunk * kChunk * a.n_value_heads + head) * a.value_dim + first_value,
+        s.values,
+        work.v + ((size_t)(a.own_chunk + chunk) * kChunk * a.n_value_heads + head) * a.value_dim +
+            first_value,
         (size_t)a.n_value_heads * a.value_dim);
     if (threadIdx.x < kChunk / 4)
       copy_async_16(s.logs + 4 * threadIdx.x, work.logs + square(chunk) + 4 * threadIdx.x, 16);
@@ -427,7 +429,7 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
   }
 }
 
-/* Block (value dimensions, value head). A warp owns 16 tokens of a chunk and 32 key dimensions of the state.
+/* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of the state.
  * Copies overlap: they come in three groups a chunk, each begun when its destination is free and awaited
  * before a barrier. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
@@ -437,6 +439,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
   Scan &s = *(Scan *)shared;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int head = blockIdx.y, first_value = blockIdx.x * kValues, own = 16 * warp;
+  a.take(blockIdx.z);
   const int n_chunks = (a.n_tokens + kChunk - 1) / kChunk;
   const Places places = {a, work_of(a), head, first_value};
   float *kept = a.states + ((size_t)head * a.value_dim + first_value) * kDim;
@@ -448,7 +451,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
   if (!kMamba) places.copy_inverse(s, 0);
   copy_async_commit();
   Tile state[2] = {};
-  if (*a.pos > 0) move_state<false>(state, kept, warp, lane);
+  if (a.position() > 0) move_state<false>(state, kept, warp, lane);
 
   for (int chunk = 0; chunk < n_chunks; chunk++) {
     const bool more = chunk + 1 < n_chunks;
@@ -528,21 +531,20 @@ size_t delta_chunks_shared(void) {
 
 size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens) {
   return work_of(NULL, sizes.n_key_heads, sizes.n_value_heads, sizes.value_dim, sizes.rule == RULE_MAMBA2,
-                 max_tokens)
+                 ceil_div(max_tokens, kChunk))
       .bytes;
 }
 
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const unsigned chunks = (unsigned)ceil_div(a.n_tokens, kChunk);
   const unsigned heads = (unsigned)(2 * a.n_key_heads + a.n_value_heads * a.value_dim / kDim);
-  TRY(launch(a.mamba ? delta_inputs_kernel<true> : delta_inputs_kernel<false>, dim3(heads, chunks), kThreads,
-             0, stream, true, "delta rule", err, a));
+  TRY(launch(a.mamba ? delta_inputs_kernel<true> : delta_inputs_kernel<false>, dim3(heads, a.n_chunks),
+             kThreads, 0, stream, true, "delta rule", err, a));
   return launch(a.mamba ? delta_system_kernel<true> : delta_system_kernel<false>,
-                dim3(chunks, a.n_value_heads), kThreads, 0, stream, true, "delta rule", err, a);
+                dim3(a.n_chunks, a.n_value_heads), kThreads, 0, stream, true, "delta rule", err, a);
 }
 
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err) {
   return launch(a.mamba ? delta_scan_kernel<true> : delta_scan_kernel<false>,
-                dim3(a.value_dim / kValues, a.n_value_heads), kThreads, sizeof(Scan), stream, true,
-                "delta rule", err, a);
+                dim3(a.value_dim / kValues, a.n_value_heads, a.n_segments), kThreads, sizeof(Scan), stream,
+                true, "delta rule", err, a);
 }

@@ -36,23 +36,45 @@ struct DeltaArgs {
   size_t gates_stride;
   int n_in, h_stride;
   const __half *h;
-  const SingleRow *singles; /* [gridDim.y] in the step family, or NULL */
-  int n_singles;
+  const Segment *segments; /* of the step, or NULL: all rows are one sequence's */
+  const int *segment_of;   /* of each row */
+  int first_segment, n_segments, first_chunk, n_chunks; /* those that the launch takes */
   size_t state_step;
+  int first_row, first_pos,
+      own_chunk; /* of the segment that take() took; own_chunk: its first of the launch */
 
   /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
     by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
   }
-  /* Sets the pointers to a single row and its sequence; false: the row is padding. */
-  __device__ __forceinline__ bool take_single(const SingleRow &single) {
-    const size_t at = single.sequence * state_step;
-    if (single.row < 0) return false;
-    pos += single.row, projections += (size_t)single.row * stride, out += (size_t)single.row * out_stride;
-    if (gates) h += (size_t)single.row * h_stride;
+  /* Sets the pointers to a segment of the launch; false: it is padding. */
+  __device__ __forceinline__ bool take(int index) {
+    if (!segments) return true;
+    const Segment own = segments[first_segment + index];
+    const size_t at = own.sequence * state_step;
+    if (own.row < 0) return false;
+    first_row = own.row, first_pos = own.pos, n_tokens = own.n_tokens;
+    own_chunk = own.first_chunk - first_chunk;
+    projections += (size_t)own.row * stride, out += (size_t)own.row * out_stride;
     inputs += at, states += at;
     return true;
   }
+  /* Takes the segment of a chunk of the launch, for a whole warp; returns the chunk's index there. */
+  __device__ __forceinline__ int take_chunk(int chunk) {
+    if (!segments) return chunk;
+    int n = 0; /* segments that begin with this chunk or before */
+    for (int i = threadIdx.x % 32; i - (int)threadIdx.x % 32 < n_segments; i += 32)
+      n += __popc(__ballot_sync(~0u, i < n_segments &&
+                                         segments[first_segment + i].first_chunk - first_chunk <= chunk));
+    take(n - 1);
+    return chunk - own_chunk;
+  }
+  /* True if the launch takes the segment of a row. */
+  __device__ __forceinline__ bool has_row(int row) const {
+    return !segments || segment_of[row] >= first_segment;
+  }
+  /* The position of the first token; after wait_for_previous(). */
+  __device__ __forceinline__ int position() const { return segments ? first_pos : *pos; }
   /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's factor is mamba_gate(). */
   __device__ __forceinline__ float gate_of(float z) const {
     return sigmoid_gate ? 1 / (1 + __expf(-z)) : silu(z);
@@ -139,7 +161,9 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* The step family; keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
+/* In all of these n_tokens is the number of rows of the step if there are segments.
+ *
+ * The step family; with segments these are single rows. Keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
  * mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
@@ -157,5 +181,6 @@ Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
- * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z. */
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z; with segments
+ * this holds for those before a.first_segment instead. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

@@ -9,12 +9,14 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
 
-/* Block (head, token) convolves the channels of a head of q, k or v, to [n_tokens][channels] in the
+/* Block (head, row) convolves the channels of a head of q, k or v, to [rows][channels] in the
  * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
- * token make the decays, one a value head, in the projections. A block is a warp. */
+ * row make the decays, one a value head, in the projections. A block is a warp. */
 __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   begin_overlapping();
-  const int part = blockIdx.x, token = blockIdx.y, pos = *a.pos;
+  const int part = blockIdx.x;
+  if (a.segments && (!a.has_row(blockIdx.y) || !a.take(a.segment_of[blockIdx.y] - a.first_segment))) return;
+  const int token = (int)blockIdx.y - a.first_row, pos = a.position();
   const int decaying = part - 2 * a.n_key_heads - a.n_value_heads;
   float *decays = a.row(token) + a.first_decay(decaying);
   for (int i = threadIdx.x; decaying >= 0 && i < a.key_dim; i += 32)
@@ -25,7 +27,7 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
   const int first = is_value               ? a.places.v + (part - 2 * a.n_key_heads) * a.value_dim
                     : part < a.n_key_heads ? a.places.q + part * a.key_dim
                                            : a.places.k + (part - a.n_key_heads) * a.key_dim;
-  float *to = (float *)a.workspace + (size_t)token * a.channels + first, squares = 0;
+  float *to = (float *)a.workspace + (size_t)blockIdx.y * a.channels + first, squares = 0;
   for (int i = threadIdx.x; i < width; i += 32) {
     float sum = a.conv_bias ? a.conv_bias[first + i] : 0;
     for (int t = 0; t < a.taps; t++) {
@@ -44,15 +46,16 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
 __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
   begin_overlapping();
   extern __shared__ float rows[];
+  if (!a.take(blockIdx.z)) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y,
             value = blockIdx.x * kWarps + warp;
   if (value >= a.value_dim) return;
   float *row = rows + warp * a.key_dim;
   float *kept = a.states + ((size_t)head * a.value_dim + value) * a.key_dim;
-  const bool empty = *a.pos == 0;
+  const bool empty = a.position() == 0;
   for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : kept[i];
   for (int token = 0; token < a.n_tokens; token++) {
-    const float *mixed = (const float *)a.workspace + (size_t)token * a.channels,
+    const float *mixed = (const float *)a.workspace + (size_t)(a.first_row + token) * a.channels,
                 *q = mixed + a.places.q + head / a.group * a.key_dim,
                 *k = mixed + a.places.k + head / a.group * a.key_dim;
     const float v = mixed[a.first_value(head) - a.first_channel() + value];
@@ -74,9 +77,10 @@ __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
 
 __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
   begin_overlapping();
+  if (!a.take(blockIdx.z)) return;
   const int channel = blockIdx.x * kThreads + threadIdx.x, token = a.n_tokens - 1 - (int)blockIdx.y;
-  if (channel >= a.channels) return;
-  a.inputs[(size_t)((*a.pos + token) % a.taps) * a.channels + channel] =
+  if (channel >= a.channels || token < 0) return;
+  a.inputs[(size_t)((a.position() + token) % a.taps) * a.channels + channel] =
       a.row(token)[a.first_channel() + channel];
 }
 
@@ -84,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
 __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
   begin_overlapping();
   const int lane = threadIdx.x % 32, head = blockIdx.x * kWarps + threadIdx.x / 32, token = blockIdx.y;
-  if (head >= a.n_value_heads) return;
+  if (head >= a.n_value_heads || !a.has_row(token)) return;
   const float *from = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + head * a.value_dim;
   float squares = 0;
@@ -94,13 +98,13 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
     to[i] = clamp_half(from[i] * scale * a.norm[i] * a.gate_of(z[i]));
 }
 
-/* Block (group, token), or with a.singles (group, index of a single row). */
+/* Block (group, token). */
 __global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
   begin_overlapping();
-  if (a.singles && !a.take_single(a.singles[blockIdx.y])) return;
-  const int token = a.singles ? 0 : blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
+  const int token = blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
   const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + first;
+  gated |= !a.has_row(token);
   const auto product = [&](int i) { return gated ? z[i] : y[i] * a.mamba_gate(z[i]); };
   float squares = 0, scale = a.out_scale;
   for (int i = threadIdx.x; a.norm && i < a.norm_width; i += kNormThreads) squares += product(i) * product(i);
@@ -117,14 +121,13 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 }
 
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(delta_plain_kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads), kThreads,
-                kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
+  return launch(delta_plain_kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads, a.n_segments),
+                kThreads, kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
 }
 
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(keep_inputs_kernel,
-                dim3(ceil_div(a.channels, kThreads), a.n_tokens < a.taps ? a.n_tokens : a.taps), kThreads, 0,
-                stream, true, "delta rule", err, a);
+  const dim3 grid(ceil_div(a.channels, kThreads), a.n_tokens < a.taps ? a.n_tokens : a.taps, a.n_segments);
+  return launch(keep_inputs_kernel, grid, kThreads, 0, stream, true, "delta rule", err, a);
 }
 
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
@@ -133,6 +136,6 @@ Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
 }
 
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err) {
-  return launch(group_norm_kernel, dim3(a.n_key_heads, a.singles ? a.n_singles : a.n_tokens), kNormThreads, 0,
-                stream, true, "delta rule", err, a, gated);
+  return launch(group_norm_kernel, dim3(a.n_key_heads, a.n_tokens), kNormThreads, 0, stream, true,
+                "delta rule", err, a, gated);
 }

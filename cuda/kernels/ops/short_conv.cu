@@ -23,21 +23,28 @@ __device__ __forceinline__ void keep(const ShortConv &a, int pos, int n_tokens, 
     a.kept[(size_t)((pos + token) % a.n_taps) * a.hidden + channel] = input(a, pos, token, channel);
 }
 
-/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens. If the step has no more tokens, the thread also
- * keeps the last p, after it has read the p kept before.
+/* Sets the pointers to a segment; returns its position. */
+__device__ __forceinline__ int take(ShortConv &a, const Segment &own) {
+  a.projections += (size_t)own.row * a.stride, a.out = (__half *)a.out + (size_t)own.row * a.out_stride;
+  a.kept += own.sequence * a.segments.state_step;
+  return own.pos;
+}
+
+/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens; with segments, of one row. If the sequence has
+ * no more tokens, the thread also keeps the last p, after it has read the p kept before.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
-  const int channel = blockIdx.x * kThreads + threadIdx.x,
-            first = a.singles ? 0 : blockIdx.y * SHORT_CONV_TOKENS;
+  const int channel = blockIdx.x * kThreads + threadIdx.x;
   if (channel >= a.hidden) return;
-  if (a.singles) {
-    const SingleRow single = a.singles[blockIdx.y];
-    if (single.row < 0) return;
-    a.pos += single.row, a.projections += (size_t)single.row * a.stride;
-    a.kept += single.sequence * a.kept_step, a.out = (__half *)a.out + (size_t)single.row * a.out_stride;
-  }
-  const int pos = *a.pos, end = min(first + SHORT_CONV_TOKENS, n_tokens);
+  int pos, first = blockIdx.y * SHORT_CONV_TOKENS, end = min(first + SHORT_CONV_TOKENS, n_tokens);
+  bool keeps = gridDim.y == 1;
+  if (a.segments.device) {
+    const Segment own = a.segments.device[a.segments.of_row[blockIdx.y]];
+    if (own.row < 0) return;
+    pos = take(a, own), first = (int)blockIdx.y - own.row, end = first + 1, keeps = own.n_tokens == 1;
+  } else
+    pos = *a.pos;
   const float *taps = a.taps + (size_t)channel * a.n_taps;
   for (int token = first; token < end; token++) {
     float sum = a.bias ? a.bias[channel] : 0;
@@ -45,22 +52,33 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n
     const float c = a.projections[(size_t)token * a.stride + a.hidden + channel];
     ((__half *)a.out)[(size_t)token * a.out_stride + channel] = clamp_half(c * sum);
   }
-  if (gridDim.y == 1 || a.singles) keep(a, pos, n_tokens, channel);
+  if (keeps) keep(a, pos, end, channel);
 }
 
+/* Block (channels, segment that is no single row). */
 __global__ void __launch_bounds__(kThreads) keep_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
   const int channel = blockIdx.x * kThreads + threadIdx.x;
-  if (channel < a.hidden) keep(a, *a.pos, n_tokens, channel);
+  if (channel >= a.hidden) return;
+  int pos;
+  if (a.segments.device) {
+    const Segment own = a.segments.device[a.segments.n_singles + blockIdx.y];
+    if (own.row < 0 || own.n_tokens == 1) return;
+    pos = take(a, own), n_tokens = own.n_tokens;
+  } else
+    pos = *a.pos;
+  keep(a, pos, n_tokens, channel);
 }
 
 } // namespace
 
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err) {
   const char *name = "short convolution";
+  const bool many = conv->segments.device != NULL;
   const unsigned blocks = (unsigned)ceil_div(conv->hidden, kThreads);
-  const unsigned steps = (unsigned)(conv->singles ? conv->n_singles : ceil_div(n_tokens, SHORT_CONV_TOKENS));
+  const unsigned steps = (unsigned)(many ? n_tokens : ceil_div(n_tokens, SHORT_CONV_TOKENS)),
+                 kept = (unsigned)(many ? conv->segments.n - conv->segments.n_singles : steps > 1);
   TRY(launch(short_conv_kernel, dim3(blocks, steps), kThreads, 0, stream, true, name, err, *conv, n_tokens));
-  if (steps == 1 || conv->singles) return STATUS_OK;
-  return launch(keep_kernel, blocks, kThreads, 0, stream, true, name, err, *conv, n_tokens);
+  if (kept == 0) return STATUS_OK;
+  return launch(keep_kernel, dim3(blocks, kept), kThreads, 0, stream, true, name, err, *conv, n_tokens);
 }

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/kernels/ops/single_row.h"
+#include "cuda/kernels/ops/segment.h"
 #include "engine/backend.h"
 
 #ifdef __cplusplus
@@ -15,21 +15,17 @@ extern "C" {
  * before the step are those that earlier steps kept, and zeros before position 0. */
 typedef struct {
   int hidden, n_taps;
-  const int *pos;           /* device: position of the first token */
+  const int *pos;           /* device: position of the first token; not read with segments */
   const float *projections; /* device: [n_tokens][stride], in each row b, c and u [hidden] */
   int stride, out_stride;
   const float *taps; /* device: [hidden][n_taps], the last tap for the token itself */
   const float *bias; /* device: [hidden] or NULL */
   float *kept;       /* device: [n_taps][hidden], p of a position in row position % n_taps */
   void *out;         /* device: fp16 [n_tokens][out_stride] */
-  /* With singles, the rows are not consecutive tokens of one sequence but single rows of many: `kept` is
-   * sequence 0's, and sequence n's is n * kept_step floats after it. */
-  const SingleRow *singles; /* device: [n_singles]; NULL: one sequence */
-  int n_singles;
-  size_t kept_step;
+  Segments segments; /* with segments, `kept` is that of sequence 0 */
 } ShortConv;
 
-/* Enqueues one kernel (with singles n_tokens is 1), or two from SHORT_CONV_TOKENS + 1 tokens on. */
+/* Enqueues one kernel, or two from SHORT_CONV_TOKENS + 1 tokens on and where a segment is no single row. */
 enum { SHORT_CONV_TOKENS = 16 };
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -83,15 +83,21 @@ __global__ void __launch_bounds__(kThreads)
 
 /* --- n-grams */
 
-/* With singles, moves the call's pointers to the row singles[index]; false if that row is padding. */
-__device__ __forceinline__ bool take_single(Ngrams &a, int index) {
-  if (!a.singles) return true;
-  const SingleRow single = a.singles[index];
-  if (single.row < 0) return false;
-  const size_t row = (size_t)single.row, numbers = row * a.n * a.hidden;
-  a.ids += row, a.pos += row, a.state += single.sequence * a.state_step;
+/* Moves the call's pointers to a segment. */
+__device__ __forceinline__ void take(Ngrams &a, const Segment &own) {
+  const size_t row = (size_t)own.row, numbers = row * a.n * a.hidden;
+  a.ids += row, a.pos += row, a.state += own.sequence * a.segments.state_step;
   a.gated += numbers, a.input += numbers, a.streams += numbers;
-  return true;
+}
+
+/* take() of a row's segment. *n_rows: rows of the segment. Returns the row's place there; -1: padding. */
+__device__ __forceinline__ int take_row(Ngrams &a, int row, int *n_rows) {
+  if (!a.segments.device) return row;
+  const Segment own = a.segments.device[a.segments.of_row[row]];
+  if (own.row < 0) return -1;
+  take(a, own);
+  *n_rows = own.n_tokens;
+  return row - own.row;
 }
 
 /* The tokens that a state keeps. */
@@ -99,14 +105,15 @@ __device__ __forceinline__ int *kept_tokens(const Ngrams &a) {
   return (int *)(a.state + (size_t)(a.taps - 1) * a.longest * a.n * a.hidden);
 }
 
-/* A thread has a row, or a single. */
+/* A thread has a row. */
 __global__ void __launch_bounds__(kThreads) tokens_kernel(Ngrams a, int n_rows, int32_t *tokens) {
   begin_overlapping();
   const int index = blockIdx.x * kThreads + threadIdx.x, longest = a.longest;
-  if (index >= (a.singles ? a.n_singles : n_rows)) return;
-  if (!take_single(a, index)) return;
-  int32_t *to = tokens + (size_t)(a.singles ? a.singles[index].row : index) * longest;
-  const int row = a.singles ? 0 : index, pos = a.pos[0]; /* of the first row */
+  if (index >= n_rows) return;
+  int32_t *to = tokens + (size_t)index * longest;
+  const int row = take_row(a, index, &n_rows);
+  if (row < 0) return;
+  const int pos = a.pos[0]; /* of the first row */
   for (int back = 0; back < longest; back++) {
     const int at = pos + row - back;
     to[back] = back <= row ? a.ids[row - back] : at < 0 ? a.empty : kept_tokens(a)[at % (longest - 1)];
@@ -129,23 +136,31 @@ __device__ __forceinline__ void keep(const Ngrams &a, int pos, int n_rows, int c
     kept_tokens(a)[(pos + row) % n_kept] = a.ids[row];
 }
 
-/* A thread takes a column of a row; the thread of a call's only row also keeps its input, after it has read
- * the inputs kept before. */
+/* A thread takes a column of a row; the thread of a sequence's only row also keeps its input, after it has
+ * read the inputs kept before. */
 __global__ void __launch_bounds__(kThreads) add_kernel(Ngrams a) {
   begin_overlapping();
   const int column = blockIdx.x * kThreads + threadIdx.x, width = a.n * a.hidden;
-  if (column >= width || !take_single(a, blockIdx.y)) return;
-  const int row = a.singles ? 0 : blockIdx.y, pos = a.pos[0];
+  int n_rows = gridDim.y;
+  const int row = column < width ? take_row(a, blockIdx.y, &n_rows) : -1;
+  if (row < 0) return;
+  const int pos = a.pos[0];
   float sum = 0;
   for (int t = 0; t < a.taps; t++)
     sum += a.conv[(size_t)column * a.taps + t] * input_of(a, pos, row - (a.taps - 1 - t) * a.longest, column);
   a.streams[(size_t)row * width + column] += a.gated[(size_t)row * width + column] + silu(sum);
-  if (a.singles || gridDim.y == 1) keep(a, pos, 1, column);
+  if (n_rows == 1) keep(a, pos, 1, column);
 }
 
 __global__ void __launch_bounds__(kThreads) keep_kernel(Ngrams a, int n_rows) {
   begin_overlapping();
   const int column = blockIdx.x * kThreads + threadIdx.x;
+  if (a.segments.device) {
+    const Segment own = a.segments.device[a.segments.n_singles + blockIdx.y];
+    if (own.row < 0 || own.n_tokens == 1) return;
+    take(a, own);
+    n_rows = own.n_tokens;
+  }
   if (column < a.n * a.hidden) keep(a, a.pos[0], n_rows, column);
 }
 
@@ -216,17 +231,17 @@ size_t ops_ngram_state_floats(const NgramConfig *ngrams, int n, int hidden) {
 }
 
 Status ops_ngram_tokens(const Ngrams *call, int n_rows, int32_t *tokens, cudaStream_t stream, Error *err) {
-  const int n = call->singles ? call->n_singles : n_rows;
-  return launch(tokens_kernel, ceil_div(n, kThreads), kThreads, 0, stream, true, "n-grams", err, *call,
+  return launch(tokens_kernel, ceil_div(n_rows, kThreads), kThreads, 0, stream, true, "n-grams", err, *call,
                 n_rows, tokens);
 }
 
 Status ops_ngram_add(const Ngrams *call, int n_rows, cudaStream_t stream, Error *err) {
   const unsigned blocks = (unsigned)ceil_div(call->n * call->hidden, kThreads),
-                 rows = (unsigned)(call->singles ? call->n_singles : n_rows);
-  TRY(launch(add_kernel, dim3(blocks, rows), kThreads, 0, stream, true, "n-grams", err, *call));
-  if (call->singles || rows == 1) return STATUS_OK;
-  return launch(keep_kernel, blocks, kThreads, 0, stream, true, "n-grams", err, *call, n_rows);
+                 kept = (unsigned)(call->segments.device ? call->segments.n - call->segments.n_singles
+                                                         : n_rows > 1);
+  TRY(launch(add_kernel, dim3(blocks, (unsigned)n_rows), kThreads, 0, stream, true, "n-grams", err, *call));
+  if (kept == 0) return STATUS_OK;
+  return launch(keep_kernel, dim3(blocks, kept), kThreads, 0, stream, true, "n-grams", err, *call, n_rows);
 }
 
 Status ops_ngram_gate(const NgramGates *call, int n_rows, cudaStream_t stream, Error *err) {

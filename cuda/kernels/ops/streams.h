@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/kernels/ops/single_row.h"
+#include "cuda/kernels/ops/segment.h"
 #include "engine/backend.h"
 
 #ifdef __cplusplus
@@ -45,16 +45,13 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
 
 /* A layer's n-grams. Its state for each sequence: fp32 [n_tail][S], the convolution's input at position p in
  * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, the token of position p
- * at p % (longest - 1). With `singles` each row is the only one of its sequence; sequence s's state is at
- * state + s * state_step. */
+ * at p % (longest - 1). */
 typedef struct {
   int n, hidden, longest, taps;
   int empty;            /* the id that stands for tokens before the text */
-  const int *ids, *pos; /* device [n_rows]; with singles: [all rows of the step] */
-  float *state;         /* the state of the rows' sequence; with singles: of sequence 0 */
-  size_t state_step;
-  const SingleRow *singles; /* device [n_singles] or NULL */
-  int n_singles;
+  const int *ids, *pos; /* device [n_rows] */
+  float *state;         /* of the rows' sequence; with segments: of sequence 0 */
+  Segments segments;
   const float *conv;  /* [S][taps] */
   const float *gated; /* fp32 [n_rows][S] c of ops_ngram_gate() */
   const float *input; /* fp32 [n_rows][S] norm(c) */

@@ -262,49 +262,22 @@ static void read_rows(void *user) {
                     s->stream.host_rows + (size_t)r * (size_t)n->width);
 }
 
-/* The call for consecutive rows, from `row` on, of a session or of a part of the step. */
-static Ngrams ngrams_of(const BackendState *s, int layer, int sequence, int row) {
+static Ngrams ngrams_of(const BackendState *s, TokenRange span, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;
-  const size_t first = (size_t)row * row_of_streams(c);
   return (Ngrams){.n = c->streams.n,
                   .hidden = c->hidden,
                   .longest = c->ngrams.longest,
                   .taps = c->ngrams.taps,
                   .empty = c->ngrams.empty,
-                  .ids = s->rows.ids + row,
-                  .pos = s->rows.pos + row,
-                  .state = state_of_ngrams(s, layer) + (size_t)sequence * state_floats(c),
-                  .state_step = state_floats(c),
+                  .ids = s->rows.ids,
+                  .pos = s->rows.pos,
+                  .state = state_of_ngrams(s, layer),
+                  .segments = state_segments(s, span),
                   .conv = s->loaded->layers[layer].ngram_taps,
-                  .gated = own->gated + first,
-                  .input = own->conv_inputs + first,
-                  .streams = own->streams + first};
-}
-
-/* Calls work() for the step's rows: once for a session; for several sequences once with all single rows, and
- * once with each other part. `row`: the first row of the call. */
-typedef Status (*NgramWork)(BackendState *s, const Ngrams *call, int row, int n_rows, Error *err);
-static Status for_each_part(BackendState *s, TokenRange span, int layer, NgramWork work, Error *err) {
-  Ngrams all = ngrams_of(s, layer, 0, 0);
-  if (!span.parts) return work(s, &all, 0, span.n_tokens, err);
-  for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens) {
-    const Ngrams own = ngrams_of(s, layer, span.parts[i].sequence, row);
-    if (!sequences_is_single(&span.parts[i])) TRY(work(s, &own, row, span.parts[i].n_tokens, err));
-  }
-  if (s->sequences.n_singles == 0) return STATUS_OK;
-  all.singles = s->rows.singles, all.n_singles = s->sequences.n_singles;
-  return work(s, &all, 0, 1, err);
-}
-
-static Status take_tokens(BackendState *s, const Ngrams *call, int row, int n_rows, Error *err) {
-  return ops_ngram_tokens(call, n_rows, s->stream.tokens + (size_t)row * (size_t)call->longest,
-                          s->loaded->stream, err);
-}
-
-static Status add_rows(BackendState *s, const Ngrams *call, int row, int n_rows, Error *err) {
-  (void)row;
-  return ops_ngram_add(call, n_rows, s->loaded->stream, err);
+                  .gated = own->gated,
+                  .input = own->conv_inputs,
+                  .streams = own->streams};
 }
 
 /* ngram_x = the table's rows for the step's tokens. */
@@ -315,7 +288,8 @@ static Status fetch_rows(BackendState *s, TokenRange span, int layer, int n_rows
   const int width = c->ngrams.width;
   cudaStream_t stream = s->loaded->stream;
   NgramCall *call = &own->calls[index * (size_t)s->options.max_chunk + (size_t)n_rows - 1];
-  TRY(for_each_part(s, span, layer, take_tokens, err));
+  const Ngrams rows = ngrams_of(s, span, layer);
+  TRY(ops_ngram_tokens(&rows, n_rows, own->tokens, stream, err));
   TRY(cuda_status(cudaLaunchHostFunc(stream, read_rows, call), "cannot call the CPU", err));
   TRY(cuda_status(cudaMemcpyAsync(own->ngram_rows, own->host_rows,
                                   (size_t)n_rows * (size_t)width * sizeof *own->host_rows,
@@ -347,5 +321,6 @@ Status cuda_add_ngrams(BackendState *s, TokenRange span, int layer, Error *err) 
                             .gated = own->gated,
                             .input = own->conv_inputs};
   TRY(ops_ngram_gate(&gates, n_rows, s->loaded->stream, err));
-  return for_each_part(s, span, layer, add_rows, err);
+  const Ngrams rows = ngrams_of(s, span, layer);
+  return ops_ngram_add(&rows, n_rows, s->loaded->stream, err);
 }

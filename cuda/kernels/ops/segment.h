@@ -1,0 +1,23 @@
+/* segment.h - consecutive rows of a step that belong to one sequence. Kernels of recurrent states take all
+ * segments of a step in one launch. */
+#pragma once
+
+#include <stddef.h>
+
+enum { SEGMENT_CHUNK = 64 }; /* tokens of a chunk (delta_chunks.cu) */
+
+typedef struct {
+  int row;      /* the first one's index in the step; -1: padding */
+  int n_tokens; /* >= 1 */
+  int sequence;
+  int pos;         /* of the first row */
+  int first_chunk; /* number of chunks of the earlier segments, single rows not counted */
+} Segment;
+
+/* The segments of a step; zeros if all rows are one sequence's. */
+typedef struct {
+  const Segment *device, *host; /* [n], the single rows first */
+  const int *of_row;            /* device: the segment of each row of the step */
+  int n_singles, n;             /* padding included */
+  size_t state_step;            /* floats from the state of a sequence to the next one's */
+} Segments;
