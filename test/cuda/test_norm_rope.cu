@@ -643,6 +643,72 @@ static void test_short_conv(int hidden, int n_taps, bool biased) {
   }
 }
 
+/* Segments of four sequences in one step have the bits of a step for each: single rows first in the table, a
+ * row of padding, then longer segments, and a single row that is listed among these. */
+static void test_conv_segments(int hidden, int n_taps) {
+  const int n_sequences = 4, length = 40, stride = 3 * hidden + 5;
+  const size_t step = (size_t)n_taps * hidden + 3;
+  const Floats rows = random_numbers((size_t)n_sequences * length * stride, -2, 2);
+  Device<float> taps(random_numbers((size_t)hidden * n_taps, -1, 1)), bias(random_numbers(hidden, -1, 1));
+  Device<float> kept(Floats(n_sequences * step, NAN)), alone(Floats(n_sequences * step, NAN));
+  int pos[4] = {};
+  for (const std::vector<int> &lengths : {std::vector<int>{1, 3, 17, 1}, std::vector<int>{2, 1, 1, 5}}) {
+    Floats all;
+    std::vector<Segment> singles, others;
+    std::vector<int> of_row;
+    Row want;
+    for (int i = 0; i < n_sequences; i++) {
+      const int n = lengths[i], row = (int)of_row.size();
+      const Floats own(&rows[(size_t)(i * length + pos[i]) * stride],
+                       &rows[(size_t)(i * length + pos[i] + n) * stride]);
+      Device<float> projections(own);
+      Device<int> first(std::vector<int>{pos[i]});
+      Rows out(hidden, n);
+      const ShortConv conv = {hidden,     n_taps,  first.at, projections.at,      stride,
+                              out.stride, taps.at, bias.at,  alone.at + i * step, out.memory.at};
+      MUST(ops_short_conv(&conv, n, 0, &error));
+      const std::vector<__half> got = out.memory.host();
+      for (int at = 0; at < n * out.stride; at++)
+        if (at % out.stride < hidden) want.push_back(__half2float(got[at]));
+      all.insert(all.end(), own.begin(), own.end());
+      (n == 1 && i < 3 ? singles : others).push_back({row, n, i, pos[i], 0});
+      of_row.resize(row + n), pos[i] += n;
+    }
+    const int n_rows = (int)of_row.size();
+    of_row.push_back((int)singles.size());
+    singles.push_back({-1, 0, 0, 0, 0});
+    const int n_singles = (int)singles.size();
+    singles.insert(singles.end(), others.begin(), others.end());
+    for (int i = 0; i < (int)singles.size(); i++)
+      for (int token = 0; token < singles[i].n_tokens; token++) of_row[singles[i].row + token] = i;
+    all.resize(all.size() + stride);
+    Device<float> projections(all);
+    Device<Segment> table(singles);
+    Device<int> rows_table(of_row);
+    Rows out(hidden, n_rows + 1);
+    const ShortConv conv = {hidden,
+                            n_taps,
+                            NULL,
+                            projections.at,
+                            stride,
+                            out.stride,
+                            taps.at,
+                            bias.at,
+                            kept.at,
+                            out.memory.at,
+                            {table.at, NULL, rows_table.at, n_singles, (int)singles.size(), step}};
+    MUST(ops_short_conv(&conv, n_rows + 1, 0, &error));
+    Row got;
+    const std::vector<__half> halves = out.memory.host();
+    for (int at = 0; at < n_rows * out.stride; at++)
+      if (at % out.stride < hidden) got.push_back(__half2float(halves[at]));
+    expect("ops_short_conv of segments", n_taps, got, want, 0);
+    const Floats kept_now = kept.host(), kept_alone = alone.host();
+    expect("what ops_short_conv keeps of segments", n_taps,
+           {(double)memcmp(kept_now.data(), kept_alone.data(), kept_now.size() * sizeof(float))}, {0}, 0);
+  }
+}
+
 /* Numbers beyond fp16 become its largest one; NaN stays. */
 static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
@@ -708,7 +774,10 @@ int main() {
   test_xielu();
   test_values();
   for (int n_taps : {1, 3, 4, 7, 16})
-    for (int hidden : {2, 32, 300}) test_short_conv(hidden, n_taps, n_taps % 2 == 0);
+    for (int hidden : {2, 32, 300}) {
+      test_short_conv(hidden, n_taps, n_taps % 2 == 0);
+      test_conv_segments(hidden, n_taps);
+    }
   test_limits();
   test_logits();
   printf("%d passed, %d failed\n", passed, failed);
