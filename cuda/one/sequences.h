@@ -5,7 +5,7 @@
  * Addresses on the device never change, so a step's graph serves later steps. A step in which every
  * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
  *
- *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles of each size | pages
+ *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles by size | pages
  *
  * Called by: open.c, table.c. Always true: a copy to the device reads memory that no later step changes
  * before the copy is complete. */

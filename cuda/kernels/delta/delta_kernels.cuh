@@ -40,8 +40,7 @@ struct DeltaArgs {
   const int *segment_of;   /* of each row */
   int first_segment, n_segments, first_chunk, n_chunks; /* those that the launch takes */
   size_t state_step;
-  int first_row, first_pos,
-      own_chunk; /* of the segment that take() took; own_chunk: its first of the launch */
+  int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first of the launch */
 
   /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
@@ -161,10 +160,11 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* In all of these n_tokens is the number of rows of the step if there are segments.
+/* If there are segments, n_tokens is the number of rows of the step.
  *
- * The step family; with segments these are single rows. Keeps the inputs of the convolution if there is one token. Mamba-2's outputs, times
- * mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in a.out. */
+ * The step family; its segments are single rows. Keeps the inputs of the convolution if there is one token.
+ * Mamba-2's outputs, times mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in
+ * a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The chunks family and the recurrence of the plain one, without keeping inputs and without the norm: the
