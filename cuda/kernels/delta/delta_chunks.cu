@@ -429,8 +429,8 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
   }
 }
 
-/* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of the
- * state. Copies overlap: they come in three groups a chunk, each begun when its destination is free and
+/* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of
+ * the state. Copies overlap: they come in three groups a chunk, each begun when its destination is free and
  * awaited before a barrier. */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
