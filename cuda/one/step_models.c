@@ -6,6 +6,8 @@
 /* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
+  if (l->kind == LINEAR_INT8) return STEP_INT8_GROUP;
+  if (l->kind == LINEAR_FP8) return l->group == STEP_GROUP || l->group >= l->n_in ? STEP_FP8_GROUP : 0;
   return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
 }
 
@@ -84,7 +86,9 @@ static const char *unsupported_layer(const Model *model, int layer) {
                               expert ? &expert->down : &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     const int group = group_of(matrices[i]);
-    if (!group) return "layers that are not FP4 or 4 bits in groups of 32, 64 or 128";
+    if (!group)
+      return "layers that are not FP4, FP8 in groups of 128 or one group, int8, or 4 bits in groups of 32, "
+             "64 or 128";
     if (group != step_group(model)) return "layers with groups of different sizes";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";

@@ -41,12 +41,18 @@ static int larger(int a, int b) {
 }
 
 static int zeros_stride(int groups, int parts) {
-  if (parts == STEP_FP4_PARTS) return STEP_FACTOR_BYTES;
+  if (parts >= STEP_FP4_PARTS) return STEP_FACTOR_BYTES;
   return parts == 1 ? (groups * 8 + 16) / 16 * 16 : groups * parts * 8;
 }
 
-/* Bytes of a group's scales in a tile row: fp16, FP4 a byte each. */
+/* Bytes of a group's tiles in a tile row. */
+static int tile_bytes(int parts) {
+  return step_in_bytes(parts) ? 2048 : 1024;
+}
+
+/* Bytes of a group's scales in a tile row: fp16, FP4 a byte each, int8 none. */
 static int scale_bytes(int parts) {
+  if (step_in_bytes(parts)) return parts == STEP_FP8_PARTS ? 32 : 0;
   return 16 * parts * (parts == STEP_FP4_PARTS ? 1 : 2);
 }
 
@@ -56,7 +62,7 @@ static int scale_bytes(int parts) {
 static int bytes_touched(int rows, int groups, int parts) {
   const int stride = zeros_stride(groups, parts);
   int end = 0;
-  if (parts > 1) return rows * (groups * (1024 + scale_bytes(parts)) + stride);
+  if (parts > 1) return rows * (groups * (tile_bytes(parts) + scale_bytes(parts)) + stride);
   for (int odd = 0; odd <= 8; odd += 8) {
     const int copied = (odd + groups * 8 + 15) / 16 * 16;
     assert_true(copied <= stride); /* the next row's zeros begin after them */
@@ -67,7 +73,7 @@ static int bytes_touched(int rows, int groups, int parts) {
 
 /* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. */
 static void check_split(KSplit cut, const StepPlan *plan) {
-  assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
+  assert_true(cut.span >= 1 && cut.span <= step_span(step_parts(&plan->shape)));
   assert_true(cut.splits >= 1 && cut.splits <= STEP_MAX_SPLITS);
   assert_int_equal(STEP_WARPGROUP_WARPS % cut.k_warps, 0);
   assert_int_equal(cut.rows, STEP_WARPGROUP_WARPS / cut.k_warps);
@@ -164,8 +170,10 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
   assert_true(filled * 16 <= stride && cut.splits * cut.k_warps * stride * (int)sizeof(float) <= bytes);
   assert_true(cut.splits * cut.k_warps * stride < 1 << 21);
   const int parts = step_parts(&plan->shape), zeros = zeros_stride(cut.groups, parts);
-  assert_true(cut.rows * (cut.groups * (1024 + scale_bytes(parts)) + zeros) <= plan->slot_bytes);
-  const int read = ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + STEP_SPAN) * 1024;
+  assert_true(cut.rows * (cut.groups * (tile_bytes(parts) + scale_bytes(parts)) + zeros) <= plan->slot_bytes);
+  assert_true(parts != STEP_INT8_PARTS || cut.groups <= STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS); /* kMaps */
+  const int read =
+      ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + step_span(parts)) * tile_bytes(parts);
   assert_true(read <= plan->slot_bytes + plan->off.total);
   for (int split = 0; split < cut.splits; split++) {
     const int from = split * cut.n_groups / cut.splits, n = (split + 1) * cut.n_groups / cut.splits - from;
@@ -173,7 +181,7 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
     const int even = parts == 1 && !is_odd ? 2 : 1; /* copies are of so many groups' zeros */
     const int begin = (first_group + from) / even * even;
     const int end = (first_group + from + n + even - 1) / even * even;
-    assert_true(((end - begin) * 8 * parts <= zeros || parts == STEP_FP4_PARTS) && end <= all_groups);
+    assert_true(((end - begin) * 8 * parts <= zeros || parts >= STEP_FP4_PARTS) && end <= all_groups);
   }
 }
 

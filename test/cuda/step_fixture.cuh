@@ -66,10 +66,11 @@ template <class Work> static void in_threads(int n, Work work) {
   for (std::thread &t : threads) t.join();
 }
 
-/* w[o][i] of an FP4 layer. */
-static std::vector<float> dequantised_fp4(const Stored &s) {
-  auto codes = to_host<uint8_t>(s.weights, (size_t)s.n_out * s.n_in / 2);
-  auto scales = to_host<uint8_t>(s.scales, (size_t)s.n_out * (s.n_in / s.group));
+/* w[o][i] of an FP4 or FP8 layer. */
+static std::vector<float> dequantised_floats(const Stored &s) {
+  const bool fp8 = s.type == WEIGHT_FP8;
+  auto codes = to_host<uint8_t>(s.weights, (size_t)s.n_out * s.n_in / (fp8 ? 1 : 2));
+  auto scales = to_host<uint8_t>(s.scales, stored_scales(s.type, s.n_in, s.n_out, s.group) * (fp8 ? 4 : 1));
   std::vector<float> w((size_t)s.n_out * s.n_in);
   in_threads(s.n_out, [&](int o) {
     for (int i = 0; i < s.n_in; i++)
@@ -78,9 +79,19 @@ static std::vector<float> dequantised_fp4(const Stored &s) {
   return w;
 }
 
+/* w[o][i] of a layer in int8. */
+static std::vector<float> dequantised_int8(const Stored &s) {
+  auto codes = to_host<int8_t>(s.weights, (size_t)s.n_out * s.n_in);
+  auto scales = to_host<float>(s.scales, (size_t)s.n_out);
+  std::vector<float> w((size_t)s.n_out * s.n_in);
+  for (size_t i = 0; i < w.size(); i++) w[i] = codes[i] * scales[i / s.n_in];
+  return w;
+}
+
 /* w[o][i] of an AWQ layer. Nibble i of a word holds column [0,2,4,6,1,3,5,7][i]. */
 static std::vector<float> dequantised(const Stored &s) {
-  if (s.type == WEIGHT_FP4) return dequantised_fp4(s);
+  if (s.type == WEIGHT_FP4 || s.type == WEIGHT_FP8) return dequantised_floats(s);
+  if (s.type == WEIGHT_INT8) return dequantised_int8(s);
   const int words = s.n_out / 8, order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
   auto q = to_host<uint32_t>(s.weights, (size_t)s.n_in * words);
   auto z = to_host<uint32_t>(s.zeros, (size_t)(s.n_in / s.group) * words);
@@ -102,7 +113,19 @@ static std::vector<float> dequantised(const Stored &s) {
 struct HostLinear {
   int n_in, n_out;
   std::vector<float> w, bias;
-  Row times(const Row &x) const {
+  bool rounds = false; /* int8: rounds x to fp16, then to integers (int8_token.cu) */
+
+  static Row rounded(Row x) {
+    double top = 0;
+    for (double &v : x) {
+      v = __half2float(__float2half_rn((float)v));
+      top = std::max(top, fabs(v));
+    }
+    for (double &v : x) v = std::min(nearbyint(v / (top / 127.5)), 127.0) * (top / 127.5);
+    return x;
+  }
+  Row times(const Row &given) const {
+    const Row x = rounds ? rounded(given) : given;
     Row y(n_out);
     in_threads(n_out, [&](int o) {
       double sum = bias.empty() ? 0 : bias[o];
@@ -174,13 +197,21 @@ struct Fixture {
   }
 
   HostLinear host_linear(Stored *s, bool bias) {
-    HostLinear l = {s->n_in, s->n_out, dequantised(*s), {}};
+    HostLinear l = {s->n_in, s->n_out, dequantised(*s), {}, s->type == WEIGHT_INT8};
     if (bias) l.bias = vector(s->n_out, -1, 1);
     return l;
   }
 
   /* Makes scales so small that outputs for a row of 1s stay near 1. */
   void shrink(const Stored &s) {
+    if (s.type == WEIGHT_FP8 || s.type == WEIGHT_INT8) {
+      const bool fp8 = s.type == WEIGHT_FP8; /* deviations of the weights: 0.024, 0.1 */
+      std::vector<float> of_rows =
+          to_host<float>(s.scales, fp8 ? stored_scales(s.type, s.n_in, s.n_out, s.group) : (size_t)s.n_out);
+      for (float &v : of_rows) v = ldexpf(v, (int)floor(log2((fp8 ? 42 : 10) / sqrt((double)s.n_in))));
+      CHECK(cudaMemcpy(s.scales, of_rows.data(), of_rows.size() * 4, cudaMemcpyHostToDevice));
+      return;
+    }
     const size_t n = (size_t)(s.n_in / s.group) * s.n_out;
     if (s.type ==
         WEIGHT_FP4) { /* the codes' mean square is 8.6, the scales' kStoredFactor^2 * 2^(2 e) * 1.5 */
@@ -195,6 +226,20 @@ struct Fixture {
     CHECK(cudaMemcpy(s.scales, scales.data(), n * 2, cudaMemcpyHostToDevice));
   }
 
+  WeightType weights() const {
+    return c.group == STEP_FP4_GROUP    ? WEIGHT_FP4
+           : c.group == STEP_FP8_GROUP  ? WEIGHT_FP8
+           : c.group == STEP_INT8_GROUP ? WEIGHT_INT8
+                                        : WEIGHT_AWQ4;
+  }
+  /* FP8 of heads of 64 has one group. */
+  int group_of(int n_in) const {
+    if (c.group == STEP_FP8_GROUP && c.head_dim == 64) return n_in;
+    return c.group == STEP_FP8_GROUP || c.group == STEP_INT8_GROUP ? STEP_GROUP : c.group;
+  }
+  /* The error that steps may have. */
+  double tolerance() const { return c.group == STEP_INT8_GROUP ? 1e-4 : 2e-6; }
+
   /* Random parts of one matrix. */
   void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in,
               bool interleaved, bool bias, const char *name) {
@@ -202,8 +247,7 @@ struct Fixture {
     std::vector<float> all_bias;
     for (int i = 0; i < n; i++) {
       seed += 10;
-      stored[i] =
-          stored_random(c.group == STEP_FP4_GROUP ? WEIGHT_FP4 : WEIGHT_AWQ4, n_in, n_outs[i], c.group, seed);
+      stored[i] = stored_random(weights(), n_in, n_outs[i], group_of(n_in), seed);
       shrink(stored[i]);
       *parts[i] = host_linear(&stored[i], bias);
       all_bias.insert(all_bias.end(), parts[i]->bias.begin(), parts[i]->bias.end());
@@ -272,7 +316,7 @@ struct Fixture {
     seed += 10;
     Stored head_stored = stored_random(WEIGHT_F16, c.hidden, c.vocab, 0, seed);
     auto halves = to_host<__half>(head_stored.weights, (size_t)c.vocab * c.hidden);
-    head_host = {c.hidden, c.vocab, {}, {}};
+    head_host = {c.hidden, c.vocab, {}, {}, false};
     for (__half h : halves) head_host.w.push_back(__half2float(h));
     memory.push_back(place(&head, &head_stored, 1, false, NULL, "head", 0));
     CHECK(cudaDeviceSynchronize());

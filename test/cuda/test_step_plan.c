@@ -29,6 +29,8 @@ static const char *const configs[] = {
     "Qwen3-8B-W4A16-G32",        /* groups of 32 */
     "Qwen3-30B-A3B-AWQ",         /* experts, which steps of several tokens have no kernel for */
     "Qwen3-8B-NVFP4",            /* FP4 */
+    "Qwen3-8B-FP8",              /* 8 bits, which steps of several tokens have no kernel for */
+    "Qwen3-8B-W8A8",
 };
 
 /* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
@@ -91,12 +93,13 @@ static void check_places(const StepPlan *plan) {
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
-  static const int groups[] = {128, 64, 32, 128, 16, 128, 32},
-                   head_dims[] = {128, 128, 128, 64, 128, 128, 128}, chosen[] = {0, 0, 0, 0, 0, 8, 2};
+  static const int groups[] = {128, 64, 32, 128, 16, 128, 32, STEP_FP8_GROUP, STEP_INT8_GROUP},
+                   head_dims[] = {128, 128, 128, 64, 128, 128, 128, 128, 64},
+                   chosen[] = {0, 0, 0, 0, 0, 8, 2, 0, 0};
   static unsigned turn;
   s->q8 = turn % 2;
-  s->group = groups[turn % 7], s->head_dim = head_dims[turn % 7];
-  s->n_chosen = chosen[turn % 7], s->n_experts = 8 * s->n_chosen;
+  s->group = groups[turn % 9], s->head_dim = head_dims[turn % 9];
+  s->n_chosen = chosen[turn % 9], s->n_experts = 8 * s->n_chosen;
   s->n_gpus = 1 + turn / 2 % 2;
   turn++;
 }
@@ -198,11 +201,12 @@ static void plan_of_qwen3_8b(void **state) {
 static void few_spans_are_wasted(void **state) {
   (void)state;
   for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
-    const KSplit cut = step_split(n);
+    const KSplit cut = step_split(n, STEP_SPAN);
     const int least = (n + STEP_SPAN - 1) / STEP_SPAN;
     assert_true(cut.splits * cut.k_warps >= least && cut.splits * cut.k_warps <= least + 1);
   }
-  const KSplit forty = step_split(40), twenty = step_split(20), ten = step_split(10);
+  const KSplit forty = step_split(40, STEP_SPAN), twenty = step_split(20, STEP_SPAN),
+               ten = step_split(10, STEP_SPAN);
   assert_true(forty.splits == 5 && forty.k_warps == 2 && forty.rows == 2);
   assert_true(twenty.splits == 5 && twenty.k_warps == 1 && twenty.rows == 4);
   assert_true(ten.splits == 3 && ten.k_warps == 1 && ten.groups == 4);
@@ -231,7 +235,7 @@ static void forms_without_a_kernel_are_refused(void **state) {
   } cases[] = {
       {128, 128, 16, NULL},       {64, 128, 16, NULL},       {32, 128, 16, NULL},
       {16, 128, 16, NULL},        {128, 64, 16, NULL},       {64, 64, 16, NULL},
-      {32, 64, 16, NULL},         {16, 64, 16, NULL},        {8, 128, 16, "group size"},
+      {32, 64, 16, NULL},         {16, 64, 16, NULL},        {24, 128, 16, "group size"},
       {0, 128, 16, "group size"}, {128, 96, 16, "of heads"}, {128, 64, 24, "heads of a KV head"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
@@ -429,7 +433,8 @@ static void models_of_today_and_their_rows(void **state) {
     for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepPlan plan;
       Error err;
-      const bool none = shape.n_experts > 0 || shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
+      const bool none = shape.n_experts > 0 || step_in_bytes(step_parts(&shape)) ||
+                        shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
       const Status status = step_plan(&shape, rows, &plan, &err);
       if ((status == STATUS_OK) == none) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
       if (status == STATUS_OK) check_few_plan(&plan);
@@ -482,7 +487,7 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
     StepPlan plan;
     Error err;
     char needed[32];
-    if (shape.n_experts > 0) continue;
+    if (shape.n_experts > 0 || step_in_bytes(step_parts(&shape))) continue;
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
     shape.shared_bytes = (size_t)(plan.off.total + (STEP_WARPGROUPS + 1) * plan.slot_bytes);
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
@@ -589,7 +594,8 @@ static void layers_it_is_not_for_are_told_why(void **state) {
   for (size_t i = 0; i < COUNT(linears); i++) {
     REFUSED_WITH(model, linears[i]->group, 64, "groups of different sizes");
     REFUSED_WITH(model, linears[i]->kind, LINEAR_GROUPED, "4 bits");
-    REFUSED_WITH(model, linears[i]->kind, LINEAR_FP8, "4 bits");
+    REFUSED_WITH(model, linears[i]->kind, LINEAR_FP8, "groups of different sizes");
+    REFUSED_WITH(model, linears[i]->kind, LINEAR_INT8, "groups of different sizes");
     REFUSED_WITH(model, linears[i]->kind, LINEAR_FP4, "groups of different sizes");
     linears[i]->bias.data = bias;
     if (i < 3)

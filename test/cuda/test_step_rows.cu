@@ -6,8 +6,6 @@
  * same bits. Needs a GPU with clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
 
-static const double TOLERANCE = 2e-6;
-
 /* The logits of tokens first .. n - 1, one after another. */
 static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &ids, int first,
                        bool watched) {
@@ -38,14 +36,14 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     for (int row = 0; row < n; row++) {
       const Row want = host_step(f, pos + row, ids[row]),
                 mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
-      expect_row(f, name, TOLERANCE, mine, want, keys, values, pos + row);
+      expect_row(f, name, f.tolerance(), mine, want, keys, values, pos + row);
     }
     if (!few || pos == 0)
       expect(device_step(f, usual, pos, ids, 0, few) == got, name, "two runs differ at", pos);
     const Row last(&got[(n - 1) * c.vocab], &got[(n - 1) * c.vocab] + c.vocab);
     expect(device_step(f, narrow, pos, ids, n - 1, false) == last, name,
            "with one load at a time it differs at", pos);
-    expect_taps(f, name, TOLERANCE, shared, n);
+    expect_taps(f, name, f.tolerance(), shared, n);
     f.keys = f.numbers_of(f.k, f.k_scales), f.values = f.numbers_of(f.v, f.v_scales);
   }
   step_close(usual), step_close(narrow);
@@ -130,7 +128,7 @@ static void run_sequences(const Case &c, int rows, const std::vector<Rows> &sequ
     for (int j = 0; j < sequences[i].n; j++, row++) {
       const Row want = host_step(f, sequences[i].pos + j, ids[row]),
                 mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
-      expect_row(f, name, TOLERANCE, mine, want, keys, values, sequences[i].pos + j);
+      expect_row(f, name, f.tolerance(), mine, want, keys, values, sequences[i].pos + j);
     }
   }
   StepCall last = call;

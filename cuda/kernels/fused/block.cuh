@@ -20,9 +20,22 @@ namespace step {
 /* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
  * pointers as an array (weight_ring.cuh). */
 struct Matrix {
-  const unsigned char *tiles, *scales, *zeros; /* FP4: factors in place of zeros */
+  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone: scales NULL. int8: kMaps tensor maps in place of tiles, and the outputs' scales
+   * in place of zeros. */
+  const unsigned char *tiles, *scales, *zeros;
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
+
+/* Tensor maps of an int8 matrix: map i has boxes of a tile row by i + 1 groups of inputs, [tile][16 rows][64
+ * bytes], as tiles of FP8 lie. */
+constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
+
+/* Words of Args.bounds after which the largest x of int8 lie (one_bytes.cuh), then scales of 1 for a stage of FP8
+ * with a scale for each output alone; the number of all words. */
+constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
+              kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
+              kBoundsWords = kOnesAt + kMaps * 32 / 8;
+
 struct Layer {
   Matrix matrices[MATRICES];
   const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
@@ -76,8 +89,9 @@ struct Args {
   unsigned *launches;          /* several tokens: how many launches precede this one */
   StepBest *best;              /* one token: [blocks], of the last step's logits */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
-  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound} */
-  unsigned turn;    /* one token: this launch's number, from 1 */
+  uint64_t
+      *bounds;   /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound}, and more */
+  unsigned turn; /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, on several GPUs */
@@ -92,6 +106,8 @@ Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
 /* The kernels of few/sequences.cu, for rows of several sequences. */
 Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
+/* The kernels of one_bytes.cu, for weights of 8 bits. */
+Kernel one_bytes_kernel(const StepShape &shape, bool debug);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
@@ -205,7 +221,8 @@ template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool 
 struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
-  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale. */
+  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8 bits:
+   * STEP_FP8_PARTS or STEP_INT8_PARTS. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
@@ -568,14 +585,18 @@ template <int kDim> __device__ __forceinline__ float inverse_of_squares(float sq
 }
 
 template <int kParts> constexpr bool kIsFp4 = kParts == STEP_FP4_PARTS;
+template <int kParts> constexpr bool kIsInt8 = kParts == STEP_INT8_PARTS;
+template <int kParts> constexpr bool kInBytes = step_in_bytes(kParts);
+/* True for weights with factors in place of zeros, whose x is not in planes. */
+template <int kParts> constexpr bool kHasFactors = kIsFp4<kParts> || kInBytes<kParts>;
 
 /* step_x_scales() */
-template <int kParts> constexpr int kXScales = kIsFp4<kParts> ? 1 : kParts;
+template <int kParts> constexpr int kXScales = step_x_scales(kParts);
 
 /* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes, with 16 bytes for
- * each lane t: four words of layout.cuh in the order of operand_of(). FP4: 8 bytes for each lane. */
+ * each lane t: four words of layout.cuh in the order of operand_of(). FP4, FP8: 8 bytes for each lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
-  if (kIsFp4<kParts>) return lane * 8;
+  if (kHasFactors<kParts>) return lane * 8;
   const int t = lane & 3, g = lane >> 2;
   return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
@@ -583,21 +604,24 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
 /* The number that the largest x of a group becomes in fp16. */
 constexpr float kLargestHalf = 16384.0f;
 
-/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
- * Returns their scale times kOfScale, since FP4 weights' scales are read divided by kOfScale. */
-__device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
+/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group: k
+ * and k + 1, then k + 8 and k + 9; with weights of 8 bits k and k + 8, then k + 1 and k + 9.
+ * Returns their scale times W::kOfScale, by which scales of weights of type W are divided as they are read. */
+template <class W> __device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
   const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
               inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
-  word[0] = pack_half2(v[0] * inverse, v[2] * inverse), word[1] = pack_half2(v[1] * inverse, v[3] * inverse);
-  return top * (Fp4::kOfScale / kLargestHalf);
+  constexpr int kSecond = W::kBits == 8 ? 1 : 2;
+  word[0] = pack_half2(v[0] * inverse, v[kSecond] * inverse);
+  word[1] = pack_half2(v[3 - kSecond] * inverse, v[3] * inverse);
+  return top * (W::kOfScale / kLargestHalf);
 }
 
 /* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group to its words of both planes. Returns
- * {scale, scale * sum} of the lane's part. FP4: halves, and their scale. */
+ * {scale, scale * sum} of the lane's part. FP4, FP8: halves, and their scale. */
 template <int kParts>
 __device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&word)[2]) {
-  if constexpr (kIsFp4<kParts>) {
-    return make_float2(halves_of(v, word), 0);
+  if constexpr (kHasFactors<kParts>) {
+    return make_float2(halves_of<std::conditional_t<kIsFp4<kParts>, Fp4, Fp8>>(v, word), 0);
   } else {
     int sum;
     const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
@@ -608,7 +632,7 @@ __device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&wo
 /* Stores the lane's words of a group at `to`. */
 template <int kParts>
 __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned char *to, int plane_bytes) {
-  if constexpr (kIsFp4<kParts>) {
+  if constexpr (kHasFactors<kParts>) {
     *(uint2 *)to = make_uint2(word[0], word[1]);
   } else {
     *(uint32_t *)to = word[0];
@@ -617,7 +641,7 @@ __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned 
 }
 
 /* Quantises a group and stores its words. The result of group_words() for part i goes to scales[i * stride];
- * FP4: the scale alone to scales->x. */
+ * FP4, FP8: the scale alone to scales->x. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
@@ -626,7 +650,7 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
   const float2 scale = group_words<kParts>(v, word);
   store_words<kParts>(word, to, plane_bytes);
   if (lane % kLanes > 0) return;
-  if constexpr (kIsFp4<kParts>)
+  if constexpr (kHasFactors<kParts>)
     scales->x = scale.x;
   else
     scales[lane / kLanes * stride] = scale;
@@ -657,18 +681,24 @@ template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share 
 }
 
 /* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
-constexpr int kLogTiles = 10;
-template <int kParts> constexpr int kLogParts = kIsFp4<kParts> ? 2 : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+template <int kParts> constexpr int kLogTiles = kInBytes<kParts> ? 11 : 10;
+template <int kParts>
+constexpr int kLogParts = kInBytes<kParts> ? 0
+                          : kIsFp4<kParts> ? 2
+                                           : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
-template <int kParts> constexpr int kScaleBytes = (kIsFp4<kParts> ? 16 : 32) * kParts;
-template <int kParts> constexpr int kZeroBytes = kIsFp4<kParts> ? 0 : 8 * kParts;
+template <int kParts>
+constexpr int kScaleBytes = kIsInt8<kParts>    ? 0
+                            : kInBytes<kParts> ? 32
+                                               : (kIsFp4<kParts> ? 16 : 32) * kParts;
+template <int kParts> constexpr int kZeroBytes = kHasFactors<kParts> ? 0 : 8 * kParts;
 
-/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024], scales
+/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024 or 2048], scales
  * [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one part the
- * first 8 bytes may be another group's. FP4 has factors [rows][16] in place of zeros. */
+ * first 8 bytes may be another group's. kHasFactors: factors [rows][16] in place of zeros. */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
-  if (kIsFp4<kParts>) return STEP_FACTOR_BYTES;
+  if (kHasFactors<kParts>) return STEP_FACTOR_BYTES;
   return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
 }
 

@@ -17,10 +17,11 @@
  * = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of 128
  * inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
  * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below:
- * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh. */
+ * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh; 8 bits: one_bytes.cuh. */
 #pragma once
 
 #include "cuda/kernels/fused/experts/one_experts.cuh"
+#include "cuda/kernels/fused/one_bytes.cuh"
 #include "cuda/kernels/fused/one_fp4.cuh"
 #include "cuda/kernels/fused/one_residual.cuh"
 
@@ -222,17 +223,18 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  * that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
-  constexpr bool kFp4 = kIsFp4<kParts>;
+  constexpr bool kFactors = kHasFactors<kParts>;
+  constexpr int kTiles = 1 << kLogTiles<kParts>; /* bytes of a group's */
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
-  const uint32_t tiles_at = opaque(group0 * 1024 + b.lane() * 16),
-                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * kScale +
-                                    (kFp4 ? fp4_scales_at(b.lane()) : g * 4)),
-                 zeros_at = opaque((most << share.log_rows) * (1024 + kScale) + group0 * kZero +
-                                   (kFp4 ? (g + (t & 1) * 8) * 4 : g) +
+  const uint32_t tiles_at = opaque(group0 * kTiles + b.lane() * 16),
+                 scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
+                                    (kIsFp4<kParts> ? fp4_scales_at(b.lane()) : g * 4)),
+                 zeros_at = opaque((most << share.log_rows) * (kTiles + kScale) + group0 * kZero +
+                                   (kFactors ? (g + (t & 1) * 8) * 4 : g) +
                                    row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
@@ -244,7 +246,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
 #pragma unroll
-    for (int i = 0; i < (kFp4 ? 0 : kParts); i++) {
+    for (int i = 0; i < (kFactors ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
       scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
       if constexpr (B::kOddBlocks) zero_at[i] += own >= (int)(entry >> 11 & 7) ? 8 : 0;
@@ -261,8 +263,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       for (int c = 0; c < 2; c++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-          task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + (2 * pair + i) * 1024 + c * 512);
-    if constexpr (kFp4) {
+          task.tiles[pair][c][i] = load_shared_16(
+              stage + tiles_at + (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c) * 512);
+    if constexpr (kFactors) {
       fetch_scales(task, stage + scales_at, stage + zeros_at);
     } else {
 #pragma unroll
@@ -282,7 +285,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
   const auto keep_inverse = [&] {
-    const float inverse = inverse_of_x(b);
+    const float inverse = kIsInt8<kParts> ? 1 : inverse_of_x(b); /* take_int8() has multiplied x by it */
     if (b.lane() == 0) b.vars().inverse = inverse;
     if constexpr (B::kExperts)
       if (matrix == GATE_UP) weigh(b, inverse);

@@ -54,10 +54,17 @@ enum {
   STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32; FP4: 8 of 16 */
   STEP_FP4_GROUP = 16, /* StepShape.group of FP4 weights; MXFP4's groups of 32 become two of 16 */
   STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
-  STEP_FACTOR_BYTES = 64, /* FP4: a tile row's factors, which each stage has in place of zero points */
+  /* StepShape.group of weights of 8 bits, numbers that are no other weights' groups: FP8 with a scale for each
+   * STEP_GROUP inputs, and int8 with a scale for each output. */
+  STEP_FP8_GROUP = 8,
+  STEP_INT8_GROUP = 4,
+  STEP_FP8_PARTS = STEP_GROUP / STEP_FP8_GROUP,
+  STEP_INT8_PARTS = STEP_GROUP / STEP_INT8_GROUP,
+  STEP_FACTOR_BYTES = 64, /* FP4 and 8 bits: a tile row's factors, which each stage has in place of zeros */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
-  STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
+  STEP_SPAN = 4,       /* groups that a warp multiplies at once, at most */
+  STEP_BYTES_SPAN = 2, /* and of 8 bits, which are as many bytes */
   STEP_MAX_SPLITS = 8,
   STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
@@ -107,14 +114,14 @@ typedef struct {
   int splits;   /* 1 .. STEP_MAX_SPLITS: split s begins with group s n_groups / splits */
   int groups;   /* groups of the largest split */
   int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
-  int span;     /* groups of a warp, at most STEP_SPAN */
+  int span;     /* groups of a warp, at most step_span() */
   int rows;     /* tile rows of a stage: STEP_WARPGROUP_WARPS / k_warps */
 } KSplit;
 
 /* The plan's input: a model's sizes and a chip's limits. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group;           /* inputs that share a scale and a zero point: 32, 64 or 128; FP4: STEP_FP4_GROUP */
+  int group; /* inputs that share a scale and a zero point: 32, 64 or 128; or STEP_FP4_GROUP and its like */
   int head_dim;        /* 64 or 128; 256: a hybrid, below */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   size_t shared_bytes; /* the most that one block may have */
@@ -376,9 +383,19 @@ STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }
 
-/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 one for all parts. */
+/* True for weights of 8 bits. */
+STEP_BOTH static inline bool step_in_bytes(int parts) {
+  return parts > STEP_FP4_PARTS;
+}
+
+/* Groups that a warp multiplies at once, at most. */
+STEP_BOTH static inline int step_span(int parts) {
+  return step_in_bytes(parts) ? STEP_BYTES_SPAN : STEP_SPAN;
+}
+
+/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 and 8 bits one for all parts. */
 STEP_BOTH static inline int step_x_scales(int parts) {
-  return parts == STEP_FP4_PARTS ? 1 : parts;
+  return parts >= STEP_FP4_PARTS ? 1 : parts;
 }
 
 /* Bytes of 128 inputs of o as planes with their scales, a multiple of 16. */

@@ -3,11 +3,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/kernels/delta/delta.h"
 #include "cuda/kernels/fused/block.cuh"
 #include "cuda/kernels/fused/experts/folded_router.h"
 #include "cuda/kernels/ptx/launch.cuh"
+#include "cuda/kernels/ptx/tensor_map.cuh"
 
 using step::Args;
 using step::Kernel;
@@ -20,6 +22,7 @@ struct Step {
 
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
   if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
+  if (step_in_bytes(step_parts(&plan.shape))) return step::one_bytes_kernel(plan.shape, debug);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
 }
@@ -104,7 +107,7 @@ static long first_row_of_a(const StepLayer *l, const StepShape &s) {
              : ((const char *)gates[1].dense - (const char *)gates[0].dense) / 2 / (long)gates[0].stride;
 }
 
-static Layer layer_of(const StepLayer *from, const float *folded) {
+static Layer layer_of(const StepLayer *from, const float *folded, const unsigned char *maps) {
   const DeviceLinear *matrices[] = {projections_of(from), from->o, from->gate_up, from->down};
   Layer l = {};
   l.router = (const unsigned char *)from->router->dense,
@@ -112,19 +115,74 @@ static Layer layer_of(const StepLayer *from, const float *folded) {
   l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
-    l.matrices[i] = {(const unsigned char *)w.tiles, (const unsigned char *)w.scales,
-                     (const unsigned char *)(w.type == WEIGHT_FP4 ? w.factors : w.zeros)};
+    const bool int8 = w.type == WEIGHT_INT8;
+    l.matrices[i] = {int8 ? maps + i * step::kMaps * step::kMapBytes : (const unsigned char *)w.tiles,
+                     w.type == WEIGHT_FP8 && w.group >= w.n_in ? NULL : (const unsigned char *)w.scales,
+                     (const unsigned char *)(int8                         ? (const void *)w.scales
+                                             : weight_has_factors(w.type) ? (const void *)w.factors
+                                                                          : w.zeros)};
   }
   return l;
 }
 
-/* Copies the table of layers, and waits for the stream. folded: the memory of folded routers. */
-static Status copy_layers(const StepLayer *from, const StepShape &s, float *folded, void *to,
-                          cudaStream_t stream, Error *err) {
+static size_t layer_maps_bytes(const StepShape &s) {
+  return s.group == STEP_INT8_GROUP ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
+}
+
+/* Makes the tensor maps of an int8 matrix, of as many groups as it has at most. */
+static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
+  static_assert(sizeof(CUtensorMap) == step::kMapBytes, "loading warps count on it");
+  const cuuint64_t row = (cuuint64_t)w.n_in, tiles = row / kTileIn,
+                   rows = align_up((size_t)w.n_out, kTileOut);
+  for (cuuint32_t i = 1; i <= step::kMaps && 2 * i <= tiles; i++, to += step::kMapBytes) {
+    CUtensorMap map; /* the driver wants it aligned */
+    TRY(map_boxes(w.tiles, {kTileIn / 2, rows, tiles}, {row, kTileIn}, {kTileIn / 2, kTileOut, 2 * i},
+                  CU_TENSOR_MAP_SWIZZLE_NONE, w.name, &map, err));
+    memcpy(to, &map, sizeof map);
+  }
+  return STATUS_OK;
+}
+
+/* Writes the scales of 1 after Args.bounds, and waits for the stream. */
+static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
+  uint16_t ones[(step::kBoundsWords - step::kOnesAt) * 4];
+  for (uint16_t &one : ones) one = 0x3c00;
+  cudaError_t failed =
+      cudaMemcpyAsync(bounds + step::kOnesAt, ones, sizeof ones, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  return cuda_status(failed, "cannot copy scales", err);
+}
+
+/* Copies the tensor maps of all layers in int8, and waits for the stream. */
+static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
+                        Error *err) {
+  const size_t of_layer = layer_maps_bytes(s), of_matrix = of_layer / step::MATRICES;
+  Status status = STATUS_OK;
+  if (of_layer == 0) return STATUS_OK;
+  unsigned char *maps = (unsigned char *)mem_alloc((size_t)s.n_layers, of_layer, "layers", err);
+  if (!maps) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
+    const StepLayer &l = from[i / step::MATRICES];
+    const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
+    status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
+  }
+  cudaError_t failed = cudaSuccess;
+  if (!status)
+    failed = cudaMemcpyAsync(to, maps, (size_t)s.n_layers * of_layer, cudaMemcpyHostToDevice, stream);
+  if (!status && !failed) failed = cudaStreamSynchronize(stream);
+  free(maps);
+  return status ? status : cuda_status(failed, "cannot copy the layers' places", err);
+}
+
+/* Copies the table of layers, and waits for the stream. folded: the memory of folded routers; maps: of tensor
+ * maps. */
+static Status copy_layers(const StepLayer *from, const StepShape &s, float *folded, const unsigned char *maps,
+                          void *to, cudaStream_t stream, Error *err) {
   const int n = s.n_layers;
   Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
   if (!layers) return STATUS_FAILED;
-  for (int i = 0; i < n; i++) layers[i] = layer_of(&from[i], folded_router(&s, folded, i));
+  for (int i = 0; i < n; i++)
+    layers[i] = layer_of(&from[i], folded_router(&s, folded, i), maps + (size_t)i * layer_maps_bytes(s));
   cudaError_t failed =
       cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
   if (!failed) failed = cudaStreamSynchronize(stream);
@@ -174,12 +232,13 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
 /* A step of one token: bytes of the blocks' best logits, then of Args.bounds. */
 static constexpr size_t kBestBytes = STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest);
 static size_t best_bytes(int tokens) {
-  return tokens == 1 ? kBestBytes + STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS * sizeof(uint64_t) : 0;
+  return tokens == 1 ? align_up(kBestBytes + step::kBoundsWords * sizeof(uint64_t)) : 0;
 }
 
 size_t step_bytes(const StepShape *s, int tokens) {
   return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + routers_bytes(*s, tokens) +
-         align_up(step_memory(s, tokens)) + best_bytes(tokens);
+         align_up(step_memory(s, tokens)) + best_bytes(tokens) +
+         (tokens == 1 ? (size_t)s->n_layers * layer_maps_bytes(*s) : 0);
 }
 
 /* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait:
@@ -271,17 +330,20 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
                   err));
   TRY(copy_vectors(m, s, vectors, stream, err));
   if (plan.tokens == 1) TRY(fold_routers(&s, m->layers, folded, stream, err));
-  TRY(copy_layers(m->layers, s, folded, memory, stream, err));
+  a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
+  a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
+  unsigned char *maps = (unsigned char *)a->best + best_bytes(plan.tokens);
+  TRY(copy_maps(m->layers, s, maps, stream, err));
+  TRY(copy_layers(m->layers, s, folded, maps, memory, stream, err));
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
   TRY(copy_deltas(m->layers, s, deltas, stream, err));
   TRY(set_mixers(&a->mixers, m, s, deltas, err));
-  a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
-  a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
   a->bounds = (uint64_t *)((char *)a->best + kBestBytes);
+  if (s.group == STEP_FP8_GROUP) TRY(copy_ones(a->bounds, stream, err));
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);

@@ -35,23 +35,29 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
-  /* Issues this warp's part of the next stage: lanes with `mine` copy `bytes` each, a multiple of 16,
-   * `all` together. Keep this path empty: anything between the last wait and the copy delays every later
-   * stage. */
-  __device__ __forceinline__ void stage(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
+  /* Issues this warp's part of the next stage: lanes with `mine` call copy(place, barrier), where the place is
+   * `to_byte` within the stage; the bytes are `all` together. Keep this path empty: anything between the last
+   * wait and the copy delays every later stage. */
+  template <class Copy>
+  __device__ __forceinline__ void stage_by(uint32_t to_byte, bool mine, int all, Copy copy) {
     const int n_slots = b.plan.n_slots;
     const uint32_t barrier = full(to.slot),
                    place = base + b.plan.ring_at + to.slot * b.plan.slot_bytes + to_byte;
     b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
     if (b.lane() == 0) barrier_expect(barrier, all);
     if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
-    if (mine) copy_bulk(place, from, bytes, barrier, once);
+    if (mine) copy(place, barrier);
     if (kKind == TILES) {
       oldest.move(1, n_slots);
       number++;
       if (b.lane() == 0) store_shared_4(base + offsetof(Vars, loaded), number);
     }
     to.move(1, n_slots);
+  }
+  /* Lanes with `mine` copy `bytes` each, a multiple of 16. */
+  __device__ __forceinline__ void stage(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
+    stage_by(to_byte, mine, all,
+             [&](uint32_t place, uint32_t barrier) { copy_bulk(place, from, bytes, barrier, once); });
   }
 
   /* A lane's part of a stage of weights: `bytes` that begin `odd` bytes before the entry's place (zeros of
@@ -62,7 +68,7 @@ template <class B, int kKind> struct Copier {
     bool mine;
   };
   static constexpr int kLogUnit =
-      kKind == TILES ? kLogTiles : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
+      kKind == TILES ? kLogTiles<B::kParts> : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
 
   /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
    * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
@@ -72,8 +78,9 @@ template <class B, int kKind> struct Copier {
     Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
     if (kPairs)
       p.odd = (entry >> 5 & 1) * 8, p.bytes = (p.odd + p.bytes + 15) & ~15;
-    else if (kKind == ZEROS && kIsFp4<B::kParts>)
+    else if (kKind == ZEROS && kHasFactors<B::kParts>)
       p.bytes = STEP_FACTOR_BYTES;
+    if (kKind == SCALES && kIsInt8<B::kParts>) p.bytes = 0, p.mine = false;
     if constexpr (B::kExperts) {
       const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
       int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
@@ -96,8 +103,8 @@ template <class B, int kKind> struct Copier {
     constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
     constexpr int kBefore = /* bytes of a group before those of this kind */
         kKind == TILES    ? 0
-        : kKind == SCALES ? 1024
-                          : 1024 + kScaleBytes<kParts>;
+        : kKind == SCALES ? 1 << kLogTiles<kParts>
+                          : (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;
     const int n_groups = share.groups, lane = b.lane(),
               stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
@@ -107,15 +114,26 @@ template <class B, int kKind> struct Copier {
     if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
     __syncwarp(); /* a lane that looks at the slot late could find it emptied once more, and wait for ever */
     uint32_t index = place_of_entry(b, entry) >> 5;
+    const bool ones = kKind == SCALES && kParts == STEP_FP8_PARTS && !from0;
+    if (ones) from0 = (const unsigned char *)(b.args.bounds + kOnesAt);
+    const uint32_t inverse = kIsInt8<kParts> ? ~0u / (uint32_t)share.all_groups + 1 : 0;
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
       entry = load_entry<B>(at); /* after the last stage: whatever lies there, unused */
       const uint32_t after = place_of_entry(b, entry) >> 5;
-      const unsigned char *from = kKind == ZEROS && kIsFp4<kParts>
-                                      ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
-                                      : from0 + ((size_t)index << kLogUnit) - piece.odd;
-      stage(piece.to, from, piece.bytes, piece.mine, piece.all);
+      if constexpr (kKind == TILES && kIsInt8<kParts>) {
+        const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);
+        const unsigned char *map = from0 + ((piece.bytes >> kLogUnit) - 1) * kMapBytes;
+        stage_by(piece.to, piece.mine, piece.all, [&](uint32_t place, uint32_t barrier) {
+          copy_box(place, map, barrier, 0, 16 * row, tile, once);
+        });
+      } else {
+        const unsigned char *from = kKind == ZEROS && kHasFactors<kParts>
+                                        ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
+                                        : from0 + ((size_t)(ones ? 0 : index) << kLogUnit) - piece.odd;
+        stage(piece.to, from, piece.bytes, piece.mine, piece.all);
+      }
       index = after;
       piece = piece_of(first_word(entry), place);
     }

@@ -109,6 +109,16 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int byt
                : "memory");
 }
 
+/* Copies the box at (column, row, plane) of the stack of matrices that a tensor map describes; `to` and
+ * `barrier` are shared_address()es. 9.7.9 "cp.async.bulk.tensor". */
+__device__ __forceinline__ void copy_box(uint32_t to, const void *map, uint32_t barrier, int column, int row,
+                                         int plane, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+               ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(plane), "l"(policy)
+               : "memory");
+}
+
 /* Brings `bytes` of device memory, a multiple of 16, into L2. 9.7.9 "cp.async.bulk.prefetch". */
 __device__ __forceinline__ void prefetch_bulk(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -224,6 +234,14 @@ __device__ __forceinline__ void add_relaxed_8(uint64_t *p, uint64_t v) {
 /* Backoff between two polls of memory that many threads poll. 9.7.13 "nanosleep". */
 __device__ __forceinline__ void backoff() {
   __nanosleep(20);
+}
+
+/* --- FP8: the numbers of a word's bytes 0 and 1, then 2 and 3, as fp16. 9.7.9 "cvt" */
+__device__ __forceinline__ void halves_of_e4m3(uint32_t word, uint32_t &low, uint32_t &high) {
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(word));
 }
 
 /* --- registers moved between the warpgroups of a block: 9.7.18 "setmaxnreg", sm_90a only. On other targets

@@ -344,7 +344,7 @@ template <class B> __device__ __forceinline__ Prefetch prefetch_of_lane(const B 
 
 template <class B> __device__ __forceinline__ void start_prefetch(const B &b, const Prefetch &own) {
   if (b.lane() >= 2 * kPrefetched) return;
-  const int log_unit = b.lane() % 2 ? 5 + kLogParts<B::kParts> : kLogTiles;
+  const int log_unit = b.lane() % 2 ? 5 + kLogParts<B::kParts> : kLogTiles<B::kParts>;
   const uint32_t place = place_of_entry(b, own.entry);
   prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
 }

@@ -85,7 +85,7 @@ __device__ __forceinline__ void send_halves(const B &b, const float (&v)[4], int
                                             int group, int token, uint64_t &barrier) {
   constexpr int kTokens = B::kTokens, kSetParts = STEP_FP4_PARTS / kTokens;
   uint32_t word[2];
-  const float d = halves_of(v, word);
+  const float d = halves_of<Fp4>(v, word);
   const int lane = b.lane(), t = lane & 3, pair = (lane >> 2 & 3) / kSetParts,
             of_set = (lane >> 2 & 3) % kSetParts, first = (2 * pair * kSetParts + of_set) * 4 + t;
   uint32_t run[4];

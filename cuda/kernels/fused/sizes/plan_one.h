@@ -33,14 +33,14 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
 }
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a warp
- * spends STEP_SPAN groups' time on each span of each tile row. Among cuts with as many spans it prefers one
+ * spends `most` groups' time on each span of each tile row. most: step_span(). Among cuts with as many spans it prefers one
  * that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
-STEP_PLANNING KSplit step_split(int n_groups) {
-  for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
+STEP_PLANNING KSplit step_split(int n_groups, int most) {
+  for (int spans = ceil_div(n_groups, most);; spans++) {
     KSplit best = {0, 0, 0, 0, 0, 0};
     for (int k_warps = STEP_WARPGROUP_WARPS; k_warps >= 1; k_warps /= 2) {
       const int splits = spans / k_warps, groups = ceil_div(n_groups, splits > 0 ? splits : 1);
-      if (splits * k_warps != spans || splits > STEP_MAX_SPLITS || groups > k_warps * STEP_SPAN) continue;
+      if (splits * k_warps != spans || splits > STEP_MAX_SPLITS || groups > k_warps * most) continue;
       const bool keeps = STEP_WARPGROUPS % splits == 0,
                  kept = best.splits && STEP_WARPGROUPS % best.splits == 0;
       if (best.splits && (kept || !keeps)) continue;
@@ -52,9 +52,12 @@ STEP_PLANNING KSplit step_split(int n_groups) {
 }
 
 /* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
- * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros. */
+ * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros; int8 has
+ * factors alone. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
+  if (step_in_bytes(parts))
+    return rows * (groups * (2048 + (parts == STEP_FP8_PARTS ? 32 : 0)) + STEP_FACTOR_BYTES);
   const int zeros = parts == 1 ? step_align_up(groups * 8 + 8, 16) : groups * parts * 8;
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
@@ -104,8 +107,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
   plan->columns = 1;
-  plan->full = step_split(s->hidden / STEP_GROUP);
-  plan->o = step_split(plan->packs);
+  plan->full = step_split(s->hidden / STEP_GROUP, step_span(parts));
+  plan->o = step_split(plan->packs, step_span(parts));
   plan->stage_bytes = step_stage_bytes(plan->full, parts);
   plan->lm_head_rows = step_larger(1, 16384 / (s->hidden * 2));
   if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
@@ -116,7 +119,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   int sums = step_sums_bytes(plan->o, rows);
   const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
   for (int less = 0; less < kinds; less++) {
-    const KSplit down = plan->down[less] = step_split(most - less);
+    const KSplit down = plan->down[less] = step_split(most - less, step_span(parts));
     slot = step_larger(slot, step_stage_bytes(down, parts));
     sums = step_larger(sums, step_sums_bytes(down, rows));
     stages = step_larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));

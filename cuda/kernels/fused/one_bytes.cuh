@@ -1,0 +1,216 @@
+/* one_bytes.cuh - a warp's part of a matmul of weights of 8 bits with one token's activations (one_matmul.cuh).
+ *
+ *     FP8    y[row] = factor[row] * sum over groups of 128 of d * s[row][group] * (sum n X),   x = d X
+ *     int8   y[row] = factor[row] * d * sum w X                                               one d for all x
+ *
+ * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th
+ * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for the
+ * others, so that all of a group's products add to one set of sums.
+ *
+ * X of FP8 is fp16, as with FP4. A lane's words are operand a without moving bytes, if x comes in their order. int8 is W8A8: x is rounded to fp16, as between separate
+ * kernels, and then by the definition of int8_token.cu. So d is that of all inputs of the matrix. Of qkv, gate and
+ * up each block has all x, which it multiplies by 1 / rms before. Of o and down the clusters exchange the largest
+ * x of each: each block sends it to the blocks of its rank, and waits for theirs.
+ *
+ *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS] {32 bits: launch and layer, 32 bits: the largest |x|}
+ *
+ * A word is used again only after its readers have contributed to a sum of o or down that the writer waits for. */
+#pragma once
+
+#include <float.h>
+
+#include "cuda/kernels/fused/one_fp4.cuh"
+#include "cuda/kernels/fused/one_residual.cuh"
+
+namespace step::one {
+
+/* The weights that a warp multiplies at once; vectors of layout.cuh. */
+struct ByteTiles {
+  uint4 tiles[2][2][2]; /* [group][64 inputs][vector] */
+  float factor;         /* of the row whose sum add_lanes() leaves in this lane */
+};
+
+/* --- FP8 */
+
+template <> struct Inputs<STEP_FP8_PARTS> {
+  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 8 + 2t; 2t + 1, 9 + 2t */
+  float scale[STEP_BYTES_SPAN];
+};
+template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
+  uint32_t scale[STEP_BYTES_SPAN]; /* fp16 of rows g and g + 8 */
+};
+
+__device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const unsigned char *planes,
+                                            const float2 *scales, int first, int n, int lane) {
+  const int last = max(n, 1) - 1;
+#pragma unroll
+  for (int i = 0; i < STEP_BYTES_SPAN; i++) {
+    const int group = first + min(i, last);
+    in.x[i] = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
+    in.scale[i] = i < n ? scales[group].x : 0;
+  }
+}
+
+__device__ __forceinline__ void fetch_scales(Task<STEP_FP8_PARTS> &task, uint32_t scales, uint32_t factor) {
+#pragma unroll
+  for (int i = 0; i < STEP_BYTES_SPAN; i++)
+    task.scale[i] = load_shared_4(scales + i * kScaleBytes<STEP_FP8_PARTS>);
+  task.factor = __uint_as_float(load_shared_4(factor)) * 0x1p-8f; /* other kernels read numbers / 256 */
+}
+
+template <class Between>
+__device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, const Inputs<STEP_FP8_PARTS> &in,
+                                          int lane, Between between) {
+  const int t = lane & 3, own = lane >> 2; /* own: the sixteenth to which the lane's column belongs */
+  float2 rows = {0, 0};
+#pragma unroll
+  for (int i = 0; i < STEP_BYTES_SPAN; i++) {
+    if (__all_sync(~0u, in.scale[i] != 0)) { /* what lies after the warp's groups may be NaN */
+      float sum[2][4] = {};
+#pragma unroll
+      for (int step = 0; step < 8; step++) { /* neighbouring mma add to different sums, which hides latency */
+        uint32_t a[4];
+        const uint4 &v = task.tiles[i][step / 4][step / 2 % 2];
+        halves_of_e4m3(step % 2 ? v.z : v.x, a[0], a[2]);
+        halves_of_e4m3(step % 2 ? v.w : v.y, a[1], a[3]);
+        mma_f16_m16n8k16(sum[step % 2], a, own == step ? in.x[i].x : 0, own == step ? in.x[i].y : 0);
+      }
+      rows.x += in.scale[i] * f16_low(task.scale[i]) * (sum[0][0] + sum[0][1] + (sum[1][0] + sum[1][1]));
+      rows.y += in.scale[i] * f16_high(task.scale[i]) * (sum[0][2] + sum[0][3] + (sum[1][2] + sum[1][3]));
+    }
+    if (i == 0) between();
+  }
+  return add_lanes(rows, t) * task.factor;
+}
+
+/* --- int8 */
+
+template <> struct Inputs<STEP_INT8_PARTS> {
+  uint2 x; /* eighth g of both groups: words 0 and 1, or 2 and 3, of the lane's 16 bytes of 64 inputs */
+  float scale;
+};
+template <> struct Task<STEP_INT8_PARTS> : ByteTiles {};
+
+__device__ __forceinline__ void take_inputs(Inputs<STEP_INT8_PARTS> &in, const unsigned char *x,
+                                            const float2 *scales, int first, int n, int lane) {
+  const int t = lane & 3, own = lane >> 2, group = own >> 2;
+  x += (first + min(group, max(n, 1) - 1)) * kPlaneBytes + (own >> 1 & 1) * 64 + t * 16 + (own & 1) * 8;
+  in.x = group < n ? *(const uint2 *)x : make_uint2(0, 0);
+  in.scale = scales->x;
+}
+
+__device__ __forceinline__ void fetch_scales(Task<STEP_INT8_PARTS> &task, uint32_t, uint32_t factor) {
+  task.factor = __uint_as_float(load_shared_4(factor));
+}
+
+template <class Between>
+__device__ __forceinline__ float multiply(const Task<STEP_INT8_PARTS> &task,
+                                          const Inputs<STEP_INT8_PARTS> &in, int lane, Between between) {
+  const int t = lane & 3, own = lane >> 2;
+  int sum[2][4] = {};
+#pragma unroll
+  for (int step = 0; step < 8; step++) {
+    const uint4 &low = task.tiles[step / 4][step / 2 % 2][0], &high = task.tiles[step / 4][step / 2 % 2][1];
+    uint32_t a[4] = {low.x, high.x, low.y, high.y};
+    if (step % 2) a[0] = low.z, a[1] = high.z, a[2] = low.w, a[3] = high.w;
+    mma_s8s8_m16n8k32(sum[step % 2], a, own == step ? in.x.x : 0, own == step ? in.x.y : 0);
+    if (step == 3) between();
+  }
+  const int low = sum[0][0] + sum[0][1] + (sum[1][0] + sum[1][1]),
+            high = sum[0][2] + sum[0][3] + (sum[1][2] + sum[1][3]);
+  int y = t & 1 ? high : low;
+  y += __shfl_xor_sync(~0u, t & 1 ? low : high, 1);
+  y += __shfl_xor_sync(~0u, y, 2);
+  return (float)y * (in.scale * task.factor);
+}
+
+/* The largest magnitude of the lane's values as bits, which order infinity and NaN above any number. */
+__device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
+  return max(max(__float_as_uint(fabsf(v[0])), __float_as_uint(fabsf(v[1]))),
+             max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
+}
+
+/* Waits for the largest x of all n clusters that have some, in bits. For one warp. */
+template <class B>
+__device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
+  uint64_t *words =
+      b.args.bounds + kLargestAt + ((matrix == DOWN) * STEP_BLOCKS + b.rank()) * STEP_MAX_CLUSTERS;
+  const uint32_t tag = b.args.turn * b.plan.shape.n_layers + b.layer();
+  if (b.lane() == 0) store_relaxed_8(words + b.cluster(), (uint64_t)tag << 32 | own);
+  words += min(b.lane(), n - 1);
+  uint64_t word = load_relaxed_8(words);
+  const long long since = B::kIsDebug ? clock64() : 0;
+  while (!__all_sync(~0u, (uint32_t)(word >> 32) == tag)) {
+    if (B::kIsDebug) b.check_patience(since, STEP_AT_VALUES, matrix, (int)(word >> 32));
+    backoff();
+    word = load_relaxed_8(words);
+  }
+  return __reduce_max_sync(~0u, (uint32_t)word);
+}
+
+/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN where one of x is no number. x is the values
+ * times `inverse`. For all warps that multiply. */
+template <class B>
+__device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
+  uint32_t *largest = (uint32_t *)b.lm_head_sums(); /* of each warp, then of all clusters */
+  bits = __reduce_max_sync(~0u, bits);
+  if (b.lane() == 0) largest[b.warp()] = bits;
+  b.sync();
+  if (matrix == QKV || matrix == GATE_UP) {
+    bits = __reduce_max_sync(~0u, largest[b.lane() % STEP_WARPS]);
+  } else {
+    if (b.warp() == 0) {
+      bits = __reduce_max_sync(~0u, largest[b.lane() % STEP_WARPS]);
+      bits = largest_of_clusters(b, matrix, matrix == O ? b.plan.attending : b.plan.shape.n_clusters, bits);
+      if (b.lane() == 0) largest[STEP_WARPS] = bits;
+    }
+    b.sync();
+    bits = largest[STEP_WARPS];
+  }
+  if (bits >= 0x7f800000u) return __uint_as_float(0x7fffffffu);
+  const float scale = __fdiv_rn(__half2float(clamp_half(__uint_as_float(bits) * inverse)), 127.5f);
+  return scale == 0 ? FLT_EPSILON : scale;
+}
+
+/* Rounds the lane's values of a group, times `inverse`, and stores them in the group's place. */
+__device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, float scale, unsigned char *to,
+                                           int lane) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) { /* the low bits of the sum are the nearest integer */
+    const float x = __half2float(clamp_half(v[i] * inverse));
+    const int p = (int)(__float_as_uint(__fadd_rn(__fdiv_rn(x, scale), kIntBias)) - (unsigned)kIntBiasBits);
+    word |= (uint32_t)(min(p, 127) & 255) << (8 * i);
+  }
+  *(uint32_t *)(to + (lane >> 4) * 64 + (lane & 3) * 16 + (lane >> 2 & 3) * 4) = word;
+}
+
+/* Rounds `n` groups of activations in shared memory, one after another in each warp. Layout of a group: [64
+ * inputs][lane t][words of layout.cuh]. */
+template <class B>
+__device__ __forceinline__ void take_int8(const B &b, int matrix, const float *from, int n) {
+  const int lane = b.lane();
+  const float inverse = matrix == DOWN ? 1 : inverse_of_x(b);
+  from += (lane >> 2) * 16 + 2 * (lane & 3);
+  const auto read = [&](int group, float(&v)[4]) {
+    const float2 low = *(const float2 *)(from + group * STEP_GROUP),
+                 high = *(const float2 *)(from + group * STEP_GROUP + 8);
+    v[0] = low.x, v[1] = high.x, v[2] = low.y, v[3] = high.y;
+  };
+  uint32_t bits = 0;
+  float v[4];
+#pragma unroll 1
+  for (int i = b.warp(); i < n; i += STEP_WARPS) {
+    read(i, v);
+    bits = max(bits, magnitude_bits(v));
+  }
+  const float scale = int8_scale(b, matrix, bits, inverse);
+#pragma unroll 1
+  for (int i = b.warp(); i < n; i += STEP_WARPS) {
+    read(i, v);
+    store_int8(v, inverse, scale, b.planes() + i * kPlaneBytes, lane);
+  }
+  if (b.thread() == 0) b.scales()->x = scale;
+}
+
+} // namespace step::one
