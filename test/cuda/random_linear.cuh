@@ -36,14 +36,6 @@ static __global__ void random_words(uint32_t *to, size_t n, uint64_t seed) {
     to[i] = random_bits(seed, i);
 }
 
-/* Codes of E4M3 without NaN. */
-static __global__ void random_e4m3(uint8_t *to, size_t n, uint64_t seed) {
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
-    const uint8_t code = (uint8_t)random_bits(seed, i);
-    to[i] = (code & 0x7f) == 0x7f ? code ^ 1 : code;
-  }
-}
-
 static __global__ void random_scales(__half *to, size_t n, uint64_t seed) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
     to[i] = __float2half_rn(0.002f + 0.02f * uniform(seed, i));
@@ -173,10 +165,7 @@ inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uin
   if (weight_has_factors(type)) {
     const size_t n = stored_scales(type, n_in, n_out, group);
     CHECK(cudaMalloc((void **)&s.scales, n * 4));
-    if (type == WEIGHT_FP8)
-      random_e4m3<<<1024, 256>>>((uint8_t *)s.weights, bytes, seed);
-    else
-      random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
+    random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
     if (type == WEIGHT_FP8)
       random_block_scales<<<64, 256>>>((float *)s.scales, n, seed + 2);
     else

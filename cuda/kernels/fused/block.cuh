@@ -20,8 +20,8 @@ namespace step {
 /* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
  * pointers as an array (weight_ring.cuh). */
 struct Matrix {
-  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone: scales NULL. int8: kMaps tensor maps in place of tiles, and the outputs' scales
-   * in place of zeros. */
+  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8: kMaps tensor maps in
+   * place of tiles, and the outputs' scales in place of zeros. */
   const unsigned char *tiles, *scales, *zeros;
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
@@ -30,8 +30,8 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
  * bytes], as tiles of FP8 lie. */
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
-/* Words of Args.bounds after which the largest x of int8 lie (one_bytes.cuh), then scales of 1 for a stage of FP8
- * with a scale for each output alone; the number of all words. */
+/* Words of Args.bounds after which the largest x of int8 lie (one_bytes.cuh), then scales of 1 for a stage of
+ * FP8 that has factors alone; the number of all words. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -221,8 +221,8 @@ template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool 
 struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
-  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8 bits:
-   * STEP_FP8_PARTS or STEP_INT8_PARTS. */
+  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8
+   * bits: STEP_FP8_PARTS or STEP_INT8_PARTS. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
@@ -604,15 +604,13 @@ template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_
 /* The number that the largest x of a group becomes in fp16. */
 constexpr float kLargestHalf = 16384.0f;
 
-/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group: k
- * and k + 1, then k + 8 and k + 9; with weights of 8 bits k and k + 8, then k + 1 and k + 9.
- * Returns their scale times W::kOfScale, by which scales of weights of type W are divided as they are read. */
+/* The lane's four values (k, k + 8, k + 1, k + 9) of a group as fp16, relative to the largest of the group.
+ * Returns their scale times W::kOfScale, by which scales of weights of type W are divided as they are
+ * read. */
 template <class W> __device__ __forceinline__ float halves_of(const float (&v)[4], uint32_t (&word)[2]) {
   const float top = segment_max<32>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])))),
               inverse = __fdividef(kLargestHalf, fmaxf(top, 1e-30f));
-  constexpr int kSecond = W::kBits == 8 ? 1 : 2;
-  word[0] = pack_half2(v[0] * inverse, v[kSecond] * inverse);
-  word[1] = pack_half2(v[3 - kSecond] * inverse, v[3] * inverse);
+  word[0] = pack_half2(v[0] * inverse, v[2] * inverse), word[1] = pack_half2(v[1] * inverse, v[3] * inverse);
   return top * (W::kOfScale / kLargestHalf);
 }
 
@@ -694,9 +692,9 @@ constexpr int kScaleBytes = kIsInt8<kParts>    ? 0
                                                : (kIsFp4<kParts> ? 16 : 32) * kParts;
 template <int kParts> constexpr int kZeroBytes = kHasFactors<kParts> ? 0 : 8 * kParts;
 
-/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024 or 2048], scales
- * [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one part the
- * first 8 bytes may be another group's. kHasFactors: factors [rows][16] in place of zeros. */
+/* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1 << kLogTiles],
+ * scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one
+ * part the first 8 bytes may be another group's. kHasFactors: factors [rows][16] in place of zeros. */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
   if (kHasFactors<kParts>) return STEP_FACTOR_BYTES;
   return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;

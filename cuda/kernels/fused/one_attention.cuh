@@ -300,17 +300,16 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
   wait_for_states(b);
   b.mark(STEP_MARK_STATES);
   const int pack = b.warp(), lane = b.lane();
-  const bool mine = pack < b.plan.packs;
-  float v[4] = {};
-  if (mine) {
+  if constexpr (kIsInt8<B::kParts>) {
+    float v[4] = {};
+    if (pack < b.plan.packs) merge_blocks(b, v);
+    const float scale = int8_scale(b, O, magnitude_bits(v), 1);
+    if (pack < b.plan.packs) store_int8(v, 1, scale, b.value_planes() + pack * kPlaneBytes, lane);
+    if (b.thread() == 0) b.value_scales()->x = scale;
+  } else if (pack < b.plan.packs) {
+    float v[4];
     merge_blocks(b, v);
     keep_outputs(b, pack, v);
-  }
-  if constexpr (kIsInt8<B::kParts>) {
-    const float scale = int8_scale(b, O, magnitude_bits(v), 1);
-    if (mine) store_int8(v, 1, scale, b.value_planes() + pack * kPlaneBytes, lane);
-    if (b.thread() == 0) b.value_scales()->x = scale;
-  } else if (mine) {
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);
   }

@@ -1,20 +1,24 @@
-/* one_bytes.cuh - a warp's part of a matmul of weights of 8 bits with one token's activations (one_matmul.cuh).
+/* one_bytes.cuh - a warp's part of a matmul of weights of 8 bits with one token's activations (see
+ * one_matmul.cuh).
  *
  *     FP8    y[row] = factor[row] * sum over groups of 128 of d * s[row][group] * (sum n X),   x = d X
- *     int8   y[row] = factor[row] * d * sum w X                                               one d for all x
+ *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
  * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th
- * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for the
- * others, so that all of a group's products add to one set of sums.
+ * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for
+ * the others, so that all of a group's products add to one set of sums.
  *
- * X of FP8 is fp16, as with FP4. A lane's words are operand a without moving bytes, if x comes in their order. int8 is W8A8: x is rounded to fp16, as between separate
- * kernels, and then by the definition of int8_token.cu. So d is that of all inputs of the matrix. Of qkv, gate and
- * up each block has all x, which it multiplies by 1 / rms before. Of o and down the clusters exchange the largest
- * x of each: each block sends it to the blocks of its rank, and waits for theirs.
+ * FP8 is the number / 256, and X is fp16, as with FP4.
  *
- *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS] {32 bits: launch and layer, 32 bits: the largest |x|}
+ * int8 is W8A8: x is rounded to fp16, as between separate kernels, then by the definition of int8_token.cu,
+ * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by
+ * 1 / rms before. The clusters exchange the largest x of o and of down: each block sends its cluster's to the
+ * blocks of its rank, and waits for theirs.
  *
- * A word is used again only after its readers have contributed to a sum of o or down that the writer waits for. */
+ *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS]  63 .. 32: launch and layer | 31 .. 0: largest |x|
+ *
+ * A word is used again only after its readers have contributed to a sum of o or down that its writer waits
+ * for. */
 #pragma once
 
 #include <float.h>
@@ -33,7 +37,7 @@ struct ByteTiles {
 /* --- FP8 */
 
 template <> struct Inputs<STEP_FP8_PARTS> {
-  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 8 + 2t; 2t + 1, 9 + 2t */
+  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 2t + 1; 8 + 2t, 9 + 2t */
   float scale[STEP_BYTES_SPAN];
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
@@ -55,7 +59,7 @@ __device__ __forceinline__ void fetch_scales(Task<STEP_FP8_PARTS> &task, uint32_
 #pragma unroll
   for (int i = 0; i < STEP_BYTES_SPAN; i++)
     task.scale[i] = load_shared_4(scales + i * kScaleBytes<STEP_FP8_PARTS>);
-  task.factor = __uint_as_float(load_shared_4(factor)) * 0x1p-8f; /* other kernels read numbers / 256 */
+  task.factor = __uint_as_float(load_shared_4(factor));
 }
 
 template <class Between>
@@ -70,9 +74,7 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
 #pragma unroll
       for (int step = 0; step < 8; step++) { /* neighbouring mma add to different sums, which hides latency */
         uint32_t a[4];
-        const uint4 &v = task.tiles[i][step / 4][step / 2 % 2];
-        halves_of_e4m3(step % 2 ? v.z : v.x, a[0], a[2]);
-        halves_of_e4m3(step % 2 ? v.w : v.y, a[1], a[3]);
+        Fp8::numbers(task.tiles[i][step / 4], step % 4, a);
         mma_f16_m16n8k16(sum[step % 2], a, own == step ? in.x[i].x : 0, own == step ? in.x[i].y : 0);
       }
       rows.x += in.scale[i] * f16_low(task.scale[i]) * (sum[0][0] + sum[0][1] + (sum[1][0] + sum[1][1]));
@@ -143,13 +145,13 @@ __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, 
   while (!__all_sync(~0u, (uint32_t)(word >> 32) == tag)) {
     if (B::kIsDebug) b.check_patience(since, STEP_AT_VALUES, matrix, (int)(word >> 32));
     backoff();
-    word = load_relaxed_8(words);
+    if ((uint32_t)(word >> 32) != tag) word = load_relaxed_8(words);
   }
   return __reduce_max_sync(~0u, (uint32_t)word);
 }
 
-/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN where one of x is no number. x is the values
- * times `inverse`. For all warps that multiply. */
+/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN where one of x is no number. x is the
+ * values times `inverse`. For all warps that multiply. */
 template <class B>
 __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
   uint32_t *largest = (uint32_t *)b.lm_head_sums(); /* of each warp, then of all clusters */

@@ -213,6 +213,11 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
+/* The offset of a task's vector in the warp's part of a stage. */
+template <int kParts> __device__ __forceinline__ constexpr int tile_offset(int pair, int c, int i) {
+  return 512 * (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c);
+}
+
 /* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
  * it came as floats. Afterwards all warps may read the sums.
  *
@@ -222,9 +227,8 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
  * that are not read. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
-  constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>;
-  constexpr bool kFactors = kHasFactors<kParts>;
-  constexpr int kTiles = 1 << kLogTiles<kParts>; /* bytes of a group's */
+  constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>,
+                kTiles = 1 << kLogTiles<kParts>;
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
@@ -234,7 +238,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
                  scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
                                     (kIsFp4<kParts> ? fp4_scales_at(b.lane()) : g * 4)),
                  zeros_at = opaque((most << share.log_rows) * (kTiles + kScale) + group0 * kZero +
-                                   (kFactors ? (g + (t & 1) * 8) * 4 : g) +
+                                   (kHasFactors<kParts> ? (g + (t & 1) * 8) * 4 : g) +
                                    row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
@@ -246,7 +250,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
 #pragma unroll
-    for (int i = 0; i < (kFactors ? 0 : kParts); i++) {
+    for (int i = 0; i < (kHasFactors<kParts> ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
       scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
       if constexpr (B::kOddBlocks) zero_at[i] += own >= (int)(entry >> 11 & 7) ? 8 : 0;
@@ -263,9 +267,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       for (int c = 0; c < 2; c++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-          task.tiles[pair][c][i] = load_shared_16(
-              stage + tiles_at + (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c) * 512);
-    if constexpr (kFactors) {
+          task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + tile_offset<kParts>(pair, c, i));
+    if constexpr (kHasFactors<kParts>) {
       fetch_scales(task, stage + scales_at, stage + zeros_at);
     } else {
 #pragma unroll

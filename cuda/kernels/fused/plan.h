@@ -54,8 +54,8 @@ enum {
   STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32; FP4: 8 of 16 */
   STEP_FP4_GROUP = 16, /* StepShape.group of FP4 weights; MXFP4's groups of 32 become two of 16 */
   STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
-  /* StepShape.group of weights of 8 bits, numbers that are no other weights' groups: FP8 with a scale for each
-   * STEP_GROUP inputs, and int8 with a scale for each output. */
+  /* StepShape.group of weights of 8 bits, which no other weights have: FP8 with a scale for each STEP_GROUP
+   * inputs, and int8 with a scale for each output. */
   STEP_FP8_GROUP = 8,
   STEP_INT8_GROUP = 4,
   STEP_FP8_PARTS = STEP_GROUP / STEP_FP8_GROUP,

@@ -236,14 +236,6 @@ __device__ __forceinline__ void backoff() {
   __nanosleep(20);
 }
 
-/* --- FP8: the numbers of a word's bytes 0 and 1, then 2 and 3, as fp16. 9.7.9 "cvt" */
-__device__ __forceinline__ void halves_of_e4m3(uint32_t word, uint32_t &low, uint32_t &high) {
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(low), "=r"(high)
-      : "r"(word));
-}
-
 /* --- registers moved between the warpgroups of a block: 9.7.18 "setmaxnreg", sm_90a only. On other targets
  * every thread keeps the registers it started with. */
 

@@ -33,8 +33,8 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
 }
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a warp
- * spends `most` groups' time on each span of each tile row. most: step_span(). Among cuts with as many spans it prefers one
- * that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
+ * spends the time of `most` groups, step_span(), on each span of each tile row. Among cuts with as many spans
+ * it prefers one that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
 STEP_PLANNING KSplit step_split(int n_groups, int most) {
   for (int spans = ceil_div(n_groups, most);; spans++) {
     KSplit best = {0, 0, 0, 0, 0, 0};

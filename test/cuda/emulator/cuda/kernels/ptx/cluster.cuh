@@ -1,7 +1,6 @@
 /* cluster.cuh - the emulator's form of cuda/kernels/ptx/cluster.cuh; the work is in cluster.cpp. */
 #pragma once
 
-#include "base/half.h"
 #include "cuda/kernels/ptx/ptx.cuh"
 
 struct SharedBarrier {
@@ -50,16 +49,6 @@ inline uint64_t stream_policy() {
 
 inline void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
   emulator::copy_bulk(to, from, bytes, barrier);
-}
-
-inline void halves_of_e4m3(uint32_t word, uint32_t &low, uint32_t &high) {
-  uint16_t of[4];
-  for (int i = 0; i < 4; i++) {
-    const uint32_t code = word >> 8 * i & 255;
-    const __half half = __float2half_rn(e4m3_to_float((uint8_t)code));
-    memcpy(&of[i], &half, 2);
-  }
-  low = of[0] | (uint32_t)of[1] << 16, high = of[2] | (uint32_t)of[3] << 16;
 }
 
 inline void copy_box(uint32_t to, const void *map, uint32_t barrier, int column, int row, int plane,
