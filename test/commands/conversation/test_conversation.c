@@ -84,11 +84,13 @@ static void there_is_one_system_message_at_most(void **state) {
 }
 
 /* As a template and a file are given it, also from a copy. */
-static void a_thought_stays_with_its_message(void **state) {
+static void what_a_message_has_beside_its_text_is_copied(void **state) {
   Conversation c = {0}, copy = {0};
   add(&c, ROLE_USER, "u");
   add(&c, ROLE_ASSISTANT, "a");
   assert_int_equal(buffer_append(&c.messages[1].thinking, "hm so", 5, NULL), STATUS_OK);
+  assert_int_equal(buffer_append(&c.messages[1].members, "\"name\": \"n\"", 11, NULL), STATUS_OK);
+  assert_int_equal(buffer_append(&c.messages[1].model, "other", 5, NULL), STATUS_OK);
   add(&c, ROLE_USER, "");
   assert_int_equal(conversation_append(&copy, &c, 0, 3, NULL), STATUS_OK);
   conversation_release(&c);
@@ -99,6 +101,9 @@ static void a_thought_stays_with_its_message(void **state) {
   assert_true(!view[0].thinking && view[0].thinking_size == 0 && view[0].size == 1);
   assert_true(view[1].thinking_size == 5 && memcmp(view[1].thinking, "hm so", 5) == 0);
   assert_true(view[1].size == 1 && view[1].text[0] == 'a');
+  assert_true(view[1].members_size == 11 && memcmp(view[1].members, "\"name\": \"n\"", 11) == 0);
+  const Buffer *model = &copy.messages[1].model;
+  assert_true(model->size == 5 && memcmp(model->data, "other", 5) == 0 && copy.messages[2].model.size == 0);
   assert_true(view[2].size == 0 && view[2].text);
   free(view);
   conversation_release(&copy);
@@ -314,7 +319,7 @@ int main(void) {
       cmocka_unit_test(a_turn_begins_with_the_user),
       cmocka_unit_test(all_that_stands_before_the_first_turn_stays_in_front),
       cmocka_unit_test(there_is_one_system_message_at_most),
-      cmocka_unit_test(a_thought_stays_with_its_message),
+      cmocka_unit_test(what_a_message_has_beside_its_text_is_copied),
       cmocka_unit_test(roles_are_four),
       cmocka_unit_test_setup_teardown(generated_ids_are_kept, open_byte_level, close_tokenizer),
       cmocka_unit_test_setup_teardown(generated_ids_are_kept, open_byte_fallback, close_tokenizer),

@@ -34,6 +34,30 @@ static void blocks_grow_to_a_limit(void **state) {
   }
 }
 
+/* A survey is of the records of all processes, each once: copies and shares are of the reading after it. */
+static void each_record_counts_once(void **state) {
+  const char *path = in_directory(own_directory, "copied");
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  for (int k = 0; k < 300; k++) fprintf(file, "%d\n", k);
+  assert_int_equal(fclose(file), 0);
+  RecordRules rules = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
+  Survey plain = {.n_records = 0};
+  assert_int_equal(survey_records(path, &rules, "--claim", NULL, &plain, NULL), STATUS_OK);
+  for (int k = 0; k < 3; k++) {
+    Survey survey = {.n_records = 0};
+    rules.n_copies = k == 1 ? 0 : 3;
+    rules.share = k > 0 ? (RecordShare){.first = 1, .step = 2} : (RecordShare){0};
+    assert_int_equal(survey_records(path, &rules, "--claim", NULL, &survey, NULL), STATUS_OK);
+    assert_true(survey.n_records == 300 && survey.block == plain.block && survey.n_blocks == plain.n_blocks);
+    assert_int_equal(survey.hash, plain.hash);
+    for (size_t i = 0; i < survey.n_blocks; i++)
+      assert_memory_equal(&survey.places[i], &plain.places[i], sizeof *survey.places);
+    survey_release(&survey);
+  }
+  survey_release(&plain);
+}
+
 /* A survey reads the file before the job does, which standard input and pipes allow once. */
 static void what_can_be_read_once_is_refused(void **state) {
   const RecordRules rules = {.end = '\n', .limit = 100};
@@ -58,6 +82,7 @@ static void what_can_be_read_once_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_grow_to_a_limit),
+                                     cmocka_unit_test(each_record_counts_once),
                                      cmocka_unit_test(what_can_be_read_once_is_refused)};
   return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
 }

@@ -129,6 +129,32 @@ static void many_tokens_know_how_much_is_left(void **state) {
   close_own(&own);
 }
 
+/* Tokens are up to 22 characters, and patterns count to less: what goes on from a place is known for all
+ * tokens of a kind only as far as the pattern takes it. */
+static void long_tokens_are_as_long_as_their_pattern(void **state) {
+  static const char *const patterns[] = {"^[a-z]{0,%d}[0-9]$", "^([a-z]{%d}|[a-f]*)[0-9]$",
+                                         "^(?:[a-f][a-z]){0,%d}[0-9]$"};
+  static const char rest[] = "xyxyxyxyxyxyxyxyxyxy";
+  Tokens tokens = {.n = 0};
+  Own own;
+  for (char c = '!'; c <= 'z'; c++) add(&tokens, "%s", (const char[]){c, 0});
+  for (char second = 'a'; second < 'm'; second++)
+    for (int n = 0; n <= (int)strlen(rest); n++) {
+      char token[32];
+      snprintf(token, sizeof token, "a%c%.*s", second, n, rest);
+      add(&tokens, "%s", token);
+    }
+  open_tokens(&tokens, &own);
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    for (int most = 7; most <= 22; most++) {
+      char pattern[64], schema[120];
+      snprintf(pattern, sizeof pattern, patterns[i], most);
+      snprintf(schema, sizeof schema, "{\"type\": \"string\", \"pattern\": \"%s\"}", pattern);
+      check_masks(&own.vocabulary, schema, i == 1 ? "\"aa1\"" : "\"abay1\"");
+    }
+  close_own(&own);
+}
+
 /* --- random vocabularies */
 
 /* Appends a token in the alphabet of byte-level BPE, where bytes that are no letters are U+0100 or higher. */
@@ -492,6 +518,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(escapes_may_be_cut_anywhere),
       cmocka_unit_test(many_tokens_know_how_much_is_left),
+      cmocka_unit_test(long_tokens_are_as_long_as_their_pattern),
       cmocka_unit_test(masks_of_random_tokens_are_what_is_taken),
       cmocka_unit_test(masks_of_random_schemas_are_what_is_taken),
       cmocka_unit_test(masks_of_many_patterns_are_what_is_taken),
