@@ -31,7 +31,7 @@ typedef struct {
   double corrects;
   bool verbose;
 } Options;
-static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .corrects = 0.5};
+static const Options defaults = {.samples = 64, .length = 512, .refinements = 2};
 
 static const int groups_of[] = {128, 64, 32, 16};
 
@@ -62,7 +62,8 @@ static const Flag calibration_flags[] = {
     FLAG_INT("--refine", "N", Options, refinements, 0, 1000,
              "passes over codes and scales after the rounding (default 2; only with full and gptq)"),
     FLAG_DOUBLE("--correct", "X", Options, corrects, 0, 1,
-                "share of what earlier rounding changes that later weights make up for (default 0.5)"),
+                "share of what earlier rounding changes that later weights make up for (default 0; it wants "
+                "tens of thousands of tokens: with fewer it fits their noise)"),
     FLAG_INT("-t, --threads", "N", Options, threads, 0, 1024, "CPU threads (default 0: all cores)"),
     FLAG_SWITCH("--verbose", Options, verbose, "reports every matrix"),
 };
