@@ -2,9 +2,11 @@
  *
  * GPTAQ (Li et al., arXiv:2504.02692) in closed form: the W' with the least E|W' a - W (a + share (o -
  * a))|^2, a being an input in the quantised model and o the original one, is W + share W E[(o - a) a^T] H^-1,
- * H = E[a a^T]. The fit needs many tokens for each input: with a share of 0.5, groups of 64 and refinements,
- * stories260K (64 inputs, 16,384 tokens) has a KL of 0.0367 in place of 0.0397, SmolLM2-135M (576 to 1,536 inputs)
- * 0.215 after 12,288 tokens where share 0 has 0.109 after 16,384 (wikitext2, 10,240 tokens, 2026-11-29). */
+ * H = E[a a^T].
+ *
+ * The fit needs many tokens for each input. With a share of 0.5, groups of 64 and refinements stories260K (64
+ * inputs, 16,384 tokens) has a KL of 0.0367 in place of 0.0397, but SmolLM2-135M (576 to 1,536 inputs) 0.215
+ * after 12,288 tokens where share 0 has 0.109 after 16,384 (wikitext2, 10,240 tokens, 2026-11-29). */
 #include "quantize/target.h"
 
 #include <string.h>
