@@ -32,6 +32,7 @@ static const Foreign other_flags[] = {
     {"-hf, -hfr, --hf-repo", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-hff, --hf-file, -mu, --model-url", "auk get NAME fetches a model, -m NAME takes it from there"},
     {"-q, --quiet, --silent", "standard output has the answer alone; 2>/dev/null drops the rest"},
+    {"--format", "--json-schema FILE and --json-object give the answer a form, --json wraps it in an object"},
     {"-ctk, -ctv, --cache-type-k, --cache-type-v", "f16, f32 and q8_0 are known, as of --kv f16|f32|q8"},
     {"-mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
     {"--reasoning, -rea", "--think and --no-think say it"},

@@ -34,7 +34,7 @@ Status cpu_carry(BackendState *state, TokenRange range, bool into, float *rows, 
   for (size_t r = 0; r < (size_t)range.n_tokens; r++, rows += hidden + streams) {
     float *x = state->x + r * (size_t)state->plan.hidden, *own = state->streams + r * streams;
     memcpy(into ? x : rows, into ? rows : x, hidden * sizeof *rows);
-    memcpy(into ? own : rows + hidden, into ? rows + hidden : own, streams * sizeof *rows);
+    if (streams) memcpy(into ? own : rows + hidden, into ? rows + hidden : own, streams * sizeof *rows);
   }
   return STATUS_OK;
 }

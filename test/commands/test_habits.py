@@ -115,4 +115,5 @@ def test_no_word_of_others_is_one_of_ours(root, run):
     for name in names:
         help_text = run(name, "--help", "all").stdout.decode().replace(",", " ")
         flags = {word for line in help_text.splitlines() if line.startswith("  -") for word in line.split()}
-        assert not words & {word for word in flags if word.startswith("-")}, name
+        own = {"--format"} if name == "quantize" else set()  # the table is asked for what a command lacks
+        assert not words & {word for word in flags if word.startswith("-")} - own, name
