@@ -208,7 +208,6 @@ typedef struct {
   const char **kept;      /* [n_kept] names of modules that stay as they are, in `names` */
   size_t n_kept;
   char (*names)[TENSOR_NAME];
-  Error *err;
 } Rest;
 
 /* True if `name` is `base`, a dot, and a part other than a bias. */
@@ -440,7 +439,7 @@ static Status copy_companions(const Checkpoint *c, const char *directory, Error 
 
 Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err) {
   const size_t n = model_tensor_count(c->model);
-  Rest rest = {.c = c, .err = err};
+  Rest rest = {.c = c};
   rest.fates = mem_alloc(n, sizeof *rest.fates, "tensors", err);
   rest.widened = mem_alloc(n, sizeof *rest.widened, "tensors", err);
   rest.kept = mem_alloc(n, sizeof *rest.kept, "tensors", err);

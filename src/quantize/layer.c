@@ -272,6 +272,7 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
   const Weights **list = weights ? mem_alloc((size_t)work->n_matrices, sizeof *list, "weights", err) : NULL;
   float *scales = list ? mem_alloc((size_t)input->n_in, sizeof *scales, "scales", err) : NULL;
   Status status = scales ? STATUS_OK : STATUS_FAILED;
+  double left;
   int n = 0;
   for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++) {
     if (work->matrices[m].input != index) continue;
@@ -280,8 +281,7 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
     n++;
   }
   if (status == STATUS_OK)
-    status = scales_search(work->products, work->recipe, list, n, input->moments, shared, scales,
-                           &input->left, err);
+    status = scales_search(work->products, work->recipe, list, n, input->moments, shared, scales, &left, err);
   for (int i = 0; i < n; i++) free((void *)(uintptr_t)weights[i].w);
   free(weights);
   free(list);
@@ -541,7 +541,7 @@ static Status give_inputs(LayerWork *work, Error *err) {
     if (matrix->kept || matrix->input >= 0) continue;
     const size_t n = (size_t)matrix->n_in;
     LayerInput *input = &work->inputs[work->n_inputs];
-    *input = (LayerInput){.n_in = matrix->n_in, .n_rows = 1, .others = true, .left = 1};
+    *input = (LayerInput){.n_in = matrix->n_in, .n_rows = 1, .others = true};
     input->moments = mem_alloc(n * n, sizeof *input->moments, "moments of inputs", err);
     if (!input->moments) return STATUS_FAILED;
     for (size_t i = 0; i < n; i++) input->moments[i * n + i] = 1;

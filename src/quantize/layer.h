@@ -31,7 +31,6 @@ typedef struct {
   size_t n_originals, originals_capacity;
   float *scales; /* [n_in] the matrices' factors of inputs, or NULL */
   bool others;   /* a matrix that is not quantised reads it, too */
-  double left;   /* share of the loss that scales leave */
 } LayerInput;
 
 typedef struct {

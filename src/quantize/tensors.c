@@ -99,14 +99,12 @@ const StoredTensor *tensor_at(const Model *model, const void *data) {
 }
 
 void number_write(void *numbers, Dtype dtype, size_t i, float value) {
-  uint16_t half = float_to_f16(value);
   if (dtype == DTYPE_F32) {
     memcpy((float *)numbers + i, &value, sizeof value);
-    return;
-  }
-  if (dtype == DTYPE_BF16) {
+  } else {
     const uint32_t bits = float_bits(value);
-    half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    const uint16_t half =
+        dtype == DTYPE_BF16 ? (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16) : float_to_f16(value);
+    memcpy((uint16_t *)numbers + i, &half, sizeof half);
   }
-  memcpy((uint16_t *)numbers + i, &half, sizeof half);
 }

@@ -1,4 +1,4 @@
-/* against.c - see against.h. Called by: eval.c. Calls: engine/session.h. */
+/* against.c - see against.h. Called by: eval.c. Calls: engine/session.h, engine/sampler.h. */
 #include "commands/measure/against.h"
 
 #include <math.h>
@@ -61,15 +61,11 @@ static Status keep(void *user, int row, const float *logits, Error *err) {
   return STATUS_OK;
 }
 
-/* ln of the sum of e^x. */
-static double log_sum(const float *x, int n, int *top) {
-  *top = 0;
+static int likeliest(const float *logits, int n) {
+  int top = 0;
   for (int i = 1; i < n; i++)
-    if (x[i] > x[*top]) *top = i;
-  double sum = 1; /* the largest's own */
-  for (int i = 0; i < n; i++)
-    if (i != *top) sum += exp((double)x[i] - (double)x[*top]);
-  return (double)x[*top] + log(sum);
+    if (logits[i] > logits[top]) top = i;
+  return top;
 }
 
 Status against_take(Against *a, int row, const float *logits, int32_t next, Error *err) {
@@ -79,8 +75,9 @@ Status against_take(Against *a, int row, const float *logits, int32_t next, Erro
     TRY(session_evaluate_step(a->session, a->ids, a->n, keep, a, err));
   }
   const float *own = a->logits + (size_t)(row - a->first) * (size_t)vocab;
-  int top, own_top;
-  const double sum = log_sum(logits, vocab, &top), own_sum = log_sum(own, vocab, &own_top);
+  const int top = likeliest(logits, vocab), own_top = likeliest(own, vocab);
+  const double sum = (double)logits[top] - log_probability(logits, vocab, top),
+               own_sum = (double)own[own_top] - log_probability(own, vocab, own_top);
   double divergence = 0;
   for (int i = 0; i < vocab; i++) {
     const double p = (double)own[i] - own_sum, q = (double)logits[i] - sum;
