@@ -1,4 +1,4 @@
-/* factor.c - see factor.h. Called by: layer.c. Calls: products.c.
+/* factor.c - see factor.h. Called by: layer.c through cpu_quantizer.c. Calls: products.c.
  *
  * With J, which reverses the order: J H J = C C^T (Cholesky), so H = R R^T with R = J C J upper triangular,
  * H^-1 = R^-T R^-1, and U = R^-1 = J C^-1 J. Blocks of BLOCK columns: within a block sums are in double, the
@@ -90,13 +90,6 @@ static void take(const Factor *f, const float *h, int n, double more) {
       else
         *to = h[((size_t)n - 1 - i) * (size_t)n + (size_t)n - 1 - j] + (i == j ? (float)(more * mean) : 0);
     }
-}
-
-void transpose(const Products *products, const float *from, int n, float *to) {
-  const size_t size = (size_t)n;
-#pragma omp parallel for num_threads(products->n_threads)
-  for (size_t i = 0; i < size; i++)
-    for (size_t j = 0; j < size; j++) to[i * size + j] = from[j * size + i];
 }
 
 Status factor_make(const Products *products, const float *h, int n, float *lower, Error *err) {

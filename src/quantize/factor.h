@@ -8,5 +8,3 @@
  * symmetric. Where rounding makes H indefinite, its diagonal grows until it is not. Fails if there is no
  * memory. */
 Status factor_make(const Products *products, const float *h, int n, float *lower, Error *err);
-/* to[n][n] = the transposed `from`. */
-void transpose(const Products *products, const float *from, int n, float *to);

@@ -1,4 +1,4 @@
-/* layer.c - see layer.h. Called by: quantize.c. Calls: matrix.c, factor.c, scales.c, target.c.
+/* layer.c - see layer.h. Called by: quantize.c. Calls: the quantizer, scales.c.
  *
  * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
@@ -14,9 +14,8 @@
 #include "base/clock.h"
 #include "base/half.h"
 #include "model/layers.h"
-#include "quantize/factor.h"
+#include "quantize/matrix.h"
 #include "quantize/scales.h"
-#include "quantize/target.h"
 
 void linear_read_row(const Linear *linear, int o, float *row) {
   const size_t n_in = (size_t)linear->n_in, at = (size_t)o * (1 + (size_t)linear->row_skip) * n_in;
@@ -125,15 +124,15 @@ void layer_release(LayerWork *work) {
     free(work->matrices[i].out_scales);
   }
   for (int i = 0; i < work->n_inputs; i++) {
-    free(work->inputs[i].moments);
-    free(work->inputs[i].changes);
+    work->quantizer->release(work->state, work->inputs[i].moments);
+    work->quantizer->release(work->state, work->inputs[i].changes);
     free(work->inputs[i].originals);
     free(work->inputs[i].scales);
   }
   tensors_release(&work->out);
   free(work->matrices);
   free(work->inputs);
-  free(work->scratch);
+  free(work->differences);
   *work = (LayerWork){0};
 }
 
@@ -146,6 +145,10 @@ static LayerMatrix *matrix_of(const LayerWork *work, const Linear *linear) {
 }
 
 /* --- statistics */
+
+static Status make_square(const LayerWork *work, int n, float **square, Error *err) {
+  return work->quantizer->make(work->state, (size_t)n * (size_t)n, "moments of inputs", square, err);
+}
 
 /* The input that these Linears read, made with the first call; -1: none of them is quantised, or no memory.
  * */
@@ -161,12 +164,8 @@ static int find_input(LayerWork *work, const Linear *const *linears, int n) {
   if (found < 0) return -1;
   LayerInput *input = &work->inputs[work->n_inputs];
   *input = (LayerInput){.n_in = linears[0]->n_in, .others = others};
-  const size_t size = (size_t)input->n_in;
-  input->moments = mem_alloc(size * size, sizeof *input->moments, "moments of inputs", work->err);
-  if (!input->moments) {
-    work->status = STATUS_FAILED;
-    return -1;
-  }
+  work->status = make_square(work, input->n_in, &input->moments, work->err);
+  if (work->status != STATUS_OK) return -1;
   for (int i = 0; i < n; i++) {
     LayerMatrix *m = matrix_of(work, linears[i]);
     if (m) m->input = work->n_inputs;
@@ -186,9 +185,7 @@ static Status keep_originals(const LayerWork *work, int index, Rows x, int n_row
   LayerInput *input = &work->inputs[index];
   const size_t n = (size_t)input->n_in;
   if (!has_all_rows(work, index)) return STATUS_OK;
-  if (!input->changes)
-    input->changes = mem_alloc(n * n, sizeof *input->changes, "changes of inputs", work->err);
-  if (!input->changes) return STATUS_FAILED;
+  if (!input->changes) TRY(make_square(work, input->n_in, &input->changes, work->err));
   TRY(mem_grow(&input->originals, &input->originals_capacity, (size_t)n_rows * n, sizeof *input->originals,
                "inputs", work->err));
   for (size_t r = 0; r < (size_t)n_rows; r++)
@@ -197,12 +194,21 @@ static Status keep_originals(const LayerWork *work, int index, Rows x, int n_row
   return STATUS_OK;
 }
 
+/* Adds products of the inputs and their changes. */
+static Status add_changes(LayerWork *work, LayerInput *input, Rows x, int n_rows) {
+  const size_t n = (size_t)input->n_in;
+  TRY(mem_grow(&work->differences, &work->differences_capacity, (size_t)n_rows * n, sizeof *work->differences,
+               "inputs", work->err));
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    for (size_t i = 0; i < n; i++)
+      work->differences[r * n + i] = input->originals[r * n + i] - x.at[r * x.stride + i];
+  return work->quantizer->add(work->state, input->n_in, x, (Rows){work->differences, n}, n_rows,
+                              input->changes, work->err);
+}
+
 static Status add_moments(LayerWork *work, LayerInput *input, Rows x, int n_rows) {
-  TRY(mem_grow(&work->scratch, &work->scratch_floats, moments_scratch(input->n_in, n_rows),
-               sizeof *work->scratch, "inputs", work->err));
-  const bool compared = input->changes && input->n_originals == (size_t)n_rows;
-  moments_add(work->products, x, n_rows, input->n_in, compared ? input->originals : NULL, work->scratch,
-              input->moments, input->changes);
+  TRY(work->quantizer->add(work->state, input->n_in, x, x, n_rows, input->moments, work->err));
+  if (input->changes && input->n_originals == (size_t)n_rows) TRY(add_changes(work, input, x, n_rows));
   input->n_rows += (size_t)n_rows;
   return STATUS_OK;
 }
@@ -217,50 +223,84 @@ void layer_take(void *user, const Linear *const *linears, int n, const float *x,
                                                : add_moments(work, &work->inputs[found], rows, n_rows);
 }
 
-/* Makes means of the sums. Refuses inputs that are not finite. */
+/* Makes means of an input's sums, and takes the inputs' mean squares. Refuses inputs that are not finite. */
+static Status finish_input(const LayerWork *work, LayerInput *input, const char *reader, float *squares,
+                           Error *err) {
+  const Quantizer *quantizer = work->quantizer;
+  const int n = input->n_in;
+  const float factor =
+      1 / (float)(input->n_rows ? input->n_rows : 1); /* 0: only the original model chose it */
+  TRY(quantizer->finish(work->state, factor, true, n, input->moments, err));
+  if (input->changes) TRY(quantizer->finish(work->state, factor, false, n, input->changes, err));
+  TRY(quantizer->diagonal(work->state, n, input->moments, squares, err));
+  for (int i = 0; i < n; i++)
+    if (!isfinite(squares[i]))
+      return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %d",
+                       model_path(work->model), reader, i);
+  return STATUS_OK;
+}
+
 static Status finish_moments(const LayerWork *work, Error *err) {
   for (int i = 0; i < work->n_inputs; i++) {
     LayerInput *input = &work->inputs[i];
     const char *reader = "";
     for (int m = work->n_matrices; m-- > 0;)
       if (work->matrices[m].input == i) reader = work->matrices[m].name;
-    const size_t size = (size_t)input->n_in * (size_t)input->n_in;
-    if (input->n_rows == 0) input->n_rows = 1; /* experts that only the original model has chosen */
-    mirror(work->products, 1 / (float)input->n_rows, input->n_in, input->moments);
-    for (size_t k = 0; input->changes && k < size; k++) input->changes[k] /= (float)input->n_rows;
-    for (size_t j = 0; j < (size_t)input->n_in; j++)
-      if (!isfinite(input->moments[j * (size_t)input->n_in + j]))
-        return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %zu",
-                         model_path(work->model), reader, j);
+    float *squares = mem_alloc((size_t)input->n_in, sizeof *squares, "moments of inputs", err);
+    Status status = squares ? finish_input(work, input, reader, squares, err) : STATUS_FAILED;
+    free(squares);
+    TRY(status);
   }
   return STATUS_OK;
 }
 
 /* --- weights */
 
-/* w[n_out][n_in] = the matrix with its outputs' scales; refuses weights that are not finite. */
-static Status read_weights(const LayerWork *work, const LayerMatrix *m, float *w, Error *err) {
-  const size_t n_in = (size_t)m->n_in;
-  size_t row = 0;
-  for (int v = 0; v < m->n_views; v++)
-    for (int o = 0; o < m->views[v]->n_out; o++, row++) {
-      float *to = w + row * n_in;
-      linear_read_row(m->views[v], o, to);
-      for (size_t i = 0; i < n_in; i++) {
-        if (!isfinite(to[i]))
-          return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%zu, %zu] is not finite",
-                           model_path(work->model), m->name, row, i);
-        to[i] *= m->out_scales ? m->out_scales[row] : 1;
-      }
-    }
-  return STATUS_OK;
+/* The first input whose weight in a row is not finite; n_in: all are. */
+static int first_infinite(const float *row, int n_in) {
+  int i = 0;
+  while (i < n_in && isfinite(row[i])) i++;
+  return i;
 }
 
-/* Loads a matrix's weights into new memory. */
-static Status load(const LayerWork *work, const LayerMatrix *m, Weights *weights, Error *err) {
-  float *w = mem_alloc((size_t)m->n_out * (size_t)m->n_in, sizeof *w, m->name, err);
-  *weights = (Weights){m->n_out, m->n_in, work->group, w};
-  return w ? read_weights(work, m, w, err) : STATUS_FAILED;
+/* A matrix with the scales of its outputs, and perhaps of its inputs. */
+typedef struct {
+  const LayerMatrix *m;
+  const float *scales; /* [n_in] or NULL */
+} MatrixRows;
+
+/* A ReadRow. */
+static bool read_row(const void *user, int row, float *to) {
+  const MatrixRows *rows = user;
+  const LayerMatrix *m = rows->m;
+  int view = 0, o = row;
+  while (o >= m->views[view]->n_out) o -= m->views[view++]->n_out;
+  linear_read_row(m->views[view], o, to);
+  if (first_infinite(to, m->n_in) < m->n_in) return false;
+  for (int i = 0; m->out_scales && i < m->n_in; i++) to[i] *= m->out_scales[row];
+  for (int i = 0; rows->scales && i < m->n_in; i++) to[i] *= rows->scales[i];
+  return true;
+}
+
+static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row, Error *err) {
+  float *numbers = mem_alloc((size_t)rows->m->n_in, sizeof *numbers, rows->m->name, err);
+  if (!numbers) return STATUS_FAILED;
+  read_row(rows, row, numbers);
+  const int at = first_infinite(numbers, rows->m->n_in);
+  free(numbers);
+  return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%d, %d] is not finite",
+                   model_path(work->model), rows->m->name, row, at);
+}
+
+/* Loads a matrix's weights, times the scales of its outputs and, if not NULL, of its inputs; refuses weights
+ * that are not finite. */
+static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
+                   Error *err) {
+  const MatrixRows rows = {m, scales};
+  int refused;
+  *weights = (Weights){m->n_out, m->n_in, work->group, NULL};
+  TRY(work->quantizer->load(work->state, read_row, &rows, m->name, weights, &refused, err));
+  return refused < 0 ? STATUS_OK : refuse_row(work, &rows, refused, err);
 }
 
 /* --- scales */
@@ -269,22 +309,17 @@ static Status load(const LayerWork *work, const LayerMatrix *m, Weights *weights
 static Status search(LayerWork *work, int index, SharedScales shared, Error *err) {
   LayerInput *input = &work->inputs[index];
   Weights *weights = mem_alloc((size_t)work->n_matrices, sizeof *weights, "weights", err);
-  const Weights **list = weights ? mem_alloc((size_t)work->n_matrices, sizeof *list, "weights", err) : NULL;
-  float *scales = list ? mem_alloc((size_t)input->n_in, sizeof *scales, "scales", err) : NULL;
+  float *scales = weights ? mem_alloc((size_t)input->n_in, sizeof *scales, "scales", err) : NULL;
   Status status = scales ? STATUS_OK : STATUS_FAILED;
   double left;
   int n = 0;
-  for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++) {
-    if (work->matrices[m].input != index) continue;
-    status = load(work, &work->matrices[m], &weights[n], err);
-    list[n] = &weights[n];
-    n++;
-  }
+  for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++)
+    if (work->matrices[m].input == index) status = load(work, &work->matrices[m], NULL, &weights[n++], err);
   if (status == STATUS_OK)
-    status = scales_search(work->products, work->recipe, list, n, input->moments, shared, scales, &left, err);
-  for (int i = 0; i < n; i++) free((void *)(uintptr_t)weights[i].w);
+    status = scales_search(work->quantizer, work->state, &work->recipe->trial, weights, n, input->moments,
+                           shared, scales, &left, err);
+  for (int i = 0; i < n; i++) work->quantizer->release(work->state, weights[i].w);
   free(weights);
-  free(list);
   if (status == STATUS_OK)
     input->scales = scales;
   else
@@ -427,110 +462,90 @@ static Status choose_scales(LayerWork *work, Error *err) {
 /* --- rounding */
 
 /* Adds the damping to the moments. */
-static void damp_moments(const LayerWork *work, LayerInput *input) {
-  const size_t n = (size_t)input->n_in;
+static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
+  const int n = input->n_in;
+  float *squares = mem_alloc((size_t)n, sizeof *squares, "moments of inputs", err);
+  if (!squares) return STATUS_FAILED;
+  Status status = work->quantizer->diagonal(work->state, n, input->moments, squares, err);
   double mean = 0;
-  for (size_t i = 0; i < n; i++) mean += (double)input->moments[i * n + i] / (double)n;
+  for (int i = 0; i < n; i++) mean += (double)squares[i] / (double)n;
   const float more = mean > 0 ? (float)(work->recipe->damp * mean) : 1;
-  for (size_t i = 0; i < n; i++) input->moments[i * n + i] += more;
+  free(squares);
+  return status == STATUS_OK ? work->quantizer->dampen(work->state, more, n, input->moments, err) : status;
 }
 
-/* Makes the moments those of the scaled inputs; the factor of their inverse then has its rows scaled. */
-static void scale_moments(LayerInput *input, float *lower) {
-  const size_t n = (size_t)input->n_in;
-  for (size_t i = 0; input->scales && i < n; i++)
-    for (size_t j = 0; j < n; j++) {
-      input->moments[i * n + j] /= input->scales[i] * input->scales[j];
-      lower[i * n + j] *= input->scales[i];
-    }
+/* Makes the factor of an input's damped moments, and all of them those of the scaled inputs. *lower NULL: no
+ * matrix needs it. */
+static Status make_factor(const LayerWork *work, LayerInput *input, float **lower, Error *err) {
+  const Quantizer *quantizer = work->quantizer;
+  const int n = input->n_in;
+  TRY(damp_moments(work, input, err));
+  if (work->recipe->compensates) {
+    TRY(quantizer->make(work->state, (size_t)n * (size_t)n, "a factor of inputs", lower, err));
+    TRY(quantizer->factor(work->state, input->moments, n, *lower, err));
+  }
+  if (!input->scales) return STATUS_OK;
+  TRY(quantizer->rescale(work->state, input->scales, n, input->moments, *lower, err));
+  return input->changes ? quantizer->rescale(work->state, input->scales, n, input->changes, NULL, err)
+                        : STATUS_OK;
 }
 
-/* The factor of an input's moments before scales, and its transpose. */
-typedef struct {
-  float *lower, *upper; /* [n_in][n_in]; upper NULL: not needed */
-} InputFactor;
-
-/* Loads a matrix as it is to be rounded: corrected for changed inputs, then scaled. */
-static Status load_target(const LayerWork *work, const LayerMatrix *m, const InputFactor *factor,
-                          Weights *weights, Error *err) {
+/* Rounds a matrix towards its weights, corrected for changed inputs. */
+static Status round_towards(const LayerWork *work, LayerMatrix *m, const Weights *weights, const float *lower,
+                            Error *err) {
   const LayerInput *input = &work->inputs[m->input];
-  TRY(load(work, m, weights, err));
-  float *w = (float *)(uintptr_t)weights->w;
-  if (factor->upper)
-    TRY(target_correct(work->products, work->recipe->corrects, m->n_out, m->n_in, input->changes,
-                       factor->lower, factor->upper, w, err));
-  for (size_t o = 0; input->scales && o < (size_t)m->n_out; o++)
-    for (size_t i = 0; i < (size_t)m->n_in; i++) w[o * (size_t)m->n_in + i] *= input->scales[i];
-  return STATUS_OK;
-}
-
-static Status round_one(const LayerWork *work, LayerMatrix *m, const Weights *weights, const float *lower,
-                        Error *err) {
-  const float *h = work->inputs[m->input].moments;
-  const Products *products = work->products;
+  const Quantizer *quantizer = work->quantizer;
+  const float *h = input->moments;
   double whole, lost;
+  if (lower && input->changes && work->recipe->corrects > 0)
+    TRY(quantizer->correct(work->state, work->recipe->corrects, input->changes, lower, weights, err));
   TRY(rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err));
-  TRY(matrix_round(products, work->recipe, weights, h, lower, &m->rounded, err));
-  TRY(matrix_loss(products, weights, h, NULL, &whole, err));
-  TRY(matrix_loss(products, weights, h, &m->rounded, &lost, err));
+  TRY(quantizer->round(work->state, work->recipe, weights, h, lower, &m->rounded, err));
+  TRY(quantizer->loss(work->state, weights, h, NULL, &whole, err));
+  TRY(quantizer->loss(work->state, weights, h, &m->rounded, &lost, err));
   m->after = whole > 0 ? lost / whole : 0;
   return STATUS_OK;
 }
 
+static Status round_one(const LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
+  const double start = clock_ms();
+  Weights weights;
+  Status status = load(work, m, work->inputs[m->input].scales, &weights, err);
+  if (status == STATUS_OK) status = round_towards(work, m, &weights, lower, err);
+  work->quantizer->release(work->state, weights.w);
+  m->seconds += (clock_ms() - start) / 1000;
+  return status;
+}
+
 /* The relative loss of plain rounding, without scales. PRECOND moments are those of the inputs as they are */
 static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
-  const LayerInput *input = &work->inputs[m->input];
+  const float *h = work->inputs[m->input].moments;
   float *ones = mem_alloc((size_t)m->n_in, sizeof *ones, "rounding", err);
   double whole = 0, lost = 0;
   Weights weights = {0};
-  Status status = ones ? load(work, m, &weights, err) : STATUS_FAILED;
+  Status status = ones ? load(work, m, NULL, &weights, err) : STATUS_FAILED;
   for (int i = 0; ones && i < m->n_in; i++) ones[i] = 1;
-  if (status == STATUS_OK) status = matrix_loss(work->products, &weights, input->moments, NULL, &whole, err);
+  if (status == STATUS_OK) status = work->quantizer->loss(work->state, &weights, h, NULL, &whole, err);
   if (status == STATUS_OK)
-    status = matrix_trial(work->products, &plain_rounding, &weights, input->moments, ones, &lost, err);
+    status = work->quantizer->trial(work->state, &plain_rounding, &weights, h, ones, &lost, err);
   m->before = whole > 0 ? lost / whole : 0;
-  free((void *)(uintptr_t)weights.w);
+  work->quantizer->release(work->state, weights.w);
   free(ones);
   return status;
 }
 
-/* Makes the factor of an input's damped moments. */
-static Status make_factor(const LayerWork *work, LayerInput *input, InputFactor *factor, Error *err) {
-  const size_t n = (size_t)input->n_in;
-  const bool corrects = work->recipe->corrects > 0 && input->changes;
-  damp_moments(work, input);
-  factor->lower = mem_alloc(n * n, sizeof *factor->lower, "a factor of inputs", err);
-  if (factor->lower && corrects)
-    factor->upper = mem_alloc(n * n, sizeof *factor->upper, "a factor of inputs", err);
-  if (!factor->lower || (corrects && !factor->upper)) return STATUS_FAILED;
-  if (work->recipe->compensates || corrects)
-    TRY(factor_make(work->products, input->moments, input->n_in, factor->lower, err));
-  if (corrects) transpose(work->products, factor->lower, input->n_in, factor->upper);
-  return STATUS_OK;
-}
-
-/* Rounds all matrices that read one input. The targets come first: they need the factor without scales. */
+/* Rounds all matrices that read one input, whose moments are then no longer needed. */
 static Status round_readers(LayerWork *work, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
-  InputFactor factor = {0};
-  Weights *targets = mem_alloc((size_t)work->n_matrices, sizeof *targets, "weights", err);
-  Status status = targets ? make_factor(work, input, &factor, err) : STATUS_FAILED;
-  for (int turn = 0; status == STATUS_OK && turn < 2; turn++) {
-    if (turn == 1) scale_moments(input, factor.lower);
-    for (int i = 0; status == STATUS_OK && i < work->n_matrices; i++) {
-      LayerMatrix *m = &work->matrices[i];
-      const double start = clock_ms();
-      if (m->input != index || m->kept) continue;
-      status = turn == 0
-                   ? load_target(work, m, &factor, &targets[i], err)
-                   : round_one(work, m, &targets[i], work->recipe->compensates ? factor.lower : NULL, err);
-      m->seconds += (clock_ms() - start) / 1000;
-    }
-  }
-  for (int i = 0; targets && i < work->n_matrices; i++) free((void *)(uintptr_t)targets[i].w);
-  free(targets);
-  free(factor.lower);
-  free(factor.upper);
+  float *lower = NULL;
+  Status status = make_factor(work, input, &lower, err);
+  for (int i = 0; status == STATUS_OK && i < work->n_matrices; i++)
+    if (work->matrices[i].input == index && !work->matrices[i].kept)
+      status = round_one(work, &work->matrices[i], lower, err);
+  work->quantizer->release(work->state, lower);
+  work->quantizer->release(work->state, input->moments);
+  work->quantizer->release(work->state, input->changes);
+  input->moments = input->changes = NULL;
   return status;
 }
 
@@ -539,13 +554,11 @@ static Status give_inputs(LayerWork *work, Error *err) {
   for (int m = 0; m < work->n_matrices; m++) {
     LayerMatrix *matrix = &work->matrices[m];
     if (matrix->kept || matrix->input >= 0) continue;
-    const size_t n = (size_t)matrix->n_in;
     LayerInput *input = &work->inputs[work->n_inputs];
     *input = (LayerInput){.n_in = matrix->n_in, .n_rows = 1, .others = true};
-    input->moments = mem_alloc(n * n, sizeof *input->moments, "moments of inputs", err);
-    if (!input->moments) return STATUS_FAILED;
-    for (size_t i = 0; i < n; i++) input->moments[i * n + i] = 1;
     matrix->input = work->n_inputs++;
+    TRY(make_square(work, input->n_in, &input->moments, err));
+    TRY(work->quantizer->dampen(work->state, 1, input->n_in, input->moments, err));
   }
   return STATUS_OK;
 }

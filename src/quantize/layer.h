@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/backend.h"
-#include "quantize/matrix.h"
+#include "quantize/quantizer.h"
 #include "quantize/tensors.h"
 
 /* The matrix of one stored tensor; several Linears (q, k and v) may be views of it. */
@@ -25,8 +25,8 @@ typedef struct {
 typedef struct {
   int n_in;
   size_t n_rows;
-  float *moments;   /* [n_in][n_in] sums of products of inputs, later their means */
-  float *changes;   /* [n_in][n_in] the same of inputs and their changes (target.h); NULL: not known */
+  float *moments;   /* [n_in][n_in] there: sums of products of inputs, later their means */
+  float *changes;   /* [n_in][n_in] there: the same of inputs and their changes (target.h); NULL: not known */
   float *originals; /* [n_originals][n_in] a sample's inputs in the original model */
   size_t n_originals, originals_capacity;
   float *scales; /* [n_in] the matrices' factors of inputs, or NULL */
@@ -35,15 +35,16 @@ typedef struct {
 
 typedef struct {
   Model *model;
-  const Products *products;
+  const Quantizer *quantizer;
+  const QuantizerState *state;
   const Recipe *recipe;
   int index, group;
   LayerMatrix *matrices;
   LayerInput *inputs;
   int n_matrices, n_inputs;
-  Tensors out; /* tensors of the checkpoint that replace the model's own */
-  float *scratch;
-  size_t scratch_floats;
+  Tensors out;        /* tensors of the checkpoint that replace the model's own */
+  float *differences; /* rows of changes of inputs */
+  size_t differences_capacity;
   /* layer_take(): leaves inputs alone, keeps those of the original model, or adds to the statistics. */
   enum { TAKE_NOTHING, TAKE_ORIGINALS, TAKE_MOMENTS } takes;
   Status status; /* of layer_take() */

@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "base/json.h"
+#include "quantize/matrix.h"
 
 static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 

@@ -1,4 +1,4 @@
-/* matrix.c - see matrix.h. Called by: layer.c, scales.c. Calls: products.c, the CPU's kernels.
+/* matrix.c - see matrix.h. Called by: layer.c through cpu_quantizer.c. Calls: products.c, the CPU's kernels.
  *
  * Outputs are independent of one another, so threads take chunks of them. Compensation is that of GPTQ
  * (Frantar et al., arXiv:2210.17323), a group of inputs at a time: the group's zero point and scale are
@@ -20,10 +20,6 @@ const Recipe usual_recipe = {.scales = true,
                              .refinements = 2,
                              .search = {shifts, shrinks, 5, 7, true},
                              .trial = {no_shift, few_shrinks, 1, 4, false}};
-
-size_t rounded_row(int n_out) {
-  return ((size_t)n_out + ROUND_OUTPUTS - 1) / ROUND_OUTPUTS * ROUND_OUTPUTS;
-}
 
 Status rounded_make(int n_out, int n_in, int group, Rounded *rounded, Error *err) {
   const size_t groups = (size_t)(n_in / group) * rounded_row(n_out);

@@ -2,36 +2,8 @@
  * zero points. */
 #pragma once
 
-#include <stdint.h>
-
-#include "base/status.h"
 #include "quantize/products.h"
 
-/* Each part of the method as a choice. */
-typedef struct {
-  bool scales;      /* scales of inputs (scales.h) */
-  bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
-  double corrects;  /* share of the change of inputs that weights make up for (target.h) */
-  double damp;      /* share of the mean second moment that is added to all of them */
-  int refinements;  /* passes over codes and scales afterwards (refine.h) */
-  GroupSearch search,
-      trial; /* of a group's zero point and scale: at last, and within the search for scales */
-} Recipe;
-extern const Recipe usual_recipe;
-
-/* A matrix W [n_out][n_in]; n_in % group == 0. */
-typedef struct {
-  int n_out, n_in, group;
-  const float *w;
-} Weights;
-
-/* w[o][i] is replaced by (codes[o][i] - zeros[i / group][o]) * scales[i / group][o]. Rows of scales and zeros
- * have rounded_row() floats; scales are numbers of fp16. */
-typedef struct {
-  uint8_t *codes;        /* [n_out][n_in] 0 .. 15 */
-  float *scales, *zeros; /* [n_in / group][rounded_row()] */
-} Rounded;
-size_t rounded_row(int n_out); /* n_out, or the next multiple of ROUND_OUTPUTS */
 Status rounded_make(int n_out, int n_in, int group, Rounded *rounded, Error *err);
 void rounded_release(Rounded *rounded);
 
@@ -48,4 +20,3 @@ Status matrix_loss(const Products *products, const Weights *weights, const float
  * of W diag(factors), whose inputs are divided by factors; `search` chooses the groups' parameters. */
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err);
-extern const GroupSearch plain_rounding; /* from a group's smallest to its largest weight */

@@ -1,6 +1,7 @@
 /* products.c - see products.h. Called by: the other files of src/quantize. Calls: the CPU's kernels. */
 #include "quantize/products.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 Products products_make(int n_threads) {
@@ -44,50 +45,46 @@ static size_t padded(int n) {
   return ((size_t)n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-size_t moments_scratch(int n, int n_rows) {
-  return 2 * (size_t)n * padded(n_rows);
-}
-
-/* to = column i of x, minus that of `less`, then zeros. */
-static void take_column(Rows x, const Rows *less, int n_rows, size_t i, float *to) {
+/* to = column i of x, then zeros. */
+static void take_column(Rows x, int n_rows, size_t i, float *to) {
   size_t r = 0;
-  for (; r < (size_t)n_rows; r++)
-    to[r] = x.at[r * x.stride + i] - (less ? less->at[r * less->stride + i] : 0);
+  for (; r < (size_t)n_rows; r++) to[r] = x.at[r * x.stride + i];
   memset(to + r, 0, (padded(n_rows) - r) * sizeof *to);
 }
 
-void moments_add(const Products *products, Rows x, int n_rows, int n, const float *originals, float *scratch,
-                 float *moments, float *changes) {
+Status square_add(const Products *products, int n, Rows a, Rows b, int n_rows, float *square, Error *err) {
   const size_t size = (size_t)n, stride = padded(n_rows);
+  const bool same = a.at == b.at;
   const int n_blocks = (n + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
-  float *differences = scratch + size * stride;
+  float *columns = mem_alloc((same ? 1 : 2) * size, stride * sizeof *columns, "inputs", err);
+  if (!columns) return STATUS_FAILED;
+  float *others = same ? columns : columns + size * stride;
 #pragma omp parallel num_threads(products->n_threads)
   {
 #pragma omp for schedule(static)
     for (size_t i = 0; i < size; i++) {
-      take_column(x, NULL, n_rows, i, scratch + i * stride);
-      if (originals)
-        take_column((Rows){(float *)(uintptr_t)originals, size}, &x, n_rows, i, differences + i * stride);
+      take_column(a, n_rows, i, columns + i * stride);
+      if (!same) take_column(b, n_rows, i, others + i * stride);
     }
 #pragma omp for schedule(dynamic, 1)
     for (int block = 0; block < n_blocks; block++) {
       const int first = block * PRODUCT_BLOCK, rows = least(n - first, PRODUCT_BLOCK);
-      const Rows own = {scratch + (size_t)first * stride, stride};
-      product_add(products, own, rows, (Rows){scratch, stride}, first + rows, (int)stride, 1,
-                  (Rows){moments + (size_t)first * size, size});
-      if (originals)
-        product_add(products, own, rows, (Rows){differences, stride}, n, (int)stride, 1,
-                    (Rows){changes + (size_t)first * size, size});
+      product_add(products, (Rows){columns + (size_t)first * stride, stride}, rows, (Rows){others, stride},
+                  same ? first + rows : n, (int)stride, 1, (Rows){square + (size_t)first * size, size});
     }
   }
+  free(columns);
+  return STATUS_OK;
 }
 
-void mirror(const Products *products, float factor, int n, float *square) {
+Status square_finish(const Products *products, float factor, bool mirrors, int n, float *square, Error *err) {
+  (void)err;
   const size_t size = (size_t)n;
 #pragma omp parallel for num_threads(products->n_threads) schedule(dynamic, 16)
   for (size_t i = 0; i < size; i++)
-    for (size_t j = 0; j <= i; j++) {
+    for (size_t j = 0; j < (mirrors ? i + 1 : size); j++) {
       square[i * size + j] *= factor;
-      square[j * size + i] = square[i * size + j];
+      if (mirrors) square[j * size + i] = square[i * size + j];
     }
+  return STATUS_OK;
 }

@@ -56,7 +56,8 @@ Status quantize_check(const Backend *backend, const Model *model, const Quantize
 typedef struct {
   const QuantizeOptions *options;
   Model *model;
-  Products products;
+  const Quantizer *quantizer;
+  QuantizerState *state;
   Checkpoint checkpoint;
   Calibration calibration;
   LayerWork work;
@@ -150,7 +151,8 @@ static Status run_layer(Run *run, int layer, Error *err) {
   bool was_there, there;
   TRY(layer_begin(run->model, layer, run->options->group, run->options->keeps, run->options->keeps_user,
                   &run->work, err));
-  run->work.products = &run->products;
+  run->work.quantizer = run->quantizer;
+  run->work.state = run->state;
   run->work.recipe = &run->options->recipe;
   report_progress(run, layer);
   Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);
@@ -186,6 +188,7 @@ static Status find_missing(Run *run, Error *err) {
 static Status run_all(Run *run, const Backend *backend, Error *err) {
   TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
   TRY(find_missing(run, err));
+  TRY(run->quantizer->open(&(BackendOptions){.n_threads = run->options->n_threads}, &run->state, err));
   TRY(model_prepare(run->model, run->options->n_threads, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
@@ -199,12 +202,10 @@ static Status run_all(Run *run, const Backend *backend, Error *err) {
 
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err) {
-  Run run = {.options = options,
-             .model = model,
-             .products = products_make(options->n_threads),
-             .report = report,
-             .start = clock_ms()};
+  Run run = {
+      .options = options, .model = model, .quantizer = &cpu_quantizer, .report = report, .start = clock_ms()};
   Status status = run_all(&run, backend, err);
   calibration_close(&run.calibration);
+  run.quantizer->close(run.state);
   return status;
 }

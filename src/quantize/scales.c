@@ -1,4 +1,4 @@
-/* scales.c - see scales.h. Called by: layer.c. Calls: matrix.c.
+/* scales.c - see scales.h. Called by: layer.c. Calls: the quantizer.
  *
  * AWQ (Lin et al., arXiv:2306.00978) with two changes: the loss of a trial is exact for the inputs of
  * calibration, by their second moments, and each group's scale is chosen within the trial. */
@@ -10,13 +10,13 @@
 
 enum { ALPHAS = 20 };
 
-/* sizes[i] = the root of the mean square of what has scale i. */
-static void input_sizes(const float *h, int n_in, SharedScales shared, int *counts, float *sizes) {
+/* sizes[i] = the root of the mean square of what has scale i; squares: the inputs' mean squares. */
+static void input_sizes(const float *squares, int n_in, SharedScales shared, int *counts, float *sizes) {
   memset(counts, 0, (size_t)shared.n_sources * sizeof *counts);
   memset(sizes, 0, (size_t)shared.n_sources * sizeof *sizes);
   for (int i = 0; i < n_in; i++) {
     const int source = shared.sources ? shared.sources[i] : i;
-    sizes[source] += fmaxf(h[(size_t)i * (size_t)n_in + (size_t)i], 1e-12f);
+    sizes[source] += fmaxf(squares[i], 1e-12f);
     counts[source]++;
   }
   for (int i = 0; i < shared.n_sources; i++) sizes[i] = sqrtf(sizes[i] / (float)(counts[i] ? counts[i] : 1));
@@ -33,35 +33,26 @@ static void raise(const float *sizes, double alpha, int n_in, SharedScales share
   for (int i = 0; i < n_in; i++) scales[i] = (float)((double)scales[i] / sqrt(low * high));
 }
 
-static Status try_scales(const Products *products, const Recipe *recipe, const Weights *const *weights, int n,
-                         const float *h, const float *scales, double *loss, Error *err) {
-  *loss = 0;
-  for (int i = 0; i < n; i++) {
-    double own;
-    TRY(matrix_trial(products, &recipe->trial, weights[i], h, scales, &own, err));
-    *loss += own;
-  }
-  return STATUS_OK;
-}
-
-Status scales_search(const Products *products, const Recipe *recipe, const Weights *const *weights, int n,
-                     const float *h, SharedScales shared, float *scales, double *left, Error *err) {
-  const int n_in = weights[0]->n_in;
+Status scales_search(const Quantizer *quantizer, const QuantizerState *state, const GroupSearch *trial,
+                     const Weights *weights, int n, const float *h, SharedScales shared, float *scales,
+                     double *left, Error *err) {
+  const int n_in = weights[0].n_in;
   if (!shared.sources) shared.n_sources = n_in;
   float *sizes = mem_alloc((size_t)(shared.n_sources + n_in), sizeof *sizes, "scales", err);
   int *counts = sizes ? mem_alloc((size_t)shared.n_sources, sizeof *counts, "scales", err) : NULL;
-  Status status = counts ? STATUS_OK : STATUS_FAILED;
-  float *trial = sizes + shared.n_sources;
+  float *tried = sizes + shared.n_sources; /* at first the diagonal of h */
+  Status status = counts ? quantizer->diagonal(state, n_in, h, tried, err) : STATUS_FAILED;
   double least = 0, first = 0;
-  if (counts) input_sizes(h, n_in, shared, counts, sizes);
+  if (status == STATUS_OK) input_sizes(tried, n_in, shared, counts, sizes);
   for (int i = 0; status == STATUS_OK && i < ALPHAS; i++) {
-    double loss;
-    raise(sizes, (double)i / ALPHAS, n_in, shared, trial);
-    status = try_scales(products, recipe, weights, n, h, trial, &loss, err);
+    double loss = 0, own = 0;
+    raise(sizes, (double)i / ALPHAS, n_in, shared, tried);
+    for (int m = 0; status == STATUS_OK && m < n; m++, loss += own)
+      status = quantizer->trial(state, trial, &weights[m], h, tried, &own, err);
     if (i == 0) first = loss;
     if (status != STATUS_OK || (i > 0 && !(loss < least))) continue;
     least = loss;
-    memcpy(scales, trial, (size_t)n_in * sizeof *scales);
+    memcpy(scales, tried, (size_t)n_in * sizeof *scales);
   }
   *left = first > 0 ? least / first : 1;
   free(sizes);

@@ -1,4 +1,4 @@
-/* target.c - see target.h. Called by: layer.c. Calls: products.c.
+/* target.c - see target.h. Called by: layer.c through cpu_quantizer.c. Calls: products.c.
  *
  * GPTAQ (Li et al., arXiv:2504.02692) in closed form: the W' with the least E|W' a - W (a + share (o -
  * a))|^2, a being an input in the quantised model and o the original one, is W + share W E[(o - a) a^T] H^-1,
@@ -9,6 +9,7 @@
  * after 12,288 tokens where share 0 has 0.109 after 16,384 (wikitext2, 10,240 tokens, 2026-11-29). */
 #include "quantize/target.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "quantize/chunks.h"
@@ -38,8 +39,21 @@ static double correct_chunk(const void *context, int first, int n_rows, float *s
   return 0;
 }
 
-Status target_correct(const Products *products, double share, int n_out, int n_in, const float *changes,
-                      const float *lower, const float *upper, float *w, Error *err) {
-  const Correction c = {products, (float)share, w, (size_t)n_in, changes, lower, upper};
-  return run_chunks(products, n_out, 2 * CHUNK * (size_t)n_in, correct_chunk, &c, NULL, err);
+/* to[n][n] = the transposed `from`. */
+static void transpose(const Products *products, const float *from, size_t n, float *to) {
+#pragma omp parallel for num_threads(products->n_threads)
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < n; j++) to[i * n + j] = from[j * n + i];
+}
+
+Status target_correct(const Products *products, double share, const float *changes, const float *lower,
+                      const Weights *weights, Error *err) {
+  const size_t n = (size_t)weights->n_in;
+  float *upper = mem_alloc(n * n, sizeof *upper, "a factor of inputs", err);
+  if (!upper) return STATUS_FAILED;
+  transpose(products, lower, n, upper);
+  const Correction c = {products, (float)share, weights->w, n, changes, lower, upper};
+  Status status = run_chunks(products, weights->n_out, 2 * CHUNK * n, correct_chunk, &c, NULL, err);
+  free(upper);
+  return status;
 }

@@ -30,10 +30,10 @@ static Case make_case(const Products *products) {
     for (int i = 0; i < N_IN; i++)
       c.x[r * N_IN + i] = (common + random_float(&seed)) * (i % 17 == 0 ? 6 : 0.5f);
   }
-  float *scratch = calloc(moments_scratch(N_IN, N_ROWS), sizeof *scratch);
-  moments_add(products, (Rows){c.x, N_IN}, N_ROWS, N_IN, NULL, scratch, c.h, NULL);
-  mirror(products, 1.0f / N_ROWS, N_IN, c.h);
-  free(scratch);
+  Error err;
+  const Rows rows = {c.x, N_IN};
+  assert_int_equal(square_add(products, N_IN, rows, rows, N_ROWS, c.h, &err), STATUS_OK);
+  assert_int_equal(square_finish(products, 1.0f / N_ROWS, true, N_IN, c.h, &err), STATUS_OK);
   return c;
 }
 
@@ -113,13 +113,13 @@ static void losses_fall_with_each_part_of_the_method(void **state) {
   Error err;
   float ones[N_IN], scales[N_IN];
   double trial;
-  const Weights weights = {N_OUT, N_IN, GROUP, c.w}, *const list[] = {&weights};
+  const Weights weights = {N_OUT, N_IN, GROUP, c.w};
   for (int i = 0; i < N_IN; i++) ones[i] = 1;
   assert_int_equal(matrix_trial(&products, &plain_rounding, &weights, c.h, ones, &trial, &err), STATUS_OK);
   assert_true(fabs(trial / losses[0] - 1) < 1e-4);
-  assert_int_equal(
-      scales_search(&products, &usual_recipe, list, 1, c.h, (SharedScales){0}, scales, &left, &err),
-      STATUS_OK);
+  assert_int_equal(scales_search(&cpu_quantizer, &products, &usual_recipe.trial, &weights, 1, c.h,
+                                 (SharedScales){0}, scales, &left, &err),
+                   STATUS_OK);
   assert_true(left < 0.8); /* one input in 17 is twelve times the others */
   for (int i = 0; i < 4; i++) rounded_release(&rounded[i]);
   free_case(c);

@@ -1,0 +1,85 @@
+/* cpu_quantizer.c - the CPU as a Quantizer; its memory "there" is the host's. Called by: quantize.c through
+ * the table. Calls: the other files of src/quantize. */
+#include <stdlib.h>
+
+#include "quantize/factor.h"
+#include "quantize/matrix.h"
+#include "quantize/target.h"
+
+static Status open_cpu(const BackendOptions *options, QuantizerState **state, Error *err) {
+  *state = mem_alloc(1, sizeof **state, "a quantizer", err);
+  if (!*state) return STATUS_FAILED;
+  **state = products_make(options->n_threads);
+  return STATUS_OK;
+}
+
+static void close_cpu(QuantizerState *state) {
+  free(state);
+}
+
+static Status make(const QuantizerState *state, size_t n, const char *name, float **there, Error *err) {
+  (void)state;
+  *there = mem_alloc(n, sizeof **there, name, err);
+  return *there ? STATUS_OK : STATUS_FAILED;
+}
+
+static void release(const QuantizerState *state, float *there) {
+  (void)state;
+  free(there);
+}
+
+static Status load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
+                   Weights *weights, int *refused, Error *err) {
+  const size_t n_in = (size_t)weights->n_in;
+  int first = weights->n_out;
+  TRY(make(state, (size_t)weights->n_out * n_in, name, &weights->w, err));
+#pragma omp parallel for num_threads(state->n_threads) reduction(min : first)
+  for (int row = 0; row < weights->n_out; row++)
+    if (!read(user, row, weights->w + (size_t)row * n_in) && row < first) first = row;
+  *refused = first < weights->n_out ? first : -1;
+  return STATUS_OK;
+}
+
+static Status diagonal(const QuantizerState *state, int n, const float *square, float *here, Error *err) {
+  (void)state, (void)err;
+  for (size_t i = 0; i < (size_t)n; i++) here[i] = square[i * (size_t)n + i];
+  return STATUS_OK;
+}
+
+static Status dampen(const QuantizerState *state, float more, int n, float *square, Error *err) {
+  (void)state, (void)err;
+  for (size_t i = 0; i < (size_t)n; i++) square[i * (size_t)n + i] += more;
+  return STATUS_OK;
+}
+
+static Status rescale(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
+                      Error *err) {
+  (void)err;
+  const size_t size = (size_t)n;
+#pragma omp parallel for num_threads(state->n_threads)
+  for (size_t i = 0; i < size; i++)
+    for (size_t j = 0; j < size; j++) {
+      square[i * size + j] /= scales[i] * scales[j];
+      if (lower) lower[i * size + j] *= scales[i];
+    }
+  return STATUS_OK;
+}
+
+const Quantizer cpu_quantizer = {
+    .name = "cpu",
+    .open = open_cpu,
+    .close = close_cpu,
+    .make = make,
+    .release = release,
+    .load = load,
+    .add = square_add,
+    .finish = square_finish,
+    .diagonal = diagonal,
+    .dampen = dampen,
+    .rescale = rescale,
+    .factor = factor_make,
+    .correct = target_correct,
+    .trial = matrix_trial,
+    .round = matrix_round,
+    .loss = matrix_loss,
+};

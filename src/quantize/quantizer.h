@@ -1,0 +1,94 @@
+/* quantizer.h - the device that computes statistics of inputs and rounds matrices: a table of functions, as
+ * engine/backend.h has them for the forward pass. cpu_quantizer.c has the CPU's; a GPU's is in cuda/quantize.
+ *
+ * Numbers "there" lie in the device's memory, which only the functions here read; squares are [n][n] numbers
+ * there. Rows, scales and codes are in the host's. The same calls give the same bits. */
+#pragma once
+
+#include <stdint.h>
+
+#include "cpu/kernels.h"
+
+typedef struct QuantizerState QuantizerState; /* an open device */
+
+/* Rows of numbers in memory. */
+typedef struct {
+  float *at;
+  size_t stride;
+} Rows;
+
+/* Each part of the method as a choice. */
+typedef struct {
+  bool scales;      /* scales of inputs (scales.h) */
+  bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
+  double corrects;  /* share of the change of inputs that weights make up for (target.h) */
+  double damp;      /* share of the mean second moment that is added to all of them */
+  int refinements;  /* passes over codes and scales afterwards (refine.h) */
+  GroupSearch search,
+      trial; /* of a group's zero point and scale: at last, and within the search for scales */
+} Recipe;
+
+/* A matrix W [n_out][n_in] there; n_in % group == 0. */
+typedef struct {
+  int n_out, n_in, group;
+  float *w;
+} Weights;
+
+/* w[o][i] is replaced by (codes[o][i] - zeros[i / group][o]) * scales[i / group][o]. Rows of scales and zeros
+ * have rounded_row() floats; scales are numbers of fp16. */
+typedef struct {
+  uint8_t *codes;        /* [n_out][n_in] 0 .. 15 */
+  float *scales, *zeros; /* [n_in / group][rounded_row()] */
+} Rounded;
+
+/* n_out, or the next multiple of ROUND_OUTPUTS. */
+static inline size_t rounded_row(int n_out) {
+  return ((size_t)n_out + ROUND_OUTPUTS - 1) / ROUND_OUTPUTS * ROUND_OUTPUTS;
+}
+
+/* Reads a row of weights; false if it has a number that is not finite. Called by several threads at once. */
+typedef bool ReadRow(const void *user, int row, float *to);
+
+extern const Recipe usual_recipe;
+extern const GroupSearch plain_rounding; /* from a group's smallest to its largest weight */
+
+typedef struct Quantizer {
+  const char *name; /* part of a run's name: devices add in different orders */
+  Status (*open)(const BackendOptions *options, QuantizerState **state, Error *err);
+  void (*close)(QuantizerState *state); /* NULL is fine */
+
+  /* Memory there for n zeros; `name` is for the message where it is short. */
+  Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
+  void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
+  /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */
+  Status (*load)(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
+                 Weights *weights, int *refused, Error *err);
+
+  /* square[i][j] += the sum over rows of a[r][i] b[r][j]. Where b is a, the lower triangle alone, which
+   * finish() mirrors. a and b are the host's. */
+  Status (*add)(const QuantizerState *state, int n, Rows a, Rows b, int n_rows, float *square, Error *err);
+  /* Multiplies a square by a factor; `mirrors`: the lower triangle, which becomes the upper one, too. */
+  Status (*finish)(const QuantizerState *state, float factor, bool mirrors, int n, float *square, Error *err);
+  Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
+  /* Adds a number to each of the diagonal. */
+  Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
+  /* Makes a square that of inputs divided by scales: square[i][j] /= scales[i] scales[j]. If lower is not
+   * NULL, the rows of the factor of its inverse follow: lower[i][j] *= scales[i]. */
+  Status (*rescale)(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
+                    Error *err);
+  Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,
+                   Error *err); /* factor.h */
+
+  /* W becomes the target of rounding (target.h). */
+  Status (*correct)(const QuantizerState *state, double share, const float *changes, const float *lower,
+                    const Weights *weights, Error *err);
+  /* matrix.h; rounded is the host's */
+  Status (*trial)(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
+                  const float *h, const float *factors, double *loss, Error *err);
+  Status (*round)(const QuantizerState *state, const Recipe *recipe, const Weights *weights, const float *h,
+                  const float *lower, const Rounded *rounded, Error *err);
+  Status (*loss)(const QuantizerState *state, const Weights *weights, const float *h, const Rounded *rounded,
+                 double *loss, Error *err);
+} Quantizer;
+
+extern const Quantizer cpu_quantizer;
