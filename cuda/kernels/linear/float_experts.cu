@@ -49,7 +49,13 @@ template <class W> struct LanePlaces {
   }
 };
 
-/* The warp's ring. A lane reads only what it requested itself, so waiting for its own copies suffices. */
+/* The warp's ring of `depth` units. A lane reads only what it requested itself, so its own groups of copies
+ * are all that it waits for; there is no barrier:
+ *
+ *     lane   wait<1>(): the oldest of `depth` groups has landed | read() | multiply | request() of the unit
+ *            `depth` later into the same slot, a group even if there is none
+ *
+ * x is a group of the whole block: after kEarly units, or before all; a __syncthreads() follows its wait. */
 template <class W> struct UnitRing {
   static constexpr int kVectors = 2 * W::kVectors, kBytes = 512 * kVectors + SKINNY_UNIT_SCALES;
   static constexpr int kEarly = (kEarlyBytes + kWarps * kBytes - 1) / (kWarps * kBytes);

@@ -135,7 +135,11 @@ template <class W> struct Unit {
 };
 
 /* The warp's ring: stages of two units in shared memory, two stages for each batch in flight. A lane reads
- * only what it requested itself, so waiting for its own copies suffices. */
+ * only what it requested itself, so its own groups of copies are all that it waits for; there is no barrier:
+ *
+ *     lane   wait(): the oldest of 2 n_batches groups has landed | read() | multiply | request() of the batch
+ *            n_batches later into the same stage, a group even if there is none
+ */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
   uint4 *slots; /* [batches][kUnits][kUnitVectors], of this lane */

@@ -123,7 +123,15 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
 }
 
 /* The main loop of a tile kernel: the steps of the block in order, with the copies of the next kStages - 1
- * steps in flight. The kernel passes what differs:
+ * steps in flight. All threads fill, read and free the ring of kStages slots together; step s is in slot
+ * s % kStages:
+ *
+ *     copy_async_wait<kStages - 2>()   this thread's copies of step s have landed
+ *     __syncthreads()                  all threads' copies have, and all threads have read step s - 1
+ *     load                             step s + kStages - 1, into the slot of s - 1; one group, maybe empty
+ *     multiply                         step s
+ *
+ * The kernel passes what differs:
  *
  *   load(stage, at, jumps)  starts the copies of step `at`; jumps: step at - 1 was not loaded last
  *   multiply(stage)         adds a step to the sums of the tile

@@ -4,7 +4,17 @@
  * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. Sections
  * are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
  * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. Bytes
- * may come before they are announced while an arrival is still missing. */
+ * may come before they are announced while an arrival is still missing.
+ *
+ * A ring of n slots: stage i is in slot i % n, in turn t = i / n of the slot. Phase t of `full` is the fill
+ * of turn t, phase t of `empty` its release, and a wait names the parity of a phase:
+ *
+ *     who fills   wait empty, parity (t + 1) % 2 -> copies, which complete full
+ *     who reads   wait full, parity t % 2        -> reads, then arrives at empty
+ *
+ * A wait for parity 1 of a new barrier ends at once, so that turn 0 is filled without a wait. The file that
+ * owns a ring draws it: who fills, who waits, who frees, and how many arrive. A wait sees no more of a phase
+ * than its parity: it must be for the current phase or the one before. */
 #pragma once
 
 #include "cuda/kernels/ptx/ptx.cuh"
@@ -32,9 +42,11 @@ __device__ __forceinline__ void barrier_arrive(SharedBarrier barrier) {
 }
 
 /* barrier_arrive() if `arrives`, but not before the thread knows `read`, which it computed from numbers in
- * shared memory; the value does not matter. A plain arrival, though a release, does not wait for the thread's
- * loads in flight, and ptxas moves it above their first use: the copy that the arrival permits could overtake
- * the loads. */
+ * shared memory; the value does not matter. A fake dependence, without which the copy that the arrival
+ * permits could overtake the loads: a plain arrival, though a release, does not wait for the thread's loads
+ * in flight, and ptxas moves it above their first use. Seen in results: planes_wgmma scaled products with the
+ * scales of a later unit once in 300 launches, and since then never (LOG.md, "Faults that were hard to
+ * see"). */
 __device__ __forceinline__ void barrier_arrive_after_reads(SharedBarrier barrier, bool arrives,
                                                            uint32_t read) {
   asm volatile("{\n.reg .pred arrives, any, none;\nsetp.ne.u32 arrives, %1, 0;\n"

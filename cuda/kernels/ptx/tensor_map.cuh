@@ -13,8 +13,8 @@ __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
-/* Initialises the barriers of n stages: full[i] completes with `arrivals` arrivals and the announced bytes,
- * empty[i] with `readers` arrivals. For all threads of a block. */
+/* Initialises the barriers of n slots of a ring (cluster.cuh): full[i] completes with `arrivals` arrivals and
+ * the announced bytes, empty[i] with `readers` arrivals. For all threads of a block. */
 __device__ __forceinline__ void open_ring(uint64_t *full, uint64_t *empty, int n, int arrivals, int readers) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < n; i++) {

@@ -11,8 +11,14 @@
  * registers (cublas_matmul.cu says what that loses).
  *
  *   stage  w [kRows][128 bytes], x [kTokens][128 bytes], both in the 128-byte swizzle of the tensor copy
- *   full   completes when w and x have landed
- *   empty  completes when all consumer warps have read the stage
+ *
+ * The ring; t is the turn of the stage's slot (ptx/cluster.cuh):
+ *
+ *   producer thread   wait empty, parity (t + 1) % 2 -> w, x: 1 arrival, their bytes -> full: 1
+ *                          ^                                                              |
+ *   consumer warps         +--- empty: 1 a warp <- products <- wait full, parity t % 2 <--+
+ *
+ * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run.
  *
  * PRECOND  w and x 16-byte aligned, their strides multiples of 8.
  * READS    the weights once for every kTokens tokens, x once for every kRows outputs; reference: dense.cu. */

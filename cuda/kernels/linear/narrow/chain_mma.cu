@@ -16,8 +16,15 @@
  *
  *   stage  of 256 inputs: x [4][tokens][128 bytes], 128-byte swizzle; weights [rows][4 tiles]; scales and
  *          zeros [rows][kParts]. The last stage may be partly filled; past n_in x is 0
- *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when the warps that multiply have read the stage
+ *
+ * The ring; t is the turn of the stage's slot (ptx/cluster.cuh):
+ *
+ *   a thread           wait empty, parity (t + 1) % 2 -> x, weights: 1 arrival, their bytes --+
+ *   a warp             wait empty, parity (t + 1) % 2 -> scales, zeros: an arrival a lane ----+-> full: 33
+ *                           ^                                                                     |
+ *   2 rows warps            +--- empty: 1 a warp <--- the stage is in registers <--- wait full, parity t % 2
+ *
+ * The weights of the first turn come before wait_for_previous(), x after it.
  *
  * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
  * PRECOND  n_tokens <= CHAIN_TOKENS; at most CHAIN_ROWS tile rows for each SM; group % 32 == 0 (4 bits) or

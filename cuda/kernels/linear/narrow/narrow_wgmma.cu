@@ -3,10 +3,10 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The work is cut and put together as wgmma_parts.cuh says: a block has four warpgroups, for 128 outputs and
- * every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The warpgroups take
- * turns at the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two sets of registers
- * while wgmma reads the other.
+ * The cuts, the ring and the mailbox are those of wgmma_parts.cuh: a block has four warpgroups, for 128
+ * outputs and every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The
+ * warpgroups take turns at the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two
+ * sets of registers while wgmma reads the other.
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *

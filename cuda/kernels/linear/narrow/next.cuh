@@ -6,6 +6,10 @@
  *
  *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the exchange of wgmma_parts.cuh
  *
+ *     group g   sums -> staging | named barrier 4 + g | a warp reads a token's row | next sums -> staging
+ *
+ * Between the last two are named barriers: of the next exchange, or with one group 4 again.
+ *
  * Included by planes_wgmma.cu. */
 #pragma once
 

@@ -7,7 +7,7 @@
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
  * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
- * The second multiplies, its work divided among blocks as wgmma_parts.cuh says; with a norm it multiplies its
+ * The second multiplies, its work and its ring as wgmma_parts.cuh says; with a norm it multiplies its
  * sums by 1 / rms. A unit is 128 inputs. A product is the sums of kChunk tokens over one part of a unit.
  * Three or four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
  *
@@ -146,15 +146,16 @@ template <class S> struct Consumer : UnitCursor<S> {
     }
   }
 
-  /* Gives the unit back to the loaders, and goes on to this thread's next unit. read: a combination of the
-   * scales that add() read, a fake dependence: the arrival may not be moved above those loads. */
+  /* Frees the unit's stage, and goes on to this thread's next unit. read: a combination of the scales that
+   * add() read, the fake dependence of barrier_arrive_after_reads(). */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
     advance();
   }
 
-  /* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
+  /* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
+   * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
   static __device__ __forceinline__ void touch(int (&c)[S::kSums]) {
 #pragma unroll
     for (int i = 0; i < S::kSums; i++) c[i] = opaque(c[i]);

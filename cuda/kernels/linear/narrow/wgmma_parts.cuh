@@ -9,8 +9,20 @@
  * means that the value has not come yet. All blocks are resident, and a block sends before it waits.
  *
  *   stage  x of a unit; weights [tiles x vectors][kTileRows][512]; scales and zeros [kTileRows][kParts]
- *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when the warps of one of the kInGroups groups have read the stage
+ *
+ * The ring; t is the turn of the stage's slot (ptx/cluster.cuh). Group g has slots g, g + kInGroups, ...
+ *
+ *   a thread          wait empty, parity (t + 1) % 2 -> weights: 1 arrival, their bytes -----+
+ *   a warp            wait empty, parity (t + 1) % 2 -> scales, zeros: an arrival a lane ----+-> full: 34
+ *   another thread    wait empty, parity (t + 1) % 2 -> x: 1 arrival, its bytes -------------+       |
+ *                          ^                                                                         |
+ *   warps of a group       +--- empty: 1 a warp, 4 kOutGroups <- products <- wait full, parity t % 2 <-+
+ *
+ * The first two fill kEarly stages, and then wait for phase 0 of full[0]: x of the first stage.
+ *
+ *   named barriers   1: all consumers have given a round's sums; 2: they have taken them (exchange_sums())
+ *                    3: 1 / rms (planes_wgmma.cu); 4 and 5: a group's staging memory (next.cuh)
+ *   mailbox          0 -> a block's sums, sent at most once a launch -> 0, by the thread that has taken them
  *
  * A Shape S has: W (layout.cuh), kTokens, kUnit, kParts (of a unit, with a scale each), kOutGroups,
  * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu

@@ -6,6 +6,8 @@
  *
  *     weights [2][32 k][64 + 4]   x [2][32 k][64 + 4]   fp32, padded against bank conflicts
  *
+ *     step s   registers <- s + 1 | multiply buffer s % 2 | buffer (s + 1) % 2 <- registers | __syncthreads()
+ *
  * PRECOND  group % 32 == 0; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every 64 tokens. */
 #include "cuda/kernels/linear/kernel.cuh"

@@ -3,7 +3,7 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The blocks, their loads and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
+ * The blocks, the ring and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
  * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
  * one or four warpgroups, two run and the lane dequantises 32) into the other of two sets of registers. x in
  * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another expert's,

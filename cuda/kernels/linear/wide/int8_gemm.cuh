@@ -10,8 +10,15 @@
  *
  *   W, X   rows of [n_in / 128][128 bytes], both in the same order
  *   stage  W [128][128 bytes], X [kTokens][128 bytes], in the 128-byte swizzle
- *   full   completes when W and X have landed
- *   empty  completes when the consumer warps have read the stage
+ *
+ * The ring; t is the turn of the stage's slot (ptx/cluster.cuh):
+ *
+ *   producer thread   wait empty, parity (t + 1) % 2 -> W, X: 1 arrival, their bytes -> full: 1
+ *                          ^                                                              |
+ *   8 consumer warps       +--- empty: 1 a warp <- products <- wait full, parity t % 2 <--+
+ *
+ * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run. Named
+ * barriers and the staging memory are those of wgmma_tiles.cuh; a warpgroup's barrier also guards its d.
  *
  * PRECOND  n_in 2^14 < 2^31, which linear_lay_out() sees to.
  * READS    W once for every kTokens tokens, X once for every 128 outputs. */
@@ -109,7 +116,8 @@ __device__ __forceinline__ void release(const Barriers &bar, int slot) {
   if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
 }
 
-/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
+/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
+ * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);

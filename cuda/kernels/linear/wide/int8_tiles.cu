@@ -4,7 +4,7 @@
  *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
  *
  * One kernel quantises x, or the RMSNorm of rows (LinearCall.norm); the next multiplies. Its blocks, their
- * loads and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
+ * ring and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
  * each. A product is the sums over a part of a slice of 64 tokens, and a warpgroup has two sets of registers:
  * while it scales the sums of one slice and adds them to y, the next slice's product runs.
  *
@@ -192,7 +192,8 @@ template <class S> struct Weights {
   }
 };
 
-/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. */
+/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
+ * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
   for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);

@@ -8,6 +8,8 @@
  *
  *   staging  [tokens][kRowBytes / 16 vectors, swizzled], of a warpgroup
  *
+ *     warpgroup   sums -> staging | sync_group() | staging -> y | sync_group() | next sums -> staging
+ *
  * Included by wgmma_tiles.cuh; int8_gemm.cuh stores by it, too. */
 #pragma once
 

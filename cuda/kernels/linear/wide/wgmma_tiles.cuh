@@ -8,8 +8,22 @@
  * tile takes as long as dequantising its weights, so four warpgroups share the dequantising.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
- *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
- *   empty  completes when all consumer warps have read the stage
+ *
+ * The ring; t is the turn of the stage's slot (ptx/cluster.cuh):
+ *
+ *   producer thread   wait empty, parity (t + 1) % 2 -> x, weights: 1 arrival, their bytes --+
+ *   producer warp     wait empty, parity (t + 1) % 2 -> scales, zeros: an arrival a lane ----+-> full: 33
+ *                          ^                                                                     |
+ *   consumer warps         +--- empty: 1 a warp <--- products <--- wait full, parity t % 2 <-----+
+ *
+ * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run
+ * (int8_tiles.cu: when it has read the stage's last scales). In pairs half of x's bytes come from the other
+ * block, and a warp arrives at `empty` of both blocks: twice as many arrivals.
+ *
+ *   named barriers   1: all consumers, for sums of cut tiles (stream_k.cuh) and heads_end.cuh
+ *                    2 to 5: a warpgroup, for its staging memory (tile_end.cuh)
+ *   after the ring   at the start, experts: scratch of list.fill()
+ *                    at the end of a tile: staging of each warpgroup, or the heads of all (heads_end.cuh)
  *
  * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs), with the
  * same tokens: each block copies half of a stage's x to both, and a stage is empty when both have read it. So
