@@ -10,6 +10,14 @@
  * the last block of a KV head merges the partial results, always in the order of the keys, so that runs are
  * bitwise equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
+ * The ring is of one or two stages. A warp copies the 16 keys and values of a tile that it multiplies itself,
+ * so its lanes wait for their own groups of copies and for each other, by __syncwarp(), before they read and
+ * before they fill again:
+ *     2 stages   (K V) 0 | copy (K V) 1, wait for 0, multiply 0 | copy (K V) 2, wait for 1, multiply 1 | ...
+ *     1 stage    K 0, V 0 | wait K 0, scores, copy K 1, wait V 0, outputs, copy V 1 | wait K 1, ...
+ * Shared memory after the queries, a __syncthreads() between two columns:
+ *     stages of keys and values | joined: the warps' outputs, shifts, sums | the last block: splits' weights
+ *
  * A cache in 8 bits (q8.cuh) is half as many bytes. Its numbers become halves in registers by one permutation
  * of bytes, without their scales and with a constant added:
  *     K       Every 16 dims are one mma, and the key's scale of 16 dims multiplies its sums in fp32. The
@@ -555,7 +563,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
 }
 
 /* Returns true in the last of n_used blocks to take the ticket. That block then sees what the other blocks
- * wrote. */
+ * wrote: a fence before the ticket in all, and after it in the last. */
 __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
   __threadfence();

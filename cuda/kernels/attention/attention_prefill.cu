@@ -4,6 +4,8 @@
  * longer than 256 (both compute the scores, each computes half of the output). It walks the keys in tiles
  * that pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
  * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
+ *     2 stages   copy tile t + 1 | wait for t's copies | __syncthreads() | multiply t | __syncthreads()
+ *     1 stage    wait for t's copies | __syncthreads() | multiply t | __syncthreads() | copy t + 1
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/kernels/attention/attention_kernels.cuh"

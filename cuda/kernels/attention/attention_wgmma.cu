@@ -9,9 +9,19 @@
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
- *            Latent attention: a key's last numbers are its value, so there are stages of keys alone, each of
- *            them read twice and free when its values have been multiplied
- *   full     completes when the copies have landed; empty: when all consumer warps have read
+ *            Latent attention: a key's last numbers are its value, so there are stages of keys alone
+ *
+ * Three rings, of queries (one slot), keys and values; t is the turn of a slot (ptx/cluster.cuh):
+ *
+ *   producer thread   wait empty, parity (t + 1) % 2 -> copies: 1 arrival, their bytes -> full: 1
+ *                          ^                                                                |
+ *   8 consumer warps       +--- empty: 1 a warp <-- products <-- wait full, parity t % 2 <--+
+ *
+ *   order of copies   K 0, Q | K 1, V 0 | K 2, V 1 | ... | V n - 1;   latent: K 0, Q | K 1 | ...
+ *   freed             K when its scores are complete; V and, latent, K when its values have been multiplied;
+ *                     Q after the unit's last scores
+ *   named barriers    1, 2: the turn of warpgroup 0, 1, which waits until the other arrives at the end of its
+ *                     own turn; 3, 4: warpgroup 0, 1 alone, for zeroed values
  *
  * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
  * under the products with those values. With kTurns the warpgroups issue their products in turns, so that the
@@ -485,7 +495,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
         if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
         next.advance();
         weigh(step);
-        compute_now(s); /* keeps softmax before the branch of the next line */
+        compute_now(s); /* keeps softmax before the branch of the next line, which holds ptxas to it */
         if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
         wgmma_wait<0>();
         if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);

@@ -430,8 +430,13 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
 }
 
 /* Block (value dimensions, value head, segment). A warp owns 16 tokens of a chunk and 32 key dimensions of
- * the state. Copies overlap: they come in three groups a chunk, each begun when its destination is free and
- * awaited before a barrier. */
+ * the state. Copies overlap: they come in three groups a chunk, each begun when its destination is free. Each
+ * of the three parts of chunk c begins with a wait for all groups but the newest and a __syncthreads():
+ *
+ *     part   begins to copy               reads                               writes
+ *     1      mask c, keys c + 1           keys, queries, values, logs, state  rest (Mamba-2: changes, faded)
+ *     2      queries, values, logs c + 1  inverse, rest                       changes, faded
+ *     3      inverse c + 1 (not Mamba-2)  mask, changes, faded, keys          outputs; then state of c + 1 */
 template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
   a.fix_sizes<kMamba>();

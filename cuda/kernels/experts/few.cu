@@ -18,7 +18,21 @@
  *
  * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
  * so that weights stream while sums are on their way to the other block. The block's half of the inputs of h
- * is in shared memory for the whole kernel.
+ * is in shared memory for the whole kernel. A warp's ring has no barrier: its lanes wait for their groups of
+ * copies, and by __syncwarp() for each other, before they read a slot and before they fill it again.
+ *
+ * Step s multiplies item s, and down of item s - 1. Sums and g lie in memory s % 2, with barriers of parity
+ * s / 2 % 2:
+ *
+ *   32 warps of the cluster   gate, up -> st.async of 512 bytes to both blocks -> sums_full: 1, and 16 KB
+ *                                                                                     |
+ *   16 warps of a block       g_full: 16, a warp each <- make_g(), the first 8 or 4 <- wait
+ *                                 |
+ *   the same, in step s + 1       +-> wait -> down of item s
+ *
+ * The 1 is thread 0, which announces the next phase's bytes after its wait. Nobody frees: sums of step s + 2
+ * follow a wait for all sums of s + 1, which a warp sends when it has read those of s; g of s + 2 follows a
+ * wait for all sums of s + 2, which a warp sends when it has read g of s.
  *
  *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
  *          in a tile row of gate and up, or those of the same inputs in four tile rows of down

@@ -8,7 +8,8 @@
  * a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so a sum by tensor
  * cores is over 128 inputs at most, and such sums are added in fp32.
  *
- *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]
+ *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]; chunks take turns, with one
+ *          __syncthreads() between writing a chunk and reading it
  *   warp   normalises a token, and in the end chooses for it; between, it multiplies 16 experts by all tokens
  *          or, with up to half as many experts as the warps could take, by 8 of them
  *   slice  [n_tokens][n_experts, shared gate] sums of some chunks in device memory: of one chunk, or of all

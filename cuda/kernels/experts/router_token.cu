@@ -3,9 +3,10 @@
  *
  * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
  * none. It requests weights before it waits for x, and multiplies before the norm is known, since the norm is
- * a factor of the sums. The sums go into the first block's shared memory. Where experts are many, and on
- * chips without clusters, the blocks of a token are no cluster: there the logits go through device memory,
- * and the last block to finish chooses.
+ * a factor of the sums. The sums go into the first block's shared memory, whose barrier `full` has one phase:
+ * an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits for it.
+ * Where experts are many, and on chips without clusters, the blocks of a token are no cluster: there the
+ * logits go through device memory, and the last block to finish chooses.
  *
  * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *
