@@ -119,10 +119,24 @@ struct Vectors {
         q_norm(mlp_norm + hidden), k_norm(q_norm + head_dim), bias(k_norm + head_dim) {}
 };
 
-/* full and empty belong to the slots of the ring. The other barriers count bytes from the cluster's blocks,
- * in one phase a layer, with exceptions: x has, with one token, a phase for each matmul that reads x, and
- * with several tokens a single phase, before lm_head; columns and routed count arrivals of this block's
- * warps. */
+/* The barriers of a block; weight_ring.cuh draws full and empty. Where bytes come from the cluster's blocks,
+ * the 1 arrival is that of a thread that has waited, and announces the bytes of the next phase. A phase is a
+ * layer, in a hybrid's projections and states a layer where the cluster has heads. Parities: modulo 2.
+ *
+ *   barrier       arrivals              bytes                       phase          who waits
+ *   full[slot]    3: loading warps      the stage                   turn of slot   a warpgroup
+ *   empty[slot]   4: its warps          -                           turn of slot   loading warps
+ *   x             1                     x and its squares           x_before()     16 warps that multiply
+ *   projections   1                     q, k, v                     layer          the same
+ *   states        1                     softmax states, outputs     layer          the same
+ *   gated         1                     gated product               layer          the same
+ *   columns       16: the same          -                           layer          last warp
+ *   logits        1                     keys of logits              layer          8 warps that choose
+ *   routed        9: these, last warp   -                           layer          loading, last, 16th warp
+ *   values        1                     x of o                      layer          16 warps that multiply
+ *   squares[i]    1                     squares for qkv; gate, up   layer          warps of heads; last warp
+ *
+ * Several tokens: x has one phase, before lm_head; chunks have barriers of their own (few/matmul.cuh). */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
@@ -389,7 +403,8 @@ template <bool kDebug, class TheForm> struct Thread {
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
-  /* Barrier of the warps that multiply. */
+  /* Barrier of the warps that multiply. Named barriers: 1 this; 2 to 5 a warpgroup each; 6 the later half of
+   * the warpgroups, which waits for the first half (matmul()); 7 the warps that choose experts. */
   __device__ __forceinline__ void sync() const { named_barrier_sync<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void record(int what, long long number) const {

@@ -1,4 +1,4 @@
-/* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what it
+/* one_block.cuh - per-thread context of a fused step of one token (one_kernel.cuh); block.cuh has what it
  * shares with a step of several tokens. */
 #pragma once
 

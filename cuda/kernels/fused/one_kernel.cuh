@@ -18,15 +18,23 @@
  * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and the last one does
  * what run_last_warp() says.
  *
- * Shared memory is the ring, then Vars and the areas of StepOffsets. Three areas serve several uses in turn.
- * Uses do not collide, because a peer writes only after it has received what this block sends after reading
- * the area for the last time:
- *   x         x of a matmul, then its partial sums (not those of o, down); where blocks own whole groups,
- *             x lies before the sums, as integers | states of the warps
- *   planes    x as integers (where blocks own whole groups: x of down alone, and scratch of each warp) |
- *             states of the cluster's blocks
- *   exchange  q, k, v | attention's output (experts: also as floats, for the router) || the gated product
- * An arriving x overwrites only what was read before this block's last contribution to that x.
+ * Shared memory is the ring, then Vars and the areas of StepOffsets. Three areas change their use with the
+ * phase; <- is what peers send:
+ *
+ *              x                      planes                      exchange
+ *   norm       <- x of qkv            -                           -
+ *   qkv        x, then its sums       x as integers               <- q, k, v
+ *   attention  states of the warps    <- states of the blocks     q, k, v
+ *   o          -                      states                      attention's output (experts: and as floats)
+ *   norm       <- x of gate and up    -                           -
+ *   gate, up   x, then their sums     x as integers               <- the gated product
+ *   down       -                      gated product as integers   the gated product
+ *   lm_head    <- x                   -                           best logits, or ScreenScratch
+ *
+ * Where blocks own whole groups, x comes as integers, its sums lie after it, and planes has x of down alone,
+ * and scratch of each warp while it sends x. In a hybrid the sums lie after x, too. A peer writes only after
+ * it has received what this block sends after reading the area for the last time: an arriving x overwrites
+ * only what was read before this block's last contribution to that x.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once

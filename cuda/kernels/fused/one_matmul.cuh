@@ -259,6 +259,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   };
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
+  /* Loads the warp's part of a stage, and frees its slot. The arrival does not wait for the loads: in the
+   * machine code (CUDA 13.0) ten or more are in flight. That no copy overtakes them holds by time alone: they
+   * meet in no bank, and none of 40,000 steps had other bits (LOG.md, "Faults that were hard to see"). */
   auto fetch = [&] {
     const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
 #pragma unroll

@@ -70,7 +70,7 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
  *
  * The sums are floats, added in the order of the GPUs: all get the same bits. The clusters of a GPU send its
  * sums in turn, 32 words each. The tag is the word's number of contributions modulo 32. All GPUs count alike,
- * as split.c requires equal numbers of clusters, and each use of a buffer adds 1 to 24, so the tag differs
+ * as several.c requires equal numbers of clusters, and each use of a buffer adds 1 to 24, so the tag differs
  * from that of the buffer's last use. A buffer is used again only after every reader of every GPU has
  * contributed to a sum that the sender had to wait for. With experts all GPUs choose the same experts, since
  * the router's logits are such sums. */

@@ -1,7 +1,7 @@
 /* plan.c - see plan.h.
  *
  * Always true: each input of each tile row of a cluster belongs to exactly one block's share; areas at the
- * same offset are never in use at once (one_token.cu, few/kernel.cuh), and all fit a block's shared
+ * same offset are never in use at once (one_kernel.cuh, few/kernel.cuh), and all fit a block's shared
  * memory. */
 #include "cuda/kernels/fused/sizes/plan_one.h"
 

@@ -137,8 +137,8 @@ typedef struct {
   uint64_t delta_layers;
 } StepShape;
 
-/* Byte offsets in a block's shared memory. one_token.cu and few/kernel.cuh say which areas overlap. Each
- * kernel uses the offsets of its own list and the shared ones. */
+/* Byte offsets in a block's shared memory. one_kernel.cuh and few/kernel.cuh have tables of the areas that
+ * change their use with the phase. Each kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
   int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and values */

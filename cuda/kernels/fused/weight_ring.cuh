@@ -3,11 +3,17 @@
  *
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
  * issue. The first loads tiles of weights, keys, and lm_head; the second scales of weights, and values; the
- * third zero points, and the scales of keys and values in 8 bits. A stage is full when all three warps have
- * arrived and all bytes have come. The warps wait for the kernels before this one when they come to keys or
- * states, else only for free slots, and the first warp also for earlier stages: no more than `in_flight` are
- * under way, because the exchange between blocks and clusters queues after them. The ring fills while the
- * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
+ * third zero points, and the scales of keys and values in 8 bits. t is the turn of the stage's slot
+ * (ptx/cluster.cuh):
+ *
+ *   3 loading warps   wait empty, parity (t + 1) % 2 -> 1 arrival and its bytes each -> full: 3
+ *                          ^                                                              |
+ *   a warpgroup            +--- empty: 4, a warp each <- registers <- wait full, parity t % 2
+ *
+ * Where two warps attend to a stage of keys, two lanes of each arrive. The first loading warp copies stage i
+ * only when stage i - in_flight is full: the exchange between blocks and clusters queues after what is under
+ * way. The warps wait for the kernels before this one when they come to keys or states. The ring fills while
+ * the other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
  * (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once
 

@@ -14,8 +14,12 @@
  *
  * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
  * sends them to its cluster; then eight warps of each block choose, all blocks alike, while the other warps
- * add o to the residual stream and make x. The best n_routed experts are chosen; of equal logits the first is
- * the better. */
+ * add o to the residual stream and make x. The barriers of a layer (block.cuh):
+ *
+ *     16 warps -> columns -> last warp: R (w * r), polls words -> logits of 8 blocks -> 8 warps: choose()
+ *     8 warps and the last warp -> routed -> loading warps: gate and up; last warp; 16th warp: weigh()
+ *
+ * The best n_routed experts are chosen; of equal logits the first is the better. */
 #pragma once
 
 #include "cuda/kernels/fused/one_residual.cuh"

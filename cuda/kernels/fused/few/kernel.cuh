@@ -1,6 +1,6 @@
 /* few/kernel.cuh - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters, of one
- * sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_token.cu explains a
- * layer. Here x of qkv, gate and up stays in the block that owns the columns:
+ * sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_kernel.cuh explains
+ * a layer. Here x of qkv, gate and up stays in the block that owns the columns:
  *
  *   layer     a cluster with a KV head                                   a cluster without
  *   norm      residual += down of the previous layer; x of its columns   the same
@@ -16,10 +16,21 @@
  *
  * One more warp adds up gate and up, while the other warps still multiply.
  *
- * Areas of StepOffsets that use the same memory in turn: chunks and the warps' states; x of lm_head, over
- * chunks, the warps' states, x of the block's columns, heads and states; x of o, then of down, then lm_head's
- * sums. A peer writes to an area only after it has received what this block sends after reading the area for
- * the last time: chunks of gate and up after o (and so the states), chunks of qkv after the gated product,
+ * Areas of StepOffsets that change their use with the phase; <- is what peers send:
+ *
+ *              chunk_sums           slice              heads               states      in
+ *   norm       -                    x of qkv           -                   -           -
+ *   qkv        <- chunks            x of qkv           <- q, k, v          -           -
+ *   attention  values of the warps  weights of warps   q, new k and v      <- states   -
+ *   merge      -                    -                  q, new k and v      states      <- x of o
+ *   o          -                    -                  -                   -           x of o
+ *   norm       -                    x of gate and up   -                   -           -
+ *   gate, up   <- chunks            x of gate and up   -                   -           <- x of down
+ *   down       -                    -                  -                   -           x of down
+ *   lm_head    <- x, over all areas before `in`                                        its sums
+ *
+ * A peer writes to an area only after it has received what this block sends after reading the area for the
+ * last time: chunks of gate and up after o (and so the states), chunks of qkv after the gated product,
  * heads after chunks, states after heads, values after states, the gated product after chunks. The block's
  * own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long:
  * a peer needs only down from this block's neighbours in other clusters, and may send x while this block

@@ -9,8 +9,14 @@
  *     qkv       a chunk of a pack: norm, rope -> halves to the cluster
  *     gate, up  two chunks of an FFN block: gated product -> integers to the cluster, by one more warp
  *
- * Chunks are numbered through the whole step. A block has room for STEP_CHUNKS chunks, and informs its peers
- * when it has added up a chunk.
+ * Chunks are numbered through the whole step, and chunk n lies in place n % STEP_CHUNKS of its token's block:
+ *
+ *   8 blocks, 16 warps       wait chunk_taken, parity n / 8 - 1 -> 64 bytes a tile row -> chunk_came: 1, 4 KB
+ *                                 ^                                                           |
+ *   token's block, a warp         +-- chunk_taken of 8 blocks: kTokens <- add up <- wait, parity n / 8
+ *
+ * (parities modulo 2; the first 8 chunks wait for nothing). The 1 is the warp that has added up the chunk
+ * before in that place. kTokens arrive, since each block of a turn takes chunk n of its own token.
  *
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
  * both planes of each token; with eight, one plane of each token, in two mma that share the weights. Lane (g,
@@ -251,7 +257,9 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
-  /* Opaque, so that these sums are complete, and all of the chunk read, before peers may overwrite it. */
+  /* Opaque, so that the compiler completes these sums, and with them has read all of the chunk, before peers
+   * may overwrite it. In the machine code (CUDA 13.0) the arrivals at peers wait for the loads, with it and
+   * without. */
   v.x = __uint_as_float(opaque(__float_as_uint(v.x))), v.y = __uint_as_float(opaque(__float_as_uint(v.y)));
   v.z = __uint_as_float(opaque(__float_as_uint(v.z))), v.w = __uint_as_float(opaque(__float_as_uint(v.w)));
   __syncwarp();

@@ -163,7 +163,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
 #pragma unroll
     for (int m = 0; m < 4; m++) s[m] = empty ? make_float4(0, 0, 0, 0) : *(const float4 *)(from + 32 * m);
     __syncwarp();
-    if (lane == 0) barrier_arrive(b.empty_at(cursor));
+    if (lane == 0) barrier_arrive(b.empty_at(cursor)); /* does not wait for s: fetch() of one_matmul.cuh */
 #pragma unroll
     for (int m = 0; m < 4; m++) {
       keys[m] = *(const float4 *)(k + 32 * m + 4 * part);

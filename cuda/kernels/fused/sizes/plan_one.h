@@ -2,7 +2,7 @@
  * a kernel is compiled (models.cuh).
  *
  * Called by: plan.c, models.cuh.   Always true: areas at the same offset are never in use at once
- * (one_token.cu). */
+ * (one_kernel.cuh). */
 #pragma once
 
 #include "cuda/kernels/fused/plan.h"
