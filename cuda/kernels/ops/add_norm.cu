@@ -1,5 +1,14 @@
 /* add_norm.cu - see add_norm.h.
  *
+ * Sum k of a step has the tag *first_tag + k; parts and inbox are those of k % 2:
+ *
+ *   pushed   GPU i -> packets {number, tag, number, tag} into the inbox of each other GPU -> polls its own inbox
+ *            until both tags are this sum's
+ *   pulled   GPU i -> its part is in its memory, by the kernel before -> flags[j][i] = tag, release
+ *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
+ *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
+ *            each began k + 1 when its kernel of k had ended; so k + 2 may overwrite k
+ *
  * Always true: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
  * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
 #include "cuda/kernels/ops/add_norm.h"
@@ -121,7 +130,8 @@ __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, in
 
 /* Sums a number over all threads of the block, or cluster, that has a row of n numbers. turn: 0 for a
  * kernel's first sum, 1 for its second. The blocks of a cluster send each other their sums, and add them in
- * the order of ranks. */
+ * the order of ranks: barrier[turn] has one phase, the arrival of the block's first thread and 4 bytes from
+ * each block. */
 template <Source kSource, int kThreads> struct RowSum {
 #if __CUDA_ARCH__ >= 900
   struct Shared {
