@@ -2,8 +2,8 @@
  *
  * Sum k of a step has the tag *first_tag + k; parts and inbox are those of k % 2:
  *
- *   pushed   GPU i -> packets {number, tag, number, tag} into the inbox of each other GPU -> polls its own inbox
- *            until both tags are this sum's
+ *   pushed   GPU i -> packets {number, tag, number, tag} into the inbox of each other GPU -> polls its own
+ *            inbox until both tags are this sum's
  *   pulled   GPU i -> its part is in its memory, by the kernel before -> flags[j][i] = tag, release
  *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
  *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
