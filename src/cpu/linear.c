@@ -492,29 +492,30 @@ static void compute_groups(const BackendModel *loaded, const MatmulScratch *memo
   if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
 }
 
-/* Hands the rows that matrices read to StateOptions.inputs. */
-static void show_inputs(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
+/* Hands the rows that matrices read to StateOptions.inputs. False: the products are not wanted. */
+static bool show_inputs(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                         const Matmul *matmuls, int n_matmuls) {
-  const Linear *read[2 * MAX_MATMULS];
+  const Linear *read[2 * MAX_MATMULS] = {0};
   int n = 0;
-  if (!memory->inputs) return;
+  if (!memory->inputs) return true;
   for (int i = 0; i < n_matmuls; i++) {
     read[n++] = matmuls[i].w.linear;
     if (matmuls[i].gate.linear) read[n++] = matmuls[i].gate.linear;
   }
-  memory->inputs->take(memory->inputs->user, read, n, x, x_stride, n_rows);
+  return memory->inputs->take(memory->inputs->user, read, n, x, x_stride, n_rows);
 }
 
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
+  bool wanted = n_groups > 0;
   for (int g = 0; g < n_groups; g++)
-    show_inputs(memory, groups[g].x, groups[g].x_stride, groups[g].n_rows, &groups[g].matmul, 1);
-  compute_groups(loaded, memory, groups, n_groups);
+    wanted &= show_inputs(memory, groups[g].x, groups[g].x_stride, groups[g].n_rows, &groups[g].matmul, 1);
+  if (wanted) compute_groups(loaded, memory, groups, n_groups);
 }
 
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls) {
   MatmulGroup groups[MAX_MATMULS];
-  show_inputs(memory, x, x_stride, n_rows, matmuls, n_matmuls);
+  if (!show_inputs(memory, x, x_stride, n_rows, matmuls, n_matmuls)) return;
   const bool few = n_rows <= loaded->kernels->few_rows;
   for (int i = 0; i < n_matmuls; i++)
     groups[i] = (MatmulGroup){.matmul = matmuls[i], .x = x, .x_stride = x_stride, .n_rows = n_rows};

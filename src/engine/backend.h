@@ -71,10 +71,11 @@ typedef struct {
 } TapList;
 
 /* Takes the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the rows
- * of x that n matrices are about to read; x belongs to the step. */
+ * of x that n matrices are about to read; x belongs to the step. False: the products are not wanted, and
+ * nothing that is made of them. */
 typedef struct {
   void *user;
-  void (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
+  bool (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
 } InputSink;
 
 /* Rows of a step that belong to one sequence: consecutive positions. */
@@ -285,8 +286,9 @@ typedef struct Backend {
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
-  /* One layer at a time (forward_layer()): carry() copies everything that a layer hands to the next one, for
-   * the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or back with `into`.
+  /* A part of a layer at a time (forward_part()): carry() copies x and the streams, which a layer hands to the
+   * next one, for the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or back
+   * with `into`.
    * NULL: not supported. */
   size_t (*carried_floats)(const BackendState *state);
   Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);

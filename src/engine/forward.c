@@ -64,12 +64,12 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
   return graph && backend->end_step ? backend->end_step(state, status, err) : status;
 }
 
-Status forward_layer(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
-                     int layer, float *rows, Error *err) {
+Status forward_part(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
+                    int first, int end, float *rows, Error *err) {
   /* The embedding also sets positions and what layers read of a token itself. */
   TRY(backend->run[program->ops[0].kind](state, range, program->ops[0].layer, err));
-  if (layer > 0) TRY(backend->carry(state, range, true, rows, err));
-  for (const Op *op = program->ops; op < program->ops + program->n; op++)
-    if (op->layer == layer) TRY(backend->run[op->kind](state, range, layer, err));
-  return backend->carry(state, range, false, rows, err);
+  if (rows) TRY(backend->carry(state, range, true, rows, err));
+  for (const Op *op = program->ops + first; op < program->ops + end; op++)
+    TRY(backend->run[op->kind](state, range, op->layer, err));
+  return STATUS_OK;
 }

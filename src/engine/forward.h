@@ -10,11 +10,11 @@ Status forward_check_ids(const ModelConfig *config, const char *name, const int3
  * Release with program_release(), also after a failure. */
 Status forward_prepare(const Backend *backend, const ModelConfig *config, Program *program, Error *err);
 
-/* Computes one layer of the step's rows, from position 0 on. rows[n_tokens][carried_floats()]: what the layer
- * before handed over, then what this layer hands over; layer 0 begins with the embedding. range.ids are the
- * step's tokens; of the caches only those of this layer change. PRECOND backend->carry */
-Status forward_layer(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
-                     int layer, float *rows, Error *err);
+/* Computes operations first .. end - 1 of the program, all of one layer, for the step's rows from position 0
+ * on. rows[n_tokens][carried_floats()]: what the operations before handed over, NULL: the embedding.
+ * range.ids are the step's tokens; of the caches only those of this layer change. PRECOND backend->carry */
+Status forward_part(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
+                    int first, int end, float *rows, Error *err);
 
 /* Computes the step's rows. The logits of the last range.n_logit_rows rows (0: none), or those of
  * range.logit_rows, become rows 0 .. n_logit_rows - 1 of the state's logits. */

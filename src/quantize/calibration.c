@@ -1,35 +1,45 @@
-/* calibration.c - see calibration.h. Called by: quantize.c. Calls: engine/forward.c, the backend. */
+/* calibration.c - see calibration.h. Called by: quantize.c. Calls: engine/forward.c, the backend.
+ *
+ * A part of a layer ends where the operations after it read nothing but x and the streams: usually after
+ * OUT_PROJ and after DOWN. Rows are kept there, and what is read within a part is computed again for each of
+ * its stages. */
 #include "quantize/calibration.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void unload(Calibration *c) {
-  if (c->state) c->backend->close(c->state);
-  if (c->loaded) c->backend->unload(c->loaded);
-  c->state = NULL;
-  c->loaded = NULL;
+static void unload(const Calibration *c, CalibrationModel *m) {
+  if (m->state) c->backend->close(m->state);
+  if (m->loaded) c->backend->unload(m->loaded);
+  m->state = NULL;
+  m->loaded = NULL;
 }
 
-Status calibration_reload(Calibration *c, Error *err) {
+static Status load(Calibration *c, CalibrationModel *m, const InputSink *sink, Error *err) {
   const BackendOptions options = {.n_threads = c->options->n_threads};
   const StateOptions sizes = {.n_ctx = c->options->length,
                               .max_chunk = c->options->length,
                               .max_logit_rows = 1,
                               .kv = KV_F32,
-                              .inputs = &c->sink};
-  unload(c);
-  TRY(c->backend->load(c->model, &options, &c->loaded, err));
-  return c->backend->open(c->loaded, &sizes, &c->state, err);
+                              .inputs = sink};
+  unload(c, m);
+  TRY(c->backend->load(m->model, &options, &m->loaded, err));
+  return c->backend->open(m->loaded, &sizes, &m->state, err);
 }
 
+Status calibration_reload(Calibration *c, Error *err) {
+  return load(c, &c->quantised, &c->sink, err);
+}
+
+/* --- memory */
+
 static size_t kv_bytes(const Calibration *c, int layer) {
-  return kv_token_bytes(&c->model->config, layer, KV_F32) * (size_t)c->options->length;
+  return kv_token_bytes(&c->original.model->config, layer, KV_F32) * (size_t)c->options->length;
 }
 
 /* Memory for the keys and values of layers that later layers share. */
 static Status keep_shared(const Calibration *c, unsigned char ***kept, Error *err) {
-  const ModelConfig *config = &c->model->config;
+  const ModelConfig *config = &c->original.model->config;
   unsigned char **kv = *kept = mem_alloc((size_t)config->n_layers, sizeof *kv, "calibration", err);
   if (!kv) return STATUS_FAILED;
   for (int i = 0; i < config->n_layers; i++) {
@@ -42,73 +52,212 @@ static Status keep_shared(const Calibration *c, unsigned char ***kept, Error *er
   return STATUS_OK;
 }
 
-Status calibration_open(const Backend *backend, Model *model, const QuantizeOptions *options, LayerWork *work,
-                        Calibration *c, Error *err) {
-  *c = (Calibration){
-      .backend = backend, .model = model, .options = options, .sink = {.user = work, .take = layer_take}};
-  TRY(forward_prepare(backend, &model->config, &c->program, err));
-  TRY(calibration_reload(c, err));
-  c->carried = backend->carried_floats(c->state);
-  const size_t row = c->carried, rows = (size_t)options->n_samples * (size_t)options->length;
-  c->rows = mem_alloc(rows, row * sizeof *c->rows, "the samples' rows", err);
-  c->copy =
-      c->rows ? mem_alloc((size_t)options->length, row * sizeof *c->copy, "a sample's rows", err) : NULL;
-  if (!c->copy) return STATUS_FAILED;
-  TRY(keep_shared(c, &c->kv, err));
-  if (options->recipe.corrects == 0) return STATUS_OK;
-  c->originals = mem_alloc(rows, row * sizeof *c->originals, "the samples' rows in the original model", err);
-  return c->originals ? keep_shared(c, &c->original_kv, err) : STATUS_FAILED;
+void calibration_restore(const Calibration *c, int layer) {
+  const ModelLayer *from = &c->original.model->layers[layer];
+  ModelLayer *to = &c->quantised.model->layers[layer];
+  Expert *experts = to->experts;
+  const int n = config_layer(&c->original.model->config, layer).n_experts;
+  *to = *from;
+  if (!n) return;
+  to->experts = experts;
+  memcpy(experts, from->experts, (size_t)n * sizeof *experts);
+}
+
+/* A model with the same tensors, whose layers may be changed. */
+static Status copy_model(Calibration *c, Error *err) {
+  const Model *from = c->original.model;
+  Model *to = c->quantised.model = mem_alloc(1, sizeof *to, "a model", err);
+  if (!to) return STATUS_FAILED;
+  *to = *from;
+  to->layers = mem_alloc((size_t)from->config.n_layers, sizeof *to->layers, "a model", err);
+  if (!to->layers) return STATUS_FAILED;
+  for (int i = 0; i < from->config.n_layers; i++) {
+    const int n = config_layer(&from->config, i).n_experts;
+    if (n) to->layers[i].experts = mem_alloc((size_t)n, sizeof(Expert), "a model", err);
+    if (n && !to->layers[i].experts) return STATUS_FAILED;
+    calibration_restore(c, i);
+  }
+  return STATUS_OK;
+}
+
+static void free_copy(const Calibration *c) {
+  Model *copy = c->quantised.model;
+  for (int i = 0; copy && copy->layers && i < copy->config.n_layers; i++)
+    if (config_layer(&copy->config, i).n_experts) free(copy->layers[i].experts);
+  if (copy) free(copy->layers);
+  free(copy);
+}
+
+static void close_model(const Calibration *c, CalibrationModel *m) {
+  unload(c, m);
+  for (int i = 0; m->kv && i < c->original.model->config.n_layers; i++) free(m->kv[i]);
+  free(m->kv);
+  free(m->rows);
 }
 
 void calibration_close(Calibration *c) {
-  for (int i = 0; c->kv && i < c->model->config.n_layers; i++) free(c->kv[i]);
-  free(c->kv);
-  for (int i = 0; c->original_kv && i < c->model->config.n_layers; i++) free(c->original_kv[i]);
-  free(c->original_kv);
-  free(c->originals);
-  if (c->backend) unload(c);
+  if (!c->backend) return;
+  close_model(c, &c->original);
+  close_model(c, &c->quantised);
+  free_copy(c);
   program_release(&c->program);
-  free(c->rows);
-  free(c->copy);
+  free(c->before);
+  free(c->weights);
   *c = (Calibration){0};
 }
 
-/* Computes a layer for sample i of `rows`, with the keys and values `kv`; keeps: they become those after the
- * layer. */
-static Status run_sample(Calibration *c, int layer, int i, float *rows, unsigned char **kv, bool keeps,
-                         Error *err) {
+/* --- passes */
+
+static TokenRange tokens_of(const Calibration *c, int i) {
   const int length = c->options->length;
-  const size_t floats = (size_t)length * c->carried;
-  const LayerConfig own = config_layer(&c->model->config, layer);
-  const TokenRange range = {.n_tokens = length,
-                            .ids = c->options->ids + (size_t)i * (size_t)length,
-                            .long_rope = length > rope_original_context(&c->model->config)};
-  if (*c->options->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  rows += (size_t)i * floats;
-  memcpy(c->copy, rows, floats * sizeof *rows);
-  if (own.shares_kv)
-    TRY(c->backend->kv_write(c->state, range, own.kv_layer, length,
-                             kv[own.kv_layer] + (size_t)i * kv_bytes(c, own.kv_layer), err));
-  TRY(forward_layer(c->backend, c->state, &c->program, range, layer, c->copy, err));
-  if (!keeps) return STATUS_OK;
-  memcpy(rows, c->copy, floats * sizeof *rows);
-  if (!kv[layer]) return STATUS_OK;
-  return c->backend->kv_read(c->state, range, layer, kv[layer] + (size_t)i * kv_bytes(c, layer), err);
+  return (TokenRange){.n_tokens = length,
+                      .ids = c->options->ids + (size_t)i * (size_t)length,
+                      .long_rope = length > rope_original_context(&c->original.model->config)};
 }
 
-Status calibration_collect(Calibration *c, LayerWork *work, bool counts, Error *err) {
-  Status status = STATUS_OK;
-  for (int i = 0; status == STATUS_OK && i < c->options->n_samples; i++) {
-    work->takes = counts ? TAKE_ORIGINALS : TAKE_NOTHING;
-    if (c->originals) status = run_sample(c, work->index, i, c->originals, c->original_kv, true, err);
-    work->takes = TAKE_MOMENTS;
-    if (counts && status == STATUS_OK) status = run_sample(c, work->index, i, c->rows, c->kv, false, err);
+static float *rows_of(const Calibration *c, const CalibrationModel *m, int i) {
+  return m->rows + (size_t)i * (size_t)c->options->length * c->carried;
+}
+
+/* Sets the rows of sample i to the embedding. */
+static Status embed(const Calibration *c, CalibrationModel *m, int i, Error *err) {
+  const TokenRange range = tokens_of(c, i);
+  TRY(forward_part(c->backend, m->state, &c->program, range, 0, 0, NULL, err));
+  return c->backend->carry(m->state, range, false, rows_of(c, m, i), err);
+}
+
+static Status open_model(Calibration *c, CalibrationModel *m, const InputSink *sink, Error *err) {
+  TRY(load(c, m, sink, err));
+  c->carried = c->backend->carried_floats(m->state);
+  m->at = 1;
+  m->rows = mem_alloc((size_t)c->options->n_samples * (size_t)c->options->length,
+                      c->carried * sizeof *m->rows, "the samples' rows", err);
+  if (!m->rows) return STATUS_FAILED;
+  for (int i = 0; i < c->options->n_samples; i++) TRY(embed(c, m, i, err));
+  return keep_shared(c, &m->kv, err);
+}
+
+Status calibration_open(const Backend *backend, Model *model, const QuantizeOptions *options, LayerWork *work,
+                        Calibration *c, Error *err) {
+  const size_t n_tokens = (size_t)options->n_samples * (size_t)options->length;
+  *c = (Calibration){.backend = backend,
+                     .options = options,
+                     .original.model = model,
+                     .sink = {.user = work, .take = layer_take}};
+  TRY(forward_prepare(backend, &model->config, &c->program, err));
+  TRY(copy_model(c, err));
+  TRY(open_model(c, &c->original, NULL, err));
+  TRY(open_model(c, &c->quantised, &c->sink, err));
+  c->before = mem_alloc(n_tokens, (size_t)model->config.hidden * sizeof *c->before, "the samples' rows", err);
+  if (!c->before) return STATUS_FAILED;
+  c->weights = mem_alloc(n_tokens, sizeof *c->weights, "weights of tokens", err);
+  return c->weights ? STATUS_OK : STATUS_FAILED;
+}
+
+/* True if the operations of a layer from `at` on read no register that one before it has made, but x and the
+ * streams. Recurrent states are each operation's own, and begin anew. */
+static bool parts_meet(const Program *program, int at) {
+  unsigned there = REGISTER_IDS | REGISTER_INPUTS | REGISTER_X | REGISTER_STREAMS | REGISTER_STATE;
+  for (const Op *op = program->ops + at; op->layer == program->ops[at].layer; op++) {
+    if (op->reads & ~there) return false;
+    there |= op->writes;
   }
-  work->takes = TAKE_NOTHING;
-  return status;
+  return true;
 }
 
-Status calibration_step(Calibration *c, int layer, Error *err) {
-  for (int i = 0; i < c->options->n_samples; i++) TRY(run_sample(c, layer, i, c->rows, c->kv, true, err));
+/* The end of the part that begins with an operation. */
+static int part_end(const Program *program, int begin) {
+  int end = begin + 1;
+  while (program->ops[end].layer == program->ops[begin].layer && !parts_meet(program, end)) end++;
+  return end;
+}
+
+/* Computes operations first .. end - 1, all of one layer, for sample i. */
+static Status run_sample(const Calibration *c, const CalibrationModel *m, int i, int first, int end,
+                         Error *err) {
+  const TokenRange range = tokens_of(c, i);
+  const LayerConfig own = config_layer(&c->original.model->config, c->program.ops[first].layer);
+  if (*c->options->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (own.shares_kv)
+    TRY(c->backend->kv_write(m->state, range, own.kv_layer, range.n_tokens,
+                             m->kv[own.kv_layer] + (size_t)i * kv_bytes(c, own.kv_layer), err));
+  return forward_part(c->backend, m->state, &c->program, range, first, end, rows_of(c, m, i), err);
+}
+
+/* Makes the rows of sample i before operation `first` those before `end`. */
+static Status advance(const Calibration *c, const CalibrationModel *m, int i, int first, int end,
+                      Error *err) {
+  const TokenRange range = tokens_of(c, i);
+  const int layer = c->program.ops[first].layer;
+  bool appends = false;
+  if (end <= first) return STATUS_OK;
+  TRY(run_sample(c, m, i, first, end, err));
+  TRY(c->backend->carry(m->state, range, false, rows_of(c, m, i), err));
+  for (int op = first; op < end; op++) appends |= c->program.ops[op].writes & REGISTER_CACHE;
+  if (!appends || !m->kv[layer]) return STATUS_OK;
+  return c->backend->kv_read(m->state, range, layer, m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
+}
+
+/* Takes sample i of the original model through the part begin .. end - 1: its x before it is kept, and by x
+ * after it the tokens are weighed. */
+static Status pass_original(const Calibration *c, int i, int begin, int end, Error *err) {
+  const size_t hidden = (size_t)c->original.model->config.hidden, length = (size_t)c->options->length;
+  const float *rows = rows_of(c, &c->original, i);
+  float *before = c->before + (size_t)i * length * hidden, *weights = c->weights + (size_t)i * length;
+  if (c->original.at == end) return STATUS_OK;
+  TRY(advance(c, &c->original, i, c->original.at, begin, err));
+  for (size_t r = 0; r < length; r++)
+    memcpy(before + r * hidden, rows + r * c->carried, hidden * sizeof *rows);
+  TRY(advance(c, &c->original, i, begin, end, err));
+  for (size_t r = 0; r < length; r++) {
+    const float *x = rows + r * c->carried;
+    double sum = 0;
+    for (size_t k = 0; k < hidden; k++) sum += (double)x[k] * (double)x[k];
+    weights[r] = sum > 0 ? (float)((double)hidden / sum) : 1;
+  }
+  return STATUS_OK;
+}
+
+/* True if the operation alone changes x in its part, and x is the whole residual stream. */
+static bool adds_alone(const Calibration *c, int begin, int end, int at) {
+  const ModelConfig *config = &c->original.model->config;
+  if (config->streams.n > 0 || config->altup.n > 0) return false;
+  for (int op = begin; op < end; op++)
+    if (op != at && c->program.ops[op].writes & REGISTER_X) return false;
+  return true;
+}
+
+Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *err) {
+  const size_t hidden = (size_t)c->original.model->config.hidden, length = (size_t)c->options->length;
+  int at = c->quantised.at, begin = at;
+  while ((int)c->program.ops[at].kind != stage / STAGE_PARTS) at++;
+  while (part_end(&c->program, begin) <= at) begin = part_end(&c->program, begin);
+  const int end = part_end(&c->program, begin);
+  const bool alone = adds_alone(c, begin, end, at);
+  for (int i = 0; i < c->options->n_samples; i++) {
+    work->stage = -1;
+    TRY(pass_original(c, i, begin, end, err));
+    TRY(advance(c, &c->quantised, i, c->quantised.at, begin, err));
+    work->stage = stage;
+    work->tokens = (SampleTokens){.weights = c->weights + (size_t)i * length,
+                                  .original = alone ? c->before + (size_t)i * length * hidden : NULL,
+                                  .own = rows_of(c, &c->quantised, i),
+                                  .n = (int)length};
+    TRY(run_sample(c, &c->quantised, i, begin, at + 1, err));
+    TRY(work->status);
+  }
+  c->original.at = end;
+  c->quantised.at = begin;
+  return STATUS_OK;
+}
+
+Status calibration_finish_layer(Calibration *c, int layer, Error *err) {
+  int end = c->quantised.at;
+  while (c->program.ops[end].layer == layer) end++;
+  for (int i = 0; i < c->options->n_samples; i++) {
+    TRY(advance(c, &c->original, i, c->original.at, end, err));
+    TRY(advance(c, &c->quantised, i, c->quantised.at, end, err));
+  }
+  c->original.at = c->quantised.at = end;
   return STATUS_OK;
 }

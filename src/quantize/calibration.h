@@ -1,34 +1,40 @@
-/* calibration.h - the samples' rows between two layers, and passes of one layer over them. */
+/* calibration.h - the samples' rows within two models, the original one and the one that is being quantised,
+ * and passes of parts of a layer over them. */
 #pragma once
 
 #include "engine/forward.h"
 #include "quantize/quantize.h"
 
+/* One of the two models. */
 typedef struct {
-  const Backend *backend;
   Model *model;
-  const QuantizeOptions *options;
-  InputSink sink;
   BackendModel *loaded;
   BackendState *state;
+  float *rows;        /* [n_samples][length][carried] before operation `at` */
+  int at;             /* of the program */
+  unsigned char **kv; /* [n_layers] what later layers share: [n_samples][kv_bytes]; NULL: nothing */
+} CalibrationModel;
+
+typedef struct {
+  const Backend *backend;
+  const QuantizeOptions *options;
+  InputSink sink;
   Program program;
-  size_t carried;              /* floats of a row */
-  float *rows;                 /* [n_samples][length][carried] before the next layer */
-  float *originals;            /* the same in the original model; NULL: not needed */
-  float *copy;                 /* [length][carried] */
-  unsigned char **original_kv; /* as kv, in the original model */
-  unsigned char **kv;          /* [n_layers] what later layers share: [n_samples][kv_bytes]; NULL: nothing */
+  size_t carried; /* floats of a row; x comes first */
+  CalibrationModel original, quantised;
+  float *before;  /* [n_samples][length][hidden] the original model's x one part before original.rows */
+  float *weights; /* [n_samples][length] of tokens in the statistics */
 } Calibration;
 
-/* work: gets the inputs of matrices, as its `takes` says. */
+/* work: gets the inputs of matrices (LayerWork.stage). */
 Status calibration_open(const Backend *backend, Model *model, const QuantizeOptions *options, LayerWork *work,
                         Calibration *c, Error *err);
 void calibration_close(Calibration *c);
-/* Loads the model again, whose norms and matrices have changed. */
+/* Loads the quantised model again, whose norms, biases or matrices have changed. */
 Status calibration_reload(Calibration *c, Error *err);
-/* Computes a layer for all samples by its own weights: `work` gets inputs of the original model, which goes
- * on to the next layer, and with `counts` those of the quantised one, which stays. */
-Status calibration_collect(Calibration *c, LayerWork *work, bool counts, Error *err);
-/* Computes a layer for all samples by the weights that the model has now: the rows after it become the rows
- * before the next layer. */
-Status calibration_step(Calibration *c, int layer, Error *err);
+/* Computes all samples up to the matrices of a stage of the layer, whose inputs `work` gets. */
+Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *err);
+/* Computes the rest of a layer for all samples, in both models. */
+Status calibration_finish_layer(Calibration *c, int layer, Error *err);
+/* Gives the quantised model a layer's own weights back. */
+void calibration_restore(const Calibration *c, int layer);

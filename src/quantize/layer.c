@@ -1,10 +1,11 @@
-/* layer.c - see layer.h. Called by: quantize.c. Calls: the quantizer, scales.c.
+/* layer.c - see layer.h. Called by: quantize.c, calibration.c. Calls: the quantizer, scales.c,
+ * layouts.c.
  *
  * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
  *   v -> o                  v's outputs; heads that share a v share its scales
  *   up -> down              up's outputs, where they are factors of g
- * The pairs are searched with the weights as they were, and applied together. */
+ * A v or up is rounded before its reader's scales are known; they then divide the scales of its groups. */
 #include "quantize/layer.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/half.h"
 #include "model/layers.h"
+#include "quantize/layouts.h"
 #include "quantize/matrix.h"
 #include "quantize/scales.h"
 
@@ -79,6 +81,19 @@ static const char *why_kept(const LayerMatrix *m, int group) {
   return NULL;
 }
 
+/* A linear layer's stage. Within an operation a matrix comes after those that make its input. */
+static int stage_of(const ModelConfig *config, int layer, int which) {
+  const bool expert = which >= N_LAYER_LINEARS;
+  int turn = 0;
+  if (which == LAYER_GATE || which == LAYER_UP || which == LAYER_Q) turn = 1; /* after latent_in, q_a */
+  if (expert) turn = (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS == EXPERT_DOWN ? 2 : 1;
+  if (which == LAYER_DOWN) turn = 2;
+  if (which == LAYER_LATENT_OUT) turn = 3;
+  if (which == LAYER_Q && !layer_linear_exists(config, layer, LAYER_Q_A)) turn = 0;
+  const OpKind kind = expert ? OP_EXPERTS : layer_tensor_operation(config, layer, false, which);
+  return (int)kind * STAGE_PARTS + turn;
+}
+
 static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   for (int i = work->n_matrices; i-- > 0;)
     if (strcmp(work->matrices[i].name, name) == 0) return &work->matrices[i];
@@ -97,7 +112,7 @@ static void add_view(LayerMatrix *m, Linear *linear) {
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err) {
   const int n = layer_linear_count(&model->config, index);
-  *work = (LayerWork){.model = model, .index = index, .group = group, .err = err};
+  *work = (LayerWork){.model = model, .index = index, .group = group, .stage = -1, .err = err};
   work->matrices = mem_alloc((size_t)n, sizeof *work->matrices, "matrices", err);
   work->inputs = mem_alloc((size_t)n, sizeof *work->inputs, "inputs of matrices", err);
   if (!work->matrices || !work->inputs) return STATUS_FAILED;
@@ -112,28 +127,37 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
     add_view(m, linear);
   }
   for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++) {
+    m->stage = stage_of(&model->config, index, m->which);
     m->kept = why_kept(m, group);
     if (!m->kept && keeps && keeps(user, m->name)) m->kept = "--keep";
   }
   return STATUS_OK;
 }
 
+/* What only the rounding of an input's readers needs. */
+static void free_statistics(const LayerWork *work, LayerInput *input) {
+  work->quantizer->release(work->state, input->moments);
+  work->quantizer->release(work->state, input->drifts);
+  free(input->scales);
+  input->moments = input->drifts = input->scales = NULL;
+}
+
 void layer_release(LayerWork *work) {
-  for (int i = 0; i < work->n_matrices; i++) {
-    rounded_release(&work->matrices[i].rounded);
-    free(work->matrices[i].out_scales);
-  }
-  for (int i = 0; i < work->n_inputs; i++) {
-    work->quantizer->release(work->state, work->inputs[i].moments);
-    work->quantizer->release(work->state, work->inputs[i].changes);
-    free(work->inputs[i].originals);
-    free(work->inputs[i].scales);
-  }
+  for (int i = 0; i < work->n_matrices; i++) rounded_release(&work->matrices[i].rounded);
+  for (int i = 0; i < work->n_inputs; i++) free_statistics(work, &work->inputs[i]);
   tensors_release(&work->out);
+  tensors_release(&work->made);
   free(work->matrices);
   free(work->inputs);
-  free(work->differences);
+  free(work->scratch);
   *work = (LayerWork){0};
+}
+
+int layer_next_stage(const LayerWork *work, int stage) {
+  int next = -1;
+  for (const LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)
+    if (!m->kept && m->stage > stage && (next < 0 || m->stage < next)) next = m->stage;
+  return next;
 }
 
 /* The matrix that has this Linear as a view, or NULL. */
@@ -146,8 +170,8 @@ static LayerMatrix *matrix_of(const LayerWork *work, const Linear *linear) {
 
 /* --- statistics */
 
-static Status make_square(const LayerWork *work, int n, float **square, Error *err) {
-  return work->quantizer->make(work->state, (size_t)n * (size_t)n, "moments of inputs", square, err);
+static Status make_sums(const LayerWork *work, int n_a, int n_b, float **sums, Error *err) {
+  return work->quantizer->make(work->state, (size_t)n_a * (size_t)n_b, "moments of inputs", sums, err);
 }
 
 /* The input that these Linears read, made with the first call; -1: none of them is quantised, or no memory.
@@ -164,13 +188,26 @@ static int find_input(LayerWork *work, const Linear *const *linears, int n) {
   if (found < 0) return -1;
   LayerInput *input = &work->inputs[work->n_inputs];
   *input = (LayerInput){.n_in = linears[0]->n_in, .others = others};
-  work->status = make_square(work, input->n_in, &input->moments, work->err);
+  work->status = make_sums(work, input->n_in, input->n_in, &input->moments, work->err);
   if (work->status != STATUS_OK) return -1;
   for (int i = 0; i < n; i++) {
     LayerMatrix *m = matrix_of(work, linears[i]);
     if (m) m->input = work->n_inputs;
   }
   return work->n_inputs++;
+}
+
+/* The matrix that reads an input and adds its product to the residual stream, if nothing else is done to the
+ * product; else NULL. */
+static const LayerMatrix *residual_reader(const LayerWork *work, const LayerInput *input) {
+  const ModelLayer *layer = &work->model->layers[work->index];
+  const LayerMatrix *o = matrix_of(work, &layer->o), *down = matrix_of(work, &layer->down);
+  const LayerConfig own = config_layer(&work->model->config, work->index);
+  if (o && o->input >= 0 && &work->inputs[o->input] == input)
+    return layer->vector[LAYER_ATTN_POST_NORM].data || own.delta_beside ? NULL : o;
+  if (down && down->input >= 0 && &work->inputs[down->input] == input)
+    return layer->vector[LAYER_MLP_POST_NORM].data || own.n_experts > 0 ? NULL : down;
+  return NULL;
 }
 
 /* True for an input whose rows are all of a step's, in their order: not an expert's. */
@@ -180,59 +217,50 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* Keeps a sample's inputs in the original model. */
-static Status keep_originals(const LayerWork *work, int index, Rows x, int n_rows) {
+/* Adds rows of an input to its statistics. A token's weight is that of its products, so that its numbers are
+ * multiplied by the root. */
+static Status add_rows(LayerWork *work, int index, Rows x, int n_rows) {
   LayerInput *input = &work->inputs[index];
-  const size_t n = (size_t)input->n_in;
-  if (!has_all_rows(work, index)) return STATUS_OK;
-  if (!input->changes) TRY(make_square(work, input->n_in, &input->changes, work->err));
-  TRY(mem_grow(&input->originals, &input->originals_capacity, (size_t)n_rows * n, sizeof *input->originals,
-               "inputs", work->err));
-  for (size_t r = 0; r < (size_t)n_rows; r++)
-    memcpy(input->originals + r * n, x.at + r * x.stride, n * sizeof *input->originals);
-  input->n_originals = (size_t)n_rows;
-  return STATUS_OK;
+  const SampleTokens *tokens = &work->tokens;
+  const size_t n = (size_t)input->n_in, rows = (size_t)n_rows, hidden = (size_t)work->model->config.hidden;
+  const bool all = has_all_rows(work, index) && n_rows == tokens->n,
+             drifts = all && work->recipe->drift > 0 && tokens->original && residual_reader(work, input);
+  const size_t n_drift = drifts ? hidden : 0;
+  if (drifts && !input->drifts) TRY(make_sums(work, (int)hidden, input->n_in, &input->drifts, work->err));
+  TRY(mem_grow(&work->scratch, &work->scratch_floats, rows * (n + n_drift), sizeof *work->scratch, "inputs",
+               work->err));
+  const Rows weighted = {work->scratch, n}, drift = {weighted.at + rows * n, hidden};
+  for (size_t r = 0; r < rows; r++) {
+    const float weight = all ? tokens->weights[r] : 1, root = sqrtf(weight);
+    input->weight += (double)weight;
+    for (size_t i = 0; i < n; i++) weighted.at[r * n + i] = root * x.at[r * x.stride + i];
+    for (size_t i = 0; i < n_drift; i++)
+      drift.at[r * hidden + i] = root * (tokens->original[r * hidden + i] - tokens->own[r * hidden + i]);
+  }
+  if (drifts)
+    TRY(work->quantizer->add(work->state, (int)hidden, drift, input->n_in, weighted, n_rows, input->drifts,
+                             work->err));
+  return work->quantizer->add(work->state, input->n_in, weighted, input->n_in, weighted, n_rows,
+                              input->moments, work->err);
 }
 
-/* Adds products of the inputs and their changes. */
-static Status add_changes(LayerWork *work, LayerInput *input, Rows x, int n_rows) {
-  const size_t n = (size_t)input->n_in;
-  TRY(mem_grow(&work->differences, &work->differences_capacity, (size_t)n_rows * n, sizeof *work->differences,
-               "inputs", work->err));
-  for (size_t r = 0; r < (size_t)n_rows; r++)
-    for (size_t i = 0; i < n; i++)
-      work->differences[r * n + i] = input->originals[r * n + i] - x.at[r * x.stride + i];
-  return work->quantizer->add(work->state, input->n_in, x, (Rows){work->differences, n}, n_rows,
-                              input->changes, work->err);
-}
-
-static Status add_moments(LayerWork *work, LayerInput *input, Rows x, int n_rows) {
-  TRY(work->quantizer->add(work->state, input->n_in, x, x, n_rows, input->moments, work->err));
-  if (input->changes && input->n_originals == (size_t)n_rows) TRY(add_changes(work, input, x, n_rows));
-  input->n_rows += (size_t)n_rows;
-  return STATUS_OK;
-}
-
-void layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows) {
+bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows) {
   LayerWork *work = user;
-  if (work->takes == TAKE_NOTHING || work->status != STATUS_OK) return;
+  const LayerMatrix *m = work->stage < 0 ? NULL : matrix_of(work, linears[0]);
+  if (!m || m->stage < work->stage) return true;
+  if (m->stage > work->stage || work->status != STATUS_OK) return false;
   const int found = find_input(work, linears, n);
-  if (found < 0) return;
-  const Rows rows = {(float *)(uintptr_t)x, stride};
-  work->status = work->takes == TAKE_ORIGINALS ? keep_originals(work, found, rows, n_rows)
-                                               : add_moments(work, &work->inputs[found], rows, n_rows);
+  if (found < 0) return true; /* what such matrices make may be read by some of the same stage */
+  work->status = add_rows(work, found, (Rows){(float *)(uintptr_t)x, stride}, n_rows);
+  return false;
 }
 
 /* Makes means of an input's sums, and takes the inputs' mean squares. Refuses inputs that are not finite. */
 static Status finish_input(const LayerWork *work, LayerInput *input, const char *reader, float *squares,
                            Error *err) {
-  const Quantizer *quantizer = work->quantizer;
   const int n = input->n_in;
-  const float factor =
-      1 / (float)(input->n_rows ? input->n_rows : 1); /* 0: only the original model chose it */
-  TRY(quantizer->finish(work->state, factor, true, n, input->moments, err));
-  if (input->changes) TRY(quantizer->finish(work->state, factor, false, n, input->changes, err));
-  TRY(quantizer->diagonal(work->state, n, input->moments, squares, err));
+  TRY(work->quantizer->finish(work->state, (float)(1 / input->weight), n, input->moments, err));
+  TRY(work->quantizer->diagonal(work->state, n, input->moments, squares, err));
   for (int i = 0; i < n; i++)
     if (!isfinite(squares[i]))
       return error_set(err, STATUS_MODEL, "%s: the inputs of %s are not finite: input %d",
@@ -241,7 +269,7 @@ static Status finish_input(const LayerWork *work, LayerInput *input, const char 
 }
 
 static Status finish_moments(const LayerWork *work, Error *err) {
-  for (int i = 0; i < work->n_inputs; i++) {
+  for (int i = work->first_input; i < work->n_inputs; i++) {
     LayerInput *input = &work->inputs[i];
     const char *reader = "";
     for (int m = work->n_matrices; m-- > 0;)
@@ -263,7 +291,7 @@ static int first_infinite(const float *row, int n_in) {
   return i;
 }
 
-/* A matrix with the scales of its outputs, and perhaps of its inputs. */
+/* A matrix, perhaps with the scales of its inputs. */
 typedef struct {
   const LayerMatrix *m;
   const float *scales; /* [n_in] or NULL */
@@ -277,7 +305,6 @@ static bool read_row(const void *user, int row, float *to) {
   while (o >= m->views[view]->n_out) o -= m->views[view++]->n_out;
   linear_read_row(m->views[view], o, to);
   if (first_infinite(to, m->n_in) < m->n_in) return false;
-  for (int i = 0; m->out_scales && i < m->n_in; i++) to[i] *= m->out_scales[row];
   for (int i = 0; rows->scales && i < m->n_in; i++) to[i] *= rows->scales[i];
   return true;
 }
@@ -292,8 +319,8 @@ static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row,
                    model_path(work->model), rows->m->name, row, at);
 }
 
-/* Loads a matrix's weights, times the scales of its outputs and, if not NULL, of its inputs; refuses weights
- * that are not finite. */
+/* Loads a matrix's weights, times the scales of its inputs if these are not NULL; refuses weights that are not
+ * finite. */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};
@@ -331,7 +358,7 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
  * divide by, so that nothing is lost. */
 static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
-  const Vector *norm = &work->model->layers[work->index].vector[which];
+  Vector *norm = &work->model->layers[work->index].vector[which];
   const StoredTensor *stored = tensor_at(work->model, norm->data);
   const float plus = layer_vector_plus(&work->model->config, which);
   void *to = tensors_make(&work->out, stored->name, "", norm->dtype, norm->n, 0, err);
@@ -348,13 +375,14 @@ static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
              (const char *)norm->data + i * dtype_bytes(norm->dtype), dtype_bytes(norm->dtype));
     input->scales[i] = fits ? scale : 1;
   }
+  norm->data = to;
   return STATUS_OK;
 }
 
-/* The input of a matrix that has the Linear as a view, if it is quantised; else -1. */
+/* The input of a matrix that has the Linear as a view, if it is of this stage and quantised; else -1. */
 static int input_of(const LayerWork *work, const Linear *linear) {
   const LayerMatrix *m = linear->n_out ? matrix_of(work, linear) : NULL;
-  return m && !m->kept ? m->input : -1;
+  return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
 /* Scales what a norm makes, if nothing else reads it. */
@@ -371,20 +399,33 @@ static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *read
   return fold_norm(work, norm, index, err);
 }
 
-/* Replaces the bias of one view's outputs by what scaled outputs need. */
-static Status scale_bias(LayerWork *work, const LayerMatrix *m, Error *err) {
+/* Replaces a matrix's bias by what outputs times factors need. */
+static Status scale_bias(LayerWork *work, const LayerMatrix *m, const float *factors, Error *err) {
   const Linear *first = m->views[0];
   const StoredTensor *stored = tensor_at(work->model, first->bias.data);
   const size_t size = dtype_bytes(first->bias.dtype);
-  void *to = tensors_make(&work->out, stored->name, "", first->bias.dtype, m->n_out, 0, err);
+  unsigned char *to = tensors_make(&work->out, stored->name, "", first->bias.dtype, m->n_out, 0, err);
   if (!to) return STATUS_FAILED;
-  memcpy(to, stored->data, (size_t)m->n_out * size);
   for (size_t o = 0; o < (size_t)m->n_out; o++) {
     float own;
     floats_read(stored->data, first->bias.dtype, o, 1, &own);
-    number_write(to, first->bias.dtype, o, own * m->out_scales[o]);
+    number_write(to, first->bias.dtype, o, own * factors[o]);
   }
+  for (int v = 0; v < m->n_views; v++, to += (size_t)m->views[v - 1]->n_out * size)
+    m->views[v]->bias.data = to;
   return STATUS_OK;
+}
+
+/* Multiplies a rounded matrix's outputs by factors. */
+static Status scale_outputs(LayerWork *work, LayerMatrix *m, const float *factors, Error *err) {
+  const size_t row = rounded_row(m->n_out), groups = (size_t)(m->n_in / work->group);
+  for (size_t g = 0; g < groups; g++)
+    for (size_t o = 0; o < (size_t)m->n_out; o++) {
+      float *scale = &m->rounded.scales[g * row + o];
+      *scale = f16_to_float(float_to_f16(fminf(fmaxf(*scale * factors[o], 0x1p-24f), 65504)));
+    }
+  if (m->views[0]->bias.data) TRY(scale_bias(work, m, factors, err));
+  return layout_install(m, work->group, &work->made, err);
 }
 
 /* True if the matrix's bias is a stored tensor of its own, or if it has none. */
@@ -400,20 +441,19 @@ static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *rea
                          Error *err) {
   const int index = input_of(work, reader);
   LayerMatrix *from = maker->n_out ? matrix_of(work, maker) : NULL;
-  if (index < 0 || !from || from->kept || work->inputs[index].others || !bias_is_plain(work, from))
+  if (index < 0 || !from || !from->rounded.codes || work->inputs[index].others || !bias_is_plain(work, from))
     return STATUS_OK;
   TRY(search(work, index, (SharedScales){sources, maker->n_out}, err));
-  LayerInput *input = &work->inputs[index];
+  const LayerInput *input = &work->inputs[index];
   int first = 0;
   for (int v = 0; from->views[v] != maker; v++) first += from->views[v]->n_out;
-  if (!from->out_scales) {
-    from->out_scales = mem_alloc((size_t)from->n_out, sizeof *from->out_scales, "scales", err);
-    for (int o = 0; from->out_scales && o < from->n_out; o++) from->out_scales[o] = 1;
-  }
-  if (!from->out_scales) return STATUS_FAILED;
-  for (int i = 0; i < input->n_in; i++)
-    from->out_scales[first + (sources ? sources[i] : i)] = 1 / input->scales[i];
-  return from->views[0]->bias.data ? scale_bias(work, from, err) : STATUS_OK;
+  float *factors = mem_alloc((size_t)from->n_out, sizeof *factors, "scales", err);
+  if (!factors) return STATUS_FAILED;
+  for (int o = 0; o < from->n_out; o++) factors[o] = 1;
+  for (int i = 0; i < input->n_in; i++) factors[first + (sources ? sources[i] : i)] = 1 / input->scales[i];
+  const Status status = scale_outputs(work, from, factors, err);
+  free(factors);
+  return status;
 }
 
 /* v -> o: attention's output is a mean of values, head by head. */
@@ -484,21 +524,21 @@ static Status make_factor(const LayerWork *work, LayerInput *input, float **lowe
     TRY(quantizer->make(work->state, (size_t)n * (size_t)n, "a factor of inputs", lower, err));
     TRY(quantizer->factor(work->state, input->moments, n, *lower, err));
   }
-  if (!input->scales) return STATUS_OK;
-  TRY(quantizer->rescale(work->state, input->scales, n, input->moments, *lower, err));
-  return input->changes ? quantizer->rescale(work->state, input->scales, n, input->changes, NULL, err)
-                        : STATUS_OK;
+  return input->scales ? quantizer->rescale(work->state, input->scales, n, input->moments, *lower, err)
+                       : STATUS_OK;
 }
 
-/* Rounds a matrix towards its weights, corrected for changed inputs. */
+/* Rounds a matrix towards its weights, corrected for the residual stream's drift. */
 static Status round_towards(const LayerWork *work, LayerMatrix *m, const Weights *weights, const float *lower,
                             Error *err) {
   const LayerInput *input = &work->inputs[m->input];
   const Quantizer *quantizer = work->quantizer;
   const float *h = input->moments;
   double whole, lost;
-  if (lower && input->changes && work->recipe->corrects > 0)
-    TRY(quantizer->correct(work->state, work->recipe->corrects, input->changes, lower, weights, err));
+  if (lower && input->drifts)
+    TRY(quantizer->correct(work->state,
+                           work->recipe->drift / work->model->config.residual_scale / input->weight,
+                           input->drifts, input->scales, lower, weights, err));
   TRY(rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err));
   TRY(quantizer->round(work->state, work->recipe, weights, h, lower, &m->rounded, err));
   TRY(quantizer->loss(work->state, weights, h, NULL, &whole, err));
@@ -507,11 +547,12 @@ static Status round_towards(const LayerWork *work, LayerMatrix *m, const Weights
   return STATUS_OK;
 }
 
-static Status round_one(const LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
+static Status round_one(LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
   const double start = clock_ms();
   Weights weights;
   Status status = load(work, m, work->inputs[m->input].scales, &weights, err);
   if (status == STATUS_OK) status = round_towards(work, m, &weights, lower, err);
+  if (status == STATUS_OK) status = layout_install(m, work->group, &work->made, err);
   work->quantizer->release(work->state, weights.w);
   m->seconds += (clock_ms() - start) / 1000;
   return status;
@@ -534,7 +575,7 @@ static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
   return status;
 }
 
-/* Rounds all matrices that read one input, whose moments are then no longer needed. */
+/* Rounds all matrices that read one input, whose statistics are then released. */
 static Status round_readers(LayerWork *work, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   float *lower = NULL;
@@ -543,9 +584,7 @@ static Status round_readers(LayerWork *work, int index, Error *err) {
     if (work->matrices[i].input == index && !work->matrices[i].kept)
       status = round_one(work, &work->matrices[i], lower, err);
   work->quantizer->release(work->state, lower);
-  work->quantizer->release(work->state, input->moments);
-  work->quantizer->release(work->state, input->changes);
-  input->moments = input->changes = NULL;
+  free_statistics(work, input);
   return status;
 }
 
@@ -553,11 +592,11 @@ static Status round_readers(LayerWork *work, int index, Error *err) {
 static Status give_inputs(LayerWork *work, Error *err) {
   for (int m = 0; m < work->n_matrices; m++) {
     LayerMatrix *matrix = &work->matrices[m];
-    if (matrix->kept || matrix->input >= 0) continue;
+    if (matrix->kept || matrix->input >= 0 || matrix->stage != work->stage) continue;
     LayerInput *input = &work->inputs[work->n_inputs];
-    *input = (LayerInput){.n_in = matrix->n_in, .n_rows = 1, .others = true};
+    *input = (LayerInput){.n_in = matrix->n_in, .weight = 1, .others = true};
     matrix->input = work->n_inputs++;
-    TRY(make_square(work, input->n_in, &input->moments, err));
+    TRY(make_sums(work, input->n_in, input->n_in, &input->moments, err));
     TRY(work->quantizer->dampen(work->state, 1, input->n_in, input->moments, err));
   }
   return STATUS_OK;
@@ -567,9 +606,11 @@ Status layer_round(LayerWork *work, Error *err) {
   TRY(work->status);
   TRY(give_inputs(work, err));
   TRY(finish_moments(work, err));
-  for (int m = 0; m < work->n_matrices; m++)
-    if (!work->matrices[m].kept) TRY(judge_plain(work, &work->matrices[m], err));
+  for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)
+    if (!m->kept && m->stage == work->stage) TRY(judge_plain(work, m, err));
   if (work->recipe->scales) TRY(choose_scales(work, err));
-  for (int i = 0; i < work->n_inputs; i++) TRY(round_readers(work, i, err));
+  for (int i = work->first_input; i < work->n_inputs; i++) TRY(round_readers(work, i, err));
+  work->first_input = work->n_inputs;
+  work->stage = -1;
   return STATUS_OK;
 }

@@ -1,5 +1,9 @@
 /* layer.h - the matrices of one layer while they are quantised: their inputs' statistics, their scales, their
- * codes. */
+ * codes.
+ *
+ * A layer is made in stages, in the order of its operations: the matrices whose inputs are known once all
+ * earlier ones are rounded. What is rounded replaces the model's own at once, so that later inputs are those
+ * that the quantised layer computes. */
 #pragma once
 
 #include "engine/backend.h"
@@ -14,24 +18,34 @@ typedef struct {
   int n_views, n_in, n_out;
   int which, widest;    /* the linear layer of the widest view, and its outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
+  int stage;            /* ascending: STAGE_PARTS times the operation that reads it, plus its turn there */
   int input;            /* index in LayerWork.inputs; -1: nothing has read it */
-  float *out_scales;    /* [n_out] factors of its outputs, or NULL */
   Rounded rounded;      /* set by layer_round() */
   double before, after; /* losses relative to the outputs' mean square: plain rounding's and these codes' */
   double seconds;
 } LayerMatrix;
 
+enum { STAGE_PARTS = 4 };
+
 /* An input that several matrices read. */
 typedef struct {
   int n_in;
-  size_t n_rows;
-  float *moments;   /* [n_in][n_in] there: sums of products of inputs, later their means */
-  float *changes;   /* [n_in][n_in] there: the same of inputs and their changes (target.h); NULL: not known */
-  float *originals; /* [n_originals][n_in] a sample's inputs in the original model */
-  size_t n_originals, originals_capacity;
+  double weight;  /* of all rows that were taken */
+  float *moments; /* [n_in][n_in] there: sums of products of inputs, later their means */
+  float
+      *drifts; /* [hidden][n_in] there: sums of products of the residual stream's drift and inputs; NULL: not
+                   * known */
   float *scales; /* [n_in] the matrices' factors of inputs, or NULL */
   bool others;   /* a matrix that is not quantised reads it, too */
 } LayerInput;
+
+/* The tokens of the sample that is computed. */
+typedef struct {
+  const float *weights;        /* [n] of a token in the statistics */
+  const float *original, *own; /* [n][hidden] x before the operation, in the original model and in this one;
+                                * original NULL: the operation's part of the layer adds other terms to x */
+  int n;
+} SampleTokens;
 
 typedef struct {
   Model *model;
@@ -42,11 +56,13 @@ typedef struct {
   LayerMatrix *matrices;
   LayerInput *inputs;
   int n_matrices, n_inputs;
-  Tensors out;        /* tensors of the checkpoint that replace the model's own */
-  float *differences; /* rows of changes of inputs */
-  size_t differences_capacity;
-  /* layer_take(): leaves inputs alone, keeps those of the original model, or adds to the statistics. */
-  enum { TAKE_NOTHING, TAKE_ORIGINALS, TAKE_MOMENTS } takes;
+  int stage;       /* the one whose inputs layer_take() takes; -1: none */
+  int first_input; /* of this stage */
+  SampleTokens tokens;
+  Tensors out;    /* tensors of the checkpoint that replace the model's own */
+  Tensors made;   /* what the model's layer reads in place of its own matrices */
+  float *scratch; /* weighted rows */
+  size_t scratch_floats;
   Status status; /* of layer_take() */
   Error *err;
 } LayerWork;
@@ -57,9 +73,12 @@ typedef bool KeepMatrix(void *user, const char *name);
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
 void layer_release(LayerWork *work);
+/* The stage after `stage` (-1: the first) with a matrix that is quantised; -1: there is none. */
+int layer_next_stage(const LayerWork *work, int stage);
 /* InputSink.take(), `user` being a LayerWork. */
-void layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
-/* Chooses scales, and rounds. Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
+bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
+/* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use what is made.
+ * Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
 Status layer_round(LayerWork *work, Error *err);
 
 /* Row o of a Linear as fp32. PRECOND it is LINEAR_DENSE or LINEAR_FP8 */

@@ -99,28 +99,8 @@ static Status read_compressed(const LayerMatrix *m, Sizes s, const Safetensors *
   return STATUS_OK;
 }
 
-static Status make_awq(const LayerMatrix *m, int group, const Safetensors *file, Tensors *made, Error *err) {
-  LayerMatrix copy = *m;
-  copy.rounded = (Rounded){0};
-  Status status = rounded_make(m->n_out, m->n_in, group, &copy.rounded, err);
-  if (status == STATUS_OK) status = read_compressed(m, sizes_of(m, group), file, &copy.rounded, err);
-  if (status == STATUS_OK) status = write_awq(&copy, sizes_of(m, group), made, err);
-  rounded_release(&copy.rounded);
-  return status;
-}
-
-Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
-                  Error *err) {
-  const Sizes s = sizes_of(m, group);
-  const void *data[3];
-  if (layout == LAYOUT_AWQ) {
-    TRY(find(file, m, ".qweight", s.n_out * s.n_in / 2, &data[0], err));
-    TRY(find(file, m, ".qzeros", s.groups * s.n_out / 2, &data[1], err));
-    TRY(find(file, m, ".scales", s.groups * s.n_out * 2, &data[2], err));
-  } else {
-    TRY(make_awq(m, group, file, made, err));
-    for (size_t i = 0; i < 3; i++) data[i] = made->items[made->n - 3 + i].data;
-  }
+/* Makes the views LINEAR_AWQ with the numbers of qweight, qzeros and scales. */
+static void point_views(const LayerMatrix *m, int group, const void *const data[3]) {
   size_t first = 0;
   for (int v = 0; v < m->n_views; v++) {
     Linear *linear = m->views[v];
@@ -133,7 +113,32 @@ Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Saf
     linear->scales = (const char *)data[2] + 2 * first;
     first += (size_t)linear->n_out;
   }
+}
+
+Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err) {
+  TRY(write_awq(m, sizes_of(m, group), made, err));
+  const OutTensor *last = made->items + made->n - 3;
+  point_views(m, group, (const void *const[]){last[0].data, last[1].data, last[2].data});
   return STATUS_OK;
+}
+
+Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
+                  Error *err) {
+  const Sizes s = sizes_of(m, group);
+  if (layout == LAYOUT_AWQ) {
+    const void *data[3];
+    TRY(find(file, m, ".qweight", s.n_out * s.n_in / 2, &data[0], err));
+    TRY(find(file, m, ".qzeros", s.groups * s.n_out / 2, &data[1], err));
+    TRY(find(file, m, ".scales", s.groups * s.n_out * 2, &data[2], err));
+    point_views(m, group, data);
+    return STATUS_OK;
+  }
+  LayerMatrix copy = *m;
+  TRY(rounded_make(m->n_out, m->n_in, group, &copy.rounded, err));
+  Status status = read_compressed(m, s, file, &copy.rounded, err);
+  if (status == STATUS_OK) status = layout_install(&copy, group, made, err);
+  rounded_release(&copy.rounded);
+  return status;
 }
 
 /* --- the config */

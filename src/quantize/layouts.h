@@ -10,7 +10,9 @@ typedef enum { LAYOUT_AWQ, LAYOUT_COMPRESSED } QuantLayout;
 /* Appends the tensors of a rounded matrix. */
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err);
 
-/* Makes the views of a matrix LINEAR_AWQ with the weights that a file has. Memory that this takes is appended
+/* Makes the views of a rounded matrix LINEAR_AWQ with its weights, which are appended to `made`. */
+Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err);
+/* The same with the weights that a file has. Memory that this takes is appended
  * to `made`. Refuses a file that lacks them. */
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);

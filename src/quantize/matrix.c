@@ -16,6 +16,7 @@ static const float no_shift[] = {0}, no_shrink[] = {1}, shifts[] = {0, -1, 1, -2
 const GroupSearch plain_rounding = {no_shift, no_shrink, 1, 1, false};
 const Recipe usual_recipe = {.scales = true,
                              .compensates = true,
+                             .drift = 0.5,
                              .damp = 0.01,
                              .refinements = 2,
                              .search = {shifts, shrinks, 5, 7, true},

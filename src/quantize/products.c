@@ -52,39 +52,39 @@ static void take_column(Rows x, int n_rows, size_t i, float *to) {
   memset(to + r, 0, (padded(n_rows) - r) * sizeof *to);
 }
 
-Status square_add(const Products *products, int n, Rows a, Rows b, int n_rows, float *square, Error *err) {
-  const size_t size = (size_t)n, stride = padded(n_rows);
+Status sums_add(const Products *products, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
+                Error *err) {
+  const size_t stride = padded(n_rows);
   const bool same = a.at == b.at;
-  const int n_blocks = (n + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
-  float *columns = mem_alloc((same ? 1 : 2) * size, stride * sizeof *columns, "inputs", err);
+  const int n_blocks = (n_a + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK, n_columns = same ? n_a : n_a + n_b;
+  float *columns = mem_alloc((size_t)n_columns, stride * sizeof *columns, "inputs", err);
   if (!columns) return STATUS_FAILED;
-  float *others = same ? columns : columns + size * stride;
+  const Rows others = {same ? columns : columns + (size_t)n_a * stride, stride};
 #pragma omp parallel num_threads(products->n_threads)
   {
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < size; i++) {
-      take_column(a, n_rows, i, columns + i * stride);
-      if (!same) take_column(b, n_rows, i, others + i * stride);
-    }
+    for (int i = 0; i < n_columns; i++)
+      take_column(i < n_a ? a : b, n_rows, (size_t)(i < n_a ? i : i - n_a), columns + (size_t)i * stride);
 #pragma omp for schedule(dynamic, 1)
-    for (int block = 0; block < n_blocks; block++) {
-      const int first = block * PRODUCT_BLOCK, rows = least(n - first, PRODUCT_BLOCK);
-      product_add(products, (Rows){columns + (size_t)first * stride, stride}, rows, (Rows){others, stride},
-                  same ? first + rows : n, (int)stride, 1, (Rows){square + (size_t)first * size, size});
+    for (int block = n_blocks - 1; block >= 0; block--) { /* the longest rows of a triangle first */
+      const int first = block * PRODUCT_BLOCK, rows = least(n_a - first, PRODUCT_BLOCK);
+      product_add(products, (Rows){columns + (size_t)first * stride, stride}, rows, others,
+                  same ? first + rows : n_b, (int)stride, 1,
+                  (Rows){sums + (size_t)first * (size_t)n_b, (size_t)n_b});
     }
   }
   free(columns);
   return STATUS_OK;
 }
 
-Status square_finish(const Products *products, float factor, bool mirrors, int n, float *square, Error *err) {
+Status square_finish(const Products *products, float factor, int n, float *square, Error *err) {
   (void)err;
   const size_t size = (size_t)n;
 #pragma omp parallel for num_threads(products->n_threads) schedule(dynamic, 16)
   for (size_t i = 0; i < size; i++)
-    for (size_t j = 0; j < (mirrors ? i + 1 : size); j++) {
+    for (size_t j = 0; j <= i; j++) {
       square[i * size + j] *= factor;
-      if (mirrors) square[j * size + i] = square[i * size + j];
+      square[j * size + i] = square[i * size + j];
     }
   return STATUS_OK;
 }

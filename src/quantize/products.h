@@ -21,5 +21,6 @@ enum { PRODUCT_BLOCK = 64 };
 void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c);
 
 /* Quantizer.add() and finish(), by all threads. */
-Status square_add(const Products *products, int n, Rows a, Rows b, int n_rows, float *square, Error *err);
-Status square_finish(const Products *products, float factor, bool mirrors, int n, float *square, Error *err);
+Status sums_add(const Products *products, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
+                Error *err);
+Status square_finish(const Products *products, float factor, int n, float *square, Error *err);

@@ -95,7 +95,7 @@ static void report_progress(const Run *run, int layer) {
 
 /* Makes the model's layer what its file has: matrices, norms and biases. */
 static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error *err) {
-  ModelLayer *layer = &run->model->layers[run->work.index];
+  ModelLayer *layer = &run->work.model->layers[run->work.index];
   for (int i = 0; i < run->work.n_matrices; i++) {
     const LayerMatrix *m = &run->work.matrices[i];
     for (int v = 0; v < m->n_views; v++) {
@@ -115,31 +115,21 @@ static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error 
   return STATUS_OK;
 }
 
-/* Computes the rows before the next layer with the weights of this layer's file; the model's own weights are
- * back afterwards. */
+/* Computes a layer with its file's weights. */
 static Status step_over(Run *run, const Safetensors *file, Error *err) {
-  const int index = run->work.index, n_experts = config_layer(&run->model->config, index).n_experts;
-  ModelLayer *layer = &run->model->layers[index], saved = *layer;
-  Tensors made = {0};
-  Expert *experts = mem_alloc((size_t)n_experts, sizeof *experts, "experts", err);
-  if (!experts) return STATUS_FAILED;
-  if (n_experts) memcpy(experts, layer->experts, (size_t)n_experts * sizeof *experts);
-  Status status = use_layer(run, file, &made, err);
-  if (status == STATUS_OK) status = calibration_reload(&run->calibration, err);
-  if (status == STATUS_OK) status = calibration_step(&run->calibration, index, err);
-  *layer = saved;
-  if (n_experts) memcpy(layer->experts, experts, (size_t)n_experts * sizeof *experts);
-  free(experts);
-  if (status == STATUS_OK) status = calibration_reload(&run->calibration, err);
-  tensors_release(&made);
-  return status;
+  TRY(use_layer(run, file, &run->work.made, err));
+  TRY(calibration_reload(&run->calibration, err));
+  return calibration_finish_layer(&run->calibration, run->work.index, err);
 }
 
-/* Rounds a layer and writes its file. */
+/* Rounds a layer, stage by stage, and writes its file. */
 static Status make_layer(Run *run, Error *err) {
   LayerWork *work = &run->work;
-  TRY(calibration_collect(&run->calibration, work, true, err));
-  TRY(layer_round(work, err));
+  for (int stage = -1; (stage = layer_next_stage(work, stage)) >= 0;) {
+    TRY(calibration_collect(&run->calibration, work, stage, err));
+    TRY(layer_round(work, err));
+    TRY(calibration_reload(&run->calibration, err));
+  }
   TRY(model_check_weights(run->model, err));
   TRY(checkpoint_layer_write(&run->checkpoint, work, err));
   run->done++;
@@ -148,25 +138,20 @@ static Status make_layer(Run *run, Error *err) {
 
 static Status run_layer(Run *run, int layer, Error *err) {
   Safetensors file = {0};
-  bool was_there, there;
-  TRY(layer_begin(run->model, layer, run->options->group, run->options->keeps, run->options->keeps_user,
-                  &run->work, err));
+  bool was_there;
+  TRY(layer_begin(run->calibration.quantised.model, layer, run->options->group, run->options->keeps,
+                  run->options->keeps_user, &run->work, err));
   run->work.quantizer = run->quantizer;
   run->work.state = run->state;
   run->work.recipe = &run->options->recipe;
   report_progress(run, layer);
   Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);
-  if (status == STATUS_OK && !was_there) {
-    safetensors_close(&file);
-    status = make_layer(run, err);
-    if (status == STATUS_OK) status = checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err);
-  } else if (status == STATUS_OK) {
-    status = checkpoint_losses(&file, &run->work, err);
-    if (status == STATUS_OK && layer < run->last_missing)
-      status = calibration_collect(&run->calibration, &run->work, false, err);
-  }
+  if (status == STATUS_OK && was_there) status = checkpoint_losses(&file, &run->work, err);
+  if (status == STATUS_OK && !was_there) status = make_layer(run, err);
   if (status == STATUS_OK) status = report_layer(run, was_there, err);
-  if (status == STATUS_OK && layer < run->last_missing) status = step_over(run, &file, err);
+  if (status == STATUS_OK && layer < run->last_missing)
+    status = was_there ? step_over(run, &file, err) : calibration_finish_layer(&run->calibration, layer, err);
+  calibration_restore(&run->calibration, layer);
   safetensors_close(&file);
   return status;
 }

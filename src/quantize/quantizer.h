@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
-  double corrects;  /* share of the change of inputs that weights make up for (target.h) */
+  double drift;     /* share of the residual stream's drift that weights make up for (target.h) */
   double damp;      /* share of the mean second moment that is added to all of them */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   GroupSearch search,
@@ -64,11 +64,12 @@ typedef struct Quantizer {
   Status (*load)(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
                  Weights *weights, int *refused, Error *err);
 
-  /* square[i][j] += the sum over rows of a[r][i] b[r][j]. Where b is a, the lower triangle alone, which
-   * finish() mirrors. a and b are the host's. */
-  Status (*add)(const QuantizerState *state, int n, Rows a, Rows b, int n_rows, float *square, Error *err);
-  /* Multiplies a square by a factor; `mirrors`: the lower triangle, which becomes the upper one, too. */
-  Status (*finish)(const QuantizerState *state, float factor, bool mirrors, int n, float *square, Error *err);
+  /* sums[n_a][n_b]: sums[i][j] += the sum over rows of a[r][i] b[r][j]. Where b is a, the lower triangle
+   * alone, which finish() mirrors. a and b are the host's. */
+  Status (*add)(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
+                Error *err);
+  /* Multiplies the lower triangle of a square by a factor, and mirrors it. */
+  Status (*finish)(const QuantizerState *state, float factor, int n, float *square, Error *err);
   Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
   /* Adds a number to each of the diagonal. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
@@ -79,9 +80,9 @@ typedef struct Quantizer {
   Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,
                    Error *err); /* factor.h */
 
-  /* W becomes the target of rounding (target.h). */
-  Status (*correct)(const QuantizerState *state, double share, const float *changes, const float *lower,
-                    const Weights *weights, Error *err);
+  /* W becomes the target of rounding (target.h). scales are the host's. */
+  Status (*correct)(const QuantizerState *state, double share, const float *cross, const float *scales,
+                    const float *lower, const Weights *weights, Error *err);
   /* matrix.h; rounded is the host's */
   Status (*trial)(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
                   const float *h, const float *factors, double *loss, Error *err);

@@ -1,9 +1,10 @@
-/* target.h - the weights that a matrix is rounded towards, where its inputs have changed. */
+/* target.h - the weights that a matrix is rounded towards, where it makes up for earlier errors. */
 #pragma once
 
 #include "quantize/matrix.h"
 
-/* Adds to W what makes up for a share of the change of the outputs: share W D^T H^-1, D[n_in][n_in] being the
- * means of a_i (original a_j - a_j), by the factor of H, lower as of factor_make(). */
-Status target_correct(const Products *products, double share, const float *changes, const float *lower,
-                      const Weights *weights, Error *err);
+/* Adds to W what adds a share of d to its outputs, as well as its inputs a say it: share E[d a^T] H^-1, by the
+ * factor of H = E[a a^T], lower as of factor_make(). cross[n_out][n_in]: E[d a^T] of inputs times scales[n_in];
+ * scales NULL: of the inputs themselves. */
+Status target_correct(const Products *products, double share, const float *cross, const float *scales,
+                      const float *lower, const Weights *weights, Error *err);

@@ -6,6 +6,7 @@
 #include "quantize/factor.h"
 #include "quantize/layouts.h"
 #include "quantize/scales.h"
+#include "quantize/target.h"
 #include "test/unit.h"
 
 enum { N_OUT = 200, N_IN = 192, GROUP = 32, N_ROWS = 500 };
@@ -32,8 +33,8 @@ static Case make_case(const Products *products) {
   }
   Error err;
   const Rows rows = {c.x, N_IN};
-  assert_int_equal(square_add(products, N_IN, rows, rows, N_ROWS, c.h, &err), STATUS_OK);
-  assert_int_equal(square_finish(products, 1.0f / N_ROWS, true, N_IN, c.h, &err), STATUS_OK);
+  assert_int_equal(sums_add(products, N_IN, rows, N_IN, rows, N_ROWS, c.h, &err), STATUS_OK);
+  assert_int_equal(square_finish(products, 1.0f / N_ROWS, N_IN, c.h, &err), STATUS_OK);
   return c;
 }
 
@@ -93,6 +94,41 @@ static void factor_is_that_of_the_inverse(void **state) {
       assert_true(fabs(sum - (i == j)) < 1e-3);
     }
   free(lower);
+  free_case(c);
+}
+
+/* W' - W = share E[d a^T] H^-1: times H it is the cross moments, within fp32's error times H's condition. */
+static void targets_add_what_inputs_can_say(void **state) {
+  enum { N_OTHERS = 24 };
+  const Products products = products_make(2);
+  Case c = make_case(&products);
+  Error err;
+  float *lower = calloc(N_IN * N_IN, sizeof *lower), *cross = calloc(N_OTHERS * N_IN, sizeof *cross),
+        *w = calloc(N_OTHERS * N_IN, sizeof *w);
+  const Rows rows = {c.x, N_IN}, others = {c.x + N_IN, N_IN}; /* the next row's */
+  const Weights weights = {N_OTHERS, N_IN, GROUP, w};
+  assert_int_equal(sums_add(&products, N_OTHERS, others, N_IN, rows, N_ROWS - 1, cross, &err), STATUS_OK);
+  for (int o = 0; o < N_OTHERS; o++)
+    for (int i = 0; i < N_IN; i += 3) {
+      double sum = 0, size = 0;
+      for (int r = 0; r < N_ROWS - 1; r++) {
+        const double product = (double)c.x[(r + 1) * N_IN + o] * (double)c.x[r * N_IN + i];
+        sum += product, size += fabs(product);
+      }
+      assert_true(fabs((double)cross[o * N_IN + i] - sum) < 1e-5 * size);
+    }
+  assert_int_equal(factor_make(&products, c.h, N_IN, lower, &err), STATUS_OK);
+  assert_int_equal(target_correct(&products, 0.5, cross, NULL, lower, &weights, &err), STATUS_OK);
+  for (int o = 0; o < N_OTHERS; o++)
+    for (int i = 0; i < N_IN; i++) {
+      double sum = 0, size = 0;
+      for (int k = 0; k < N_IN; k++) {
+        sum += (double)w[o * N_IN + k] * (double)c.h[k * N_IN + i];
+        size += fabs((double)w[o * N_IN + k] * (double)c.h[k * N_IN + i]);
+      }
+      assert_true(fabs(sum - 0.5 * (double)cross[o * N_IN + i]) < 1e-3 * size);
+    }
+  free(lower), free(cross), free(w);
   free_case(c);
 }
 
@@ -203,6 +239,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(moments_are_means_of_products),
       cmocka_unit_test(factor_is_that_of_the_inverse),
+      cmocka_unit_test(targets_add_what_inputs_can_say),
       cmocka_unit_test(losses_fall_with_each_part_of_the_method),
       cmocka_unit_test(loss_is_the_change_of_outputs),
       cmocka_unit_test(threads_change_no_byte),

@@ -28,10 +28,10 @@ typedef struct {
   int bits, group, format, method; /* indices of words */
   StringList calibration;
   int samples, length, offset, threads, refinements;
-  double corrects;
+  double drift;
   bool verbose;
 } Options;
-static const Options defaults = {.samples = 64, .length = 512, .refinements = 2};
+static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .drift = 0.5};
 
 static const int groups_of[] = {128, 64, 32, 16};
 
@@ -61,9 +61,9 @@ static const Flag calibration_flags[] = {
         "rounding between the ends of a group"),
     FLAG_INT("--refine", "N", Options, refinements, 0, 1000,
              "passes over codes and scales after the rounding (default 2; only with full and gptq)"),
-    FLAG_DOUBLE("--correct", "X", Options, corrects, 0, 1,
-                "share of what earlier rounding changes that later weights make up for (default 0; it wants "
-                "tens of thousands of tokens: with fewer it fits their noise)"),
+    FLAG_DOUBLE("--drift", "X", Options, drift, 0, 1,
+                "share of the residual stream's change by earlier rounding that later weights make up for "
+                "(default 0.5; only with full and gptq)"),
     FLAG_INT("-t, --threads", "N", Options, threads, 0, 1024, "CPU threads (default 0: all cores)"),
     FLAG_SWITCH("--verbose", Options, verbose, "reports every matrix"),
 };
@@ -228,7 +228,7 @@ static Recipe recipe_of(const Options *o) {
   recipe.scales = method == METHOD_FULL || method == METHOD_AWQ;
   recipe.compensates = method == METHOD_FULL || method == METHOD_GPTQ;
   recipe.refinements = recipe.compensates ? o->refinements : 0;
-  recipe.corrects = recipe.compensates ? o->corrects : 0;
+  recipe.drift = recipe.compensates ? o->drift : 0;
   if (method == METHOD_PLAIN) recipe.search = plain_rounding;
   return recipe;
 }

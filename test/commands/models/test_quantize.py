@@ -112,7 +112,7 @@ def test_a_trained_model_loses_half_of_what_plain_rounding_loses(run, tmp_path):
 @pytest.mark.parametrize("layout", ("awq", "compressed-tensors"))
 def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_path, layout):
     model, whole, killed = DATA / "miniatures" / "llama-sharded", tmp_path / "whole", tmp_path / "killed"
-    flags = ("--format", layout, "--correct", 0.5 if layout == "awq" else 0)
+    flags = ("--format", layout, "--drift", 0.5 if layout == "awq" else 0)
     quantize(model, whole, *flags)
     process = start("quantize", model, "-o", killed, "--calibration", text, "--samples", 4, "--length", 32,
                     "--group", 16, "-t", 1, *flags)
@@ -134,7 +134,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_
 
 
 def test_other_parts_of_the_texts_and_other_passes_give_other_codes(quantize, tmp_path):
-    for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0), ("--correct", 0.5))):
+    for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0), ("--drift", 0))):
         lines = quantize(STORIES, tmp_path / str(i), "--verbose", *flags).stdout.splitlines()
         assert len(lines) == 22 and all(b"model.layers." in line for line in lines[1:-1])
     shards = [files_of(tmp_path / str(i))["model-00002-of-00006.safetensors"] for i in range(4)]
@@ -149,7 +149,7 @@ def test_a_text_comes_with_the_program(run, tmp_path):
 def test_threads_change_no_byte(run, text, tmp_path):
     for threads in (1, 3):
         done = run("quantize", STORIES, "-o", tmp_path / str(threads), "--calibration", text, "--samples", 4,
-                   "--length", 64, "--group", 32, "--correct", 0.5, "-t", threads)
+                   "--length", 64, "--group", 32, "--drift", 0.5, "-t", threads)
         assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
 
