@@ -205,7 +205,7 @@ def test_nan_is_named(run, text, tmp_path):
     done = run("quantize", broken, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
                "--calibration", text)
     assert done.returncode == 3
-    assert b"model.layers.1.self_attn.o_proj are not finite" in done.stderr
+    assert b"model.layers.1.self_attn.q_proj.weight: element [3, 5] is not finite" in done.stderr
     assert not (tmp_path / "out" / "config.json").exists()
 
 
