@@ -286,10 +286,9 @@ typedef struct Backend {
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
-  /* A part of a layer at a time (forward_part()): carry() copies x and the streams, which a layer hands to the
-   * next one, for the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or back
-   * with `into`.
-   * NULL: not supported. */
+  /* A part of a layer at a time (forward_part()): carry() copies x and the streams, which a layer hands to
+   * the next one, for the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or
+   * back with `into`. NULL: not supported. */
   size_t (*carried_floats)(const BackendState *state);
   Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
   /* Taps: keep_tap() keeps x after layer taps->layers[index]; read_taps() copies the taps of the last step's

@@ -134,7 +134,7 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
   return STATUS_OK;
 }
 
-/* What only the rounding of an input's readers needs. */
+/* Releases statistics, which only the rounding of the input's readers needs. */
 static void free_statistics(const LayerWork *work, LayerInput *input) {
   work->quantizer->release(work->state, input->moments);
   work->quantizer->release(work->state, input->drifts);
@@ -319,8 +319,7 @@ static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row,
                    model_path(work->model), rows->m->name, row, at);
 }
 
-/* Loads a matrix's weights, times the scales of its inputs if these are not NULL; refuses weights that are not
- * finite. */
+/* Loads a matrix's weights, times the scales of its inputs unless NULL; refuses weights that are not finite. */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};

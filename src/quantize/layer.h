@@ -2,7 +2,7 @@
  * codes.
  *
  * A layer is made in stages, in the order of its operations: the matrices whose inputs are known once all
- * earlier ones are rounded. What is rounded replaces the model's own at once, so that later inputs are those
+ * earlier ones are rounded. Rounded matrices replace the model's own at once, so that later inputs are those
  * that the quantised layer computes. */
 #pragma once
 
