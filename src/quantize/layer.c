@@ -319,7 +319,7 @@ static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row,
                    model_path(work->model), rows->m->name, row, at);
 }
 
-/* Loads a matrix's weights, times the scales of its inputs unless NULL; refuses weights that are not finite. */
+/* Loads a matrix's weights, times the scales of its inputs unless NULL; refuses those that are not finite. */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};
