@@ -8,9 +8,9 @@
  * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for
  * the others, so that all of a group's products add to one set of sums.
  *
- * FP8 becomes fp16 by cvt, and X is fp16, as with FP4. cvt takes neighbouring bytes of a word, of which the
- * layout has made inputs 2t and 8 + 2t, then 2t + 1 and 9 + 2t: x is paired likewise. The factors are those of
- * numbers / 256 (layout.cuh), so 1 / 256 is in the scale of x.
+ * FP8 becomes fp16 by cvt, and X is fp16, as with FP4. cvt takes neighbouring bytes of a word. In the layout
+ * these are inputs 2t and 8 + 2t, then 2t + 1 and 9 + 2t, so x is paired likewise. The factors are those of
+ * numbers / 256 (layout.cuh): 1 / 256 is in the scale of x.
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then by the definition of int8_token.cu,
  * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by
