@@ -65,7 +65,7 @@ KNOWS = {
     "commands/ranks": {"commands/ranks", "cuda/several/calls.h"} | BELOW_COMMANDS,
     "commands/merge": {"commands/merge", "commands/map", "commands/answer", "commands/form"} | BELOW_COMMANDS,
     "commands/measure": {"commands/measure", "commands/answer"} | BELOW_COMMANDS,
-    "commands/models": {"commands/models", "quantize"} | BELOW_COMMANDS,
+    "commands/models": {"commands/models", "commands/measure/against.h", "quantize"} | BELOW_COMMANDS,
     "commands/settings": {"commands/settings", "commands/chat", "commands/map", "commands/answer",
                           "commands/form"} | BELOW_COMMANDS,
     "commands/shell": {"commands/shell"} | BELOW_COMMANDS,

@@ -286,6 +286,11 @@ static void note_kept(Rest *rest, const StoredTensor *tensor) {
   rest->n_kept++;
 }
 
+/* The name of an lm_head that gets 8 bits, or NULL. */
+static const char *head_name(const Rest *rest) {
+  return rest->c->options->head_bits == 8 ? rest->c->model->head.name : NULL;
+}
+
 static Status decide(Rest *rest, Error *err) {
   const Model *model = rest->c->model;
   for (int layer = 0; layer < model->config.n_layers; layer++) {
@@ -298,6 +303,8 @@ static Status decide(Rest *rest, Error *err) {
   for (size_t i = 0; i < model_tensor_count(model); i++) {
     for (int which = 0; which < N_MODEL_LINEARS; which++)
       if (model->linear[which].n_out > 0) widen(rest, i, &model->linear[which]);
+    if (head_name(rest) && is_part_of(model_tensor(model, i)->name, head_name(rest)))
+      rest->fates[i] = LEFT_OUT;
     if (rest->fates[i] != LEFT_OUT) note_kept(rest, model_tensor(model, i));
   }
   return STATUS_OK;
@@ -315,6 +322,8 @@ static Status write_rest(const Rest *rest, Error *err) {
     const LayerMatrix m = {.name = linear->name, .views = {(Linear *)(uintptr_t)linear}};
     status = write_dense(&m, &out, err);
   }
+  if (status == STATUS_OK && head_name(rest))
+    status = layout_write_head(&model->head, rest->c->options->group, &out, err);
   char *path = shard_path(rest->c, model->config.n_layers, err);
   if (status == STATUS_OK)
     status = buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\"", rest->c->run);
@@ -386,7 +395,8 @@ static Status copy_config(const Rest *rest, const Buffer *from, Buffer *to, Erro
   }
   if (status == STATUS_OK) status = buffer_append_string(to, "\n  \"quantization_config\": ", err);
   const QuantizeOptions *o = rest->c->options;
-  if (status == STATUS_OK) status = layout_config(o->layout, o->group, rest->kept, rest->n_kept, to, err);
+  if (status == STATUS_OK)
+    status = layout_config(o->layout, o->group, head_name(rest), rest->kept, rest->n_kept, to, err);
   if (status == STATUS_OK) status = buffer_append_string(to, "\n}\n", err);
   buffer_release(&key);
   return status;

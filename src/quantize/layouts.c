@@ -4,9 +4,11 @@
  *                              nibble k of a word is output awq_order[k] of eight
  *   compressed-tensors         weight_packed [n_out][n_in / 8], weight_zero_point [n_out / 8][groups],
  *   pack-quantized             weight_scale [n_out][groups], weight_shape; nibbles in order. Codes and zero
- *                              points are numbers of -8 .. 7 plus 8. */
+ *                              points are numbers of -8 .. 7 plus 8; of 8 bits -128 .. 127 plus 128. */
 #include "quantize/layouts.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -66,6 +68,44 @@ static Status write_compressed(const LayerMatrix *m, Sizes s, Tensors *out, Erro
 
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err) {
   return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, sizes_of(m, group), out, err);
+}
+
+/* codes[n] = a group of weights in 8 bits; returns its scale. */
+static uint16_t round_to_bytes(const float *w, size_t n, uint8_t *codes) {
+  float largest = 0;
+  for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(w[i]));
+  const uint16_t stored = float_to_f16(largest / 127);
+  const float scale = f16_to_float(stored);
+  for (size_t i = 0; i < n; i++) {
+    const float level = scale > 0 ? rintf(w[i] / scale) : 0;
+    codes[i] = (uint8_t)(128 + fmaxf(-127, fminf(level, 127)));
+  }
+  return stored;
+}
+
+Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err) {
+  const size_t n_in = (size_t)head->n_in, n_out = (size_t)head->n_out, groups = n_in / (size_t)group;
+  uint8_t *codes =
+      tensors_make(out, head->name, ".weight_packed", DTYPE_I32, head->n_out, (int64_t)n_in / 4, err);
+  uint16_t *scales =
+      tensors_make(out, head->name, ".weight_scale", DTYPE_F16, head->n_out, (int64_t)groups, err);
+  int64_t *shape = tensors_make(out, head->name, ".weight_shape", DTYPE_I64, 2, 0, err);
+  float *row = mem_alloc(n_in, sizeof *row, "a row", err);
+  Status status = codes && scales && shape && row ? STATUS_OK : STATUS_FAILED;
+  if (status == STATUS_OK) shape[0] = head->n_out, shape[1] = head->n_in;
+  for (size_t o = 0; status == STATUS_OK && o < n_out; o++) {
+    linear_read_row(head, (int)o, row);
+    for (size_t i = 0; status == STATUS_OK && i < n_in; i++)
+      if (!isfinite(row[i]))
+        status = error_set(err, STATUS_MODEL, "tensor %s.weight: element [%zu, %zu] is not finite",
+                           head->name, o, i);
+    for (size_t g = 0; status == STATUS_OK && g < groups; g++) {
+      const size_t at = g * (size_t)group;
+      scales[o * groups + g] = round_to_bytes(row + at, (size_t)group, codes + o * n_in + at);
+    }
+  }
+  free(row);
+  return status;
 }
 
 /* --- back */
@@ -151,24 +191,37 @@ static Status write_names(const char *const *names, size_t n, Buffer *out, Error
   return STATUS_OK;
 }
 
-Status layout_config(QuantLayout layout, int group, const char *const *kept, size_t n_kept, Buffer *out,
-                     Error *err) {
+/* Appends a member of config_groups. */
+static Status write_group(const char *name, const char *target, int bits, int group, Buffer *out,
+                          Error *err) {
+  TRY(buffer_printf(out, err, "\"%s\": {\"targets\": [", name));
+  TRY(json_write_string(out, target, strlen(target), err));
+  return buffer_printf(
+      out, err,
+      "], \"format\": \"pack-quantized\", \"input_activations\": null, \"output_activations\": null, "
+      "\"weights\": {\"num_bits\": %d, \"type\": \"int\", \"symmetric\": %s, \"strategy\": \"group\", "
+      "\"group_size\": %d, \"dynamic\": false}}",
+      bits, bits == 8 ? "true" : "false", group);
+}
+
+Status layout_config(QuantLayout layout, int group, const char *head, const char *const *kept, size_t n_kept,
+                     Buffer *out, Error *err) {
   if (layout == LAYOUT_AWQ) {
     TRY(buffer_printf(out, err,
                       "{\"quant_method\": \"awq\", \"version\": \"gemm\", \"bits\": 4, \"group_size\": %d, "
                       "\"zero_point\": true, \"modules_to_not_convert\": [",
                       group));
-    TRY(write_names(kept, n_kept, out, err));
-    return buffer_append_string(out, "]}", err);
+  } else {
+    TRY(buffer_append_string(out,
+                             "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+                             "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null, "
+                             "\"config_groups\": {",
+                             err));
+    TRY(write_group("group_0", "Linear", 4, group, out, err));
+    if (head) TRY(buffer_append_string(out, ", ", err));
+    if (head) TRY(write_group("group_1", head, 8, group, out, err));
+    TRY(buffer_append_string(out, "}, \"ignore\": [", err));
   }
-  TRY(buffer_printf(
-      out, err,
-      "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-      "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null, \"config_groups\": {\"group_0\": "
-      "{\"targets\": [\"Linear\"], \"format\": \"pack-quantized\", \"input_activations\": null, "
-      "\"output_activations\": null, \"weights\": {\"num_bits\": 4, \"type\": \"int\", \"symmetric\": false, "
-      "\"strategy\": \"group\", \"group_size\": %d, \"dynamic\": false}}}, \"ignore\": [",
-      group));
   TRY(write_names(kept, n_kept, out, err));
   return buffer_append_string(out, "]}", err);
 }

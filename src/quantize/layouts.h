@@ -10,6 +10,10 @@ typedef enum { LAYOUT_AWQ, LAYOUT_COMPRESSED } QuantLayout;
 /* Appends the tensors of a rounded matrix. */
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err);
 
+/* Appends the tensors of an lm_head in 8 bits, symmetric, rounded to nearest: pack-quantized alone has them
+ * beside 4 bits. Refuses weights that are not finite. */
+Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err);
+
 /* Makes the views of a rounded matrix LINEAR_AWQ with its weights, which are appended to `made`. */
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err);
 /* The same with the weights that a file has. Memory that this takes is appended
@@ -17,6 +21,7 @@ Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);
 
-/* Appends the object of config.json's quantization_config. kept: names of modules that are not quantised. */
-Status layout_config(QuantLayout layout, int group, const char *const *kept, size_t n_kept, Buffer *out,
-                     Error *err);
+/* Appends the object of config.json's quantization_config. kept: names of modules that are not quantised.
+ * head: the name of an lm_head in 8 bits, or NULL. */
+Status layout_config(QuantLayout layout, int group, const char *head, const char *const *kept, size_t n_kept,
+                     Buffer *out, Error *err);

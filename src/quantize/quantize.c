@@ -19,8 +19,29 @@ void quantize_report_release(QuantizeReport *report) {
 
 /* --- what can be quantised */
 
-static bool is_quantised(const Linear *linear) {
-  return linear->n_out > 0 && linear->kind != LINEAR_DENSE && linear->kind != LINEAR_FP8;
+static Status check_dense(const Model *model, const Linear *linear, Error *err) {
+  if (linear->n_out == 0 || linear->kind == LINEAR_DENSE || linear->kind == LINEAR_FP8) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s is quantised already: %s has %d bits; take the checkpoint that it was made from",
+                   model_path(model), linear->name, linear->bits);
+}
+
+static Status check_head(const Model *model, const QuantizeOptions *options, Error *err) {
+  const Linear *head = &model->head;
+  if (options->head_bits == 16) return STATUS_OK;
+  if (options->layout == LAYOUT_AWQ)
+    return error_set(err, STATUS_USAGE,
+                     "--head 8: AutoAWQ's layout has 4 bits alone: give --format compressed-tensors, too");
+  if (model->config.tied_embeddings)
+    return error_set(err, STATUS_USAGE,
+                     "--head 8: the lm_head of %s is its embedding, which stays as it is: a copy in 8 bits "
+                     "would make the checkpoint larger",
+                     model_path(model));
+  if (head->n_in % options->group || head->n_out % 8)
+    return error_set(err, STATUS_USAGE,
+                     "--head 8: --group %d does not divide the %d inputs of %s, or 8 its %d outputs",
+                     options->group, head->n_in, head->name, head->n_out);
+  return STATUS_OK;
 }
 
 Status quantize_check(const Backend *backend, const Model *model, const QuantizeOptions *options,
@@ -36,12 +57,11 @@ Status quantize_check(const Backend *backend, const Model *model, const Quantize
     for (int which = 0; which < layer_linear_count(config, layer); which++) {
       if (!layer_linear_exists(config, layer, which)) continue;
       const Linear *linear = layer_linear(&model->layers[layer], which);
-      if (is_quantised(linear))
-        return error_set(err, STATUS_MODEL,
-                         "%s is quantised already: %s has %d bits; take the checkpoint that it was made from",
-                         path, linear->name, linear->bits);
+      TRY(check_dense(model, linear, err));
       matches += linear->n_in % options->group == 0;
     }
+  for (int which = 0; which < N_MODEL_LINEARS; which++) TRY(check_dense(model, &model->linear[which], err));
+  TRY(check_head(model, options, err));
   if (matches == 0)
     return error_set(err, STATUS_USAGE, "--group %d divides the inputs of no matrix of %s", options->group,
                      path);

@@ -12,7 +12,8 @@
 typedef struct {
   const char *output; /* a directory, which need not exist */
   QuantLayout layout;
-  int group; /* 16, 32, 64 or 128 */
+  int group;     /* 16, 32, 64 or 128 */
+  int head_bits; /* of lm_head: 16, as it is, or 8 */
   Recipe recipe;
   const int32_t *ids; /* [n_samples][length] texts for the statistics */
   int n_samples, length;

@@ -6,20 +6,34 @@
 #include "commands/model_flags.h"
 #include "engine/session.h"
 
+/* A model that tokens are fed to, in windows. Starts zeroed. */
 typedef struct {
   ModelFlags flags;
   ModelPlace place;
   Model *model;
   Device device;
   Session *session;
+} Evaluated;
+
+/* Opens the model at `path` for windows of `window` tokens; the flags stay the caller's. evaluated_close()
+ * it, also after a failure. */
+Status evaluated_open(const char *path, const DeviceFlags *device, int window, Evaluated *e, Error *err);
+void evaluated_close(Evaluated *e);
+/* Loads a model on its device, and opens a session for windows. chunk: tokens computed at once, 0: the
+ * device's default. PRECOND device_fit() */
+enum { EVALUATED_ROWS = 64 }; /* rows of logits in memory: 64 rows of 150,000 are 38 MB */
+Status evaluated_session(Device *device, Model *model, int window, int chunk, Session **session, Error *err);
+
+typedef struct {
+  Evaluated second;
   const int32_t *ids; /* [n] the current window */
   int n;
-  float *logits; /* [rows of a step][vocab_size] of rows first .. first + n_rows - 1 */
+  float *logits; /* [EVALUATED_ROWS][vocab_size] of rows first .. first + n_rows - 1 */
   int first, n_rows;
   double *divergences; /* [n_taken] KL of each row */
   size_t n_taken, capacity, n_same, n_scored;
-  double nll; /* sum of -ln p over the scored tokens, by the second model */
-} Against;    /* starts zeroed; close it also after a failure */
+  double nll, first_nll; /* sums of -ln p over the scored tokens, by the second and the first model */
+} Against;               /* starts zeroed; close it also after a failure */
 
 /* Opens the model at `path` for windows of `window` tokens. Refuses another vocabulary than that of `first`.
  * */
@@ -28,13 +42,13 @@ Status against_open(const char *path, const DeviceFlags *device, const Model *fi
 void against_close(Against *against);
 /* Begins a window of tokens, which the caller keeps. */
 Status against_begin(Against *against, const int32_t *ids, int n, Error *err);
-/* Takes the first model's logits of the next row of the window. `next`: the token that follows, -1: none. */
-Status against_take(Against *against, int row, const float *logits, int32_t next, Error *err);
+/* Takes the first model's logits of the next row of the window; `user` is the Against. */
+Status against_take(void *user, int row, const float *logits, Error *err);
 
 /* The second model's distribution is p, the first one's q: KL = sum of p ln(p / q). */
 typedef struct {
   double mean, most_of_99; /* of KL over all rows; the value that 99 % of the rows do not exceed */
   double same_top;         /* share of rows whose likeliest token is the same (or as likely) */
-  double nll;              /* mean, by the second model */
+  double nll, first_nll;   /* means */
 } Differences;
 Differences against_differences(Against *against);

@@ -19,8 +19,6 @@
 #include "engine/session.h"
 #include "model/identity.h"
 
-enum { LOGIT_ROWS = 64 }; /* rows held at a time: 64 rows of 150,000 are 38 MB */
-
 typedef struct {
   ModelFlags model;
   DeviceFlags device;
@@ -80,10 +78,8 @@ static Status read_ids(Eval *eval, Error *err) {
 static Status take_logits(void *user, int row, const float *logits, Error *err) {
   Eval *eval = user;
   if (*eval->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  const size_t here = eval->window_start + (size_t)row;
-  const int32_t follows = row + 1 < eval->window_size ? eval->ids.ids[here + 1] : -1;
   if (eval->options->logits_out) TRY(npy_write_row(&eval->npy, logits, err));
-  if (eval->options->against) TRY(against_take(&eval->against, row, logits, follows, err));
+  if (eval->options->against) TRY(against_take(&eval->against, row, logits, err));
   if (row + 1 < eval->window_size) {
     size_t next = eval->window_start + (size_t)row + 1;
     double log_p = log_probability(logits, eval->model->config.vocab_size, eval->ids.ids[next]);
@@ -96,7 +92,7 @@ static Status take_logits(void *user, int row, const float *logits, Error *err) 
     eval->nll -= log_p;
     eval->n_scored++;
   }
-  if (eval->shows_progress && row % LOGIT_ROWS == 0)
+  if (eval->shows_progress && row % EVALUATED_ROWS == 0)
     fprintf(stderr, "\r%zu of %zu tokens", eval->window_start + (size_t)row, eval->ids.count);
   return STATUS_OK;
 }
@@ -168,15 +164,7 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(read_ids(eval, err));
   int window = 0;
   TRY(choose_window(eval, &window, err));
-  SessionOptions session = {.n_ctx = window,
-                            .chunk = o->chunk,
-                            .kv = (KvType)o->device.kv,
-                            .max_logit_rows = LOGIT_ROWS,
-                            .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  StateOptions sizes = session_sizes(&session, eval->device.backend, &eval->model->config);
-  TRY(device_check_memory(&eval->device, eval->model, &sizes, err));
-  TRY(device_load(&eval->device, eval->model, err));
-  TRY(session_open(eval->device.backend, eval->device.loaded, eval->model, &session, &eval->session, err));
+  TRY(evaluated_session(&eval->device, eval->model, window, o->chunk, &eval->session, err));
   if (o->against) TRY(against_open(o->against, &o->device, eval->model, window, &eval->against, err));
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));

@@ -1,7 +1,8 @@
 /* quantize.c - `auk quantize MODEL -o DIR`: writes a checkpoint with 4-bit weights. Called by: main.c through
- * the table of commands.c. Calls: src/quantize, the tokenizer (texts for the statistics). Standard output
- * gets a report, standard error progress with an estimate. */
+ * the table of commands.c. Calls: src/quantize, the tokenizer (texts for the statistics), against.c. Standard
+ * output gets a report, standard error progress with an estimate. */
 #include <limits.h>
+#include <math.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
@@ -13,23 +14,24 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
+#include "commands/measure/against.h"
 #include "commands/model_flags.h"
 #include "commands/threads.h"
 #include "quantize/default_text.h"
 #include "quantize/quantize.h"
 
-enum { LISTED = 10 };
+enum { LISTED = 10, CHECKED_TOKENS = 8192 };
 
 typedef enum { METHOD_FULL, METHOD_GPTQ, METHOD_AWQ, METHOD_SEARCH, METHOD_PLAIN } Method;
 
 typedef struct {
   ModelFlags model;
   const char *output, *keep;
-  int bits, group, format, method; /* indices of words */
+  int bits, group, format, head, method; /* indices of words */
   StringList calibration;
   int samples, length, offset, threads, refinements;
   double drift;
-  bool verbose;
+  bool verbose, check;
 } Options;
 static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .drift = 0.5};
 
@@ -45,6 +47,8 @@ static const Flag flags[] = {
                 "4.63)"),
     FLAG_CHOICE("--format", "awq|compressed-tensors", Options, format,
                 "the layout: AutoAWQ's gemm (default), or pack-quantized"),
+    FLAG_CHOICE("--head", "16|8", Options, head,
+                "bits of lm_head (default 16, as it is; 8: with --format compressed-tensors)"),
     FLAG_STRING("--keep", "REGEX", Options, keep,
                 "leaves matrices whose names match as they are: 'layers\\.0\\.'"),
 };
@@ -65,6 +69,9 @@ static const Flag calibration_flags[] = {
                 "share of the residual stream's change by earlier rounding that later weights make up for "
                 "(default 0.5; only with full and gptq)"),
     FLAG_INT("-t, --threads", "N", Options, threads, 0, 1024, "CPU threads (default 0: all cores)"),
+    FLAG_SWITCH("--check", Options, check,
+                "compares the result with the original over at most 8,192 tokens between those parts, as auk "
+                "eval --against does"),
     FLAG_SWITCH("--verbose", Options, verbose, "reports every matrix"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Quantize", flags),
@@ -72,62 +79,99 @@ static const FlagGroup groups[] = {FLAG_GROUP("Quantize", flags),
 
 /* --- texts */
 
-/* Appends n parts of a text's tokens, equally far apart. first: a token that each part begins with, -1: none.
- * */
-static Status take_parts(const Options *o, const IdList *text, int32_t first, int n, const char *name,
-                         IdList *ids, Error *err) {
+/* Tokens of parts of the texts: for the statistics, and for --check. */
+typedef struct {
+  IdList ids, held_out; /* [n * length] */
+} Parts;
+
+static void parts_release(Parts *parts) {
+  id_list_release(&parts->ids);
+  id_list_release(&parts->held_out);
+}
+
+/* Where in a text parts begin: part i of n in place i * n_places / n, the share `shift` of the way to the
+ * next place. */
+typedef struct {
+  int n, n_places;
+  double shift;
+} Placing;
+
+/* first: a token that each part begins with, -1: none. */
+static Status take_parts(const Options *o, const IdList *text, int32_t first, Placing p, IdList *ids,
+                         Error *err) {
   const size_t begins = first >= 0, own = (size_t)o->length - begins;
-  if (text->count < own)
-    return error_set(err, STATUS_USAGE, "%s has %zu tokens, fewer than a part of --length %d", name,
-                     text->count, o->length);
-  const double room = (double)(text->count - own),
-               shift = (double)((unsigned)o->offset * 2654435769u) / 0x1p32;
-  for (int i = 0; i < n; i++) {
-    const size_t at = (size_t)(room * (i + shift) / n);
+  const double room = (double)(text->count - own);
+  for (int i = 0; i < p.n; i++) {
+    const int place = (int)((long long)i * p.n_places / p.n);
+    const size_t at = (size_t)(room * (place + p.shift) / p.n_places);
     if (begins) TRY(id_list_append(ids, first, err));
     for (size_t k = 0; k < own; k++) TRY(id_list_append(ids, text->ids[at + k], err));
   }
   return STATUS_OK;
 }
 
-/* Appends n parts of a text. */
+/* Takes n parts of a text for the statistics, and n_held between them. */
+static Status take_text(const Options *o, const IdList *text, int32_t first, int n, int n_held,
+                        const char *name, Parts *parts, Error *err) {
+  const double shift = (double)((unsigned)o->offset * 2654435769u) / 0x1p32;
+  const size_t length = (size_t)o->length;
+  if (text->count < length)
+    return error_set(err, STATUS_USAGE, "%s has %zu tokens, fewer than a part of --length %d", name,
+                     text->count, o->length);
+  if (n_held > 0 && (text->count - length) / (2 * (size_t)n) < length)
+    return error_set(err, STATUS_USAGE,
+                     "--check: %s has %zu tokens, and %d parts leave none of %d between them for the check: "
+                     "give a longer text, or fewer --samples",
+                     name, text->count, n, o->length);
+  TRY(take_parts(o, text, first, (Placing){n, n, shift}, &parts->ids, err));
+  const double between = shift < 0.5 ? shift + 0.5 : shift - 0.5;
+  return take_parts(o, text, first, (Placing){n_held, n, between}, &parts->held_out, err);
+}
+
+/* Takes parts of text i of n: its share of --samples, and of the tokens of the check. */
 static Status encode(const Options *o, const Tokenizer *tokenizer, const char *name, const char *text,
-                     size_t size, int n, IdList *ids, Error *err) {
+                     size_t size, int i, int n, Parts *parts, Error *err) {
   IdList plain = {0}, begun = {0};
+  const int own = o->samples * (i + 1) / n - o->samples * i / n;
+  int held = 0;
+  if (o->check) held = CHECKED_TOKENS / n / o->length;
+  if (o->check && held == 0) held = 1;
+  if (held > own) held = own;
   Status status = tokenizer_encode(tokenizer, text, size, (EncodeOptions){0}, &plain, err);
   if (status == STATUS_OK)
     status = tokenizer_encode(tokenizer, "a", 1, (EncodeOptions){.add_special = true}, &begun, err);
   const bool begins = begun.count > 1 && tokenizer_is_special(tokenizer, begun.ids[0]);
-  if (status == STATUS_OK) status = take_parts(o, &plain, begins ? begun.ids[0] : -1, n, name, ids, err);
+  if (status == STATUS_OK)
+    status = take_text(o, &plain, begins ? begun.ids[0] : -1, own, held, name, parts, err);
   id_list_release(&plain);
   id_list_release(&begun);
   return status;
 }
 
-static Status encode_file(const Options *o, const Tokenizer *tokenizer, const char *path, int n, IdList *ids,
-                          Error *err) {
+static Status encode_file(const Options *o, const Tokenizer *tokenizer, int i, Parts *parts, Error *err) {
   Buffer text = {0};
+  const char *path = o->calibration.items[i];
   Status status = text_read_with_nul(path, &text, err);
   if (status == STATUS_OK)
-    status = encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, n, ids, err);
+    status = encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, i,
+                    (int)o->calibration.count, parts, err);
   buffer_release(&text);
   return status;
 }
 
-static Status read_texts(const Options *o, const Model *model, const char *path, IdList *ids, Error *err) {
+static Status read_texts(const Options *o, const Model *model, const char *path, Parts *parts, Error *err) {
   Tokenizer *tokenizer = NULL;
   const int n = (int)o->calibration.count;
   TRY(model_tokenizer_open(model, path, &tokenizer, err));
   tokenizer_heed(tokenizer, interrupt_catch());
   Status status = STATUS_OK;
-  for (int i = 0; status == STATUS_OK && i < n; i++)
-    status = encode_file(o, tokenizer, o->calibration.items[i], o->samples * (i + 1) / n - o->samples * i / n,
-                         ids, err);
+  for (int i = 0; status == STATUS_OK && i < n; i++) status = encode_file(o, tokenizer, i, parts, err);
   if (status == STATUS_OK && n == 0)
-    status = encode(o, tokenizer, "the default text", default_text, default_text_size, o->samples, ids, err);
+    status = encode(o, tokenizer, "the default text", default_text, default_text_size, 0, 1, parts, err);
   tokenizer_close(tokenizer);
-  return status == STATUS_OK ? ids_check(model, ids->ids, ids->count, "--calibration", IDS_ENCODED, err)
-                             : status;
+  TRY(status);
+  TRY(ids_check(model, parts->ids.ids, parts->ids.count, "--calibration", IDS_ENCODED, err));
+  return ids_check(model, parts->held_out.ids, parts->held_out.count, "--calibration", IDS_ENCODED, err);
 }
 
 /* --- --keep */
@@ -220,6 +264,43 @@ static Status print_report(const Options *o, const QuantizeReport *report, Error
       (double)report->bytes / 1e6, (double)report->source_bytes / 1e6);
 }
 
+/* --- --check */
+
+typedef struct {
+  Evaluated made;
+  Against original;
+  const volatile int *interrupted;
+} Check;
+
+static Status take_row(void *user, int row, const float *logits, Error *err) {
+  Check *check = user;
+  if (*check->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  return against_take(&check->original, row, logits, err);
+}
+
+static Status run_check(const Options *o, const char *original, const IdList *ids, Check *check, Error *err) {
+  const DeviceFlags device = {.threads = o->threads, .device = 1};
+  TRY(evaluated_open(o->output, &device, o->length, &check->made, err));
+  TRY(against_open(original, &device, check->made.model, o->length, &check->original, err));
+  for (size_t at = 0; at < ids->count; at += (size_t)o->length) {
+    TRY(against_begin(&check->original, ids->ids + at, o->length, err));
+    TRY(session_evaluate(check->made.session, ids->ids + at, o->length, take_row, check, err));
+  }
+  const Differences d = against_differences(&check->original);
+  return output_printf(err,
+                       "check of %zu tokens that no statistics are of: kl=%.6g kl_99=%.6g ppl=%.6g "
+                       "original_ppl=%.6g same_top=%.4f\n",
+                       ids->count, d.mean, d.most_of_99, exp(d.first_nll), exp(d.nll), d.same_top);
+}
+
+static Status check_result(const Options *o, const char *original, const IdList *ids, Error *err) {
+  Check check = {.interrupted = interrupt_catch()};
+  Status status = run_check(o, original, ids, &check, err);
+  against_close(&check.original);
+  evaluated_close(&check.made);
+  return status;
+}
+
 /* --- the command */
 
 static Recipe recipe_of(const Options *o) {
@@ -234,11 +315,12 @@ static Recipe recipe_of(const Options *o) {
 }
 
 static Status write_quantised(const Options *o, const ModelPlace *place, Model *model, pcre2_code *keep,
-                              IdList *ids, Error *err) {
+                              Parts *parts, Error *err) {
   QuantizeReport report = {0};
   QuantizeOptions options = {.output = o->output,
                              .layout = (QuantLayout)o->format,
                              .group = groups_of[o->group],
+                             .head_bits = o->head ? 8 : 16,
                              .recipe = recipe_of(o),
                              .n_samples = o->samples,
                              .length = o->length,
@@ -249,13 +331,14 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
                              .progress = show_progress};
   TRY(quantize_check(&cpu_backend, model, &options, err));
   TRY(threads_choose(o->threads, &options.n_threads, err));
-  TRY(read_texts(o, model, place->path, ids, err));
-  options.ids = ids->ids;
+  TRY(read_texts(o, model, place->path, parts, err));
+  options.ids = parts->ids.ids;
   Status status = quantize(&cpu_backend, model, &options, &report, err);
   progress_clear();
   if (report.resumed && status == STATUS_OK)
     print_note("%d layers were in %s already", report.resumed, o->output);
   if (status == STATUS_OK) status = print_report(o, &report, err);
+  if (status == STATUS_OK && o->check) status = check_result(o, place->path, &parts->held_out, err);
   quantize_report_release(&report);
   return status;
 }
@@ -269,11 +352,11 @@ static Status run(CommandCall *call, Error *err) {
   interrupt_catch();
   ModelPlace place = {0};
   Model *model = NULL;
-  IdList ids = {0};
+  Parts parts = {0};
   Status status = model_place_find(&o->model, &place, err);
   if (status == STATUS_OK) status = model_place_open_known(&place, &o->model, &model, err);
-  if (status == STATUS_OK) status = write_quantised(o, &place, model, keep, &ids, err);
-  id_list_release(&ids);
+  if (status == STATUS_OK) status = write_quantised(o, &place, model, keep, &parts, err);
+  parts_release(&parts);
   model_close(model);
   model_place_release(&place);
   pcre2_code_free(keep);

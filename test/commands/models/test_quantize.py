@@ -172,11 +172,42 @@ def test_keep_leaves_matrices_as_they_are(run, quantize, tmp_path):
             assert np.array_equal(np.asarray(tensors[name]), np.asarray(array))
 
 
+def test_a_head_of_8_bits_is_read_and_is_rounded_to_nearest(run, quantize, text, tmp_path):
+    model, output = DATA / "miniatures" / "llama-bf16", tmp_path / "out"
+    quantize(model, output, "--format", "compressed-tensors", "--head", 8)
+    dense = checkpoint.to_f32(checkpoint.read_checkpoint(model)["lm_head.weight"])
+    tensors, groups = checkpoint.read_checkpoint(output), dense.reshape(len(dense), -1, 16)
+    codes = np.ascontiguousarray(tensors["lm_head.weight_packed"]).view(np.uint8).reshape(groups.shape)
+    made = (codes.astype(np.float32) - 128) * np.asarray(tensors["lm_head.weight_scale"], np.float32)[..., None]
+    error, largest = np.abs(made - groups), np.abs(groups).max(-1, keepdims=True)
+    assert (error <= largest * (0.5 / 127 + 2**-11)).all() and error.any()
+    ids = np.load(model / "reference.npz")["ids"][:32]
+    config = json.loads((output / "config.json").read_text())
+    assert list(config["quantization_config"]["config_groups"]) == ["group_0", "group_1"]
+    quantize(model, tmp_path / "16", "--format", "compressed-tensors")
+    divergence = compare.kl(logits(run, tmp_path / "16", ids, tmp_path), logits(run, output, ids, tmp_path))
+    assert 0 < divergence.mean() < 1e-2
+    assert "output head of 8 bits" in run("inspect", output).stdout.decode()
+
+
+def test_check_compares_with_the_original_over_other_tokens(run, quantize, text, tmp_path):
+    done = quantize(STORIES, tmp_path / "out", "--check")
+    line = done.stdout.decode().splitlines()[-1]
+    values = dict(item.split("=") for item in line.split() if "=" in item)
+    assert line.startswith("check of 128 tokens") and float(values["same_top"]) > 0.5
+    assert 1e-6 < float(values["kl"]) < float(values["kl_99"]) < 2
+    assert abs(float(values["ppl"]) / float(values["original_ppl"]) - 1) < 0.5
+    done = run("quantize", STORIES, "-o", tmp_path / "none", "--calibration", text, "--group", 32, "--check")
+    assert done.returncode == 2 and b"leave none of 512 between them" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize("flags, status, message", (
     (("--group", 128), 2, "--group 128 divides the inputs of no matrix"),
     (("--group", 16, "--length", 100000), 2, "--length 100000 is more than the"),
     (("--group", 16, "--keep", "("), 2, "--keep \"(\" is no regular expression"),
     (("--group", 16, "--format", "gguf"), 2, "--format"),
+    (("--group", 16, "--head", 8), 2, "--head 8: AutoAWQ's layout has 4 bits alone"),
 ))
 def test_refusals(run, text, tmp_path, flags, status, message):
     done = run("quantize", DATA / "miniatures" / "llama-bf16", "-o", tmp_path / "out", "--calibration", text, *flags)
