@@ -45,26 +45,32 @@ static size_t padded(int n) {
   return ((size_t)n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-/* to = column i of x, then zeros. */
-static void take_column(Rows x, int n_rows, size_t i, float *to) {
-  size_t r = 0;
-  for (; r < (size_t)n_rows; r++) to[r] = x.at[r * x.stride + i];
-  memset(to + r, 0, (padded(n_rows) - r) * sizeof *to);
+enum { COLUMNS = ALIGN_FLOATS }; /* a line of memory */
+
+/* to[k] = column first + k of x, for k < n <= COLUMNS, with zeros up to `stride`. */
+static void take_columns(Rows x, int n_rows, int first, int n, float *to, size_t stride) {
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    for (size_t k = 0; k < (size_t)n; k++) to[k * stride + r] = x.at[r * x.stride + (size_t)first + k];
+  for (size_t k = 0; k < (size_t)n; k++)
+    memset(to + k * stride + n_rows, 0, (stride - (size_t)n_rows) * sizeof *to);
 }
 
 Status sums_add(const Products *products, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
                 Error *err) {
   const size_t stride = padded(n_rows);
   const bool same = a.at == b.at;
-  const int n_blocks = (n_a + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK, n_columns = same ? n_a : n_a + n_b;
-  float *columns = mem_alloc((size_t)n_columns, stride * sizeof *columns, "inputs", err);
+  const int n_blocks = (n_a + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
+  float *columns = mem_alloc((size_t)(same ? n_a : n_a + n_b), stride * sizeof *columns, "inputs", err);
   if (!columns) return STATUS_FAILED;
   const Rows others = {same ? columns : columns + (size_t)n_a * stride, stride};
 #pragma omp parallel num_threads(products->n_threads)
   {
+#pragma omp for schedule(static) nowait
+    for (int i = 0; i < n_a; i += COLUMNS)
+      take_columns(a, n_rows, i, least(n_a - i, COLUMNS), columns + (size_t)i * stride, stride);
 #pragma omp for schedule(static)
-    for (int i = 0; i < n_columns; i++)
-      take_column(i < n_a ? a : b, n_rows, (size_t)(i < n_a ? i : i - n_a), columns + (size_t)i * stride);
+    for (int i = 0; i < (same ? 0 : n_b); i += COLUMNS)
+      take_columns(b, n_rows, i, least(n_b - i, COLUMNS), others.at + (size_t)i * stride, stride);
 #pragma omp for schedule(dynamic, 1)
     for (int block = n_blocks - 1; block >= 0; block--) { /* the longest rows of a triangle first */
       const int first = block * PRODUCT_BLOCK, rows = least(n_a - first, PRODUCT_BLOCK);

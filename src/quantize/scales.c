@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALPHAS = 20 };
+enum { ALPHAS = 10 };
 
 /* sizes[i] = the root of the mean square of what has scale i; squares: the inputs' mean squares. */
 static void input_sizes(const float *squares, int n_in, SharedScales shared, int *counts, float *sizes) {
