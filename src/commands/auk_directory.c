@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/owned.h"
 
 /* Length without trailing slashes, so that "/" is extended to "/auk". */
 static int length_of(const char *directory) {
@@ -18,23 +19,20 @@ static int length_of(const char *directory) {
 Status auk_directory(const char *variable, const char *below, char **path, Error *err) {
   const char *named = getenv(variable), *home = getenv("HOME");
   Buffer text = {0};
-  Status status = STATUS_OK;
   *path = NULL;
   if (named && named[0] == '/')
-    status = buffer_printf(&text, err, "%.*s/auk%c", length_of(named), named, 0);
+    TRY(buffer_printf(&text, err, "%.*s/auk%c", length_of(named), named, 0));
   else if (home && home[0] == '/')
-    status = buffer_printf(&text, err, "%.*s/%s/auk%c", length_of(home), home, below, 0);
-  if (status) buffer_release(&text);
+    TRY(buffer_printf(&text, err, "%.*s/%s/auk%c", length_of(home), home, below, 0));
   *path = text.data;
-  return status;
+  return STATUS_OK;
 }
 
 Status auk_path(const char *variable, const char *below, const char *name, char **path, Error *err) {
-  char *directory;
+  OWNED(mem_release) char *directory = NULL;
   *path = NULL;
   TRY(auk_directory(variable, below, &directory, err));
   if (!directory) return STATUS_OK;
   *path = path_join(directory, name, err);
-  free(directory);
   return *path ? STATUS_OK : STATUS_FAILED;
 }

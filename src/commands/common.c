@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/owned.h"
 
 int command_finish(Status status, const Error *err) {
   bool printed = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
@@ -111,11 +112,9 @@ Spinner loading_spinner(bool is_wanted) {
 }
 
 Status append_escaped(Buffer *out, const char *text, Error *err) {
-  Buffer quoted = {0};
-  Status status = json_write_string(&quoted, text, strlen(text), err);
-  if (status == STATUS_OK) status = buffer_append(out, quoted.data + 1, quoted.size - 2, err);
-  buffer_release(&quoted);
-  return status;
+  OWNED(buffer_release) Buffer quoted = {0};
+  TRY(json_write_string(&quoted, text, strlen(text), err));
+  return buffer_append(out, quoted.data + 1, quoted.size - 2, err);
 }
 
 Status append_json_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {

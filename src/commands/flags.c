@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
@@ -439,11 +440,9 @@ static Status put_help(Buffer *out, const Interface *interface, bool all, Error 
 }
 
 static Status print_help(const Interface *interface, const char *which, Error *err) {
-  Buffer out = {0};
-  Status status = put_help(&out, interface, which && strcmp(which, "all") == 0, err);
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
-  return status;
+  OWNED(buffer_release) Buffer out = {0};
+  TRY(put_help(&out, interface, which && strcmp(which, "all") == 0, err));
+  return output_write(out.data, out.size, err);
 }
 
 bool flags_model(const Interface *interface, void *options, const char ***path, const char ***usual) {

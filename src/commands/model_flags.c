@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/models/decimal.h"
 #include "commands/models/hub.h"
@@ -120,14 +121,11 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
 
 /* Opens the tokenizer.json in `directory`, or refuses with advice if it is missing. */
 static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
-  char *path = path_join(directory, "tokenizer.json", err);
+  OWNED(mem_release) char *path = path_join(directory, "tokenizer.json", err);
   if (!path) return STATUS_FAILED;
-  Status status =
-      file_is_named(path) ? tokenizer_open(path, tokenizer, err) : other_tokenizer_refuse(directory, err);
-  if (status == STATUS_OK && !*tokenizer)
-    status = error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
-  free(path);
-  return status;
+  TRY(file_is_named(path) ? tokenizer_open(path, tokenizer, err) : other_tokenizer_refuse(directory, err));
+  if (!*tokenizer) return error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
+  return STATUS_OK;
 }
 
 static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *err) {
@@ -135,19 +133,15 @@ static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *
   bool packed;
   TRY(ak48_is(path, &packed, err));
   if (!packed) return tokenizer_open(path, tokenizer, err);
+  OWNED(mem_release)
   char *directory = path_directory(path, err); /* tokenizer.json is beside the packed file */
-  if (!directory) return STATUS_FAILED;
-  Status status = open_in(directory, tokenizer, err);
-  free(directory);
-  return status;
+  return directory ? open_in(directory, tokenizer, err) : STATUS_FAILED;
 }
 
 Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err) {
   if (values->overrides.tokenizer) return tokenizer_open(values->overrides.tokenizer, tokenizer, err);
-  ModelPlace place = {0};
-  Status status = model_place_find(values, &place, err);
-  if (status == STATUS_OK) status = model_place_check(&place, err);
-  if (status == STATUS_OK) status = open_tokenizer_of(place.path, tokenizer, err);
-  model_place_release(&place);
-  return status;
+  OWNED(model_place_release) ModelPlace place = {0};
+  TRY(model_place_find(values, &place, err));
+  TRY(model_place_check(&place, err));
+  return open_tokenizer_of(place.path, tokenizer, err);
 }

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/answer/answer.h"
 #include "commands/answer/choose.h"
 #include "commands/answer/prompt.h"
@@ -88,45 +89,36 @@ static Status answer(OneShot *shot, const IdList *ids, Error *err) {
 
 /* Encodes the conversation of --messages. */
 static Status encode_messages(const char *path, const Assistant *assistant, IdList *ids, Error *err) {
-  Buffer text = {0};
-  MapPrompt prompt = {0};
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(map_prompt_release) MapPrompt prompt = {0};
   TRY(file_name_check("--messages", path, err));
-  Status status = text_read(path, &text, err);
-  if (status == STATUS_OK)
-    status = map_prompt_conversation(path, text.data ? text.data : "", text.size, &prompt, err);
-  if (status == STATUS_OK) status = assistant_encode(assistant, prompt.messages, prompt.n_messages, ids, err);
-  map_prompt_release(&prompt);
-  buffer_release(&text);
-  return status;
+  TRY(text_read(path, &text, err));
+  TRY(map_prompt_conversation(path, text.data ? text.data : "", text.size, &prompt, err));
+  return assistant_encode(assistant, prompt.messages, prompt.n_messages, ids, err);
 }
 
 /* Adds the prompt to the conversation, and encodes all of it if a chat goes on. */
 static Status add_turn(OneShot *shot, const Prompt *prompt, IdList *ids, Error *err) {
   Conversation *c = &shot->conversation;
-  Buffer text = {0};
-  ChatMessage *view = NULL;
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(mem_release) ChatMessage *view = NULL;
   size_t n;
-  Status status =
-      prompt_join(prompt, prompt->input.data ? prompt->input.data : "", prompt->input.size, &text, err);
-  if (status == STATUS_OK) status = conversation_add(c, ROLE_USER, text.data, text.size, err);
-  if (status == STATUS_OK && shot->continued.goes_on) status = conversation_view(c, 0, &view, &n, err);
-  if (view) status = assistant_encode(shot->assistant, view, n, ids, err);
-  free(view);
-  buffer_release(&text);
-  return status;
+  TRY(prompt_join(prompt, prompt->input.data ? prompt->input.data : "", prompt->input.size, &text, err));
+  TRY(conversation_add(c, ROLE_USER, text.data, text.size, err));
+  if (!shot->continued.goes_on) return STATUS_OK;
+  TRY(conversation_view(c, 0, &view, &n, err));
+  return assistant_encode(shot->assistant, view, n, ids, err);
 }
 
 static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
   const Options *o = shot->options;
-  Prompt prompt = {0};
+  OWNED(prompt_release) Prompt prompt = {0};
   if (o->prompt.messages) return encode_messages(o->prompt.messages, shot->assistant, ids, err);
-  Status status = prompt_read(&o->prompt, &prompt, err);
-  if (status == STATUS_OK && (shot->continued.goes_on || shot->continued.keeps))
-    status = add_turn(shot, &prompt, ids, err);
-  if (status == STATUS_OK && !shot->continued.goes_on)
-    status = prompt_encode(&prompt, shot->assistant, (Truncation)o->prompt.truncate, ids, err);
-  prompt_release(&prompt);
-  return status;
+  TRY(prompt_read(&o->prompt, &prompt, err));
+  if (shot->continued.goes_on || shot->continued.keeps) TRY(add_turn(shot, &prompt, ids, err));
+  if (!shot->continued.goes_on)
+    TRY(prompt_encode(&prompt, shot->assistant, (Truncation)o->prompt.truncate, ids, err));
+  return STATUS_OK;
 }
 
 /* True if the answer is kept as a chat: the chat goes on, or the answer is text written to a terminal. */
@@ -319,19 +311,17 @@ static Status take_prompt(const CommandCall *call, const char *text, Error *err)
 
 /* Refuses two operands that may both be prompts: says what the first word is, since it is no model. */
 static Status refuse_words(const char *word, Error *err) {
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   ModelConfig config;
   if (!file_exists(word) || file_map(word, STATUS_MODEL, &file, NULL) != STATUS_OK)
     return error_set(err, STATUS_USAGE,
                      "\"%s\" is no model that is here, and a prompt of several words stands in quotes (auk "
                      "models lists the models, auk get OWNER/NAME fetches one)",
                      word);
-  Status status =
-      content_format(file.data, file.size)
-          ? ak48_header_decode(word, file.data, file.size, &config, err)
-          : error_set(err, STATUS_USAGE, "%s is no model (-f %s gives its text to the prompt)", word, word);
-  file_unmap(&file);
-  return status;
+  return content_format(file.data, file.size)
+             ? ak48_header_decode(word, file.data, file.size, &config, err)
+             : error_set(err, STATUS_USAGE, "%s is no model (-f %s gives its text to the prompt)", word,
+                         word);
 }
 
 /* Takes each operand as "-" (-f -), a model or the prompt. After a model, the last operand is the prompt even

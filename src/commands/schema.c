@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/form/form.h"
@@ -69,22 +70,16 @@ static Status refuse_place(const char *name, const Buffer *text, size_t at, cons
 /* Says why the text is refused: the last reason is the error, those before it are notes. */
 static Status refuse_text(Constraint *constraint, const char *name, const Buffer *text, size_t at,
                           Error *err) {
-  Buffer reasons = {0};
+  OWNED(buffer_release) Buffer reasons = {0};
   bool is_json;
-  Status status =
-      find_reasons(constraint, name, text->data ? text->data : "", text->size, &reasons, &is_json, err);
-  if (status == STATUS_OK && (!is_json || reasons.size == 0))
-    status = refuse_place(name, text, at, is_json ? NULL : reasons.data, err);
-  for (size_t i = 0, n; i < reasons.size && is_json && status == STATUS_OK; i += n) {
-    n = strlen(reasons.data + i) + 1;
-    if (i + n == reasons.size) {
-      status = error_set(err, STATUS_FAILED, "%s: %s", name, reasons.data + i);
-    } else {
-      print_note("%s: %s", name, reasons.data + i);
-    }
+  TRY(find_reasons(constraint, name, text->data ? text->data : "", text->size, &reasons, &is_json, err));
+  if (!is_json || reasons.size == 0) return refuse_place(name, text, at, is_json ? NULL : reasons.data, err);
+  for (size_t i = 0;;) {
+    const size_t n = strlen(reasons.data + i) + 1;
+    if (i + n == reasons.size) return error_set(err, STATUS_FAILED, "%s: %s", name, reasons.data + i);
+    print_note("%s: %s", name, reasons.data + i);
+    i += n;
   }
-  buffer_release(&reasons);
-  return status;
 }
 
 /* True if TEXT is JSON itself: it looks so, and no file has that name. */
@@ -103,34 +98,28 @@ static Status read_json(const char *text, Buffer *out, Error *err) {
 static Status check_text(const Options *options, Constraint *constraint, Buffer *out, Error *err) {
   const char *file = options->file ? options->file : "-";
   const char *name = is_inline_text(file) ? "the text" : text_name(file);
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   bool allowed = false;
   size_t taken = 0;
-  Status status = read_json(file, &text, err);
-  if (status == STATUS_OK)
-    status = constraint_take_bytes(constraint, text.data, text.size, &allowed, &taken, err);
-  if (status == STATUS_OK && !(allowed && constraint_may_end(constraint)))
-    status = refuse_text(constraint, name, &text, allowed ? text.size : taken, err);
-  buffer_release(&text);
-  return status == STATUS_OK ? buffer_append_string(out, "valid\n", err) : status;
+  TRY(read_json(file, &text, err));
+  TRY(constraint_take_bytes(constraint, text.data, text.size, &allowed, &taken, err));
+  if (!allowed || !constraint_may_end(constraint))
+    return refuse_text(constraint, name, &text, allowed ? text.size : taken, err);
+  return buffer_append_string(out, "valid\n", err);
 }
 
 static Status run_text(const Options *options, Buffer *out, Error *err) {
-  Buffer schema = {0};
+  OWNED(buffer_release) Buffer schema = {0};
   Constraint constraint;
   const bool is_text = form_schema_is_inline(options->schema);
   const char *name = is_text ? "the schema" : options->schema;
-  Status status = is_text ? buffer_append_string(&schema, options->schema, err)
-                          : text_read_source(options->schema, &schema, err);
-  if (status == STATUS_OK)
-    status = constraint_open(name, schema.data ? schema.data : "", schema.size, schema_options(options), NULL,
-                             &constraint, err);
-  if (status == STATUS_OK) {
-    form_note_let_go(name, &constraint);
-    status = check_text(options, &constraint, out, err);
-    constraint_close(&constraint);
-  }
-  buffer_release(&schema);
+  TRY(is_text ? buffer_append_string(&schema, options->schema, err)
+              : text_read_source(options->schema, &schema, err));
+  TRY(constraint_open(name, schema.data ? schema.data : "", schema.size, schema_options(options), NULL,
+                      &constraint, err));
+  form_note_let_go(name, &constraint);
+  Status status = check_text(options, &constraint, out, err);
+  constraint_close(&constraint);
   return status;
 }
 
@@ -148,6 +137,10 @@ typedef struct {
   double *items; /* [count] */
   size_t count, capacity;
 } Times;
+
+static void times_release(Times *times) {
+  free(times->items);
+}
 
 static int by_time(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -184,18 +177,16 @@ static bool spells(const Vocabulary *v, const IdList *ids, const char *text, siz
 static Status take_text(Lines *lines, Constraint *c, const char *text, size_t size, Times *times,
                         bool *accepted, Error *err) {
   const EncodeOptions plain = {false, false};
-  IdList ids = {0};
+  OWNED(id_list_release) IdList ids = {0};
   size_t taken;
-  Status status = tokenizer_encode(lines->tokenizer, text, size, plain, &ids, err);
-  if (status == STATUS_OK) status = constraint_begin(c, err);
-  if (status == STATUS_OK) status = take_ids(lines, c, &ids, times, accepted, err);
-  if (status == STATUS_OK && *accepted && !spells(&lines->vocabulary, &ids, text, size)) {
-    status = constraint_begin(c, err);
-    if (status == STATUS_OK) status = constraint_take_bytes(c, text, size, accepted, &taken, err);
-    *accepted = *accepted && constraint_may_end(c);
-  }
-  id_list_release(&ids);
-  return status;
+  TRY(tokenizer_encode(lines->tokenizer, text, size, plain, &ids, err));
+  TRY(constraint_begin(c, err));
+  TRY(take_ids(lines, c, &ids, times, accepted, err));
+  if (!*accepted || spells(&lines->vocabulary, &ids, text, size)) return STATUS_OK;
+  TRY(constraint_begin(c, err));
+  TRY(constraint_take_bytes(c, text, size, accepted, &taken, err));
+  *accepted = *accepted && constraint_may_end(c);
+  return STATUS_OK;
 }
 
 static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
@@ -215,47 +206,37 @@ static Status write_times(Times *times, bool all, Buffer *out, Error *err) {
 /* Appends the list of reasons why a text is refused, with a comma before it if `out` has a list already. */
 static Status write_reasons(Constraint *c, const char *text, size_t size, bool accepted, Buffer *out,
                             Error *err) {
-  Buffer reasons = {0};
+  OWNED(buffer_release) Buffer reasons = {0};
   bool is_json;
-  Status status = buffer_append_string(out, out->size ? ", [" : "[", err);
-  if (status == STATUS_OK && !accepted) status = find_reasons(c, "text", text, size, &reasons, &is_json, err);
-  for (size_t at = 0, n; at < reasons.size && status == STATUS_OK; at += n + 1) {
+  TRY(buffer_append_string(out, out->size ? ", [" : "[", err));
+  if (!accepted) TRY(find_reasons(c, "text", text, size, &reasons, &is_json, err));
+  for (size_t at = 0, n; at < reasons.size; at += n + 1) {
     n = strlen(reasons.data + at);
-    if (at > 0) status = buffer_append_string(out, ", ", err);
-    if (status == STATUS_OK) status = json_write_string(out, reasons.data + at, n, err);
+    if (at > 0) TRY(buffer_append_string(out, ", ", err));
+    TRY(json_write_string(out, reasons.data + at, n, err));
   }
-  buffer_release(&reasons);
-  return status == STATUS_OK ? buffer_append_string(out, "]", err) : status;
+  return buffer_append_string(out, "]", err);
 }
 
 static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer *out, Error *err) {
-  Times times = {0};
-  Buffer list = {0}, reasons = {0};
-  Status status = STATUS_OK;
-  for (const Json *test = json_first(tests); test && status == STATUS_OK; test = json_next(test)) {
+  OWNED(times_release) Times times = {0};
+  OWNED(buffer_release) Buffer list = {0}, reasons = {0};
+  for (const Json *test = json_first(tests); test; test = json_next(test)) {
     const Json *text = json_is_object(test) ? json_member(test, "text") : test;
     bool accepted = false;
     size_t size;
-    if (!json_is_string(text)) {
-      status = error_set(err, STATUS_USAGE, "a test is no string and has no string \"text\"");
-      break;
-    }
+    if (!json_is_string(text))
+      return error_set(err, STATUS_USAGE, "a test is no string and has no string \"text\"");
     const char *bytes = json_string(text, &size);
-    status = take_text(lines, c, bytes, size, &times, &accepted, err);
-    if (status == STATUS_OK)
-      status = buffer_printf(&list, err, "%s%s", list.size ? ", " : "", accepted ? "true" : "false");
-    if (status == STATUS_OK) status = write_reasons(c, bytes, size, accepted, &reasons, err);
+    TRY(take_text(lines, c, bytes, size, &times, &accepted, err));
+    TRY(buffer_printf(&list, err, "%s%s", list.size ? ", " : "", accepted ? "true" : "false"));
+    TRY(write_reasons(c, bytes, size, accepted, &reasons, err));
   }
-  if (status == STATUS_OK) status = write_times(&times, lines->options->times, out, err);
-  if (status == STATUS_OK)
-    status = buffer_printf(out, err, ", \"accepted\": [%.*s], \"reasons\": [", (int)list.size,
-                           list.size ? list.data : "");
-  if (status == STATUS_OK && reasons.size) status = buffer_append(out, reasons.data, reasons.size, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "]", err);
-  free(times.items);
-  buffer_release(&reasons);
-  buffer_release(&list);
-  return status;
+  TRY(write_times(&times, lines->options->times, out, err));
+  TRY(buffer_printf(out, err, ", \"accepted\": [%.*s], \"reasons\": [", (int)list.size,
+                    list.size ? list.data : ""));
+  if (reasons.size) TRY(buffer_append(out, reasons.data, reasons.size, err));
+  return buffer_append_string(out, "]", err);
 }
 
 /* Appends the list of the keywords that --schema-lenient let go, if there are any. */

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
@@ -52,30 +53,24 @@ static Status render_line(const Chat *chat, const Json *line, TrustedText *text,
 }
 
 static Status write_member(const char *name, const char *text, size_t size, Error *err) {
-  Buffer out = {0};
-  Status status = buffer_append(&out, "{", 1, err);
-  if (status == STATUS_OK) status = append_json_member(&out, name, text, size, err);
-  if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
-  return status;
+  OWNED(buffer_release) Buffer out = {0};
+  TRY(buffer_append(&out, "{", 1, err));
+  TRY(append_json_member(&out, name, text, size, err));
+  TRY(buffer_append_string(&out, "}\n", err));
+  return output_write(out.data, out.size, err);
 }
 
 /* Parses a line, and brings its messages into the form that templates read (messages_append()). */
 static Status parse_line(const char *where, const Buffer *line, Json **json, Error *err) {
   const JsonSpan text = {line->data ? line->data : "", line->size};
-  Buffer given = {0};
+  OWNED(buffer_release) Buffer given = {0};
   *json = NULL;
   TRY(json_parse(where, STATUS_USAGE, text.text, text.size, NULL, 0, NULL, err));
   JsonCursor cursor = json_cursor(text);
   Error inner;
-  Status status = messages_append(json_cursor_value(&cursor), &given, &inner);
-  if (status != STATUS_OK)
-    error_set(err, status, "%s: %s", where, inner.text);
-  else
-    status = json_parse(where, STATUS_USAGE, given.data, given.size, NULL, 0, json, err);
-  buffer_release(&given);
-  return status;
+  const Status status = messages_append(json_cursor_value(&cursor), &given, &inner);
+  if (status != STATUS_OK) return error_set(err, status, "%s: %s", where, inner.text);
+  return json_parse(where, STATUS_USAGE, given.data, given.size, NULL, 0, json, err);
 }
 
 static bool begins_object(const Buffer *line) {
@@ -137,22 +132,16 @@ static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
 /* The checkpoint's directory, or the directory that contains a packed file; NULL if no model is named. */
 static Status find_directory(const Options *options, char **directory, Error *err) {
-  ModelPlace place = {0};
-  Status status = model_place_find(&options->model, &place, err);
-  if (status == STATUS_USAGE && options->choice) {
-    model_place_release(&place);
-    return STATUS_OK; /* a named template needs no checkpoint */
-  }
-  if (status == STATUS_OK) status = model_place_check(&place, err);
-  if (status == STATUS_OK && !file_exists(place.path))
-    status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", place.path);
-  if (status == STATUS_OK) {
-    *directory =
-        file_is_directory(place.path) ? path_join("", place.path, err) : path_directory(place.path, err);
-    status = *directory ? STATUS_OK : STATUS_FAILED;
-  }
-  model_place_release(&place);
-  return status;
+  OWNED(model_place_release) ModelPlace place = {0};
+  const Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_USAGE && options->choice) return STATUS_OK; /* a named template needs no checkpoint */
+  TRY(status);
+  TRY(model_place_check(&place, err));
+  if (!file_exists(place.path))
+    return error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", place.path);
+  *directory =
+      file_is_directory(place.path) ? path_join("", place.path, err) : path_directory(place.path, err);
+  return *directory ? STATUS_OK : STATUS_FAILED;
 }
 
 static Status run(CommandCall *call, Error *err) {

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
@@ -52,47 +53,38 @@ static Status check_ids(const Tokenizer *tokenizer, const IdList *ids, Error *er
 
 static Status decode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
                           Buffer *out, Error *err) {
-  IdList ids = {0};
-  Status status = ids_parse("the ids", input, &ids, err);
-  if (status == STATUS_OK) status = check_ids(tokenizer, &ids, err);
-  if (status == STATUS_OK)
-    status = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err);
-  id_list_release(&ids);
+  OWNED(id_list_release) IdList ids = {0};
+  TRY(ids_parse("the ids", input, &ids, err));
+  TRY(check_ids(tokenizer, &ids, err));
+  TRY(tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err));
   /* On a terminal, keeps the shell's prompt off the text's line; a file gets the text alone. */
-  return status == STATUS_OK && output_is_terminal() ? buffer_append_string(out, "\n", err) : status;
+  return output_is_terminal() ? buffer_append_string(out, "\n", err) : STATUS_OK;
 }
 
 static Status encode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
                           Buffer *out, Error *err) {
   const EncodeOptions encode = {!options->no_add_special, !options->no_parse_special};
-  IdList ids = {0};
-  Status status = tokenizer_encode(tokenizer, input->data ? input->data : "", input->size, encode, &ids, err);
-  if (status == STATUS_OK) status = write_ids(&ids, " ", out, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "\n", err);
-  id_list_release(&ids);
-  return status;
+  OWNED(id_list_release) IdList ids = {0};
+  TRY(tokenizer_encode(tokenizer, input->data ? input->data : "", input->size, encode, &ids, err));
+  TRY(write_ids(&ids, " ", out, err));
+  return buffer_append_string(out, "\n", err);
 }
 
 static Status run_text(const Tokenizer *tokenizer, const Options *options, Buffer *out, Error *err) {
-  Buffer input = {0};
-  Status status = options->text ? buffer_append_string(&input, options->text, err)
-                                : text_read_with_nul(options->file ? options->file : "-", &input, err);
-  if (status == STATUS_OK)
-    status = options->decode ? decode_text(tokenizer, options, &input, out, err)
-                             : encode_text(tokenizer, options, &input, out, err);
-  buffer_release(&input);
-  return status;
+  OWNED(buffer_release) Buffer input = {0};
+  TRY(options->text ? buffer_append_string(&input, options->text, err)
+                    : text_read_with_nul(options->file ? options->file : "-", &input, err));
+  return options->decode ? decode_text(tokenizer, options, &input, out, err)
+                         : encode_text(tokenizer, options, &input, out, err);
 }
 
 /* --- lines of JSON */
 
 static Status write_decoded(const Tokenizer *tokenizer, const IdList *ids, bool skip, Buffer *out,
                             Error *err) {
-  Buffer text = {0};
-  Status status = tokenizer_decode(tokenizer, ids->ids, ids->count, skip, &text, err);
-  if (status == STATUS_OK) status = json_write_string(out, text.data ? text.data : "", text.size, err);
-  buffer_release(&text);
-  return status;
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(tokenizer_decode(tokenizer, ids->ids, ids->count, skip, &text, err));
+  return json_write_string(out, text.data ? text.data : "", text.size, err);
 }
 
 static Status ids_of_json(const Json *list, IdList *ids, Error *err) {
@@ -120,17 +112,15 @@ static Status ids_of_line(const Tokenizer *tokenizer, const Json *line, IdList *
 }
 
 static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *out, Error *err) {
-  IdList ids = {0};
-  Status status = ids_of_line(tokenizer, line, &ids, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "{\"ids\": [", err);
-  if (status == STATUS_OK) status = write_ids(&ids, ", ", out, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "], \"decoded\": ", err);
-  if (status == STATUS_OK) status = write_decoded(tokenizer, &ids, false, out, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, ", \"decoded_skip\": ", err);
-  if (status == STATUS_OK) status = write_decoded(tokenizer, &ids, true, out, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "}\n", err);
-  id_list_release(&ids);
-  return status;
+  OWNED(id_list_release) IdList ids = {0};
+  TRY(ids_of_line(tokenizer, line, &ids, err));
+  TRY(buffer_append_string(out, "{\"ids\": [", err));
+  TRY(write_ids(&ids, ", ", out, err));
+  TRY(buffer_append_string(out, "], \"decoded\": ", err));
+  TRY(write_decoded(tokenizer, &ids, false, out, err));
+  TRY(buffer_append_string(out, ", \"decoded_skip\": ", err));
+  TRY(write_decoded(tokenizer, &ids, true, out, err));
+  return buffer_append_string(out, "}\n", err);
 }
 
 /* Writes the answer to one line. A mistake in the line is an answer too, and sets *failed. */

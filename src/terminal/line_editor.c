@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
@@ -260,14 +261,11 @@ static Status put_list(const Buffer *list, int columns, Buffer *out, Error *err)
 /* Shows candidates below the line, and the line again below them. */
 static Status show_list(LineEditor *e, const Buffer *list, Error *err) {
   LineDisplay *d = &e->display;
-  Buffer shown = {0};
-  Status status = line_display_end(d, "", err);
-  if (status == STATUS_OK) status = put_list(list, d->columns, &shown, err);
-  if (status == STATUS_OK) fwrite(shown.data, 1, shown.size, d->screen);
-  if (status == STATUS_OK)
-    status = line_display_redraw(d, REDRAW_HERE, console_columns(), console_rows(), err);
-  buffer_release(&shown);
-  return status;
+  OWNED(buffer_release) Buffer shown = {0};
+  TRY(line_display_end(d, "", err));
+  TRY(put_list(list, d->columns, &shown, err));
+  fwrite(shown.data, 1, shown.size, d->screen);
+  return line_display_redraw(d, REDRAW_HERE, console_columns(), console_rows(), err);
 }
 
 static unsigned char on_tab(EditLine *line, wint_t key) {
@@ -468,12 +466,11 @@ void line_editor_close(LineEditor *e) {
 }
 
 Status line_editor_remember(LineEditor *e, const char *text, size_t size, Error *err) {
-  CellString cells = {0};
-  Status status = cells_or_label(e, text, size, &cells, err);
+  OWNED(cell_string_release) CellString cells = {0};
   HistEventW event;
-  if (status == STATUS_OK && cells.size) history_w(e->history, &event, H_ENTER, cells.data);
-  cell_string_release(&cells);
-  return status;
+  TRY(cells_or_label(e, text, size, &cells, err));
+  if (cells.size) history_w(e->history, &event, H_ENTER, cells.data);
+  return STATUS_OK;
 }
 
 void line_editor_mark(LineEditor *e) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
@@ -187,11 +188,9 @@ static Status read_system(Assistant *a, Error *err) {
 }
 
 static Status open_template(Assistant *a, Error *err) {
-  char *directory = model_directory(a->model, err);
-  Status status = directory ? chat_open(directory, a->flags->chat.chat_template, a->tokenizer, &a->chat, err)
-                            : STATUS_FAILED;
-  free(directory);
-  return status;
+  OWNED(mem_release) char *directory = model_directory(a->model, err);
+  return directory ? chat_open(directory, a->flags->chat.chat_template, a->tokenizer, &a->chat, err)
+                   : STATUS_FAILED;
 }
 
 static Status open_chat(Assistant *a, Error *err) {
@@ -362,11 +361,9 @@ static Status encode_chat(const Assistant *a, const ChatMessage *messages, size_
                          .trusted = trusted,
                          .tools = tools ? a->tools.list.data : NULL,
                          .tools_size = tools ? a->tools.list.size : 0};
-  TrustedText text = {0};
-  Status status = chat_render(a->chat, messages, n_messages, options, &text, err);
-  if (status == STATUS_OK) status = chat_encode(a->tokenizer, &text, trusted, ids, err);
-  trusted_text_release(&text);
-  return status;
+  OWNED(trusted_text_release) TrustedText text = {0};
+  TRY(chat_render(a->chat, messages, n_messages, options, &text, err));
+  return chat_encode(a->tokenizer, &text, trusted, ids, err);
 }
 
 Status assistant_encode(const Assistant *a, const ChatMessage *messages, size_t n_messages, IdList *ids,

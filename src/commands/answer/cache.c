@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
@@ -100,11 +101,9 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Err
 
 /* Hashes the program file: another build may round differently. */
 static Status program_content(const ContentSearch *search, ContentHash *hash, bool *known, Error *err) {
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   TRY(file_map("/proc/self/exe", STATUS_FAILED, &file, err));
-  Status status = content_of_file(&file, search, hash, known, err);
-  file_unmap(&file);
-  return status;
+  return content_of_file(&file, search, hash, known, err);
 }
 
 static const char *library_version(void) {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/answer/cache.h"
 #include "commands/commands.h"
@@ -46,7 +47,7 @@ static Status group_of(Groups *groups, const char *name, Group **out, Error *err
 static Status add_file(Groups *groups, const char *directory, const PrefixEntry *entry, Error *err) {
   Group *group;
   TRY(group_of(groups, entry->name, &group, err));
-  char *path = path_join(directory, entry->name, err);
+  OWNED(mem_release) char *path = path_join(directory, entry->name, err);
   if (!path) return STATUS_FAILED;
   PrefixSummary summary;
   if (prefix_file_summary(path, &summary)) {
@@ -55,7 +56,6 @@ static Status add_file(Groups *groups, const char *directory, const PrefixEntry 
   }
   group->bytes += entry->bytes;
   if (entry->used_ns > group->used_ns) group->used_ns = entry->used_ns;
-  free(path);
   return STATUS_OK;
 }
 
@@ -89,17 +89,15 @@ static Status write_list(const char *directory, const PrefixList *files, Groups 
 }
 
 static Status clear(const char *directory, Error *err) {
-  PrefixList left;
+  OWNED(prefix_list_release) PrefixList left = {0};
   int n_removed = 0;
   if (file_is_directory(directory)) TRY(prefix_directory_shrink(directory, 0, &n_removed, err));
   TRY(prefix_directory_list(directory, &left, err));
-  size_t n_left = left.count;
-  prefix_list_release(&left);
   print_note("%s: %d files removed", directory, n_removed);
-  if (n_left == 0) return STATUS_OK;
+  if (left.count == 0) return STATUS_OK;
   return error_set(err, STATUS_FAILED,
                    "%s: %zu files are left: another auk is busy there, or they cannot be removed", directory,
-                   n_left);
+                   left.count);
 }
 
 static Status list(const char *directory, Buffer *out, Error *err) {
@@ -114,11 +112,9 @@ static Status list(const char *directory, Buffer *out, Error *err) {
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
-  char *directory = NULL;
+  OWNED(mem_release) char *directory = NULL;
   TRY(cache_directory(options->directory, &directory, err));
-  Status status = options->clear ? clear(directory, err) : list(directory, &call->out, err);
-  free(directory);
-  return status;
+  return options->clear ? clear(directory, err) : list(directory, &call->out, err);
 }
 
 static const Flag flags[] = {

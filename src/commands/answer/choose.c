@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 
@@ -332,34 +333,25 @@ static Status write_best(const Choices *choices, const char *model, const ReplyF
 
 Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
-  Choices choices = {0};
-  Prompt parts = {0};
-  Buffer text = {0}, out = {0};
-  Status status = choices_open(flags, &choices, err);
-  if (status == STATUS_OK) status = assistant_open(assistant_flags, a, err);
-  if (status == STATUS_OK) status = reply_check_output(reply, prompt, a, err);
-  if (status == STATUS_OK) {
-    choices_prepare(a);
-    status = prompt_read(prompt, &parts, err);
-  }
-  if (status == STATUS_OK)
-    status = prompt_join(&parts, parts.input.data ? parts.input.data : "", parts.input.size, &text, err);
-  if (status == STATUS_OK) status = assistant_start(a, 0, err);
-  if (status == STATUS_OK) {
-    ChatMessage messages[2];
-    size_t n = assistant_messages(a, text.data, text.size, messages);
-    status = score(&choices, a, messages, n, err);
-    if (assistant_check_weights(a, err)) status = STATUS_FAILED;
-  }
-  if (status == STATUS_OK) status = write_best(&choices, a->place.name, reply, &out, err);
-  if (status == STATUS_OK) status = reply_write(reply, &out, err);
-  if (status == STATUS_OK && reply_shows_usage(reply, assistant_flags))
+  OWNED(choices_release) Choices choices = {0};
+  OWNED(prompt_release) Prompt parts = {0};
+  OWNED(buffer_release) Buffer text = {0}, out = {0};
+  TRY(choices_open(flags, &choices, err));
+  TRY(assistant_open(assistant_flags, a, err));
+  TRY(reply_check_output(reply, prompt, a, err));
+  choices_prepare(a);
+  TRY(prompt_read(prompt, &parts, err));
+  TRY(prompt_join(&parts, parts.input.data ? parts.input.data : "", parts.input.size, &text, err));
+  TRY(assistant_start(a, 0, err));
+  ChatMessage messages[2];
+  const size_t n = assistant_messages(a, text.data, text.size, messages);
+  const Status status = score(&choices, a, messages, n, err);
+  TRY(assistant_check_weights(a, err)); /* changed weights may explain the failure, too */
+  TRY(status);
+  TRY(write_best(&choices, a->place.name, reply, &out, err));
+  TRY(reply_write(reply, &out, err));
+  if (reply_shows_usage(reply, assistant_flags))
     fprintf(stderr, "auk: prompt %d tokens, %.1f ms; %zu answers, %.1f ms\n", choices.n_prompt,
             choices.prefill_ms, choices.n, choices.score_ms);
-  if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
-  buffer_release(&out);
-  buffer_release(&text);
-  prompt_release(&parts);
-  choices_release(&choices);
-  return status;
+  return flags->exit_choice ? (Status)(STATUS_CHOICE + (int)choices.best) : STATUS_OK;
 }

@@ -2,18 +2,19 @@
  * command table. */
 #include "commands/answer/named_prompt.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
 #include "commands/input_text.h"
+#include "commands/models/names.h"
 
 static const char *const endings[] = {".md", ".txt", ""};
 enum { N_ENDINGS = sizeof endings / sizeof *endings };
@@ -35,92 +36,68 @@ static size_t stem_of(const char *file) {
   return size;
 }
 
-typedef struct {
-  char **items; /* [count] sorted names of files */
-  size_t count, capacity;
-} Files;
-
-static void release_files(Files *files) {
-  for (size_t i = 0; i < files->count; i++) free(files->items[i]);
-  free(files->items);
-  *files = (Files){0};
-}
-
-static int compare(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Reads the folder; a missing one is empty. */
-static Status read_files(const char *directory, Files *files, Error *err) {
-  DIR *listing = directory ? opendir(directory) : NULL;
-  if (!listing) return !directory || errno == ENOENT ? STATUS_OK : system_error(directory, "read it", err);
+/* Reads the names of the folder's files; a missing folder is empty. */
+static Status read_files(const char *directory, Names *files, Error *err) {
   Status status = STATUS_OK;
-  for (struct dirent *entry; status == STATUS_OK && (entry = readdir(listing));) {
-    const size_t size = strlen(entry->d_name);
-    if (entry->d_name[0] == '.' || entry->d_name[size - 1] == '~') continue; /* an editor's copy */
-    if (utf8_valid_prefix(entry->d_name, size) != size) continue;
-    char *path = path_join(directory, entry->d_name, err);
-    status = path ? STATUS_OK : STATUS_FAILED;
-    const bool skip = path && file_is_directory(path);
-    free(path);
-    if (status || skip) continue;
-    status =
-        mem_grow(&files->items, &files->capacity, files->count + 1, sizeof *files->items, "prompts", err);
-    char *copy = status ? NULL : path_join("", entry->d_name, err);
-    if (copy) files->items[files->count++] = copy;
-    if (status == STATUS_OK && !copy) status = STATUS_FAILED;
+  size_t n = 0;
+  if (!directory) return STATUS_OK;
+  TRY(names_read(directory, files, err));
+  errno = files->error;
+  if (errno && errno != ENOENT) return system_error(directory, "read it", err);
+  for (size_t i = 0; i < files->count; i++) {
+    char *name = files->items[i];
+    const size_t size = strlen(name);
+    OWNED(mem_release) char *path = path_join(directory, name, err);
+    if (!path) status = STATUS_FAILED;
+    const bool is_copy = name[size - 1] == '~'; /* an editor's */
+    if (path && !is_copy && utf8_valid_prefix(name, size) == size && !file_is_directory(path))
+      files->items[n++] = name;
+    else
+      free(name);
   }
-  closedir(listing);
-  if (files->count) qsort(files->items, files->count, sizeof *files->items, compare);
+  files->count = n;
   return status;
 }
 
 static Status refuse(const char *name, const char *directory, Error *err) {
-  Files files = {0};
+  OWNED(names_release) Names files = {0};
   Suggestion nearest = suggestion_begin(name, strlen(name));
-  Status status = read_files(directory, &files, err);
+  TRY(read_files(directory, &files, err));
   for (size_t i = 0; i < files.count; i++)
     suggestion_consider(&nearest, files.items[i], stem_of(files.items[i]));
-  if (status == STATUS_OK && !directory)
-    status = error_set(err, STATUS_USAGE, "-P %s: neither XDG_CONFIG_HOME nor HOME names a place for prompts",
-                       name);
-  else if (status == STATUS_OK && nearest.word)
-    status = error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": did you mean %.*s?", name,
-                       (int)nearest.word_size, nearest.word);
-  else if (status == STATUS_OK)
-    status = error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": %s/%s.md would be one", name,
-                       directory, name);
-  release_files(&files);
-  return status;
+  if (!directory)
+    return error_set(err, STATUS_USAGE, "-P %s: neither XDG_CONFIG_HOME nor HOME names a place for prompts",
+                     name);
+  if (nearest.word)
+    return error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": did you mean %.*s?", name,
+                     (int)nearest.word_size, nearest.word);
+  return error_set(err, STATUS_USAGE, "there is no prompt named \"%s\": %s/%s.md would be one", name,
+                   directory, name);
 }
 
 /* *path: the file of this name in the folder, or NULL. */
 static Status find_file(const char *name, const char *directory, char **path, Error *err) {
   *path = NULL;
   for (int i = 0; i < N_ENDINGS && directory && *name && !*path; i++) {
-    Buffer file = {0};
-    Status status = buffer_printf(&file, err, "%s/%s%s%c", directory, name, endings[i], 0);
-    if (status == STATUS_OK && file_is_named(file.data) && !file_is_directory(file.data))
-      *path = file.data;
-    else
-      buffer_release(&file);
-    TRY(status);
+    OWNED(buffer_release) Buffer file = {0};
+    TRY(buffer_printf(&file, err, "%s/%s%s%c", directory, name, endings[i], 0));
+    if (!file_is_named(file.data) || file_is_directory(file.data)) continue;
+    *path = file.data;
+    file = (Buffer){0};
   }
   return STATUS_OK;
 }
 
 static Status find(const char *name, char **path, Error *err) {
-  char *directory = NULL;
+  OWNED(mem_release) char *directory = NULL;
   *path = NULL;
   if (strchr(name, '/')) {
     *path = path_join("", name, err);
     return *path ? STATUS_OK : STATUS_FAILED;
   }
   TRY(find_directory(&directory, err));
-  Status status = find_file(name, directory, path, err);
-  if (status == STATUS_OK && !*path) status = refuse(name, directory, err);
-  free(directory);
-  return status;
+  TRY(find_file(name, directory, path, err));
+  return *path ? STATUS_OK : refuse(name, directory, err);
 }
 
 Status named_prompt_read(const char *name, Buffer *text, char **path, Error *err) {
@@ -141,9 +118,10 @@ typedef struct {
 /* Appends a prompt's name and the first line of its text, or an empty line if the file cannot be read. */
 static Status put_prompt(Buffer *out, const char *directory, const char *file, int width, Error *err) {
   enum { MOST = 60 };
-  Buffer text = {0}, name = {0};
+  OWNED(buffer_release) Buffer text = {0}, name = {0};
   Error ignored;
-  char *path = path_join(directory, file, err), line[4 * MOST + 1];
+  OWNED(mem_release) char *path = path_join(directory, file, err);
+  char line[4 * MOST + 1];
   size_t n = 0;
   if (!path) return STATUS_FAILED;
   const bool is_read = file_refuse_waiting(path, &ignored) == STATUS_OK && !text_read(path, &text, &ignored);
@@ -153,43 +131,36 @@ static Status put_prompt(Buffer *out, const char *directory, const char *file, i
   while (n && ((unsigned char)line[n - 1] & 0x80) && utf8_valid_prefix(line, n) != n) n--;
   line[n] = 0;
   const size_t start = out->size;
-  Status status = buffer_printf(&name, err, "%.*s%c", (int)stem_of(file), file, 0);
-  if (status == STATUS_OK) status = append_escaped(out, name.data, err);
+  TRY(buffer_printf(&name, err, "%.*s%c", (int)stem_of(file), file, 0));
+  TRY(append_escaped(out, name.data, err));
   const int padding = width - (int)(out->size - start);
-  if (status == STATUS_OK) status = buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, "");
-  if (status == STATUS_OK) status = append_escaped(out, line, err);
-  if (status == STATUS_OK) status = buffer_append_string(out, "\n", err);
-  buffer_release(&name);
-  buffer_release(&text);
-  free(path);
-  return status;
+  TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
+  TRY(append_escaped(out, line, err));
+  return buffer_append_string(out, "\n", err);
 }
 
 static Status list(const Options *o, const char *directory, Buffer *out, Error *err) {
-  Files files = {0};
-  Status status = read_files(directory, &files, err);
+  OWNED(names_release) Names files = {0};
   int width = 0;
+  TRY(read_files(directory, &files, err));
   for (size_t i = 0; i < files.count; i++) {
     const size_t stem = stem_of(files.items[i]);
     if (stem < 40 && (int)stem > width) width = (int)stem;
   }
-  for (size_t i = 0; i < files.count && status == STATUS_OK; i++)
-    status = o->names ? buffer_printf(out, err, "%.*s\n", (int)stem_of(files.items[i]), files.items[i])
-                      : put_prompt(out, directory, files.items[i], width, err);
-  if (status == STATUS_OK && files.count == 0 && !o->names)
+  for (size_t i = 0; i < files.count; i++)
+    TRY(o->names ? buffer_printf(out, err, "%.*s\n", (int)stem_of(files.items[i]), files.items[i])
+                 : put_prompt(out, directory, files.items[i], width, err));
+  if (files.count == 0 && !o->names)
     print_note("there are no prompts: %s/review.md would be one, for -P review", directory);
-  release_files(&files);
-  return status;
+  return STATUS_OK;
 }
 
 static Status run(CommandCall *call, Error *err) {
-  char *directory;
+  OWNED(mem_release) char *directory = NULL;
   TRY(find_directory(&directory, err));
   if (!directory)
     return error_set(err, STATUS_USAGE, "neither XDG_CONFIG_HOME nor HOME names a place for prompts");
-  Status status = list(call->options, directory, &call->out, err);
-  free(directory);
-  return status;
+  return list(call->options, directory, &call->out, err);
 }
 
 static const Flag flags[] = {FLAG_SWITCH("--names", Options, names, "only the names, one a line")};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/answer/named_prompt.h"
 #include "commands/answer/truncate.h"
 #include "commands/common.h"
@@ -175,15 +176,13 @@ static Status add_prompt(const PromptFlags *flags, const char *text, bool has_in
 }
 
 Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err) {
-  Prompt prompt = {0};
+  OWNED(prompt_release) Prompt prompt = {0};
   bool given;
-  Status status = read_input(flags, &prompt.input, &given, err);
-  if (status == STATUS_OK && flags->texts.count == 0)
-    status = add_prompt(flags, NULL, given, &prompt, prompts, err);
-  for (size_t i = 0; status == STATUS_OK && i < flags->texts.count; i++)
-    status = add_prompt(flags, flags->texts.items[i], given, &prompt, prompts, err);
-  prompt_release(&prompt);
-  return status;
+  TRY(read_input(flags, &prompt.input, &given, err));
+  if (flags->texts.count == 0) TRY(add_prompt(flags, NULL, given, &prompt, prompts, err));
+  for (size_t i = 0; i < flags->texts.count; i++)
+    TRY(add_prompt(flags, flags->texts.items[i], given, &prompt, prompts, err));
+  return STATUS_OK;
 }
 
 void prompt_release(Prompt *prompt) {
@@ -220,12 +219,9 @@ typedef struct {
 
 static Status encode_input(void *user, const char *input, size_t size, IdList *ids, Error *err) {
   const Encoding *encoding = user;
-  Buffer text = {0};
-  Status status = prompt_join(encoding->prompt, input, size, &text, err);
-  if (status == STATUS_OK)
-    status = assistant_encode_prompt(encoding->assistant, text.data, text.size, ids, err);
-  buffer_release(&text);
-  return status;
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(prompt_join(encoding->prompt, input, size, &text, err));
+  return assistant_encode_prompt(encoding->assistant, text.data, text.size, ids, err);
 }
 
 /* Number of context tokens that a prompt may take. */

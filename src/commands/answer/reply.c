@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 
 const Flag reply_flags[] = {
@@ -73,18 +74,15 @@ static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *er
 }
 
 static Status put_score(Buffer *out, const AnswerText *text, const TokenScore *score, Error *err) {
-  Buffer bytes = {0};
+  OWNED(buffer_release) Buffer bytes = {0};
   bool is_text;
   size_t size = 0;
-  Status status = tokenizer_token_bytes(text->tokenizer, score->id, &bytes, &is_text, err);
-  const char *content = bytes.data;
-  if (status == STATUS_OK && !is_text) content = tokenizer_content(text->tokenizer, score->id, &size);
+  TRY(tokenizer_token_bytes(text->tokenizer, score->id, &bytes, &is_text, err));
+  const char *content = is_text ? bytes.data : tokenizer_content(text->tokenizer, score->id, &size);
   if (is_text) size = bytes.size;
-  if (status == STATUS_OK) status = buffer_printf(out, err, "\"id\": %d, ", (int)score->id);
-  if (status == STATUS_OK) status = append_json_member(out, "token", content ? content : "", size, err);
-  if (status == STATUS_OK) status = buffer_printf(out, err, ", \"logprob\": %.6f", score->log_p);
-  buffer_release(&bytes);
-  return status;
+  TRY(buffer_printf(out, err, "\"id\": %d, ", (int)score->id));
+  TRY(append_json_member(out, "token", content ? content : "", size, err));
+  return buffer_printf(out, err, ", \"logprob\": %.6f", score->log_p);
 }
 
 static Status put_scores(Buffer *out, const AnswerText *text, Error *err) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "commands/common.h"
 #include "terminal/cells.h"
@@ -83,17 +84,15 @@ static Status end_kind(Show *show, Error *err) {
 
 /* Appends the mark between answer and thought. */
 static Status put_border(Show *show, TextKind kind, Error *err) {
-  Buffer mark = {0};
-  Status status = end_kind(show, err);
-  if (status == STATUS_OK && kind == TEXT_THOUGHT && !show->styles)
-    status = buffer_printf(&mark, err, "%s\n", show->open);
-  else if (status == STATUS_OK && kind == TEXT_ANSWER)
-    status = show->styles ? buffer_append_string(&mark, "\n\n", err)
-                          : buffer_printf(&mark, err, "\n%s\n\n", show->close);
-  if (status == STATUS_OK && mark.size) status = append(show, mark.data, mark.size, err);
-  if (status == STATUS_OK) status = end_kind(show, err);
-  buffer_release(&mark);
-  return status;
+  OWNED(buffer_release) Buffer mark = {0};
+  TRY(end_kind(show, err));
+  if (kind == TEXT_THOUGHT && !show->styles)
+    TRY(buffer_printf(&mark, err, "%s\n", show->open));
+  else if (kind == TEXT_ANSWER)
+    TRY(show->styles ? buffer_append_string(&mark, "\n\n", err)
+                     : buffer_printf(&mark, err, "\n%s\n\n", show->close));
+  if (mark.size) TRY(append(show, mark.data, mark.size, err));
+  return end_kind(show, err);
 }
 
 /* --- */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -167,18 +168,16 @@ static Status open_terminal(Dialogue *d, Error *err) {
 static Status show_continued(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   char title[CONVERSATION_TITLE];
-  IdList ids = {0};
+  OWNED(id_list_release) IdList ids = {0};
   d->continued.keeps = !d->talk->no_history && (d->interactive || d->continued.goes_on);
   d->continued.failed = d->input.history_fails; /* chat and history are in one folder: one note is enough */
   if (!d->continued.goes_on) return STATUS_OK;
-  Status status = c->count ? dialogue_encode(d, c, 0, &ids, err) : STATUS_OK;
+  if (c->count) TRY(dialogue_encode(d, c, 0, &ids, err));
   conversation_title(d->continued.kept.forgotten.count ? &d->continued.kept.forgotten : c, title);
-  if (status == STATUS_OK)
-    dialogue_note(d, "goes on: %s (%zu message%s, %zu tokens)", title, c->count, c->count == 1 ? "" : "s",
-                  ids.count);
-  if (status == STATUS_OK && *d->begin_note.text) dialogue_note(d, "%s", d->begin_note.text);
-  id_list_release(&ids);
-  return status ? status : dialogue_show_last_turn(d, err);
+  dialogue_note(d, "goes on: %s (%zu message%s, %zu tokens)", title, c->count, c->count == 1 ? "" : "s",
+                ids.count);
+  if (*d->begin_note.text) dialogue_note(d, "%s", d->begin_note.text);
+  return dialogue_show_last_turn(d, err);
 }
 
 static Status attach_files(Dialogue *d, const StringList *files, Error *err) {

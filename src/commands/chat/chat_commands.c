@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/text_editor.h"
 #include "commands/chat/user_path.h"
@@ -80,17 +81,14 @@ static Status list_attached(const Dialogue *d, Buffer *out, Error *err) {
 }
 
 static Status tokens(Dialogue *d, Buffer *out, Error *err) {
-  IdList ids = {0};
+  OWNED(id_list_release) IdList ids = {0};
   size_t n_texts = 0;
   TRY(list_tokens(d, out, &n_texts, err));
-  Status status = d->conversation.count ? dialogue_encode(d, &d->conversation, 0, &ids, err) : STATUS_OK;
-  const size_t n_ids = ids.count;
-  id_list_release(&ids);
-  TRY(status);
+  if (d->conversation.count) TRY(dialogue_encode(d, &d->conversation, 0, &ids, err));
   TRY(buffer_printf(out, err, "%7zu  in the messages\n", n_texts));
   TRY(buffer_printf(out, err,
                     "%7zu  with the template's own and the beginning of an answer, of a context of %d\n",
-                    n_ids, assistant_n_ctx(&d->assistant)));
+                    ids.count, assistant_n_ctx(&d->assistant)));
   return list_attached(d, out, err);
 }
 
@@ -115,16 +113,13 @@ static Status undo(Dialogue *d, Error *err) {
   size_t turn;
   TRY(need_turn(d, &turn, err));
   const Message *m = &d->conversation.messages[turn];
-  Buffer text = {0};
-  Status status = dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, &text, err);
-  if (status == STATUS_OK) status = buffer_append(&text, "", 1, err);
-  if (status == STATUS_OK) {
-    conversation_truncate(&d->conversation, turn);
-    d->unsaved = true;
-    dialogue_note(d, "taken back: %s", text.data);
-  }
-  buffer_release(&text);
-  return status;
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, &text, err));
+  TRY(buffer_append(&text, "", 1, err));
+  conversation_truncate(&d->conversation, turn);
+  d->unsaved = true;
+  dialogue_note(d, "taken back: %s", text.data);
+  return STATUS_OK;
 }
 
 /* Answers a copy of the conversation: its first `keep` messages and a new user message (NULL: none). If there
@@ -161,23 +156,19 @@ static Status edit(Dialogue *d, Error *err) {
   Conversation *c = &d->conversation;
   size_t turn = conversation_last_turn(c);
   bool is_new = turn == c->count;
-  Buffer text = {0};
-  Status status = STATUS_OK;
+  OWNED(buffer_release) Buffer text = {0};
   if (!is_new && c->messages[turn].text.size)
-    status = buffer_append(&text, c->messages[turn].text.data, c->messages[turn].text.size, err);
-  if (status == STATUS_OK) status = text_edit(&text, err);
+    TRY(buffer_append(&text, c->messages[turn].text.data, c->messages[turn].text.size, err));
+  TRY(text_edit(&text, err));
   bool same = !is_new && text.size == c->messages[turn].text.size &&
               (text.size == 0 || memcmp(text.data, c->messages[turn].text.data, text.size) == 0);
-  if (status == STATUS_OK && (same || text.size == 0)) {
+  if (same || text.size == 0) {
     dialogue_note(d, text.size ? "nothing was changed" : "the text is empty: nothing is sent");
-  } else if (status == STATUS_OK) {
-    status = chat_input_remember(&d->input, text.data, text.size, err);
-    if (status == STATUS_OK) status = chat_input_show(&d->input, text.data, text.size, err);
-    if (status == STATUS_OK)
-      status = is_new ? dialogue_send(d, text.data, text.size, err) : answer_anew(d, turn, &text, err);
+    return STATUS_OK;
   }
-  buffer_release(&text);
-  return status;
+  TRY(chat_input_remember(&d->input, text.data, text.size, err));
+  TRY(chat_input_show(&d->input, text.data, text.size, err));
+  return is_new ? dialogue_send(d, text.data, text.size, err) : answer_anew(d, turn, &text, err);
 }
 
 static Status show_system(const Dialogue *d, Buffer *out, Error *err) {
@@ -241,12 +232,11 @@ static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *e
 }
 
 Status dialogue_attach_file(Dialogue *d, const char *path, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   const size_t before = d->attached.size;
-  Status status = text_read(path, &text, err);
-  if (status == STATUS_OK) status = attach(d, path, &text, err);
+  TRY(text_read(path, &text, err));
+  const Status status = attach(d, path, &text, err);
   if (status != STATUS_OK) d->attached.size = before;
-  buffer_release(&text);
   return status;
 }
 
@@ -266,15 +256,12 @@ Status dialogue_show_last_turn(Dialogue *d, Error *err) {
   const size_t turn = conversation_last_turn(c);
   if (!d->interactive || turn == c->count) return STATUS_OK;
   const Buffer *asked = &c->messages[turn].text;
-  Buffer excerpt = {0};
-  Status status = dialogue_excerpt(asked->data ? asked->data : "", asked->size, 400, &excerpt, err);
-  if (status == STATUS_OK)
-    status = chat_input_show(&d->input, excerpt.data ? excerpt.data : "", excerpt.size, err);
-  buffer_release(&excerpt);
-  for (size_t i = turn + 1; i < c->count && status == STATUS_OK; i++)
-    status = dialogue_recall(d, &c->messages[i].text, err);
+  OWNED(buffer_release) Buffer excerpt = {0};
   d->turn_ends = true;
-  return status;
+  TRY(dialogue_excerpt(asked->data ? asked->data : "", asked->size, 400, &excerpt, err));
+  TRY(chat_input_show(&d->input, excerpt.data ? excerpt.data : "", excerpt.size, err));
+  for (size_t i = turn + 1; i < c->count; i++) TRY(dialogue_recall(d, &c->messages[i].text, err));
+  return STATUS_OK;
 }
 
 static Status load(Dialogue *d, const char *path, Error *err) {
@@ -316,12 +303,10 @@ static Status with_file(Dialogue *d, const ChatLine *line,
   if (line->size == 0)
     return error_set(err, STATUS_USAGE, "/%s needs a file: /%s FILE", chat_commands[line->word].name,
                      chat_commands[line->word].name);
-  char *path;
+  OWNED(mem_release) char *path = NULL;
   TRY(user_path(line->argument, line->size, &path, err));
-  Status status = check_path(d, chat_commands[line->word].name, path, err);
-  if (status == STATUS_OK) status = run(d, path, err);
-  free(path);
-  return status;
+  TRY(check_path(d, chat_commands[line->word].name, path, err));
+  return run(d, path, err);
 }
 
 /* --- dispatch */
@@ -355,9 +340,8 @@ static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *er
 }
 
 Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
-  Buffer out = {0};
-  Status status = dispatch(d, line, &out, err);
+  OWNED(buffer_release) Buffer out = {0};
+  const Status status = dispatch(d, line, &out, err);
   dialogue_print(d, &out);
-  buffer_release(&out);
   return status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
@@ -68,7 +69,7 @@ static Status consider_files(Candidates *c, Error *err) {
   const char *typed = c->typed;
   size_t slash = c->size;
   while (slash && typed[slash - 1] != '/') slash--;
-  char *directory;
+  OWNED(mem_release) char *directory = NULL;
   TRY(user_path(slash ? typed : ".", slash ? slash : 1, &directory, err));
   c->typed += slash;
   c->size -= slash;
@@ -78,13 +79,10 @@ static Status consider_files(Candidates *c, Error *err) {
     const char *name = entry->d_name;
     if (name[0] == '.' && (c->size == 0 || c->typed[0] != '.')) continue;
     if (utf8_valid_prefix(name, strlen(name)) != strlen(name)) continue;
-    char *path = path_join(directory, name, err);
-    if (!path) status = STATUS_FAILED;
-    if (path) status = consider(c, name, file_is_directory(path) ? "/" : "", err);
-    free(path);
+    OWNED(mem_release) char *path = path_join(directory, name, err);
+    status = path ? consider(c, name, file_is_directory(path) ? "/" : "", err) : STATUS_FAILED;
   }
   if (entries) closedir(entries);
-  free(directory);
   return status;
 }
 

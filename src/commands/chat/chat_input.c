@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "commands/chat/chat_complete.h"
@@ -81,14 +82,12 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 
 static Status show_after(const ChatInput *input, const char *prompt, const char *text, size_t size,
                          Error *err) {
-  Buffer shown = {0};
-  Status status = terminal_text(&shown, text, size, err);
-  if (status == STATUS_OK)
-    fprintf(input->screen, "%s%s%.*s%s\n", style_begin(input->style), prompt, (int)shown.size,
-            shown.data ? shown.data : "", style_end(input->style));
+  OWNED(buffer_release) Buffer shown = {0};
+  TRY(terminal_text(&shown, text, size, err));
+  fprintf(input->screen, "%s%s%.*s%s\n", style_begin(input->style), prompt, (int)shown.size,
+          shown.data ? shown.data : "", style_end(input->style));
   fflush(input->screen);
-  buffer_release(&shown);
-  return status;
+  return STATUS_OK;
 }
 
 static const char usual_prompt[] = "> ";
@@ -169,13 +168,11 @@ static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error 
 static Status remember_block(ChatInput *input, const Buffer *text, Error *err) {
   bool plain = text->size && text->data[0] != '/' && !begins_block(text);
   if (plain) return chat_input_remember(input, text->data, text->size, err);
-  Buffer quoted = {0};
-  Status status = buffer_append(&quoted, quotes, N_QUOTES, err);
-  if (status == STATUS_OK && text->size) status = buffer_append(&quoted, text->data, text->size, err);
-  if (status == STATUS_OK) status = buffer_append(&quoted, quotes, N_QUOTES, err);
-  if (status == STATUS_OK) status = chat_input_remember(input, quoted.data, quoted.size, err);
-  buffer_release(&quoted);
-  return status;
+  OWNED(buffer_release) Buffer quoted = {0};
+  TRY(buffer_append(&quoted, quotes, N_QUOTES, err));
+  if (text->size) TRY(buffer_append(&quoted, text->data, text->size, err));
+  TRY(buffer_append(&quoted, quotes, N_QUOTES, err));
+  return chat_input_remember(input, quoted.data, quoted.size, err);
 }
 
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {

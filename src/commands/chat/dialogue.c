@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "commands/answer/answer.h"
@@ -104,36 +105,31 @@ Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out,
 /* --- room in the context */
 
 Status dialogue_encode(const Dialogue *d, const Conversation *c, size_t first, IdList *ids, Error *err) {
-  ChatMessage *view;
+  OWNED(mem_release) ChatMessage *view = NULL;
   size_t n;
   ids->count = 0;
   TRY(conversation_view(c, first, &view, &n, err));
-  Status status = assistant_encode(&d->assistant, view, n, ids, err);
-  free(view);
-  return status;
+  return assistant_encode(&d->assistant, view, n, ids, err);
 }
 
 Status dialogue_count(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
-  IdList ids = {0};
-  Status status = STATUS_OK;
-  if (text->size)
-    status = tokenizer_encode(d->assistant.tokenizer, text->data, text->size, (EncodeOptions){0}, &ids, err);
+  OWNED(id_list_release) IdList ids = {0};
+  *n = 0;
+  if (text->size == 0) return STATUS_OK;
+  TRY(tokenizer_encode(d->assistant.tokenizer, text->data, text->size, (EncodeOptions){0}, &ids, err));
   *n = ids.count;
-  id_list_release(&ids);
-  return status;
+  return STATUS_OK;
 }
 
 Status dialogue_measure(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
   const Conversation *c = &d->conversation;
-  Conversation alone = {0};
-  IdList ids = {0};
-  Status status = conversation_append(&alone, c, 0, conversation_next_turn(c, 0), err);
-  if (status == STATUS_OK) status = conversation_add(&alone, ROLE_USER, text->data, text->size, err);
-  if (status == STATUS_OK) status = dialogue_encode(d, &alone, 0, &ids, err);
+  OWNED(conversation_release) Conversation alone = {0};
+  OWNED(id_list_release) IdList ids = {0};
+  TRY(conversation_append(&alone, c, 0, conversation_next_turn(c, 0), err));
+  TRY(conversation_add(&alone, ROLE_USER, text->data, text->size, err));
+  TRY(dialogue_encode(d, &alone, 0, &ids, err));
   *n = ids.count;
-  id_list_release(&ids);
-  conversation_release(&alone);
-  return status;
+  return STATUS_OK;
 }
 
 ContextHint dialogue_context_hint(const Dialogue *d) {
@@ -149,12 +145,11 @@ ContextHint dialogue_context_hint(const Dialogue *d) {
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
   size_t low = 1, high = conversation_n_turns(c) - 1; /* how many turns to drop: the more, the shorter */
-  IdList ids = {0};
-  Status status = STATUS_OK;
-  while (low < high && status == STATUS_OK) {
+  OWNED(id_list_release) IdList ids = {0};
+  while (low < high) {
     size_t middle = low + (high - low) / 2, at = conversation_next_turn(c, 0);
     for (size_t i = 0; i < middle; i++) at = conversation_next_turn(c, at + 1);
-    status = dialogue_encode(d, c, at, &ids, err);
+    TRY(dialogue_encode(d, c, at, &ids, err));
     if (ids.count <= most) {
       high = middle;
     } else {
@@ -164,8 +159,7 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
   *first = conversation_next_turn(c, 0);
   for (size_t i = 0; i < low; i++) *first = conversation_next_turn(c, *first + 1);
   *n_dropped = (int)low;
-  id_list_release(&ids);
-  return status;
+  return STATUS_OK;
 }
 
 /* Tokens to keep free for an answer. If turns are dropped silently, a quarter of the context, so that not
@@ -232,14 +226,11 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   *fits = true;
   TRY(dialogue_encode(d, c, 0, ids, err));
   if (ids->count + room <= n_ctx) return STATUS_OK;
-  IdList alone = {0};
-  Status status = dialogue_encode(d, c, conversation_last_turn(c), &alone, err);
-  size_t n_all = ids->count, n_alone = alone.count;
-  id_list_release(&alone);
-  TRY(status);
-  if (n_alone >= n_ctx) return refuse_message(d, n_alone, err);
+  OWNED(id_list_release) IdList alone = {0};
+  TRY(dialogue_encode(d, c, conversation_last_turn(c), &alone, err));
+  if (alone.count >= n_ctx) return refuse_message(d, alone.count, err);
   if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but nothing to drop */
-  size_t first, leading = conversation_next_turn(c, 0);
+  size_t first, n_all = ids->count, leading = conversation_next_turn(c, 0);
   int n_turns;
   TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
   TRY(may_drop(d, n_all, n_turns, fits, err));
@@ -439,14 +430,11 @@ static Status join(const Dialogue *d, const char *text, size_t size, Buffer *mes
 }
 
 Status dialogue_send(Dialogue *d, const char *text, size_t size, Error *err) {
-  Buffer message = {0};
+  OWNED(buffer_release) Buffer message = {0};
   bool answered = false;
-  Status status = join(d, text, size, &message, err);
-  if (status == STATUS_OK)
-    status = conversation_add(&d->conversation, ROLE_USER, message.data, message.size, err);
-  buffer_release(&message);
-  TRY(status);
-  status = dialogue_answer(d, &answered, err);
+  TRY(join(d, text, size, &message, err));
+  TRY(conversation_add(&d->conversation, ROLE_USER, message.data, message.size, err));
+  const Status status = dialogue_answer(d, &answered, err);
   if (answered) {
     d->attached.size = 0;
   } else {

@@ -12,20 +12,20 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/private_file.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
 
 Status history_path(char **path, Error *err) {
-  char *directory;
+  OWNED(mem_release) char *directory = NULL;
   *path = NULL;
   TRY(auk_directory("XDG_STATE_HOME", ".local/state", &directory, err));
   if (!directory) return STATUS_OK;
-  Status status = private_directory(directory, err);
-  if (status == STATUS_OK) *path = path_join(directory, "history", err);
-  free(directory);
-  if (!*path) return status ? status : STATUS_FAILED;
+  TRY(private_directory(directory, err));
+  *path = path_join(directory, "history", err);
+  if (!*path) return STATUS_FAILED;
   char *target = realpath(*path, NULL); /* a symbolic link stays; its target is shortened */
   if (target) {
     free(*path);
@@ -122,43 +122,38 @@ static Status read_entry(const char *line, size_t size, Buffer *text, Error *err
 
 Status history_add(const char *path, const char *text, size_t size, Error *err) {
   if (size == 0 || size > HISTORY_ENTRY_BYTES || memchr(text, 0, size)) return STATUS_OK;
-  Buffer line = {0};
+  OWNED(buffer_release) Buffer line = {0};
   int file = -1;
-  Status status = write_entry(text, size, &line, err);
-  if (status == STATUS_OK) status = open_locked(path, &file, err);
-  if (status == STATUS_OK) {
-    status = descriptor_write(file, path, line.data, line.size, err);
-    struct stat now;
-    if (status == STATUS_OK && fstat(file, &now) == 0 && now.st_size > HISTORY_BYTES)
-      status = shorten(file, path, err);
-    close(file);
-  }
-  buffer_release(&line);
+  TRY(write_entry(text, size, &line, err));
+  TRY(open_locked(path, &file, err));
+  Status status = descriptor_write(file, path, line.data, line.size, err);
+  struct stat now;
+  if (status == STATUS_OK && fstat(file, &now) == 0 && now.st_size > HISTORY_BYTES)
+    status = shorten(file, path, err);
+  close(file);
   return status;
 }
 
 static Status take_lines(const Buffer *lines, HistorySink take, void *user, Error *err) {
-  Buffer entry = {0};
-  Status status = STATUS_OK;
-  for (size_t at = 0; at < lines->size && status == STATUS_OK;) {
+  OWNED(buffer_release) Buffer entry = {0};
+  for (size_t at = 0; at < lines->size;) {
     const char *line = lines->data + at, *end = memchr(line, '\n', lines->size - at);
     if (!end) break; /* an incomplete line */
     size_t size = (size_t)(end - line);
     at += size + 1;
     entry.size = 0;
     if (size == 0 || memchr(line, 0, size) || utf8_valid_prefix(line, size) != size) continue;
-    status = read_entry(line, size, &entry, err);
-    if (status == STATUS_OK) status = take(user, entry.data, entry.size, err);
+    TRY(read_entry(line, size, &entry, err));
+    TRY(take(user, entry.data, entry.size, err));
   }
-  buffer_release(&entry);
-  return status;
+  return STATUS_OK;
 }
 
 Status history_read(const char *path, HistorySink take, void *user, Error *err) {
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would block */
   if (file < 0) return errno == ENOENT ? STATUS_OK : system_error(path, "open", err);
   struct stat kind;
-  Buffer lines = {0};
+  OWNED(buffer_release) Buffer lines = {0};
   Status status = STATUS_OK;
   if (fstat(file, &kind) != 0 || !S_ISREG(kind.st_mode)) {
     status = error_set(err, STATUS_FAILED, "%s is no regular file", path);
@@ -168,7 +163,5 @@ Status history_read(const char *path, HistorySink take, void *user, Error *err) 
     flock(file, LOCK_UN);
   }
   close(file);
-  if (status == STATUS_OK) status = take_lines(&lines, take, user, err);
-  buffer_release(&lines);
-  return status;
+  return status ? status : take_lines(&lines, take, user, err);
 }

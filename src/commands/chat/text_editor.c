@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/shell_command.h"
 #include "commands/common.h"
@@ -19,13 +20,11 @@ static const char *editor_command(void) {
 
 /* Runs the command with the file appended. */
 static Status run_editor(const char *command, const char *path, Error *err) {
-  Buffer line = {0};
+  OWNED(buffer_release) Buffer line = {0};
   int how = 0;
-  Status status = buffer_printf(&line, err, "%s \"$1\"", command);
+  TRY(buffer_printf(&line, err, "%s \"$1\"", command));
   const ShellOptions options = {.argument = path};
-  if (status == STATUS_OK) status = shell_command(line.data, &options, &how, err);
-  buffer_release(&line);
-  TRY(status);
+  TRY(shell_command(line.data, &options, &how, err));
   if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s did not end well: nothing is changed", command);
 }
@@ -37,38 +36,28 @@ static Status write_file(int file, const char *path, const Buffer *text, Error *
 }
 
 static Status read_back(const char *path, Buffer *text, Error *err) {
-  bool had_newline = text->size && text->data[text->size - 1] == '\n';
-  Buffer changed = {0};
-  Status status = file_read(path, TEXT_LIMIT, &changed, err);
-  if (status == STATUS_OK && changed.size && utf8_valid_prefix(changed.data, changed.size) != changed.size)
-    status =
-        error_set(err, STATUS_FAILED, "the editor left text that is not valid UTF-8: nothing is changed");
-  if (status) {
-    buffer_release(&changed);
-    return status;
-  }
+  const bool had_newline = text->size && text->data[text->size - 1] == '\n';
+  OWNED(buffer_release) Buffer changed = {0};
+  TRY(file_read(path, TEXT_LIMIT, &changed, err));
+  if (changed.size && utf8_valid_prefix(changed.data, changed.size) != changed.size)
+    return error_set(err, STATUS_FAILED, "the editor left text that is not valid UTF-8: nothing is changed");
   if (!had_newline && changed.size && changed.data[changed.size - 1] == '\n') changed.size--;
-  buffer_release(text);
+  const Buffer before = *text;
   *text = changed;
+  changed = before;
   return STATUS_OK;
 }
 
 Status text_edit(Buffer *text, Error *err) {
   const char *temporary = getenv("TMPDIR");
-  Buffer path = {0};
-  Status status = buffer_printf(&path, err, "%s/auk-XXXXXX.md", temporary && *temporary ? temporary : "/tmp");
-  if (status) return status;
-  int file = mkstemps(path.data, 3); /* mode 0600 */
-  if (file < 0) {
-    status = system_error(path.data, "make a file to edit", err);
-    buffer_release(&path);
-    return status;
-  }
-  status = write_file(file, path.data, text, err);
+  OWNED(buffer_release) Buffer path = {0};
+  TRY(buffer_printf(&path, err, "%s/auk-XXXXXX.md", temporary && *temporary ? temporary : "/tmp"));
+  const int file = mkstemps(path.data, 3); /* mode 0600 */
+  if (file < 0) return system_error(path.data, "make a file to edit", err);
+  Status status = write_file(file, path.data, text, err);
   close(file);
   if (status == STATUS_OK) status = run_editor(editor_command(), path.data, err);
   if (status == STATUS_OK) status = read_back(path.data, text, err);
   unlink(path.data);
-  buffer_release(&path);
   return status;
 }

@@ -2,6 +2,7 @@
  * --tool-command writes; see dialogue.h. Called by: dialogue.c, chat_commands.c. Calls: shell_command.c. */
 #include <sys/wait.h>
 
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/shell_command.h"
@@ -63,50 +64,44 @@ static void note_waiting(const Dialogue *d, const WaitingCall *call) {
 
 Status dialogue_give_result(Dialogue *d, const char *text, size_t size, Error *err) {
   WaitingCall call;
-  Buffer object = {0};
+  OWNED(buffer_release) Buffer object = {0};
   const size_t before = d->conversation.count;
   find_waiting(&d->conversation, 0, &object, &call);
-  Status status = call.n ? add_result(d, &call, text, size, err)
-                         : error_set(err, STATUS_USAGE, "no call of a function waits for a result");
+  if (!call.n) return error_set(err, STATUS_USAGE, "no call of a function waits for a result");
+  TRY(add_result(d, &call, text, size, err));
   find_waiting(&d->conversation, 0, &object, &call);
   bool answered = true;
-  if (status == STATUS_OK && call.n) note_waiting(d, &call);
-  if (status == STATUS_OK && !call.n) status = dialogue_answer(d, &answered, err);
+  if (call.n) note_waiting(d, &call);
+  const Status status = call.n ? STATUS_OK : dialogue_answer(d, &answered, err);
   if (!answered) conversation_truncate(&d->conversation, before);
-  buffer_release(&object);
   return status;
 }
 
 Status dialogue_list_calls(const Dialogue *d, Buffer *out, Error *err) {
   WaitingCall call;
-  Buffer object = {0};
-  Status status = STATUS_OK;
+  OWNED(buffer_release) Buffer object = {0};
   size_t n = 0;
-  for (find_waiting(&d->conversation, n, &object, &call); call.n && status == STATUS_OK;
+  for (find_waiting(&d->conversation, n, &object, &call); call.n;
        find_waiting(&d->conversation, ++n, &object, &call))
-    status = buffer_printf(out, err, "%.*s\n", (int)call.function.size, call.function.text);
-  buffer_release(&object);
+    TRY(buffer_printf(out, err, "%.*s\n", (int)call.function.size, call.function.text));
   if (n == 0) dialogue_say(d, "No call of a function waits for a result.");
-  return status;
+  return STATUS_OK;
 }
 
 /* --- --tool-command */
 
 /* Runs the command for a call; the call's result is the output, with the exit status unless that is 0. */
 static Status run_command(const Dialogue *d, const WaitingCall *call, Buffer *result, Error *err) {
-  Buffer input = {0}, name = {0};
+  OWNED(buffer_release) Buffer input = {0}, name = {0};
   bool is_string;
   int how = 0;
   JsonCursor cursor = json_cursor(call->name);
-  Status status = buffer_append(&input, call->function.text, call->function.size, err);
-  if (status == STATUS_OK) status = buffer_append(&input, "\n", 1, err);
-  if (status == STATUS_OK && call->name.text) status = json_cursor_string(&cursor, &name, &is_string, err);
-  if (status == STATUS_OK) status = buffer_append(&name, "", 1, err);
+  TRY(buffer_append(&input, call->function.text, call->function.size, err));
+  TRY(buffer_append(&input, "\n", 1, err));
+  if (call->name.text) TRY(json_cursor_string(&cursor, &name, &is_string, err));
+  TRY(buffer_append(&name, "", 1, err));
   const ShellOptions options = {.name = name.data, .input = &input, .output = result, .most = MOST_RESULT};
-  if (status == STATUS_OK) status = shell_command(d->talk->tool_command, &options, &how, err);
-  buffer_release(&input);
-  buffer_release(&name);
-  TRY(status);
+  TRY(shell_command(d->talk->tool_command, &options, &how, err));
   if (WIFSIGNALED(how))
     return error_set(err, STATUS_FAILED, "the command of --tool-command was ended by signal %d",
                      WTERMSIG(how));
@@ -119,11 +114,10 @@ static Status run_command(const Dialogue *d, const WaitingCall *call, Buffer *re
 }
 
 static Status note_result(const Dialogue *d, const Buffer *result, Error *err) {
-  Buffer line = {0};
-  Status status = dialogue_excerpt(result->data ? result->data : "", result->size, 70, &line, err);
-  if (status == STATUS_OK) dialogue_note(d, "result: %.*s", (int)line.size, line.data ? line.data : "");
-  buffer_release(&line);
-  return status;
+  OWNED(buffer_release) Buffer line = {0};
+  TRY(dialogue_excerpt(result->data ? result->data : "", result->size, 70, &line, err));
+  dialogue_note(d, "result: %.*s", (int)line.size, line.data ? line.data : "");
+  return STATUS_OK;
 }
 
 static Status run_all(Dialogue *d, Buffer *object, Buffer *result, bool *answer, Error *err) {
@@ -141,7 +135,7 @@ static Status run_all(Dialogue *d, Buffer *object, Buffer *result, bool *answer,
 
 Status dialogue_run_tools(Dialogue *d, bool may_run, bool *answer, Error *err) {
   WaitingCall call;
-  Buffer object = {0}, result = {0};
+  OWNED(buffer_release) Buffer object = {0}, result = {0};
   *answer = false;
   find_waiting(&d->conversation, 0, &object, &call);
   Status status = STATUS_OK;
@@ -152,12 +146,9 @@ Status dialogue_run_tools(Dialogue *d, bool may_run, bool *answer, Error *err) {
     status = run_all(d, &object, &result, answer, err);
   else if (call.n)
     note_waiting(d, &call);
-  buffer_release(&object);
-  buffer_release(&result);
   if (status != STATUS_FAILED || !d->interactive) return status;
   dialogue_say(d, "%s", err->text);
   find_waiting(&d->conversation, 0, &object, &call);
   note_waiting(d, &call);
-  buffer_release(&object);
   return STATUS_OK;
 }

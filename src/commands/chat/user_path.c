@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/owned.h"
 
 Status user_path(const char *text, size_t size, char **path, Error *err) {
-  Buffer name = {0};
+  OWNED(buffer_release) Buffer name = {0};
   *path = NULL;
   if (size > 2 && (text[0] == '\'' || text[0] == '"') && text[size - 1] == text[0]) {
     text++;
@@ -14,14 +15,11 @@ Status user_path(const char *text, size_t size, char **path, Error *err) {
   }
   if (size == 0 || memchr(text, 0, size)) return error_set(err, STATUS_USAGE, "no file is named");
   const char *home = size >= 2 && text[0] == '~' && text[1] == '/' ? getenv("HOME") : NULL;
-  Status status = home ? buffer_append_string(&name, home, err) : STATUS_OK;
   size_t skip = home ? 1 : 0;
-  if (status == STATUS_OK) status = buffer_append(&name, text + skip, size - skip, err);
-  if (status == STATUS_OK) status = buffer_append(&name, "", 1, err);
-  if (status) {
-    buffer_release(&name);
-    return status;
-  }
+  if (home) TRY(buffer_append_string(&name, home, err));
+  TRY(buffer_append(&name, text + skip, size - skip, err));
+  TRY(buffer_append(&name, "", 1, err));
   *path = name.data;
+  name = (Buffer){0};
   return STATUS_OK;
 }

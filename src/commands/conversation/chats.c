@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -49,13 +50,11 @@ static Status put_title(Buffer *out, const char *title, size_t most, Error *err)
     end += length > 0 ? (size_t)length : 1;
     columns += width;
   }
-  Buffer part = {0};
-  Status status = buffer_append(&part, title, columns > most ? short_end : end, err);
-  if (status == STATUS_OK) status = buffer_append(&part, "...", columns > most ? 4 : 0, err);
-  if (status == STATUS_OK) status = buffer_append(&part, "", 1, err);
-  if (status == STATUS_OK) status = append_escaped(out, part.data, err);
-  buffer_release(&part);
-  return status;
+  OWNED(buffer_release) Buffer part = {0};
+  TRY(buffer_append(&part, title, columns > most ? short_end : end, err));
+  TRY(buffer_append(&part, "...", columns > most ? 4 : 0, err));
+  TRY(buffer_append(&part, "", 1, err));
+  return append_escaped(out, part.data, err);
 }
 
 static Status put_line(Buffer *out, const KeptEntry *entry, const ConversationHead *head, int width,
@@ -92,20 +91,16 @@ static Status put_object(Buffer *out, const KeptEntry *entry, const Conversation
 /* Appends an entry. A file that is no conversation is reported, and the list goes on. */
 static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, int width, size_t columns,
                         bool *first, Error *err) {
-  ConversationHead head = {0};
+  OWNED(conversation_head_release) ConversationHead head = {0};
   Error reason;
-  Status status = STATUS_OK;
   if (conversation_load_head(entry->path, &head, &reason) != STATUS_OK) {
     print_note("%s", reason.text);
-  } else if (o->json) {
-    status = buffer_append_string(out, *first ? "[" : ",\n ", err);
-    if (status == STATUS_OK) status = put_object(out, entry, &head, err);
-    *first = false;
-  } else {
-    status = put_line(out, entry, &head, width, columns, err);
+    return STATUS_OK;
   }
-  conversation_head_release(&head);
-  return status;
+  if (!o->json) return put_line(out, entry, &head, width, columns, err);
+  TRY(buffer_append_string(out, *first ? "[" : ",\n ", err));
+  *first = false;
+  return put_object(out, entry, &head, err);
 }
 
 static Status write_list(const Options *o, const KeptList *list, Buffer *out, Error *err) {
@@ -128,13 +123,11 @@ static Status write_list(const Options *o, const KeptList *list, Buffer *out, Er
 }
 
 static Status list_all(const Options *o, Buffer *out, Error *err) {
-  KeptList list = {0};
-  Status status = kept_list(&list, err);
-  for (size_t i = 0; status == STATUS_OK && o->names && i < list.count; i++)
-    status = buffer_printf(out, err, "%s\n", list.items[i].name);
-  if (status == STATUS_OK && !o->names) status = write_list(o, &list, out, err);
-  kept_list_release(&list);
-  return status;
+  OWNED(kept_list_release) KeptList list = {0};
+  TRY(kept_list(&list, err));
+  for (size_t i = 0; o->names && i < list.count; i++)
+    TRY(buffer_printf(out, err, "%s\n", list.items[i].name));
+  return o->names ? STATUS_OK : write_list(o, &list, out, err);
 }
 
 /* --- one chat */
@@ -169,39 +162,31 @@ static Status put_conversation(Buffer *out, const Conversation *c, const Convers
 }
 
 static Status show(const Options *o, const char *name, Buffer *out, Error *err) {
-  char *path;
-  Conversation c = {0};
-  ConversationHead head = {0};
+  OWNED(mem_release) char *path = NULL;
+  OWNED(conversation_release) Conversation c = {0};
+  OWNED(conversation_head_release) ConversationHead head = {0};
   TRY(kept_find(name, false, &path, err));
-  Status status = file_refuse_waiting(path, err);
-  if (status == STATUS_OK) status = conversation_load(path, &c, &head, err);
-  if (status == STATUS_OK)
-    status = o->json ? file_read(path, TEXT_LIMIT, out, err) : put_conversation(out, &c, &head, err);
-  conversation_release(&c);
-  conversation_head_release(&head);
-  free(path);
-  return status;
+  TRY(file_refuse_waiting(path, err));
+  TRY(conversation_load(path, &c, &head, err));
+  return o->json ? file_read(path, TEXT_LIMIT, out, err) : put_conversation(out, &c, &head, err);
 }
 
 /* --- removal */
 
 static Status remove_one(const char *name, Error *err) {
-  char *path;
+  OWNED(mem_release) char *path = NULL;
   TRY(kept_find(name, true, &path, err));
-  Status status = unlink(path) == 0 ? STATUS_OK : system_error(path, "remove it", err);
-  free(path);
-  return status;
+  return unlink(path) == 0 ? STATUS_OK : system_error(path, "remove it", err);
 }
 
 static Status remove_all(Error *err) {
-  KeptList list = {0};
-  Status status = kept_list(&list, err);
-  for (size_t i = 0; i < list.count && status == STATUS_OK; i++)
+  OWNED(kept_list_release) KeptList list = {0};
+  TRY(kept_list(&list, err));
+  for (size_t i = 0; i < list.count; i++)
     if (unlink(list.items[i].path) != 0 && errno != ENOENT)
-      status = system_error(list.items[i].path, "remove it", err);
-  if (status == STATUS_OK) print_note("%zu chats removed", list.count);
-  kept_list_release(&list);
-  return status;
+      return system_error(list.items[i].path, "remove it", err);
+  print_note("%zu chats removed", list.count);
+  return STATUS_OK;
 }
 
 static Status remove_named(const Options *o, const char *const *names, size_t n, Error *err) {

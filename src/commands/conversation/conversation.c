@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
+
 static const char *const role_names[] = {
     [ROLE_SYSTEM] = "system", [ROLE_USER] = "user", [ROLE_ASSISTANT] = "assistant", [ROLE_TOOL] = "tool"};
 
@@ -178,17 +180,11 @@ Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, E
     n_held = a.at;
     n_ids = b.at;
   }
-  IdList spliced = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < n_held && status == STATUS_OK; i++)
-    status = id_list_append(&spliced, held->ids[i], err);
-  for (size_t i = n_ids; i < ids->count && status == STATUS_OK; i++)
-    status = id_list_append(&spliced, ids->ids[i], err);
-  if (status) {
-    id_list_release(&spliced);
-    return status;
-  }
-  id_list_release(ids);
+  OWNED(id_list_release) IdList spliced = {0};
+  for (size_t i = 0; i < n_held; i++) TRY(id_list_append(&spliced, held->ids[i], err));
+  for (size_t i = n_ids; i < ids->count; i++) TRY(id_list_append(&spliced, ids->ids[i], err));
+  const IdList before = *ids;
   *ids = spliced;
+  spliced = before;
   return STATUS_OK;
 }

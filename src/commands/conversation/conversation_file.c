@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
@@ -180,16 +181,14 @@ static Status read_beginning(const char *path, Buffer *text, Error *err) {
 
 /* Reads the head from the whole file: another program may write the members in another order. */
 static Status load_whole_head(const char *path, ConversationHead *head, Error *err) {
-  Conversation c = {0};
+  OWNED(conversation_release) Conversation c = {0};
   char title[CONVERSATION_TITLE];
   conversation_head_release(head);
-  Status status = conversation_load(path, &c, head, err);
+  TRY(conversation_load(path, &c, head, err));
   head->n_turns = conversation_n_turns(&c);
   conversation_title(&c, title);
-  if (status == STATUS_OK && !head->title && !(head->title = path_join("", title, err)))
-    status = STATUS_FAILED;
-  conversation_release(&c);
-  return status;
+  if (!head->title) head->title = path_join("", title, err);
+  return head->title ? STATUS_OK : STATUS_FAILED;
 }
 
 Status conversation_load_head(const char *path, ConversationHead *head, Error *err) {
@@ -321,20 +320,12 @@ static Status may_replace(const char *path, Error *err) {
 Status conversation_save(const Conversation *conversation, const ConversationHead *head, const char *path,
                          Error *err) {
   TRY(may_replace(path, err));
-  Buffer out = {0};
-  AtomicFile file = {0};
+  OWNED(buffer_release) Buffer out = {0};
+  OWNED(atomic_file_abort) AtomicFile file = {0};
   const bool is_new = !file_exists(path); /* an existing file keeps its mode */
-  Status status = conversation_write(conversation, head, &out, err);
-  if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
-  if (status == STATUS_OK) {
-    if (is_new) status = atomic_file_hide(&file, err);
-    if (status == STATUS_OK) status = atomic_file_write(&file, out.data, out.size, err);
-    if (status == STATUS_OK) {
-      status = atomic_file_commit(&file, err);
-    } else {
-      atomic_file_abort(&file);
-    }
-  }
-  buffer_release(&out);
-  return status;
+  TRY(conversation_write(conversation, head, &out, err));
+  TRY(atomic_file_open(path, &file, err));
+  if (is_new) TRY(atomic_file_hide(&file, err));
+  TRY(atomic_file_write(&file, out.data, out.size, err));
+  return atomic_file_commit(&file, err);
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "base/private_file.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
@@ -76,45 +77,36 @@ static void note_began(char began[24]) {
 
 /* Returns a descriptor of the folder's lock, or -1 where the file system has none. */
 static int lock(const char *directory) {
-  char *path = path_join(directory, ".lock", NULL);
+  OWNED(mem_release) char *path = path_join(directory, ".lock", NULL);
   const int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
   while (file >= 0 && flock(file, LOCK_EX) != 0 && errno == EINTR) continue;
-  free(path);
   return file;
 }
 
 /* Writes the text to `path`. *placed is false, and nothing is written, if `is_new` and the file exists. */
 static Status write_file(const char *path, const Buffer *text, bool is_new, bool *placed, Error *err) {
-  AtomicFile file;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
   *placed = false;
   if (is_new && file_is_named(path)) return STATUS_OK;
   TRY(private_file_create(path, &file, err));
   file.fleeting = false;
-  Status status = atomic_file_write(&file, text->data, text->size, err);
-  if (status) {
-    atomic_file_abort(&file);
-    return status;
-  }
+  TRY(atomic_file_write(&file, text->data, text->size, err));
   *placed = true;
   return is_new ? atomic_file_place(&file, placed, err) : atomic_file_commit(&file, err);
 }
 
 static Status write_new(KeptChat *kept, const char *directory, const char *title, const Buffer *text,
                         Error *err) {
-  Buffer path = {0};
+  OWNED(buffer_release) Buffer path = {0};
   bool placed = false;
-  Status status = STATUS_OK;
-  for (int number = 1; status == STATUS_OK && !placed; number++) {
-    status = make_path(directory, title, number, &path, err);
-    if (status == STATUS_OK) status = write_file(path.data, text, true, &placed, err);
+  for (int number = 1; !placed; number++) {
+    TRY(make_path(directory, title, number, &path, err));
+    TRY(write_file(path.data, text, true, &placed, err));
   }
-  if (status == STATUS_OK) {
-    free(kept->path);
-    kept->path = path.data;
-  } else {
-    buffer_release(&path);
-  }
-  return status;
+  free(kept->path);
+  kept->path = path.data;
+  path = (Buffer){0};
+  return STATUS_OK;
 }
 
 static Status write_locked(KeptChat *kept, const char *directory, const char *title, const Buffer *text,
@@ -140,22 +132,19 @@ static Status join(const KeptChat *kept, const Conversation *c, Conversation *al
 }
 
 static Status save(KeptChat *kept, const Conversation *c, ConversationHead head, bool *moved, Error *err) {
-  Buffer text = {0};
-  char *directory, title[CONVERSATION_TITLE];
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(mem_release) char *directory = NULL;
+  char title[CONVERSATION_TITLE];
   TRY(need_directory(&directory, err));
-  Status status = private_directory(directory, err);
+  TRY(private_directory(directory, err));
   if (!*kept->began) note_began(kept->began);
   head.began = kept->began;
   head.n_forgotten = kept->forgotten.count;
   conversation_title(c, title);
-  if (status == STATUS_OK) status = conversation_write(c, &head, &text, err);
-  if (status == STATUS_OK) {
-    const int locked = lock(directory);
-    status = write_locked(kept, directory, title, &text, moved, err);
-    if (locked >= 0) close(locked);
-  }
-  buffer_release(&text);
-  free(directory);
+  TRY(conversation_write(c, &head, &text, err));
+  const int locked = lock(directory);
+  const Status status = write_locked(kept, directory, title, &text, moved, err);
+  if (locked >= 0) close(locked);
   return status;
 }
 
@@ -166,11 +155,9 @@ Status kept_save(KeptChat *kept, const Conversation *c, ConversationHead head, b
     kept_release(kept);
     return STATUS_OK;
   }
-  Conversation all = {0};
-  Status status = kept->forgotten.count ? join(kept, c, &all, err) : STATUS_OK;
-  if (status == STATUS_OK) status = save(kept, kept->forgotten.count ? &all : c, head, moved, err);
-  conversation_release(&all);
-  return status;
+  OWNED(conversation_release) Conversation all = {0};
+  TRY(kept->forgotten.count ? join(kept, c, &all, err) : STATUS_OK);
+  return save(kept, kept->forgotten.count ? &all : c, head, moved, err);
 }
 
 void kept_release(KeptChat *kept) {
@@ -234,41 +221,32 @@ void kept_list_release(KeptList *list) {
 
 /* True if `part` is in the whole title; the head of the file has only its beginning. */
 static bool is_in_whole_title(const char *path, const char *part) {
-  Conversation c = {0};
+  OWNED(conversation_release) Conversation c = {0};
+  OWNED(mem_release)
   char *title =
       conversation_load(path, &c, NULL, NULL) == STATUS_OK ? conversation_whole_title(&c, NULL) : NULL;
-  const bool found = title && strcasestr(title, part);
-  free(title);
-  conversation_release(&c);
-  return found;
+  return title && strcasestr(title, part);
 }
 
 /* True if `part` is in the entry's name, or, by_title, in its title, ignoring case. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
-  ConversationHead head = {0};
+  OWNED(conversation_head_release) ConversationHead head = {0};
   if (!*part) return false;
   if (!by_title) return strstr(entry->name, part) != NULL;
-  const bool has_title = conversation_load_head(entry->path, &head, NULL) == STATUS_OK && head.title,
-             is_cut = has_title && name_ends_with(head.title, "..."),
-             found = has_title &&
-                     (strcasestr(head.title, part) || (is_cut && is_in_whole_title(entry->path, part)));
-  conversation_head_release(&head);
-  return found;
+  if (conversation_load_head(entry->path, &head, NULL) != STATUS_OK || !head.title) return false;
+  return strcasestr(head.title, part) ||
+         (name_ends_with(head.title, "...") && is_in_whole_title(entry->path, part));
 }
 
 static Status refuse_several(const KeptList *list, const char *name, bool by_title, Error *err) {
-  Buffer names = {0};
+  OWNED(buffer_release) Buffer names = {0};
   size_t n = 0;
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < list->count && status == STATUS_OK; i++) {
+  for (size_t i = 0; i < list->count; i++) {
     if (!matches(&list->items[i], name, by_title)) continue;
-    if (n++ < 3) status = buffer_printf(&names, err, "%s%s", n > 1 ? ", " : "", list->items[i].name);
+    if (n++ < 3) TRY(buffer_printf(&names, err, "%s%s", n > 1 ? ", " : "", list->items[i].name));
   }
-  if (status == STATUS_OK)
-    status = error_set(err, STATUS_USAGE, "\"%s\" is part of the %s of %zu chats: %.*s%s", name,
-                       by_title ? "titles" : "names", n, (int)names.size, names.data, n > 3 ? ", ..." : "");
-  buffer_release(&names);
-  return status;
+  return error_set(err, STATUS_USAGE, "\"%s\" is part of the %s of %zu chats: %.*s%s", name,
+                   by_title ? "titles" : "names", n, (int)names.size, names.data, n > 3 ? ", ..." : "");
 }
 
 /* *found: the entry with this name, else the only one whose name, else whose title, contains `name`. */
@@ -300,17 +278,13 @@ static Status choose(const KeptList *list, const char *name, bool whole, const K
 }
 
 Status kept_find(const char *name, bool whole, char **path, Error *err) {
-  KeptList list = {0};
+  OWNED(kept_list_release) KeptList list = {0};
   const KeptEntry *found = NULL;
   *path = NULL;
-  Status status = kept_list(&list, err);
-  if (status == STATUS_OK) status = choose(&list, name, whole, &found, err);
-  if (status == STATUS_OK) {
-    *path = path_join("", found->path, err);
-    if (!*path) status = STATUS_FAILED;
-  }
-  kept_list_release(&list);
-  return status;
+  TRY(kept_list(&list, err));
+  TRY(choose(&list, name, whole, &found, err));
+  *path = path_join("", found->path, err);
+  return *path ? STATUS_OK : STATUS_FAILED;
 }
 
 /* Moves the first n_forgotten messages of turns from the conversation to `kept`. */

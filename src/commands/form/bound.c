@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "base/utf8.h"
 
 Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
@@ -149,21 +150,18 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
 
 /* Sets b->forced to the tokens that must follow the text of the last n tokens. */
 static Status force_after(Bound *b, int n, Error *err) {
-  Buffer before = {0};
-  Status status = STATUS_OK;
-  for (int i = BOUND_LAST - n; i < BOUND_LAST && status == STATUS_OK; i++) {
+  OWNED(buffer_release) Buffer before = {0};
+  for (int i = BOUND_LAST - n; i < BOUND_LAST; i++) {
     size_t size;
     const char *bytes = vocabulary_bytes(b->form->vocabulary, b->last[i], &size);
-    status = buffer_append(&before, bytes, size, err);
+    TRY(buffer_append(&before, bytes, size, err));
   }
+  if (utf8_valid_prefix(before.data, before.size) != before.size) return STATUS_OK;
   Error inner;
-  if (status == STATUS_OK && utf8_valid_prefix(before.data, before.size) == before.size)
-    status = bound_check(b,
-                         constraint_forced_tokens(&b->form->constraint, b->form->tokenizer, before.data,
-                                                  before.size, &b->forced, &inner),
-                         &inner, err);
-  buffer_release(&before);
-  return status;
+  return bound_check(b,
+                     constraint_forced_tokens(&b->form->constraint, b->form->tokenizer, before.data,
+                                              before.size, &b->forced, &inner),
+                     &inner, err);
 }
 
 Status bound_forced(Bound *b, TokenReply *reply, Error *err) {

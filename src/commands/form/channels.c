@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
+
 #define CHANNEL  "<|channel|>"
 #define MESSAGE  "<|message|>"
 #define FUNCTION "functions."
@@ -38,18 +40,17 @@ void channels_release(Channels *c) {
 /* Adds BEFORE <|channel|> CHANNEL NAME AFTER <|message|>. */
 static Status add_header(Channels *c, const char *before, const char *channel, const Buffer *name,
                          const char *after, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   TRY(mem_grow(&c->headers, &c->capacity, c->n_headers + 1, sizeof *c->headers, "headers", err));
   const size_t first = c->ids.count;
-  Status status = buffer_printf(&text, err, "%s" CHANNEL "%s", before, channel);
-  if (status == STATUS_OK && name) status = buffer_append(&text, name->data, name->size, err);
-  if (status == STATUS_OK) status = buffer_append_string(&text, after, err);
-  if (status == STATUS_OK) status = buffer_append_string(&text, MESSAGE, err);
+  TRY(buffer_printf(&text, err, "%s" CHANNEL "%s", before, channel));
+  if (name) TRY(buffer_append(&text, name->data, name->size, err));
+  TRY(buffer_append_string(&text, after, err));
+  TRY(buffer_append_string(&text, MESSAGE, err));
   const PromptPiece piece = {text.data, text.size, true};
-  if (status == STATUS_OK) status = tokenizer_encode_pieces(c->tokenizer, &piece, 1, false, &c->ids, err);
-  buffer_release(&text);
-  if (status == STATUS_OK) c->headers[c->n_headers++] = (ChannelHeader){first, c->ids.count - first};
-  return status;
+  TRY(tokenizer_encode_pieces(c->tokenizer, &piece, 1, false, &c->ids, err));
+  c->headers[c->n_headers++] = (ChannelHeader){first, c->ids.count - first};
+  return STATUS_OK;
 }
 
 Status channels_next(Channels *c, bool closing, Error *err) {
@@ -142,17 +143,15 @@ static Status begin_message(Channels *c, Error *err) {
 
 /* Takes a token of a header; the last one begins the message. */
 static Status take_header(Channels *c, int32_t id, Error *err) {
-  Buffer bytes = {0};
+  OWNED(buffer_release) Buffer bytes = {0};
   bool is_text = false;
   size_t size = 0;
   if (c->n_headers > 0) keep_headers(c, id);
   if (id == c->message) return begin_message(c, err);
-  Status status = tokenizer_token_bytes(c->tokenizer, id, &bytes, &is_text, err);
+  TRY(tokenizer_token_bytes(c->tokenizer, id, &bytes, &is_text, err));
   const char *content = is_text ? bytes.data : tokenizer_content(c->tokenizer, id, &size);
   if (is_text) size = bytes.size;
-  if (status == STATUS_OK && content) status = buffer_append(&c->header, content, size, err);
-  buffer_release(&bytes);
-  return status;
+  return content ? buffer_append(&c->header, content, size, err) : STATUS_OK;
 }
 
 /* --- tokens */

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/owned.h"
+
 static bool begins(JsonSpan value, char first) {
   return value.text && value.text[0] == first;
 }
@@ -68,30 +70,23 @@ typedef struct {
 } Place;
 
 static Status append_arguments(JsonSpan value, const Place *at, Buffer *out, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   bool is_string;
   if (is_null(value)) return buffer_append(out, "{}", 2, err);
   if (!begins(value, '"')) return append_value(value, out, err);
   JsonCursor cursor = json_cursor(value);
-  Status status = json_cursor_string(&cursor, &text, &is_string, err);
+  TRY(json_cursor_string(&cursor, &text, &is_string, err));
   size_t from = 0;
   while (from < text.size && strchr(" \t\r\n", text.data[from])) from++;
-  const bool is_object =
-      from < text.size && text.data[from] == '{' &&
-      json_parse("arguments", STATUS_USAGE, text.data, text.size, NULL, 0, NULL, NULL) == STATUS_OK;
-  if (status == STATUS_OK && from == text.size) {
-    status = buffer_append(out, "{}", 2, err);
-  } else if (status == STATUS_OK && is_object) {
-    status = buffer_append(out, text.data, text.size, err);
-  } else if (status == STATUS_OK) {
-    status = error_set(err, STATUS_USAGE,
-                       "message %zu has a call %zu, of %.*s, whose arguments are a string without a JSON "
-                       "object",
-                       at->message, at->call, at->name.text ? (int)at->name.size : 10,
-                       at->name.text ? at->name.text : "no name");
-  }
-  buffer_release(&text);
-  return status;
+  if (from == text.size) return buffer_append(out, "{}", 2, err);
+  const bool is_object = text.data[from] == '{' && json_parse("arguments", STATUS_USAGE, text.data, text.size,
+                                                              NULL, 0, NULL, NULL) == STATUS_OK;
+  if (is_object) return buffer_append(out, text.data, text.size, err);
+  return error_set(err, STATUS_USAGE,
+                   "message %zu has a call %zu, of %.*s, whose arguments are a string without a JSON "
+                   "object",
+                   at->message, at->call, at->name.text ? (int)at->name.size : 10,
+                   at->name.text ? at->name.text : "no name");
 }
 
 /* Appends a call, {"function": {"name": ..., "arguments": ...}} or the inner object alone. */

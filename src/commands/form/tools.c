@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash64.h"
 #include "base/json.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
 #include "commands/input_text.h"
@@ -206,21 +207,18 @@ static Status append_parameters(const Function *function, size_t number, Buffer 
     TRY(buffer_printf(out, err, ", \"$id\": \"auk://tools/%zu\"", number));
   cursor = json_cursor(schema);
   json_cursor_enter(&cursor, '{');
-  Buffer key = {0};
-  Status status = STATUS_OK;
-  for (first = true; status == STATUS_OK && json_cursor_next(&cursor, &first);) {
+  OWNED(buffer_release) Buffer key = {0};
+  for (first = true; json_cursor_next(&cursor, &first);) {
     bool is_key;
     key.size = 0;
-    status = json_cursor_string(&cursor, &key, &is_key, err);
+    TRY(json_cursor_string(&cursor, &key, &is_key, err));
     const JsonSpan value = json_cursor_value(&cursor);
-    if (status != STATUS_OK || (key.size == 4 && memcmp(key.data, "type", 4) == 0)) continue;
-    status = buffer_append(out, ", ", 2, err);
-    if (status == STATUS_OK) status = json_write_string(out, key.data ? key.data : "", key.size, err);
-    if (status == STATUS_OK) status = buffer_append(out, ": ", 2, err);
-    if (status == STATUS_OK) status = buffer_append(out, value.text, value.size, err);
+    if (key.size == 4 && memcmp(key.data, "type", 4) == 0) continue;
+    TRY(buffer_append(out, ", ", 2, err));
+    TRY(json_write_string(out, key.data ? key.data : "", key.size, err));
+    TRY(buffer_append(out, ": ", 2, err));
+    TRY(buffer_append(out, value.text, value.size, err));
   }
-  buffer_release(&key);
-  TRY(status);
   return buffer_append(out, "}", 1, err);
 }
 
@@ -253,33 +251,26 @@ static bool has_function(const Buffer *list, JsonSpan name) {
 /* Adds the function to the schema of calls, or to the functions whose calls are written in parts. */
 static Status add_call(const ToolFlags *flags, SchemaOptions options, const Function *function, size_t number,
                        Tools *tools, Error *err) {
-  Buffer parameters = {0};
+  OWNED(buffer_release) Buffer parameters = {0};
   if (!tools->format->marks) return append_call(tools->format, function, number, &tools->schema, err);
-  Status status = append_parameters(function, number, &parameters, err);
-  if (status == STATUS_OK)
-    status = written_functions_add(&tools->written, flags->file, function->name, function->parameters,
-                                   &parameters, options, err);
-  buffer_release(&parameters);
-  return status;
+  TRY(append_parameters(function, number, &parameters, err));
+  return written_functions_add(&tools->written, flags->file, function->name, function->parameters,
+                               &parameters, options, err);
 }
 
 /* Refuses parameters that are no schema, with the function's name and the keyword's place in them. */
 static Status check_parameters(const ToolFlags *flags, SchemaOptions options, const Function *function,
                                Error *err) {
   Constraint constraint;
-  Buffer name = {0};
+  OWNED(buffer_release) Buffer name = {0};
   const JsonSpan schema = function->parameters;
   if (!schema.text) return STATUS_OK;
-  Status status = buffer_printf(&name, err, "%s: parameters of %.*s%c", flags->file, (int)function->name.size,
-                                function->name.text, 0);
-  if (status == STATUS_OK)
-    status = constraint_open(name.data, schema.text, schema.size, options, NULL, &constraint, err);
-  if (status == STATUS_OK) {
-    form_note_let_go(name.data, &constraint);
-    constraint_close(&constraint);
-  }
-  buffer_release(&name);
-  return status;
+  TRY(buffer_printf(&name, err, "%s: parameters of %.*s%c", flags->file, (int)function->name.size,
+                    function->name.text, 0));
+  TRY(constraint_open(name.data, schema.text, schema.size, options, NULL, &constraint, err));
+  form_note_let_go(name.data, &constraint);
+  constraint_close(&constraint);
+  return STATUS_OK;
 }
 
 /* Appends the function as templates read it: with its parameters under the name "parameters". */
@@ -326,20 +317,17 @@ static Status take_functions(const ToolFlags *flags, const FormFlags *schema_fla
 
 static Status read_functions(const ToolFlags *flags, const FormFlags *schema_flags, Tools *tools,
                              Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   const bool is_list = tools->format->is_list;
   TRY(buffer_append_string(&tools->schema,
                            is_list ? "{\"type\": \"array\", \"minItems\": 1, \"items\": " : "", err));
   TRY(buffer_append_string(&tools->schema, "{\"anyOf\": [", err));
   TRY(buffer_append(&tools->list, "[", 1, err));
   TRY(file_name_check("--tools", flags->file, err));
-  Status status = text_read_source(flags->file, &text, err);
+  TRY(text_read_source(flags->file, &text, err));
   const JsonSpan span = {text.data ? text.data : "", text.size};
-  if (status == STATUS_OK)
-    status = json_parse(flags->file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err);
-  if (status == STATUS_OK) status = take_functions(flags, schema_flags, span, tools, err);
-  buffer_release(&text);
-  TRY(status);
+  TRY(json_parse(flags->file, STATUS_USAGE, span.text, span.size, NULL, 0, NULL, err));
+  TRY(take_functions(flags, schema_flags, span, tools, err));
   TRY(buffer_append(&tools->list, "]", 1, err));
   return buffer_append_string(&tools->schema, is_list ? "]}}" : "]}", err);
 }

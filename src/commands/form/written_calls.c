@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "constrain/grammar/plain_text.h"
 
 /* --- functions */
@@ -82,20 +83,16 @@ static bool has_argument(const WrittenFunction *function, const Json *name) {
 /* Compiles the form of an argument's value as an answer will. */
 static Status try_value(const CallMarks *marks, const WrittenFunction *function,
                         const WrittenArgument *argument, SchemaOptions options, Error *err) {
-  Buffer schema = {0};
+  OWNED(buffer_release) Buffer schema = {0};
   Grammar *grammar = NULL;
   Constraint constraint;
-  Status status = make_schema(function, argument, &schema, err);
-  if (status == STATUS_OK)
-    status = constraint_open(argument->name, schema.data, schema.size, options, NULL, &constraint, err);
-  if (status == STATUS_OK) {
-    constraint_close(&constraint);
-    status = grammar_open_value(argument->name, schema.data, schema.size, options, marks->after_value,
-                                &grammar, err);
-    grammar_close(grammar);
-  }
-  buffer_release(&schema);
-  return status;
+  TRY(make_schema(function, argument, &schema, err));
+  TRY(constraint_open(argument->name, schema.data, schema.size, options, NULL, &constraint, err));
+  constraint_close(&constraint);
+  TRY(grammar_open_value(argument->name, schema.data, schema.size, options, marks->after_value, &grammar,
+                         err));
+  grammar_close(grammar);
+  return STATUS_OK;
 }
 
 /* Checks the last argument. If its values cannot be written, a required argument is refused, and an optional
@@ -239,14 +236,13 @@ static Status add_words(WrittenCall *call, size_t function, const bool *used, bo
 
 /* Sets the form to a choice of the words. */
 static Status set_words(WrittenCall *call, AnswerForm *form, Error *err) {
-  LangWord *words = mem_alloc(call->n_words, sizeof *words, "a call", err);
+  OWNED(mem_release) LangWord *words = mem_alloc(call->n_words, sizeof *words, "a call", err);
   if (!words) return STATUS_FAILED;
   for (size_t i = 0; i < call->n_words; i++)
     words[i] = (LangWord){call->words.data + call->word_list[i].at, call->word_list[i].size, LANG_EMPTY};
   Grammar *grammar;
-  Status status = grammar_open_words(form->flag, words, call->n_words, &grammar, err);
-  free(words);
-  return status == STATUS_OK ? form_set_part(form, form->flag, grammar, NULL, err) : status;
+  TRY(grammar_open_words(form->flag, words, call->n_words, &grammar, err));
+  return form_set_part(form, form->flag, grammar, NULL, err);
 }
 
 static void begin_words(WrittenCall *call, WrittenPart part) {

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/holder_internal.h"
 #include "commands/keep/place.h"
@@ -286,16 +287,15 @@ static Status announce(const Holder *h, const HolderOptions *options, Error *err
 
 static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
   Assistant *a = h->assistant;
-  char *directory = NULL;
+  OWNED(mem_release) char *directory = NULL;
   TRY(assistant_open_engine(flags, a, err));
   TRY(keep_key(flags, a->model, &h->key, err));
   TRY(assistant_start_holder(a, err));
   h->device_bytes = assistant_device_bytes(a);
   TRY(keep_directory(true, &directory, err));
   keep_remove_leftovers(directory);
-  Status status = keep_path(directory, &h->key, ".sock", &h->path, err);
-  free(directory);
-  return status ? status : listen_at(h, h->path, err);
+  TRY(keep_path(directory, &h->key, ".sock", &h->path, err));
+  return listen_at(h, h->path, err);
 }
 
 static void close_holder(Holder *h) {

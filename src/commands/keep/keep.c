@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -86,17 +87,14 @@ static Status put_silent(List *list, pid_t pid, Error *err) {
 
 static Status show(void *user, const char *path, int socket, Error *err) {
   List *list = user;
-  Wire wire = wire_on(socket);
+  OWNED(wire_close) Wire wire = wire_on(socket);
   WireState state;
   KeepReply reply;
-  Status status = keep_tell(&wire, WIRE_LOOK, NULL, &state, &reply, err);
-  if (status == STATUS_OK && reply == KEEP_REPLIED)
-    status = list->json ? put_json(list, &state, err) : put_line(list, &state, err);
-  else if (status == STATUS_OK && reply == KEEP_IS_SILENT)
-    status = put_silent(list, silent_process(&wire, path), err);
-  list->n += status == STATUS_OK && reply != KEEP_ENDS;
-  wire_close(&wire);
-  return status;
+  TRY(keep_tell(&wire, WIRE_LOOK, NULL, &state, &reply, err));
+  if (reply == KEEP_REPLIED) TRY((list->json ? put_json : put_line)(list, &state, err));
+  if (reply == KEEP_IS_SILENT) TRY(put_silent(list, silent_process(&wire, path), err));
+  list->n += reply != KEEP_ENDS;
+  return STATUS_OK;
 }
 
 static Status show_all(bool json, Buffer *out, Error *err) {
@@ -146,22 +144,19 @@ static Status await_end(Wire *wire, const char *path, Error *err) {
 
 static Status end(void *user, const char *path, int socket, Error *err) {
   const WireStop stop = {.if_idle = false};
-  Wire wire = wire_on(socket);
+  OWNED(wire_close) Wire wire = wire_on(socket);
   WireState state;
   KeepReply reply;
-  Status status = keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err);
-  if (status == STATUS_OK && reply == KEEP_REPLIED) {
-    if (state.n_running)
-      print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
-                 state.n_running, state.n_running == 1 ? "" : "s");
-    status = await_end(&wire, path, err);
-    if (status == STATUS_OK) print_note("%s: process %d has ended", state.model, state.pid);
-  } else if (status == STATUS_OK && reply == KEEP_IS_SILENT) {
-    status = end_silent(&wire, path, err);
-  }
+  TRY(keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err));
   *(int *)user += reply != KEEP_ENDS;
-  wire_close(&wire);
-  return status;
+  if (reply == KEEP_IS_SILENT) return end_silent(&wire, path, err);
+  if (reply == KEEP_ENDS) return STATUS_OK;
+  if (state.n_running)
+    print_note("%s: process %d ends after %d answer%s that it is making", state.model, state.pid,
+               state.n_running, state.n_running == 1 ? "" : "s");
+  TRY(await_end(&wire, path, err));
+  print_note("%s: process %d has ended", state.model, state.pid);
+  return STATUS_OK;
 }
 
 static Status end_all(Error *err) {
@@ -197,12 +192,10 @@ static Status start(const AssistantFlags *flags, int seconds, Error *err) {
 
 static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {
   const HolderOptions options = {.keep_seconds = seconds, .quiet = quiet};
-  Assistant assistant = {0};
+  OWNED(assistant_release) Assistant assistant = {0};
   prctl(PR_SET_NAME, "auk"); /* launch.c executes "/proc/self/exe": the name would be "exe" */
   flags->keep.time = "0";    /* so that this process looks for no other holder */
-  Status status = holder_run(flags, &options, &assistant, err);
-  assistant_release(&assistant);
-  return status;
+  return holder_run(flags, &options, &assistant, err);
 }
 
 /* Verbs of other programs that keep models, and what to type here. */

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/watch.h"
 
@@ -66,10 +67,8 @@ static Status put_choice(Arguments *a, const char *flag, const char *words, int 
 
 /* Adds a flag with a path, made absolute since the process changes its directory. */
 static Status put_path(Arguments *a, const char *flag, const char *path, Error *err) {
-  char *whole = realpath(path, NULL);
-  Status status = put(a, flag, whole ? whole : path, err);
-  free(whole);
-  return status;
+  OWNED(mem_release) char *whole = realpath(path, NULL);
+  return put(a, flag, whole ? whole : path, err);
 }
 
 static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlace *place,

@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/hash64.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/wire.h"
 #include "model/identity.h"
@@ -48,16 +49,14 @@ static Status add_share(Buffer *key, Error *err) {
 static Status add_tokenizer(Buffer *key, const char *path, Error *err) {
   static const char *const names[] = {"tokenizer_config.json", "added_tokens.json",
                                       "special_tokens_map.json"};
-  char *directory = path ? path_directory(path, err) : NULL;
-  if (path && !directory) return STATUS_FAILED;
-  Status status = add_stamp(key, "tokenizer", path, err);
-  for (size_t i = 0; directory && i < sizeof names / sizeof *names && status == STATUS_OK; i++) {
-    char *beside = path_join(directory, names[i], err);
-    status = beside ? add_stamp(key, names[i], beside, err) : STATUS_FAILED;
-    free(beside);
+  TRY(add_stamp(key, "tokenizer", path, err));
+  OWNED(mem_release) char *directory = path ? path_directory(path, err) : NULL;
+  if (!directory) return path ? STATUS_FAILED : STATUS_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    OWNED(mem_release) char *beside = path_join(directory, names[i], err);
+    TRY(beside ? add_stamp(key, names[i], beside, err) : STATUS_FAILED);
   }
-  free(directory);
-  return status;
+  return STATUS_OK;
 }
 
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
@@ -93,18 +92,16 @@ static Status check_directory(const char *path, bool make, Error *err) {
 
 Status keep_directory(bool make, char **path, Error *err) {
   const char *runtime = getenv("XDG_RUNTIME_DIR");
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   *path = NULL;
   if (runtime && runtime[0] == '/' && file_is_directory(runtime))
     TRY(buffer_printf(&text, err, "%s/auk%c", runtime, 0));
   else
     TRY(buffer_printf(&text, err, "/tmp/auk-%llu%c", (unsigned long long)geteuid(), 0));
-  Status status = check_directory(text.data, make, err);
-  if (status == STATUS_OK)
-    *path = text.data;
-  else
-    buffer_release(&text);
-  return status;
+  TRY(check_directory(text.data, make, err));
+  *path = text.data;
+  text = (Buffer){0};
+  return STATUS_OK;
 }
 
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err) {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/launch.h"
 
@@ -26,32 +27,27 @@ Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err) {
 
 static Status find(const char *directory, const Buffer *key, const WireHello *hello, Remote **remote,
                    bool *silent, Error *err) {
-  char *path = NULL;
+  OWNED(mem_release) char *path = NULL;
   int socket = -1;
   *remote = NULL;
   *silent = false;
   TRY(keep_path(directory, key, ".sock", &path, err));
-  Status status = keep_connect(path, &socket, err);
-  *silent = status == STATUS_OK && socket < 0 && errno == EAGAIN;
-  if (*silent) status = watch_failure(keep_holder(path), err);
-  free(path);
-  TRY(status);
+  TRY(keep_connect(path, &socket, err));
+  *silent = socket < 0 && errno == EAGAIN;
+  if (*silent) return watch_failure(keep_holder(path), err);
   return socket < 0 ? STATUS_OK : remote_open(socket, key, hello, remote, silent, err);
 }
 
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
                  bool *silent, Error *err) {
   const WireHello hello = {seconds, n_ctx};
-  char *directory = NULL;
-  Buffer key = {0};
+  OWNED(mem_release) char *directory = NULL;
+  OWNED(buffer_release) Buffer key = {0};
   *remote = NULL;
   *silent = false;
-  Status status = keep_directory(false, &directory, err);
-  if (status == STATUS_OK) status = keep_key(flags, model, &key, err);
-  if (status == STATUS_OK) status = find(directory, &key, &hello, remote, silent, err);
-  buffer_release(&key);
-  free(directory);
-  return status;
+  TRY(keep_directory(false, &directory, err));
+  TRY(keep_key(flags, model, &key, err));
+  return find(directory, &key, &hello, remote, silent, err);
 }
 
 /* --- starting */
@@ -170,14 +166,12 @@ static Status end_idle(void *user, const char *path, int socket, Error *err) {
   enum { END_MS = 10000 };
   (void)path;
   const WireStop stop = {.if_idle = true};
-  Wire wire = wire_on(socket);
+  OWNED(wire_close) Wire wire = wire_on(socket);
   WireState state;
   KeepReply reply;
-  Status status = keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err);
-  if (status == STATUS_OK && reply == KEEP_REPLIED && state.stops && keep_await_end(&wire, END_MS))
-    ++*(int *)user;
-  wire_close(&wire);
-  return status;
+  TRY(keep_tell(&wire, WIRE_STOP, &stop, &state, &reply, err));
+  *(int *)user += reply == KEEP_REPLIED && state.stops && keep_await_end(&wire, END_MS);
+  return STATUS_OK;
 }
 
 int keep_make_room(void) {

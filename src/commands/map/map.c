@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/map/map_job.h"
@@ -141,11 +142,9 @@ static Status check_output(const Map *map, const Assistant *a, Error *err) {
 /* Opens as records the prompts of -p, each joined with standard input and -f. */
 static Status open_prompts(Map *map, const MapJob *job, Error *err) {
   const RecordRules rules = {.verbatim = true, .limit = RECORD_LIMIT, .n_copies = job->map->n_best};
-  Buffer prompts = {0};
-  Status status = prompt_read_all(job->prompt, &prompts, err);
-  if (status == STATUS_OK) status = record_reader_open_texts(&prompts, "prompt", rules, &map->reader, err);
-  buffer_release(&prompts);
-  return status;
+  OWNED(buffer_release) Buffer prompts = {0};
+  TRY(prompt_read_all(job->prompt, &prompts, err));
+  return record_reader_open_texts(&prompts, "prompt", rules, &map->reader, err);
 }
 
 static Status open_records(Map *map, RecordRules rules, Error *err) {
@@ -159,16 +158,17 @@ static Status open_records(Map *map, RecordRules rules, Error *err) {
 static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
   const MapFlags *flags = map->mapping.job->map;
   MapSettings *settings = &map->mapping.settings;
-  Buffer what = {0};
+  OWNED(buffer_release) Buffer what = {0};
   TRY(survey_records(flags->input, rules, flags->claim ? "--claim" : "--shard",
                      map->mapping.assistant->interrupted, &map->survey, err));
   TRY(survey_settings(&map->survey, rules->hash, text, settings, err));
-  Status status =
-      flags->claim ? blocks_settings(&map->survey, settings, err) : shard_write(&map->shard, &what, err);
-  if (status == STATUS_OK && !flags->claim)
-    status = map_settings_add(settings, "shard", what.data, what.size, NULL, err);
-  buffer_release(&what);
-  return status == STATUS_OK ? map_settings_seal(settings, err) : status;
+  if (flags->claim) {
+    TRY(blocks_settings(&map->survey, settings, err));
+  } else {
+    TRY(shard_write(&map->shard, &what, err));
+    TRY(map_settings_add(settings, "shard", what.data, what.size, NULL, err));
+  }
+  return map_settings_seal(settings, err);
 }
 
 static Status open_blocks(Map *map, Error *err) {

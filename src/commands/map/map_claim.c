@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_claim_life.h"
 #include "commands/map/map_results.h"
@@ -133,32 +134,26 @@ static Status check_unused(const char *directory, Error *err) {
 
 Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err) {
   const Path path = path_of(directory, "job/", "settings");
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   bool valid = false;
   if (!exists(&path))
     return error_set(err, STATUS_USAGE, "%s: this is no directory of --claim: it has no job/settings",
                      directory);
-  Status status = map_resume_read_head(path.text, &text, err);
-  if (status == STATUS_OK)
-    status = map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err);
-  buffer_release(&text);
-  if (status == STATUS_OK && !(valid && map_settings_are_sealed(settings)))
-    return error_set(err, STATUS_USAGE, "%s: this is not what --claim writes there, or it was changed since",
-                     path.text);
-  return status;
+  TRY(map_resume_read_head(path.text, &text, err));
+  TRY(map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err));
+  if (valid && map_settings_are_sealed(settings)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: this is not what --claim writes there, or it was changed since",
+                   path.text);
 }
 
 static Status write_job(const Path *directory, const ClaimOptions *options, Error *err) {
   const Path path = path_of(directory->text, "", "settings");
-  AtomicFile file = {0};
-  Buffer head = {0};
-  Status status = map_resume_write_head(options->format, options->settings, &head, err);
-  if (status == STATUS_OK) status = atomic_file_open(path.text, &file, err);
-  if (status == STATUS_OK) status = atomic_file_write(&file, head.data, head.size, err);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  atomic_file_abort(&file);
-  buffer_release(&head);
-  return status;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  OWNED(buffer_release) Buffer head = {0};
+  TRY(map_resume_write_head(options->format, options->settings, &head, err));
+  TRY(atomic_file_open(path.text, &file, err));
+  TRY(atomic_file_write(&file, head.data, head.size, err));
+  return atomic_file_commit(&file, err);
 }
 
 /* Removes a directory with one file in it. */
@@ -185,17 +180,14 @@ static Status make_job(const Claims *c, Error *err) {
 }
 
 static Status check_job(const ClaimOptions *options, Error *err) {
-  MapSettings settings = {0};
+  OWNED(map_settings_release) MapSettings settings = {0};
   ResultsFormat format;
-  Status status = claims_settings(options->directory, &format, &settings, err);
-  if (status == STATUS_OK && format != options->format)
-    status = error_set(err, STATUS_USAGE, "--claim %s: its results are of another form (--json, -0)",
-                       options->directory);
-  if (status == STATUS_OK)
-    status = map_settings_compare(options->settings, settings.lines.data, settings.lines.size, 0,
-                                  options->directory, NULL, err);
-  map_settings_release(&settings);
-  return status;
+  TRY(claims_settings(options->directory, &format, &settings, err));
+  if (format != options->format)
+    return error_set(err, STATUS_USAGE, "--claim %s: its results are of another form (--json, -0)",
+                     options->directory);
+  return map_settings_compare(options->settings, settings.lines.data, settings.lines.size, 0,
+                              options->directory, NULL, err);
 }
 
 /* --- opening */
@@ -430,15 +422,13 @@ uint64_t claims_hash_start(size_t block) {
 
 static Status place(const Path *path, uint64_t start, const void *bytes, size_t size, bool *placed,
                     Error *err) {
-  AtomicFile file;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
   char hash[RESULT_HASH_SIZE + 1];
   snprintf(hash, sizeof hash, "%016" PRIx64, record_hash(start, bytes, size));
   TRY(atomic_file_open(path->text, &file, err));
-  Status status = atomic_file_write(&file, bytes, size, err);
-  if (status == STATUS_OK) status = atomic_file_write(&file, hash, RESULT_HASH_SIZE, err);
-  if (status == STATUS_OK) status = atomic_file_place(&file, placed, err);
-  atomic_file_abort(&file);
-  return status;
+  TRY(atomic_file_write(&file, bytes, size, err));
+  TRY(atomic_file_write(&file, hash, RESULT_HASH_SIZE, err));
+  return atomic_file_place(&file, placed, err);
 }
 
 Status claims_give(Claims *c, size_t block, const void *bytes, size_t size, bool *given, Error *err) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "model/identity.h"
 
 static Status add_text(MapSettings *s, const char *name, const char *text, Error *err) {
@@ -46,18 +47,13 @@ static Status add_model(MapSettings *s, const Assistant *a, Error *err) {
 static Status add_tokenizer(MapSettings *s, const Assistant *a, Error *err) {
   const char *path = a->model->tokenizer_path, *slash = strrchr(path, '/');
   const JsonSpan declared = tokenizer_declared(a->tokenizer);
-  Buffer all = {0};
-  MappedFile file;
+  OWNED(buffer_release) Buffer all = {0};
+  OWNED(file_unmap) MappedFile file = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = buffer_append(&all, file.size ? (const void *)file.data : "", file.size, err);
-  if (status == STATUS_OK)
-    status = buffer_append(&all, declared.size ? declared.text : "", declared.size, err);
-  if (status == STATUS_OK)
-    status =
-        map_settings_add(s, "--tokenizer", all.data ? all.data : "", all.size, slash ? slash + 1 : path, err);
-  buffer_release(&all);
-  file_unmap(&file);
-  return status;
+  TRY(buffer_append(&all, file.size ? (const void *)file.data : "", file.size, err));
+  TRY(buffer_append(&all, declared.size ? declared.text : "", declared.size, err));
+  return map_settings_add(s, "--tokenizer", all.data ? all.data : "", all.size, slash ? slash + 1 : path,
+                          err);
 }
 
 static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/owned.h"
+
 /* At first each block has one record; whenever there would be more than BLOCKS blocks, their size doubles, up
  * to BLOCK_LIMIT records. So a process that dies loses little, all processes end at about the same time, and
  * a file for each block is no burden. */
@@ -50,11 +52,9 @@ Status survey_records(const char *path, const RecordRules *rules, const char *fl
   RecordRules once = *rules;
   once.n_copies = 0;
   once.share = (RecordShare){0};
-  RecordReader reader;
-  Status status = record_reader_open(path, once, interrupted, &reader, err);
-  if (status == STATUS_OK) status = survey_all(&reader, survey, err);
-  record_reader_close(&reader);
-  return status;
+  OWNED(record_reader_close) RecordReader reader = {0};
+  TRY(record_reader_open(path, once, interrupted, &reader, err));
+  return survey_all(&reader, survey, err);
 }
 
 void survey_release(Survey *s) {

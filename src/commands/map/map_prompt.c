@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/form/messages.h"
 #include "commands/form/tools.h"
@@ -86,20 +87,19 @@ void prompt_pattern_release(PromptPattern *pattern) {
 /* Finds the value of an object's first member with this name; its text is NULL if there is none. */
 static Status find_any_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
   JsonCursor cursor = json_cursor(object);
-  Buffer key = {0};
-  Status status = STATUS_OK;
-  bool first = true, is_string, found = false;
+  OWNED(buffer_release) Buffer key = {0};
+  bool first = true, is_string;
   *value = (JsonSpan){0};
   if (!json_cursor_enter(&cursor, '{')) return STATUS_OK;
-  while (!found && status == STATUS_OK && json_cursor_next(&cursor, &first)) {
+  while (json_cursor_next(&cursor, &first)) {
     key.size = 0;
-    status = json_cursor_string(&cursor, &key, &is_string, err);
-    found = key.size == size && (size == 0 || memcmp(key.data, name, size) == 0);
-    *value = json_cursor_value(&cursor);
+    TRY(json_cursor_string(&cursor, &key, &is_string, err));
+    const JsonSpan own = json_cursor_value(&cursor);
+    if (key.size != size || (size && memcmp(key.data, name, size) != 0)) continue;
+    *value = own;
+    return STATUS_OK;
   }
-  buffer_release(&key);
-  if (!found) *value = (JsonSpan){0};
-  return status;
+  return STATUS_OK;
 }
 
 static bool is_null(JsonSpan value) {

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/common.h"
 
 static const size_t result_limit = (size_t)256 << 20;
@@ -163,11 +164,9 @@ static Status begin_object(size_t index, Buffer *out, Error *err) {
 
 /* True if an incomplete line can be the beginning of the object that --map writes there. */
 static bool begins_object(const Record *line, const ResultsOptions *options, Error *err) {
-  Buffer object = {0};
-  bool ours = begin_object(index_of(options, line), &object, err) == STATUS_OK;
-  ours = ours && memcmp(line->text, object.data, line->size < object.size ? line->size : object.size) == 0;
-  buffer_release(&object);
-  return ours;
+  OWNED(buffer_release) Buffer object = {0};
+  if (begin_object(index_of(options, line), &object, err) != STATUS_OK) return false;
+  return memcmp(line->text, object.data, line->size < object.size ? line->size : object.size) == 0;
 }
 
 static Status read_earlier_object(const Results *results, EarlierResult *earlier, Error *err) {

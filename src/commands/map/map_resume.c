@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_results.h"
 
@@ -94,13 +95,10 @@ static Status check_head(MapResume *r, const char *text, size_t size, const Resu
 }
 
 static Status read_head(MapResume *r, const ResumeRules *rules, bool has_results, Error *err) {
-  char *text = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
+  OWNED(mem_release) char *text = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
   if (!text) return STATUS_FAILED;
   ssize_t n = pread(r->descriptor, text, HEAD_LIMIT, 0);
-  Status status =
-      n < 0 ? system_error(r->path, "read", err) : check_head(r, text, (size_t)n, rules, has_results, err);
-  free(text);
-  return status;
+  return n < 0 ? system_error(r->path, "read", err) : check_head(r, text, (size_t)n, rules, has_results, err);
 }
 
 Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results, MapResume *r,
@@ -138,13 +136,12 @@ Status map_resume_head(const char *text, size_t size, ResultsFormat *format, Map
 
 Status map_resume_read_head(const char *path, Buffer *text, Error *err) {
   TRY(file_refuse_waiting(path, err));
+  OWNED(mem_release) char *bytes = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
+  if (!bytes) return STATUS_FAILED;
   const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) return system_error(path, "open", err);
-  char *bytes = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
-  const ssize_t n = bytes ? pread(descriptor, bytes, HEAD_LIMIT, 0) : 0;
-  Status status = !bytes ? STATUS_FAILED : n < 0 ? system_error(path, "read", err) : STATUS_OK;
-  if (status == STATUS_OK) status = buffer_append(text, bytes, (size_t)n, err);
-  free(bytes);
+  const ssize_t n = pread(descriptor, bytes, HEAD_LIMIT, 0);
+  Status status = n < 0 ? system_error(path, "read", err) : buffer_append(text, bytes, (size_t)n, err);
   close(descriptor);
   return status;
 }
@@ -202,21 +199,18 @@ static Status copy_lines(const MapResume *r, size_t n, AtomicFile *file, Error *
 }
 
 static Status write_again(const MapResume *r, size_t n, AtomicFile *file, Error *err) {
-  Buffer head = {0};
-  Status status = map_resume_write_head(r->format, r->settings, &head, err);
-  if (status == STATUS_OK) status = atomic_file_write(file, head.data, head.size, err);
-  buffer_release(&head);
-  return status ? status : copy_lines(r, n, file, err);
+  OWNED(buffer_release) Buffer head = {0};
+  TRY(map_resume_write_head(r->format, r->settings, &head, err));
+  TRY(atomic_file_write(file, head.data, head.size, err));
+  return copy_lines(r, n, file, err);
 }
 
 /* Rewrites the file, which lists n results, with this run's -c in its head. */
 static Status replace_head(MapResume *r, size_t n, Error *err) {
-  AtomicFile file;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
   TRY(atomic_file_open(r->path, &file, err));
-  Status status = write_again(r, n, &file, err);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  atomic_file_abort(&file);
-  TRY(status);
+  TRY(write_again(r, n, &file, err));
+  TRY(atomic_file_commit(&file, err));
   close(r->descriptor);
   r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
   if (r->descriptor < 0) return system_error(r->path, "open", err);
@@ -226,13 +220,11 @@ static Status replace_head(MapResume *r, size_t n, Error *err) {
 }
 
 static Status begin_file(MapResume *r, Error *err) {
-  Buffer head = {0};
+  OWNED(buffer_release) Buffer head = {0};
   if (ftruncate(r->descriptor, 0) != 0) return system_error(r->path, "write", err);
-  Status status = map_resume_write_head(r->format, r->settings, &head, err);
+  TRY(map_resume_write_head(r->format, r->settings, &head, err));
   r->head = head.size;
-  if (status == STATUS_OK) status = write_at(r, head.data, head.size, 0, err);
-  buffer_release(&head);
-  return status;
+  return write_at(r, head.data, head.size, 0, err);
 }
 
 Status map_resume_cut(MapResume *r, size_t n, Error *err) {

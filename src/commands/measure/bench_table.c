@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 
 static Status flush(Table *table, Error *err) {
   Status status = output_write(table->out.data, table->out.size, err);
@@ -84,18 +85,17 @@ static Status put_padded(Buffer *out, const Column *column, const char *text, si
 /* Moves the cell's text from the end of `out` to its column, or to `common`. */
 static Status end_table_cell(Table *table, Error *err) {
   const Column *column = &table->columns[table->next - 1];
-  Buffer *out = &table->out, text = {0};
+  OWNED(buffer_release) Buffer text = {0};
+  Buffer *out = &table->out;
   const size_t size = out->size - table->cell;
-  Status status = size ? buffer_append(&text, out->data + table->cell, size, err) : STATUS_OK;
+  if (size) TRY(buffer_append(&text, out->data + table->cell, size, err));
   out->size = table->cell;
-  if (status == STATUS_OK && column->width > 0) {
-    status = put_padded(out, column, text.data ? text.data : "", size, err);
-    if (status == STATUS_OK) status = buffer_append(out, "  ", 2, err);
-  } else if (status == STATUS_OK && column->width == 0 && table->n_rows == 0 && size) {
-    status = buffer_printf(&table->common, err, "%-16s%.*s\n", column->title, (int)size, text.data);
+  if (column->width > 0) {
+    TRY(put_padded(out, column, text.data ? text.data : "", size, err));
+    return buffer_append(out, "  ", 2, err);
   }
-  buffer_release(&text);
-  return status;
+  if (column->width < 0 || table->n_rows > 0 || size == 0) return STATUS_OK;
+  return buffer_printf(&table->common, err, "%-16s%.*s\n", column->title, (int)size, text.data);
 }
 
 static Status end_cell(Table *table, Error *err) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
@@ -61,12 +62,9 @@ static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
 static Status read_ids(Eval *eval, Error *err) {
   const Options *o = eval->options;
   const char *path = o->ids_file ? o->ids_file : o->text_file, *name = text_name(path);
-  Buffer text = {0};
-  Status status = text_read_with_nul(path, &text, err);
-  if (status == STATUS_OK)
-    status = o->ids_file ? ids_parse(name, &text, &eval->ids, err) : encode_text(eval, &text, err);
-  buffer_release(&text);
-  TRY(status);
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(text_read_with_nul(path, &text, err));
+  TRY(o->ids_file ? ids_parse(name, &text, &eval->ids, err) : encode_text(eval, &text, err));
   if (eval->ids.count == 0) return error_set(err, STATUS_USAGE, "%s: no tokens", name);
   if (o->max_tokens && eval->ids.count > (size_t)o->max_tokens) eval->ids.count = (size_t)o->max_tokens;
   return ids_check(eval->model, eval->ids.ids, eval->ids.count, name, o->ids_file ? IDS_GIVEN : IDS_ENCODED,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_blocks.h"
 #include "commands/map/map_shard.h"
@@ -71,25 +72,22 @@ static Status copy_path(const char *path, MergePart *part, Error *err) {
 /* Reads the head of PATH.resume: which shard the file has, and its settings. */
 static Status read_shard(const char *path, ResultsFormat *format, MapSettings *settings, Shard *shard,
                          Error *err) {
-  Buffer name = {0}, text = {0};
+  OWNED(buffer_release) Buffer name = {0}, text = {0};
   bool valid = false;
   char what[SETTING_LIMIT];
-  Status status = buffer_printf(&name, err, "%s%s", path, ending);
-  if (status == STATUS_OK && !file_exists(name.data))
-    status =
-        error_set(err, STATUS_USAGE, "%s: this is not what --shard writes: there is no %s", path, name.data);
-  if (status == STATUS_OK) status = map_resume_read_head(name.data, &text, err);
-  if (status == STATUS_OK)
-    status = map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err);
+  TRY(buffer_printf(&name, err, "%s%s", path, ending));
+  if (!file_exists(name.data))
+    return error_set(err, STATUS_USAGE, "%s: this is not what --shard writes: there is no %s", path,
+                     name.data);
+  TRY(map_resume_read_head(name.data, &text, err));
+  TRY(map_resume_head(text.data ? text.data : "", text.size, format, settings, &valid, err));
   const bool is_shard = valid && map_settings_find(settings, "shard", what) && shard_read(what, shard);
-  if (status == STATUS_OK && !is_shard)
-    status = error_set(err, STATUS_USAGE, "%s: these are not the results of a shard (--shard)", path);
-  if (status == STATUS_OK && !map_settings_are_sealed(settings))
-    status = error_set(err, STATUS_USAGE,
-                       "%s: this is not what --shard wrote there: the file was changed since", name.data);
-  buffer_release(&name);
-  buffer_release(&text);
-  return status;
+  if (!is_shard)
+    return error_set(err, STATUS_USAGE, "%s: these are not the results of a shard (--shard)", path);
+  if (!map_settings_are_sealed(settings))
+    return error_set(err, STATUS_USAGE,
+                     "%s: this is not what --shard wrote there: the file was changed since", name.data);
+  return STATUS_OK;
 }
 
 static Status begin_shards(MergeParts *m, const char *path, Shard *shard, Error *err) {
@@ -109,17 +107,14 @@ static Status begin_shards(MergeParts *m, const char *path, Shard *shard, Error 
 
 /* Reads the head of another shard, with or without results, which must be of the same run as the first. */
 static Status read_another(const MergeParts *m, const char *path, Shard *shard, Error *err) {
-  MapSettings settings = {0};
+  OWNED(map_settings_release) MapSettings settings = {0};
   ResultsFormat format;
-  Status status = read_shard(path, &format, &settings, shard, err);
-  if (status == STATUS_OK && format != m->format)
-    status =
-        error_set(err, STATUS_USAGE, "%s and %s have results of different forms (--json, -0)", m->name, path);
-  if (status == STATUS_OK)
-    status = map_settings_compare(&m->settings, settings.lines.data, settings.lines.size,
-                                  CONTEXT_MAY_DIFFER | SHARD_MAY_DIFFER, path, m->name, err);
-  map_settings_release(&settings);
-  return status;
+  TRY(read_shard(path, &format, &settings, shard, err));
+  if (format != m->format)
+    return error_set(err, STATUS_USAGE, "%s and %s have results of different forms (--json, -0)", m->name,
+                     path);
+  return map_settings_compare(&m->settings, settings.lines.data, settings.lines.size,
+                              CONTEXT_MAY_DIFFER | SHARD_MAY_DIFFER, path, m->name, err);
 }
 
 static Status add_shard(MergeParts *m, const char *path, Error *err) {
@@ -153,25 +148,23 @@ static Status open_shards(MergeParts *m, const char *const *paths, size_t n_path
 
 /* Refuses results of blocks that the job does not have. */
 static Status check_names(const MergeParts *m, Error *err) {
-  Buffer path = {0};
+  OWNED(buffer_release) Buffer path = {0};
   TRY(buffer_printf(&path, err, "%s/done", m->name));
   const char *kind = file_kind_of(path.data);
+  if (!kind) return STATUS_OK;
+  if (!file_is_directory(path.data))
+    return error_set(err, STATUS_FAILED,
+                     "%s is %s, expected a directory: remove it, and run the command again", path.data, kind);
   DIR *entries = opendir(path.data);
+  if (!entries) return system_error(path.data, "open", err);
   Status status = STATUS_OK;
-  if (kind && !file_is_directory(path.data))
-    status =
-        error_set(err, STATUS_FAILED, "%s is %s, expected a directory: remove it, and run the command again",
-                  path.data, kind);
-  else if (kind && !entries)
-    status = system_error(path.data, "open", err);
-  for (struct dirent *entry; entries && status == STATUS_OK && (entry = readdir(entries));) {
+  for (struct dirent *entry; status == STATUS_OK && (entry = readdir(entries));) {
     const char *name = entry->d_name;
     if (!name[strspn(name, "0123456789")] && strtoull(name, NULL, 10) >= m->n_parts)
       status = error_set(err, STATUS_USAGE, "%s/%s: the job has %zu blocks: these results are not its own",
                          path.data, name, m->n_parts);
   }
-  if (entries) closedir(entries);
-  buffer_release(&path);
+  closedir(entries);
   return status;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"
@@ -53,28 +54,25 @@ static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first,
 /* Notes a directory that cannot be read, unless it has vanished. */
 static Status note_unreadable(Checkpoints *list, const char *path, int error, Error *err) {
   if (error == 0 || error == ENOENT || error == ENOTDIR || error == ELOOP) return STATUS_OK;
-  Buffer text = {0};
-  Status status = buffer_printf(&text, err, "%s: cannot look there: %s", path, strerror(error));
-  if (status == STATUS_OK) status = names_add(&list->unreadable, text.data, err);
-  buffer_release(&text);
-  return status;
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(buffer_printf(&text, err, "%s: cannot look there: %s", path, strerror(error)));
+  return names_add(&list->unreadable, text.data, err);
 }
 
 Status checkpoints_add_hub(Checkpoints *list, Error *err) {
-  HubModels hub = {0};
-  Status status = hub_list(&hub, err);
-  if (status == STATUS_OK && hub.error) status = note_unreadable(list, hub.directory, hub.error, err);
-  for (size_t i = 0; i < hub.count && status == STATUS_OK; i++) {
-    HubModel *model = &hub.models[i];
+  OWNED(hub_models_release) HubModels hub = {0};
+  TRY(hub_list(&hub, err));
+  if (hub.error) TRY(note_unreadable(list, hub.directory, hub.error, err));
+  for (size_t i = 0; i < hub.count; i++) {
+    const HubModel model = hub.models[i];
     struct stat info;
     bool first;
-    if (stat(model->path, &info) != 0) continue;
-    if ((status = mark_seen(list, &info, &first, err))) break;
-    status = add(list, model->name, model->path, true, err);
-    *model = (HubModel){0};
+    if (stat(model.path, &info) != 0) continue;
+    TRY(mark_seen(list, &info, &first, err));
+    hub.models[i] = (HubModel){0};
+    TRY(add(list, model.name, model.path, true, err));
   }
-  hub_models_release(&hub);
-  return status;
+  return STATUS_OK;
 }
 
 /* --- directories */
@@ -117,17 +115,13 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
   bool first;
   TRY(mark_seen(list, info, &first, err));
   if (!first) return STATUS_OK;
-  Names names = {0};
-  Status status = names_read(path, &names, err);
-  if (status == STATUS_OK) status = note_unreadable(list, path, names.error, err);
-  if (status == STATUS_OK && is_checkpoint(&names))
-    status = add_path(list, path, err);
-  else if (status == STATUS_OK && depth < CHECKPOINTS_MAX_DEPTH)
-    status = visit_names(list, path, &names, depth, err);
-  else
-    list->cut |= names.count > 0;
-  names_release(&names);
-  return status;
+  OWNED(names_release) Names names = {0};
+  TRY(names_read(path, &names, err));
+  TRY(note_unreadable(list, path, names.error, err));
+  if (is_checkpoint(&names)) return add_path(list, path, err);
+  if (depth < CHECKPOINTS_MAX_DEPTH) return visit_names(list, path, &names, depth, err);
+  list->cut |= names.count > 0;
+  return STATUS_OK;
 }
 
 static Status visit(Checkpoints *list, const char *path, int depth, Error *err) {

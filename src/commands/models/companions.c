@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "commands/common.h"
 
 /* --- one file */
@@ -19,10 +20,9 @@ static Status write_copy(const MappedFile *file, const char *to, AtomicFile *cop
 
 /* Reports whether `to` holds the same bytes as the mapped file. */
 static Status has_same_bytes(const MappedFile *file, const char *to, bool *same, Error *err) {
-  MappedFile there;
+  OWNED(file_unmap) MappedFile there = {0};
   TRY(file_map(to, STATUS_FAILED, &there, err));
   *same = there.size == file->size && (file->size == 0 || memcmp(there.data, file->data, file->size) == 0);
-  file_unmap(&there);
   return STATUS_OK;
 }
 
@@ -37,17 +37,13 @@ typedef struct {
 
 /* Prepares a copy of `from`; if `to` exists, as it must with `copy` NULL, compares the two files. */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   bool same = true;
   TRY(file_map(from, STATUS_MODEL, &file, err));
-  Status status =
-      !copy || file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err);
-  if (status == STATUS_OK && !same) {
-    differing->n++;
-    status = add_name(&differing->names, to, err);
-  }
-  file_unmap(&file);
-  return status;
+  TRY(!copy || file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err));
+  if (same) return STATUS_OK;
+  differing->n++;
+  return add_name(&differing->names, to, err);
 }
 
 /* --- all files */
@@ -55,16 +51,14 @@ static Status copy_one(const char *from, const char *to, AtomicFile *copy, Diffe
 static Status copy_named(const char *directory, const char *beside, int which, Companions *copies,
                          Differing *differing, Error *err) {
   const char *name = model_companions[which];
-  char *from = path_join(directory, name, err), *to = from ? path_join(beside, name, err) : NULL;
-  Status status = from && to ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK && file_is_named(from))
-    status = copy_one(from, to, &copies->files[which], differing, err);
-  else if (status == STATUS_OK && file_is_named(to))
+  OWNED(mem_release) char *from = path_join(directory, name, err);
+  OWNED(mem_release) char *to = from ? path_join(beside, name, err) : NULL;
+  if (!to) return STATUS_FAILED;
+  if (file_is_named(from)) return copy_one(from, to, &copies->files[which], differing, err);
+  if (file_is_named(to))
     print_note("%s was there already and will be read with the packed file, although %s has no %s", to,
                directory, name);
-  free(from);
-  free(to);
-  return status;
+  return STATUS_OK;
 }
 
 static Status refuse_differing(const Differing *differing, const char *directory, Error *err) {
@@ -87,11 +81,9 @@ static Status copy_all(const char *directory, const char *beside, Companions *co
 }
 
 Status companions_copy(const Model *model, const char *output, Companions *copies, Error *err) {
+  OWNED(mem_release)
   char *directory = model_directory(model, err), *beside = directory ? path_directory(output, err) : NULL;
-  Status status = beside ? copy_all(directory, beside, copies, err) : STATUS_FAILED;
-  free(directory);
-  free(beside);
-  return status;
+  return beside ? copy_all(directory, beside, copies, err) : STATUS_FAILED;
 }
 
 /* --- moving into place */
@@ -102,29 +94,24 @@ static Status place_one(const char *directory, int which, Companions *copies, Di
   AtomicFile *copy = &copies->files[which];
   struct stat info;
   bool placed = false;
-  char *to = path_join("", copy->path, err), /* a copy */
-      *from = to ? path_join(directory, model_companions[which], err) : NULL;
-  Status status = from ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK && fstat(copy->descriptor, &info) != 0) status = system_error(to, "examine", err);
-  if (status == STATUS_OK) status = atomic_file_place(copy, &placed, err);
-  if (status == STATUS_OK && !placed) status = copy_one(from, to, NULL, differing, err);
-  if (status == STATUS_OK && placed) {
-    copies->placed[which] = (PlacedFile){to, info.st_dev, info.st_ino};
-    to = NULL;
-  }
-  free(from);
-  free(to);
-  return status;
+  OWNED(mem_release) char *to = path_join("", copy->path, err); /* a copy */
+  OWNED(mem_release) char *from = to ? path_join(directory, model_companions[which], err) : NULL;
+  if (!from) return STATUS_FAILED;
+  if (fstat(copy->descriptor, &info) != 0) return system_error(to, "examine", err);
+  TRY(atomic_file_place(copy, &placed, err));
+  if (!placed) return copy_one(from, to, NULL, differing, err);
+  copies->placed[which] = (PlacedFile){to, info.st_dev, info.st_ino};
+  to = NULL;
+  return STATUS_OK;
 }
 
 Status companions_commit(const Model *model, Companions *copies, Error *err) {
   Differing differing = {0};
-  char *directory = model_directory(model, err);
+  OWNED(mem_release) char *directory = model_directory(model, err);
   Status status = directory ? STATUS_OK : STATUS_FAILED;
   for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++)
     if (copies->files[i].path) status = place_one(directory, i, copies, &differing, err);
   if (status == STATUS_OK) status = refuse_differing(&differing, directory, err);
-  free(directory);
   buffer_release(&differing.names);
   return status;
 }
@@ -148,14 +135,12 @@ void companions_undo(Companions *copies) {
 }
 
 Status companions_list(const Model *model, Buffer *names, Error *err) {
-  char *directory = model_directory(model, err);
-  Status status = directory ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++) {
-    char *path = path_join(directory, model_companions[i], err);
-    status = path ? STATUS_OK : STATUS_FAILED;
-    if (path && file_is_named(path)) status = add_name(names, model_companions[i], err);
-    free(path);
+  OWNED(mem_release) char *directory = model_directory(model, err);
+  if (!directory) return STATUS_FAILED;
+  for (int i = 0; i < N_MODEL_COMPANIONS; i++) {
+    OWNED(mem_release) char *path = path_join(directory, model_companions[i], err);
+    if (!path) return STATUS_FAILED;
+    if (file_is_named(path)) TRY(add_name(names, model_companions[i], err));
   }
-  free(directory);
-  return status;
+  return STATUS_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/owned.h"
 #include "commands/common.h"
 
 bool drafts_is_drafter(const char *path) {
@@ -19,7 +20,7 @@ Status drafts_read(const char *path, ModelConfig *config, Error *err) {
 
 /* True if the drafter fits the model; *status is STATUS_FAILED for lack of memory. */
 static bool fits(const char *path, const char *model_path, Status *status, Error *err) {
-  ModelConfig target = {0}, config = {0};
+  OWNED(config_release) ModelConfig target = {0}, config = {0};
   Error reason;
   if (!file_is_directory(model_path)) return false;
   *status = config_load(model_path, &target, &reason);
@@ -29,8 +30,6 @@ static bool fits(const char *path, const char *model_path, Status *status, Error
     error_set(err, STATUS_FAILED, "%s", reason.text);
   else
     *status = STATUS_OK;
-  config_release(&config);
-  config_release(&target);
   return fit;
 }
 
@@ -105,9 +104,7 @@ static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
 }
 
 Status drafts_inspect(const char *path, bool json, Buffer *out, Error *err) {
-  ModelConfig config;
-  Status status = drafts_read(path, &config, err);
-  if (status == STATUS_OK) status = (json ? put_json : put_lines)(&config, out, err);
-  config_release(&config);
-  return status;
+  OWNED(config_release) ModelConfig config = {0};
+  TRY(drafts_read(path, &config, err));
+  return (json ? put_json : put_lines)(&config, out, err);
 }

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/owned.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/names.h"
 
@@ -105,10 +106,9 @@ Status hub_directory(char **path, Error *err) {
 
 /* Reports whether DIRECTORY/NAME can be read; a link into blobs/ may be dangling. */
 static Status has_file(const char *directory, const char *name, bool *has, Error *err) {
-  char *path = path_join(directory, name, err);
+  OWNED(mem_release) char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;
   *has = file_exists(path);
-  free(path);
   return STATUS_OK;
 }
 
@@ -138,18 +138,16 @@ static Status missing_shard(const char *snapshot, const char *index, char **miss
 
 static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
   static const char suffix[] = ".incomplete";
-  char *blobs;
-  Names names = {0};
+  OWNED(mem_release) char *blobs = NULL;
+  OWNED(names_release) Names names = {0};
   *downloading = false;
   TRY(path_print(&blobs, err, "%s/../../blobs", snapshot));
-  Status status = names_read(blobs, &names, err);
-  free(blobs);
+  TRY(names_read(blobs, &names, err));
   for (size_t i = 0; i < names.count; i++) {
     size_t size = strlen(names.items[i]), n = sizeof suffix - 1;
     *downloading |= size > n && strcmp(names.items[i] + size - n, suffix) == 0;
   }
-  names_release(&names);
-  return status;
+  return STATUS_OK;
 }
 
 /* *missing: the first required file that the snapshot lacks, in new memory, or NULL. The loader refuses
@@ -178,21 +176,16 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
 
 /* The content of refs/REVISION, in new memory; NULL if the ref does not exist or names no commit. */
 static Status read_ref(const char *repository, const char *revision, char **commit, Error *err) {
-  char *path;
-  MappedFile file = {0};
+  OWNED(mem_release) char *path = NULL;
+  OWNED(file_unmap) MappedFile file = {0};
   *commit = NULL;
   TRY(path_print(&path, err, "%s/refs/%s", repository, revision));
-  Status status = STATUS_OK;
-  if (file_exists(path) && !file_is_directory(path)) {
-    status = file_map(path, STATUS_MODEL, &file, err);
-    size_t size = file.size;
-    while (size && strchr(" \t\r\n", file.data[size - 1])) size--;
-    if (size && size <= MAX_REVISION && is_part((const char *)file.data, size))
-      status = path_print(commit, err, "%.*s", (int)size, (const char *)file.data);
-  }
-  file_unmap(&file);
-  free(path);
-  return status;
+  if (!file_exists(path) || file_is_directory(path)) return STATUS_OK;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  size_t size = file.size;
+  while (size && strchr(" \t\r\n", file.data[size - 1])) size--;
+  if (size == 0 || size > MAX_REVISION || !is_part((const char *)file.data, size)) return STATUS_OK;
+  return path_print(commit, err, "%.*s", (int)size, (const char *)file.data);
 }
 
 /* Sets *path to the snapshot of this commit; NULL if it does not exist. */
@@ -251,18 +244,11 @@ static Status best_snapshot(const char *repository, char **path, Error *err) {
 
 /* The snapshot of a revision (NULL: main), in new memory; *path is NULL if it does not exist. */
 static Status find_snapshot(const char *repository, const char *revision, char **path, Error *err) {
-  char *commit;
+  OWNED(mem_release) char *commit = NULL;
   *path = NULL;
   TRY(read_ref(repository, revision ? revision : "main", &commit, err));
-  Status status = STATUS_OK;
-  if (commit)
-    status = take_snapshot(repository, commit, path, err);
-  else if (revision)
-    status = take_snapshot(repository, revision, path, err);
-  else
-    status = best_snapshot(repository, path, err);
-  free(commit);
-  return status;
+  if (commit || revision) return take_snapshot(repository, commit ? commit : revision, path, err);
+  return best_snapshot(repository, path, err);
 }
 
 /* --- looking a name up */
@@ -333,25 +319,20 @@ Status hub_check_found(const char *text, const char *path, Error *err) {
     return error_set(err, STATUS_MODEL,
                      "%s: no URL is a model: a directory is, a file or a name, such as " HUB_EXAMPLE, text);
   if (!read_name(text, &name)) return STATUS_OK;
-  char *hub;
+  OWNED(mem_release) char *hub = NULL;
   TRY(hub_directory(&hub, err));
-  Status status = refuse(text, &name, hub, err);
-  free(hub);
-  return status;
+  return refuse(text, &name, hub, err);
 }
 
 Status hub_check(const char *text, const char *path, Error *err) {
   HubName name;
-  char *missing;
+  OWNED(mem_release) char *missing = NULL;
   TRY(hub_check_found(text, path, err));
   if (strcmp(text, path) == 0 || !read_name(text, &name)) return STATUS_OK;
   TRY(find_missing(path, &missing, err));
   if (!missing) return STATUS_OK;
-  Status status =
-      error_set(err, STATUS_MODEL, "%s: the download is not complete: %s/%s is missing; to go on:  %s", text,
-                path, missing, fetch_text(&name).text);
-  free(missing);
-  return status;
+  return error_set(err, STATUS_MODEL, "%s: the download is not complete: %s/%s is missing; to go on:  %s",
+                   text, path, missing, fetch_text(&name).text);
 }
 
 /* --- listing */
@@ -371,19 +352,16 @@ static Status name_repository(const char *directory, char **name, Error *err) {
 }
 
 static Status list_repository(const char *hub, const char *directory, HubModels *list, Error *err) {
-  char *repository = NULL, *name = NULL, *path = NULL;
+  OWNED(mem_release) char *repository = NULL, *name = NULL, *path = NULL;
   HubName parts;
-  Status status = name_repository(directory, &name, err);
-  if (status == STATUS_OK && read_name(name, &parts) && !parts.revision) {
-    status = path_print(&repository, err, "%s/%s", hub, directory);
-    if (status == STATUS_OK) status = find_snapshot(repository, NULL, &path, err);
-    if (status == STATUS_OK && path) status = add_model(list, name, path, err);
-    if (status == STATUS_OK && path) name = path = NULL;
-  }
-  free(repository);
-  free(name);
-  free(path);
-  return status;
+  TRY(name_repository(directory, &name, err));
+  if (!read_name(name, &parts) || parts.revision) return STATUS_OK;
+  TRY(path_print(&repository, err, "%s/%s", hub, directory));
+  TRY(find_snapshot(repository, NULL, &path, err));
+  if (!path) return STATUS_OK;
+  TRY(add_model(list, name, path, err));
+  name = path = NULL;
+  return STATUS_OK;
 }
 
 static int compare_models(const void *a, const void *b) {
@@ -391,17 +369,17 @@ static int compare_models(const void *a, const void *b) {
 }
 
 Status hub_list(HubModels *list, Error *err) {
+  OWNED(names_release) Names names = {0};
   TRY(hub_directory(&list->directory, err));
-  const char *hub = list->directory;
-  Names names = {0};
-  Status status = hub ? names_read(hub, &names, err) : STATUS_OK;
+  if (!list->directory) return STATUS_OK;
+  const Status status = names_read(list->directory, &names, err);
   list->error = names.error;
-  for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
+  TRY(status);
+  for (size_t i = 0; i < names.count; i++)
     if (strncmp(names.items[i], REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
-      status = list_repository(hub, names.items[i], list, err);
-  names_release(&names);
+      TRY(list_repository(list->directory, names.items[i], list, err));
   if (list->count) qsort(list->models, list->count, sizeof *list->models, compare_models);
-  return status;
+  return STATUS_OK;
 }
 
 void hub_models_release(HubModels *list) {

@@ -1,6 +1,7 @@
 /* inspect_arithmetic.c - `auk inspect`: how a model's transformer differs from Llama's, and which devices
  * support it. Called by: inspect.c. Calls: one/supported.c. Lines without content are omitted; models like
  * Llama get only the last line. */
+#include "base/owned.h"
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 #include "cuda/one/table.h"
@@ -8,19 +9,18 @@
 #include "model/program.h"
 
 static Status print_differences(Buffer *out, const ModelConfig *config, Error *err) {
-  Program program;
+  OWNED(program_release) Program program = {0};
   uint64_t differences = 0;
   bool begun = false;
-  Status status = program_make(config, &program, err);
+  TRY(program_make(config, &program, err));
   for (int i = 0; i < program.n; i++) differences |= program.ops[i].differences;
-  program_release(&program);
-  for (int i = 0; !status && i < N_DIFFERENCES; i++) {
+  for (int i = 0; i < N_DIFFERENCES; i++) {
     if (difference_place(i) != IN_ARITHMETIC || !(differences >> i & 1)) continue;
-    status = begun ? buffer_append_string(out, ", ", err) : inspect_begin_line(out, "arithmetic", err);
-    if (!status) status = difference_print(config, i, out, err);
+    TRY(begun ? buffer_append_string(out, ", ", err) : inspect_begin_line(out, "arithmetic", err));
+    TRY(difference_print(config, i, out, err));
     begun = true;
   }
-  return status;
+  return STATUS_OK;
 }
 
 /* Prints which layers have this RoPE: "in layers 0 to 4, 6 to 10". */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "commands/models/inspect.h"
 #include "model/program.h"
 
@@ -94,24 +95,21 @@ static Status print_numbers(Buffer *out, const ModelConfig *config, const Op *op
 }
 
 static Status print_operation(Buffer *out, const Model *model, const Op *op, Error *err) {
-  Buffer registers = {0};
+  OWNED(buffer_release) Buffer registers = {0};
   const bool of_layer = op_is_of_layer(op, &model->config);
-  Status status = registers_print(op->reads, &registers, err);
-  if (!status) status = buffer_append_string(&registers, " -> ", err);
-  if (!status) status = registers_print(op->writes, &registers, err);
-  if (!status)
-    status = buffer_printf(out, err, "%s  %-22s %-22.*s", out->size > 0 ? "\n" : "", operation_name(op->kind),
-                           (int)registers.size, registers.data);
-  buffer_release(&registers);
+  TRY(registers_print(op->reads, &registers, err));
+  TRY(buffer_append_string(&registers, " -> ", err));
+  TRY(registers_print(op->writes, &registers, err));
+  TRY(buffer_printf(out, err, "%s  %-22s %-22.*s", out->size > 0 ? "\n" : "", operation_name(op->kind),
+                    (int)registers.size, registers.data));
   const size_t before = out->size;
-  if (!status && of_layer) status = print_numbers(out, &model->config, op, err);
-  for (int i = 0; !status && i < N_DIFFERENCES; i++) {
+  if (of_layer) TRY(print_numbers(out, &model->config, op, err));
+  for (int i = 0; i < N_DIFFERENCES; i++) {
     if (!(op->differences >> i & 1) || difference_place(i) == IN_NUMBERS) continue;
-    status = buffer_append_string(out, out->size > before ? ", " : "  ", err);
-    if (!status) status = difference_print(&model->config, i, out, err);
+    TRY(buffer_append_string(out, out->size > before ? ", " : "  ", err));
+    TRY(difference_print(&model->config, i, out, err));
   }
-  while (!status && out->data[out->size - 1] == ' ') out->size--;
-  if (status) return status;
+  while (out->data[out->size - 1] == ' ') out->size--;
   return of_layer ? print_tensors(out, model, op, err) : print_others(out, model, op->kind, err);
 }
 

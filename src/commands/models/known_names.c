@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/owned.h"
 #include "commands/did_you_mean.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
@@ -22,32 +23,28 @@ static const char *last_part(const char *name) {
 
 /* *name: the only listed name with this last part, in new memory, or NULL. */
 static Status look_for_last_part(const char *text, char **name, Error *err) {
-  Checkpoints list = {0};
-  Buffer names = {0};
+  OWNED(checkpoints_release) Checkpoints list = {0};
+  OWNED(buffer_release) Buffer names = {0};
   size_t n = 0;
-  Status status = checkpoints_add_known(&list, err);
-  for (size_t i = 0; i < list.count && status == STATUS_OK; i++)
+  TRY(checkpoints_add_known(&list, err));
+  for (size_t i = 0; i < list.count; i++)
     if (strcmp(last_part(list.items[i].name), text) == 0)
-      status = buffer_printf(&names, err, "%s%s", n++ ? ", " : "", list.items[i].name);
-  checkpoints_release(&list);
-  if (status == STATUS_OK && n > 1)
-    status = error_set(err, STATUS_USAGE, "%s is the last part of several names: %s; give a whole one", text,
-                       names.data);
-  if (status == STATUS_OK)
-    *name = names.data;
-  else
-    buffer_release(&names);
-  return status;
+      TRY(buffer_printf(&names, err, "%s%s", n++ ? ", " : "", list.items[i].name));
+  if (n > 1)
+    return error_set(err, STATUS_USAGE, "%s is the last part of several names: %s; give a whole one", text,
+                     names.data);
+  *name = names.data;
+  names = (Buffer){0};
+  return STATUS_OK;
 }
 
 /* *whole: the text is a path, or a full name in the cache. */
 static Status is_whole(const char *text, bool *whole, Error *err) {
-  char *path;
+  OWNED(mem_release) char *path = NULL;
   *whole = strchr(text, '/') || file_exists(text);
   if (*whole) return STATUS_OK;
   TRY(hub_find(text, &path, err));
   *whole = strcmp(path, text) != 0;
-  free(path);
   return STATUS_OK;
 }
 
@@ -77,90 +74,72 @@ static const char *nearest_listed(const Checkpoints *list, Suggestion *nearest) 
 /* *found: the path, in new memory, of the closest folder or packed file in the folder that the text names;
  * NULL: none is close. */
 static Status nearest_in_folder(const char *text, Suggestion *nearest, char **found, Error *err) {
-  Names names = {0};
-  char *folder = path_directory(text, err);
-  Status status = folder ? names_read(folder, &names, err) : STATUS_FAILED;
-  *found = NULL;
-  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+  OWNED(names_release) Names names = {0};
+  OWNED(mem_release) char *folder = path_directory(text, err);
+  if (!folder) return STATUS_FAILED;
+  TRY(names_read(folder, &names, err));
+  for (size_t i = 0; i < names.count; i++) {
     const char *name = names.items[i], *ending = strrchr(name, '.'), *before = nearest->word;
-    char *path = path_join(last_part(text) == text ? "" : folder, name, err);
-    status = path ? STATUS_OK : STATUS_FAILED;
-    if (path && ((ending && strcmp(ending, ".ak48") == 0) || file_is_directory(path)))
+    OWNED(mem_release) char *path = path_join(last_part(text) == text ? "" : folder, name, err);
+    if (!path) return STATUS_FAILED;
+    if ((ending && strcmp(ending, ".ak48") == 0) || file_is_directory(path))
       suggestion_consider(nearest, name, strlen(name));
-    if (nearest->word == before) {
-      free(path);
-    } else {
-      free(*found);
-      *found = path;
-    }
+    if (nearest->word == before) continue;
+    free(*found);
+    *found = path;
+    path = NULL;
   }
-  names_release(&names);
-  free(folder);
-  return status;
+  return STATUS_OK;
 }
 
 static Status refuse_nearest(const char *text, const Checkpoints *list, Error *err) {
   Suggestion whole = suggestion_begin(text, strlen(text)),
              last = suggestion_begin(last_part(text), strlen(last_part(text)));
-  char *path;
+  OWNED(mem_release) char *path = NULL;
   const char *name = nearest_listed(list, &whole);
-  Status status = nearest_in_folder(text, &last, &path, err);
-  if (status == STATUS_OK && (name || path))
-    status = error_set(err, STATUS_MODEL, "%s: no such file or directory; did you mean %s?", text,
-                       !name || (path && last.cost < whole.cost) ? path : name);
-  free(path);
-  return status;
+  TRY(nearest_in_folder(text, &last, &path, err));
+  if (!name && !path) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: no such file or directory; did you mean %s?", text,
+                   !name || (path && last.cost < whole.cost) ? path : name);
 }
 
 static bool begins_in_folder(const char *text) {
-  char *first = path_join("", text, NULL);
+  OWNED(mem_release) char *first = path_join("", text, NULL);
   if (!first) return false;
   char *slash = strchr(first, '/');
   if (slash && slash != first) *slash = 0;
-  const bool here = !slash || slash == first || file_is_directory(first);
-  free(first);
-  return here;
+  return !slash || slash == first || file_is_directory(first);
 }
 
 static bool has_config(const char *directory) {
-  char *config = path_join(directory, "config.json", NULL);
-  const bool has = config && file_exists(config);
-  free(config);
-  return has;
+  OWNED(mem_release) char *config = path_join(directory, "config.json", NULL);
+  return config && file_exists(config);
 }
 
 /* Refuses a folder that is no checkpoint but has checkpoints directly below it. */
 static Status refuse_folder_above(const char *folder, Error *err) {
   enum { MOST = 3 };
-  Names names = {0};
-  Buffer found = {0};
+  OWNED(names_release) Names names = {0};
+  OWNED(buffer_release) Buffer found = {0};
   int n = 0;
-  Status status =
-      file_is_directory(folder) && !has_config(folder) ? names_read(folder, &names, err) : STATUS_OK;
-  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
-    char *path = path_join(folder, names.items[i], err);
-    status = path ? STATUS_OK : STATUS_FAILED;
-    if (path && has_config(path) && n++ < MOST)
-      status = buffer_printf(&found, err, "%s%s", n > 1 ? ", " : "", path);
-    free(path);
+  if (file_is_directory(folder) && !has_config(folder)) TRY(names_read(folder, &names, err));
+  for (size_t i = 0; i < names.count; i++) {
+    OWNED(mem_release) char *path = path_join(folder, names.items[i], err);
+    if (!path) return STATUS_FAILED;
+    if (has_config(path) && n++ < MOST) TRY(buffer_printf(&found, err, "%s%s", n > 1 ? ", " : "", path));
   }
-  if (status == STATUS_OK && n > 0)
-    status = error_set(err, STATUS_MODEL, "%s is no checkpoint, but a folder with %s%s", folder, found.data,
-                       n > MOST ? ", ..." : "");
-  buffer_release(&found);
-  names_release(&names);
-  return status;
+  if (n == 0) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s is no checkpoint, but a folder with %s%s", folder, found.data,
+                   n > MOST ? ", ..." : "");
 }
 
 Status known_name_suggest(const char *text, Error *err) {
   struct stat info;
-  Checkpoints list = {0};
+  OWNED(checkpoints_release) Checkpoints list = {0};
   TRY(refuse_folder_above(text, err));
   /* Dangling links and unsearchable folders pass: opening them gives the reason. */
   const bool is_missing = lstat(text, &info) != 0 && errno == ENOENT;
   if (!is_missing || !begins_in_folder(text)) return STATUS_OK;
-  Status status = checkpoints_add_known(&list, err);
-  if (status == STATUS_OK) status = refuse_nearest(text, &list, err);
-  checkpoints_release(&list);
-  return status;
+  TRY(checkpoints_add_known(&list, err));
+  return refuse_nearest(text, &list, err);
 }

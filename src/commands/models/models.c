@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -95,14 +96,12 @@ static void read_config(const Json *config, Facts *facts) {
 /* Parses DIRECTORY/NAME; NULL if it is missing or invalid, which the loader reports. */
 static Status read_json(const char *directory, const char *name, Json **tree, Error *err) {
   *tree = NULL;
-  char *path = path_join(directory, name, err);
+  OWNED(mem_release) char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;
-  MappedFile file = {0};
+  OWNED(file_unmap) MappedFile file = {0};
   Status status = file_map(path, STATUS_MODEL, &file, err);
   if (status == STATUS_OK)
     status = json_parse_python(path, STATUS_MODEL, (const char *)file.data, file.size, tree, err);
-  file_unmap(&file);
-  free(path);
   return status == STATUS_MODEL ? STATUS_OK : status;
 }
 
@@ -123,22 +122,20 @@ static Status read_configs(const char *directory, Facts *facts, Error *err) {
 
 static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
   uint64_t bytes[CHECKPOINTS_WEIGHT_RANKS] = {0};
-  Names names = {0};
-  Status status = names_read(directory, &names, err);
-  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+  OWNED(names_release) Names names = {0};
+  TRY(names_read(directory, &names, err));
+  for (size_t i = 0; i < names.count; i++) {
     struct stat info;
     int rank = checkpoints_weight_rank(names.items[i]);
     if (rank < 0) continue;
-    char *path = path_join(directory, names.items[i], err);
-    if (!path) status = STATUS_FAILED;
-    if (path && stat(path, &info) == 0 && S_ISREG(info.st_mode)) bytes[rank] += (uint64_t)info.st_size;
-    free(path);
+    OWNED(mem_release) char *path = path_join(directory, names.items[i], err);
+    if (!path) return STATUS_FAILED;
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) bytes[rank] += (uint64_t)info.st_size;
   }
-  names_release(&names);
   int rank = 0;
   while (rank < CHECKPOINTS_WEIGHT_RANKS - 1 && bytes[rank] == 0) rank++;
   *sum = bytes[rank];
-  return status;
+  return STATUS_OK;
 }
 
 /* --- one checkpoint */
@@ -174,20 +171,16 @@ static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts 
 /* Collects the facts of a drafter, whose status is a refusal: it does not run by itself. */
 static Status look_at_drafter(const Checkpoint *checkpoint, const Checkpoints *list, Facts *facts,
                               Error *err) {
-  ModelConfig config;
-  Buffer what = {0};
+  OWNED(config_release) ModelConfig config = {0};
+  OWNED(buffer_release) Buffer what = {0};
   facts->is_drafter = true;
   facts->status = drafts_read(checkpoint->path, &config, &facts->reason);
-  Status status = STATUS_OK;
-  if (facts->status == STATUS_OK) {
-    status = drafts_describe(&config, &what, err);
-    if (status == STATUS_OK) status = drafts_targets(checkpoint->path, list, &facts->targets, err);
-    facts->status = error_set(&facts->reason, STATUS_MODEL, "a drafter (--draft) for %.*s", (int)what.size,
-                              what.data ? what.data : "");
-  }
-  buffer_release(&what);
-  config_release(&config);
-  return status;
+  if (facts->status != STATUS_OK) return STATUS_OK;
+  TRY(drafts_describe(&config, &what, err));
+  TRY(drafts_targets(checkpoint->path, list, &facts->targets, err));
+  facts->status = error_set(&facts->reason, STATUS_MODEL, "a drafter (--draft) for %.*s", (int)what.size,
+                            what.data ? what.data : "");
+  return STATUS_OK;
 }
 
 /* Collects the facts. A refusal of the checkpoint is a fact; other failures (memory) end the command. */
@@ -353,21 +346,16 @@ static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
 static Status mark_default(Checkpoints *list, const char *usual, Error *err) {
   const ModelFlags values = {.usual = usual};
   const char *name = usual ? usual : getenv("AUK_MODEL");
-  ModelPlace place = {0};
+  OWNED(model_place_release) ModelPlace place = {0};
   Error reason;
   if (!name || !*name) return STATUS_OK;
   Status status = model_place_find(&values, &place, &reason);
   if (status == STATUS_OK) status = model_place_check(&place, &reason);
-  if (status == STATUS_OK) {
-    status = checkpoints_mark_default(list, place.given, place.path, err);
-  } else if (status == STATUS_FAILED) { /* memory, for example, which says nothing about the model */
-    error_set(err, status, "%s", reason.text);
-  } else {
-    print_note("%s: %s", usual ? "the settings' model" : "AUK_MODEL", reason.text);
-    status = STATUS_OK;
-  }
-  model_place_release(&place);
-  return status;
+  if (status == STATUS_OK) return checkpoints_mark_default(list, place.given, place.path, err);
+  if (status == STATUS_FAILED) /* memory, for example, which says nothing about the model */
+    return error_set(err, status, "%s", reason.text);
+  print_note("%s: %s", usual ? "the settings' model" : "AUK_MODEL", reason.text);
+  return STATUS_OK;
 }
 
 static Status find(const CommandCall *call, Checkpoints *list, Error *err) {
@@ -382,20 +370,16 @@ static Status find(const CommandCall *call, Checkpoints *list, Error *err) {
 }
 
 static Status report_none(const char *const *directories, size_t count, Error *err) {
-  char *hub;
-  Buffer places = {0};
+  OWNED(mem_release) char *hub = NULL;
+  OWNED(buffer_release) Buffer places = {0};
   TRY(hub_directory(&hub, err));
-  Status status = hub ? buffer_printf(&places, err, "in the Hugging Face cache %s", hub) : STATUS_OK;
-  if (status == STATUS_OK && count == 0)
-    status = buffer_printf(&places, err, "%sbelow ./" CHECKPOINTS_HERE, hub ? ", " : "");
-  for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    status = buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]);
-  if (status == STATUS_OK)
-    print_note("no checkpoint found: looked %.*s; fetch one with:  auk get " HUB_EXAMPLE, (int)places.size,
-               places.data);
-  buffer_release(&places);
-  free(hub);
-  return status;
+  if (hub) TRY(buffer_printf(&places, err, "in the Hugging Face cache %s", hub));
+  if (count == 0) TRY(buffer_printf(&places, err, "%sbelow ./" CHECKPOINTS_HERE, hub ? ", " : ""));
+  for (size_t i = 0; i < count; i++)
+    TRY(buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]));
+  print_note("no checkpoint found: looked %.*s; fetch one with:  auk get " HUB_EXAMPLE, (int)places.size,
+             places.data);
+  return STATUS_OK;
 }
 
 static Status write_names(const CommandCall *call, const Checkpoints *list, Buffer *out, Error *err) {
@@ -423,10 +407,8 @@ static Status list_all(const CommandCall *call, Checkpoints *list, Buffer *out, 
 }
 
 static Status run(CommandCall *call, Error *err) {
-  Checkpoints list = {0};
-  Status status = list_all(call, &list, &call->out, err);
-  checkpoints_release(&list);
-  return status;
+  OWNED(checkpoints_release) Checkpoints list = {0};
+  return list_all(call, &list, &call->out, err);
 }
 
 const Interface models_interface = {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/output.h"
+#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/model_flags.h"
@@ -48,30 +49,28 @@ static void report_problems(const Model *model, const char *output) {
 
 /* For an output without a folder (a pipe or redirection), reports the companions that it needs. */
 static Status report_companions(const Model *model, const char *output, Error *err) {
-  Buffer names = {0};
-  char *directory = model_directory(model, err);
-  Status status = directory ? companions_list(model, &names, err) : STATUS_FAILED;
-  if (status == STATUS_OK && names.size)
+  OWNED(buffer_release) Buffer names = {0};
+  OWNED(mem_release) char *directory = model_directory(model, err);
+  if (!directory) return STATUS_FAILED;
+  TRY(companions_list(model, &names, err));
+  if (names.size)
     print_note("%s: what is packed runs only with these beside it, from %s: %.*s", output, directory,
                (int)names.size, names.data);
-  free(directory);
-  buffer_release(&names);
-  return status;
+  return STATUS_OK;
 }
 
 /* Reports what was written: the packed file and, if `beside`, the companions beside it. */
 static Status report_written(const Model *model, const char *output, bool beside, Error *err) {
-  Buffer names = {0};
+  OWNED(buffer_release) Buffer names = {0};
   struct stat info;
-  Status status = beside ? companions_list(model, &names, err) : STATUS_OK;
-  if (beside && status == STATUS_OK && stat(output, &info) == 0)
+  if (beside) TRY(companions_list(model, &names, err));
+  if (beside && stat(output, &info) == 0)
     print_note("%s is written: %jd bytes%s%.*s", output, (intmax_t)info.st_size,
                names.size ? "; it runs with these beside it: " : "", (int)names.size,
                names.size ? names.data : "");
-  else if (status == STATUS_OK)
+  else
     print_note("%s is written", output);
-  buffer_release(&names);
-  return status;
+  return STATUS_OK;
 }
 
 /* Writes the packed file under a temporary name. Everything that can prevent the writing is checked before
@@ -90,19 +89,15 @@ static Status write_all(Model *model, const char *output, AtomicFile *file, Comp
 /* Renames the companions and then the packed file, which thus never appears without them. All data are on
  * disk before the first rename. */
 static Status pack(Model *model, const char *output, bool *beside, Error *err) {
-  AtomicFile file;
-  Companions copies = {0};
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  OWNED(companions_undo) Companions copies = {0};
   TRY(atomic_file_open(output, &file, err));
   *beside = atomic_file_is_new(&file);
-  Status status = write_all(model, output, &file, &copies, err);
-  if (status == STATUS_OK) status = companions_commit(model, &copies, err);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  if (status != STATUS_OK) {
-    atomic_file_abort(&file);
-    companions_undo(&copies);
-  }
+  TRY(write_all(model, output, &file, &copies, err));
+  TRY(companions_commit(model, &copies, err));
+  TRY(atomic_file_commit(&file, err));
   companions_release(&copies);
-  return status;
+  return STATUS_OK;
 }
 
 static Status write_packed(const Options *options, Model **model, Error *err) {
@@ -110,13 +105,11 @@ static Status write_packed(const Options *options, Model **model, Error *err) {
   if (!output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
   TRY(file_name_check("-o", output, err));
   const WrittenFile written = written_file("-o", output);
-  ModelPlace place = {0};
+  OWNED(model_place_release) ModelPlace place = {0};
   bool beside;
   interrupt_catch();
-  Status status = model_place_find(&options->model, &place, err);
-  if (status == STATUS_OK) status = model_place_open(&place, &options->model, model, err);
-  model_place_release(&place);
-  TRY(status);
+  TRY(model_place_find(&options->model, &place, err));
+  TRY(model_place_open(&place, &options->model, model, err));
   TRY(written_file_is_not_model(&written, *model, err));
   TRY(pack(*model, output, &beside, err));
   if (beside)

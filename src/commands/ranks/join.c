@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
+#include "base/owned.h"
 #include "base/private_file.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
@@ -85,7 +86,7 @@ static Status read_key(const char *path, int timeout_s, uint8_t key[SHA256_BYTES
 
 static Status find_key(int rank, int timeout_s, uint8_t key[SHA256_BYTES], Error *err) {
   const char *given = getenv("AUK_RANKS_KEY");
-  char *directory, *path;
+  OWNED(mem_release) char *directory = NULL, *path = NULL;
   if (given && *given) {
     sha256(given, strlen(given), key);
     return STATUS_OK;
@@ -93,14 +94,10 @@ static Status find_key(int rank, int timeout_s, uint8_t key[SHA256_BYTES], Error
   TRY(auk_directory("XDG_CONFIG_HOME", ".config", &directory, err));
   if (!directory)
     return error_set(err, STATUS_FAILED, "--split auto: no home directory for a key: set AUK_RANKS_KEY=TEXT");
-  Status status = rank == 0 ? private_directory(directory, err) : STATUS_OK;
-  free(directory);
-  TRY(status);
+  if (rank == 0) TRY(private_directory(directory, err));
   TRY(auk_path("XDG_CONFIG_HOME", ".config", "ranks-key", &path, err));
-  if (rank == 0) status = make_key(path, err);
-  if (!status) status = read_key(path, timeout_s, key, err);
-  free(path);
-  return status;
+  if (rank == 0) TRY(make_key(path, err));
+  return read_key(path, timeout_s, key, err);
 }
 
 /* --- joining */
@@ -133,7 +130,7 @@ static void choose_gpu(const DeviceFlags *flags, BackendOptions *options) {
 }
 
 Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *err) {
-  Buffer name = {0}, host = {0};
+  OWNED(buffer_release) Buffer name = {0}, host = {0};
   LinkPlace link = {.here = job_needs_no_network(), .interrupted = interrupt_came};
   const char *fixed = job_is_of_torchrun() ? NULL : getenv("MASTER_PORT");
   int port;
@@ -144,24 +141,20 @@ Status ranks_connect(const DeviceFlags *flags, BackendOptions *options, Error *e
   TRY(number_of("MASTER_PORT", 0, 1, 65535, &port, err));
   TRY(number_of("AUK_RANKS_TIMEOUT", TIMEOUT_S, 1, LONGEST_S, &link.timeout_s, err));
   TRY(find_key(link.rank, link.timeout_s, link.key, err));
-  Status status = job_name(&name, err);
-  if (!status) status = buffer_append(&name, "", 1, err);
-  if (!status) status = job_first_host(&host, err);
-  if (!status) status = buffer_append(&host, "", 1, err);
-  if (!status) {
-    link.port = fixed && *fixed ? port : FIRST_PORT + (int)(hash64(name.data, name.size, 0) % PORTS);
-    link.n_ports = fixed && *fixed ? 1 : PORTS_TRIED;
-    link.job = name.data;
-    link.host = host.data;
-    options->split = link.n;
-    options->ranks_rank = link.rank;
-    options->ranks_free_bytes = SIZE_MAX;
-    status = join(&link, &options->ranks, err);
-  }
-  if (!status) choose_gpu(flags, options);
-  buffer_release(&name);
-  buffer_release(&host);
-  return status;
+  TRY(job_name(&name, err));
+  TRY(buffer_append(&name, "", 1, err));
+  TRY(job_first_host(&host, err));
+  TRY(buffer_append(&host, "", 1, err));
+  link.port = fixed && *fixed ? port : FIRST_PORT + (int)(hash64(name.data, name.size, 0) % PORTS);
+  link.n_ports = fixed && *fixed ? 1 : PORTS_TRIED;
+  link.job = name.data;
+  link.host = host.data;
+  options->split = link.n;
+  options->ranks_rank = link.rank;
+  options->ranks_free_bytes = SIZE_MAX;
+  TRY(join(&link, &options->ranks, err));
+  choose_gpu(flags, options);
+  return STATUS_OK;
 }
 
 /* --- comparing */
@@ -197,17 +190,14 @@ static Status list_facts(const Device *device, const Model *model, Buffer *lines
 Status ranks_compare(Device *device, const Model *model, Error *err) {
   RankFacts facts = {0};
   size_t free_bytes, all_bytes;
-  Buffer lines = {0};
+  OWNED(buffer_release) Buffer lines = {0};
   if (!device->options.ranks || device->compared) return STATUS_OK;
   device->compared = true;
   TRY(device_bytes(&free_bytes, &all_bytes, err));
   TRY(device_identity(device->options.gpu, facts.gpu, err));
   facts.free_bytes = free_bytes;
-  Status status = list_facts(device, model, &lines, err);
-  if (!status)
-    status = ranks_agree(device->options.ranks, &facts, lines.data, &device->options.ranks_free_bytes, err);
-  buffer_release(&lines);
-  return status;
+  TRY(list_facts(device, model, &lines, err));
+  return ranks_agree(device->options.ranks, &facts, lines.data, &device->options.ranks_free_bytes, err);
 }
 
 /* --- following */

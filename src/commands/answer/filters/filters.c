@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/owned.h"
+
 static bool in_thought(const Filters *f) {
   return f->channels.state ? f->text.is_thought : f->text.splitter.state == THINKING_INSIDE;
 }
@@ -21,12 +23,11 @@ static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, 
   size_t length = strlen(a->thinking.open),
          last = length + 8; /* a token has at least one byte; 8 for white space */
   if (last > n) last = n;
-  Buffer text = {0};
-  Status status = tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err);
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err));
   while (text.size && strchr(" \t\r\n", text.data[text.size - 1])) text.size--;
   *inside = text.size >= length && memcmp(text.data + text.size - length, a->thinking.open, length) == 0;
-  buffer_release(&text);
-  return status;
+  return STATUS_OK;
 }
 
 /* Appends the ids of `before` and the closing mark as templates write it: on a line of its own, then an empty
@@ -41,17 +42,13 @@ static Status encode_after(const Assistant *a, const char *before, IdList *ids, 
 /* A tokenizer may insert a space at the beginning of a text. To avoid that, this encodes "a" and the mark,
  * and drops the ids of "a" if they are a proper prefix. */
 static Status encode_closing(const Assistant *a, IdList *ids, Error *err) {
-  IdList letter = {0}, whole = {0};
-  Status status = tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err);
-  if (status == STATUS_OK) status = encode_after(a, "a", &whole, err);
+  OWNED(id_list_release) IdList letter = {0}, whole = {0};
+  TRY(tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err));
+  TRY(encode_after(a, "a", &whole, err));
   size_t n = letter.count;
   bool apart = n < whole.count && (n == 0 || memcmp(letter.ids, whole.ids, n * sizeof *whole.ids) == 0);
-  for (size_t i = n; apart && i < whole.count && status == STATUS_OK; i++)
-    status = id_list_append(ids, whole.ids[i], err);
-  if (!apart && status == STATUS_OK) status = encode_after(a, "", ids, err);
-  id_list_release(&letter);
-  id_list_release(&whole);
-  return status;
+  for (size_t i = n; apart && i < whole.count; i++) TRY(id_list_append(ids, whole.ids[i], err));
+  return apart ? STATUS_OK : encode_after(a, "", ids, err);
 }
 
 /* The token that opens a thought, if the answer has not begun and may begin with a thought; else -1. */

@@ -1,0 +1,19 @@
+/* owned.h - what a function owns says at its declaration how it is released. */
+#pragma once
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Whatever ends the scope of the variable, TRY() too, calls release(&variable); of several variables in the
+ * reverse order. The variable is initialised where it is declared, and emptied when another one takes over what
+ * it holds.
+ *   OWNED(buffer_release) Buffer text = {0};
+ *   OWNED(mem_release) char *path = NULL; */
+#define OWNED(release) __attribute__((cleanup(release)))
+
+/* For OWNED: frees the memory at a pointer, whose address is given. */
+static inline void mem_release(void *pointer) {
+  void *memory;
+  memcpy(&memory, pointer, sizeof memory); /* the caller's pointer is of any type */
+  free(memory);
+}
