@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* Whatever ends the scope of the variable, TRY() too, calls release(&variable); of several variables in the
- * reverse order. The variable is initialised where it is declared, and emptied when another one takes over what
- * it holds.
+ * reverse order. The variable is initialised where it is declared, and emptied when another one takes over
+ * what it holds.
  *   OWNED(buffer_release) Buffer text = {0};
  *   OWNED(mem_release) char *path = NULL; */
 #define OWNED(release) __attribute__((cleanup(release)))

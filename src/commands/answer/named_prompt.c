@@ -14,7 +14,7 @@
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
 #include "commands/input_text.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 
 static const char *const endings[] = {".md", ".txt", ""};
 enum { N_ENDINGS = sizeof endings / sizeof *endings };

@@ -13,7 +13,7 @@
 #include "base/owned.h"
 #include "commands/common.h"
 #include "commands/models/hub.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 #include "model/model.h"
 
 /* Appends an entry; takes ownership of name and path, also after a failure. */

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "base/status.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 
 typedef struct {
   char *name; /* the name for -m: a Hugging Face name, or the path */

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/owned.h"
 #include "commands/models/checkpoints.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 
 #define REPOSITORY_PREFIX "models--"
 

@@ -12,7 +12,7 @@
 #include "commands/did_you_mean.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 
 /* --- last parts */
 

@@ -19,7 +19,7 @@
 #include "commands/models/checkpoints.h"
 #include "commands/models/drafts.h"
 #include "commands/models/hub.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 #include "terminal/console.h"
 
 typedef struct {

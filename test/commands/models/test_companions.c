@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "commands/models/companions.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 #include "test/directory.h"
 
 #define STORIES "test/data/stories260K-awq"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
-#include "commands/models/names.h"
+#include "commands/names.h"
 #include "test/directory.h"
 
 #define STORIES "test/data/stories260K-awq"

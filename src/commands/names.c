@@ -1,5 +1,5 @@
-/* names.c - see names.h.   Called by: checkpoints.c, hub.c, known_names.c, models.c. */
-#include "commands/models/names.h"
+/* names.c - see names.h.   Called by: checkpoints.c, hub.c, known_names.c, models.c, named_prompt.c. */
+#include "commands/names.h"
 
 #include <dirent.h>
 #include <errno.h>
