@@ -118,18 +118,12 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
 
 /* --- existing results */
 
-/* Why an object is refused for its settings; NULL: their hash is the expected one. */
-static const char *other_settings(const Json *tree, uint64_t expected) {
+/* True if an object's settings have this hash. */
+static bool has_settings(const Json *tree, uint64_t expected) {
   char hash[RESULT_HASH_SIZE + 1];
   const Json *settings = json_member(tree, "settings");
-  size_t size = 0;
-  if (!settings || !json_is_string(settings))
-    return "was written by an earlier auk, which did not say with what settings: begin another file";
   snprintf(hash, sizeof hash, "%016" PRIx64, expected);
-  const char *text = json_string(settings, &size);
-  return size == RESULT_HASH_SIZE && memcmp(text, hash, size) == 0
-             ? NULL
-             : "was made with another model or other settings";
+  return settings && json_is_string(settings) && json_string_is(settings, hash);
 }
 
 /* The index of a line's result among the results of all shares. */
@@ -137,10 +131,10 @@ static size_t index_of(const ResultsOptions *options, const Record *line) {
   return record_index(&options->share, options->n_copies, line->index);
 }
 
-/* Reads an existing object: its record's hash, whether it is an error, and why its settings are refused
- * (*wrong; NULL: accepted). False: the line is no object of --map, or has another index. */
+/* Reads an existing object: its record's hash, whether it is an error, and whether it was made with other
+ * settings. False: the line is no object of --map, or has another index. */
 static bool read_object(const Record *line, const ResultsOptions *options, EarlierResult *earlier,
-                        const char **wrong) {
+                        bool *others) {
   Json *tree;
   size_t size = 0;
   int64_t index = -1;
@@ -152,7 +146,7 @@ static bool read_object(const Record *line, const ResultsOptions *options, Earli
       size == RESULT_HASH_SIZE && strspn(hash, "0123456789abcdef") == size)
     ours = sscanf(hash, "%" SCNx64, &earlier->input) == 1;
   earlier->is_error = json_member(tree, "error") != NULL;
-  *wrong = other_settings(tree, options->settings->hash);
+  *others = !has_settings(tree, options->settings->hash);
   json_free(tree);
   return ours;
 }
@@ -171,13 +165,15 @@ static bool begins_object(const Record *line, const ResultsOptions *options, Err
 
 static Status read_earlier_object(const Results *results, EarlierResult *earlier, Error *err) {
   const Record *line = &results->last;
-  const char *path = results->options.path, *wrong = NULL;
-  bool ours = line->ended ? read_object(line, &results->options, earlier, &wrong)
-                          : begins_object(line, &results->options, err);
+  const char *path = results->options.path;
+  bool others = false, ours = line->ended ? read_object(line, &results->options, earlier, &others)
+                                          : begins_object(line, &results->options, err);
   if (!ours)
     return error_set(err, STATUS_USAGE, "%s: line %zu is not what --map --json has written there", path,
                      line->index + 1);
-  return wrong ? error_set(err, STATUS_USAGE, "%s: line %zu %s", path, line->index + 1, wrong) : STATUS_OK;
+  if (!others) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: line %zu was made with another model or other settings", path,
+                   line->index + 1);
 }
 
 static Status read_earlier(Results *results, EarlierResult *earlier, Error *err) {

@@ -20,8 +20,6 @@ static const char any_hash[] = "----------------", digits[] = "0123456789abcdef"
 static const char *const first_lines[] = {[RESULTS_LINES] = "auk --map lines 2:\n",
                                           [RESULTS_NUL] = "auk --map texts 2:\n",
                                           [RESULTS_JSON] = "auk --map objects 2:\n"};
-/* First lines of earlier versions, which kept neither settings nor hashes of results. */
-static const char *const old_first_lines[] = {"auk --map lines:\n", "auk --map texts:\n"};
 
 static uint64_t place_of(const MapResume *r, size_t index) {
   return r->head + (uint64_t)LINE_SIZE * index;
@@ -49,13 +47,11 @@ static bool begins_with(const char *text, size_t size, const char *line) {
   return size >= strlen(line) && memcmp(text, line, strlen(line)) == 0;
 }
 
-/* True if the text, possibly incomplete, begins like an OUT.resume of any format and version. */
+/* True if the text, possibly incomplete, begins like an OUT.resume of any format. */
 static bool is_ours(const char *text, size_t size) {
-  const char *const lines[] = {first_lines[0], first_lines[1], first_lines[2], old_first_lines[0],
-                               old_first_lines[1]};
-  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-    size_t n = strlen(lines[i]);
-    if (memcmp(text, lines[i], size < n ? size : n) == 0) return true;
+  for (size_t i = 0; i < sizeof first_lines / sizeof *first_lines; i++) {
+    size_t n = strlen(first_lines[i]);
+    if (memcmp(text, first_lines[i], size < n ? size : n) == 0) return true;
   }
   return false;
 }
@@ -72,14 +68,7 @@ static void measure(MapResume *r, const char *text, size_t size) {
 static Status check_head(MapResume *r, const char *text, size_t size, const ResumeRules *rules,
                          bool has_results, Error *err) {
   const char *first = first_lines[r->format];
-  bool old = begins_with(text, size, old_first_lines[0]) || begins_with(text, size, old_first_lines[1]);
   measure(r, text, size);
-  if (has_results && old)
-    return error_set(
-        err, STATUS_USAGE,
-        "%s was written by an earlier auk, which did not say with what model and settings: begin "
-        "another file",
-        r->path);
   if (!is_ours(text, size) || (has_results && !r->head))
     return error_set(err, STATUS_USAGE, "%s: this is not what --map has made beside results of this form",
                      r->path);

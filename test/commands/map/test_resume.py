@@ -291,24 +291,6 @@ def test_another_model_is_refused_by_name(run, kept, tmp_path):
         (tmp_path / "out").unlink()
 
 
-def test_what_an_earlier_version_wrote_is_not_mixed_with_other_results(run, kept, tmp_path):
-    """It did not say with what model and settings."""
-    job, told = kept([]), tmp_path / "out.resume"
-    lines = told.read_bytes().split(b"\n\n")[1].splitlines()
-    told.write_bytes(b"auk --map lines:\n" + b"".join(line[:16] + b"\n" for line in lines))
-    refused = run(*job)
-    assert refused.returncode == 2 and b"out.resume was written by an earlier auk" in refused.stderr
-    (tmp_path / "out").unlink()
-    job = kept(["--json"])
-    told.unlink()
-    for member in ("settings", "model"):
-        (tmp_path / "out").write_text("".join(
-            json.dumps({key: value for key, value in json.loads(line).items() if key != member}) + "\n"
-            for line in (tmp_path / "out").read_text().splitlines()))
-    refused = run(*job)
-    assert refused.returncode == 2 and b"out: line 1 was written by an earlier auk" in refused.stderr
-
-
 def test_results_name_their_model_and_not_where_it_lies(run, stories, tmp_path):
     cache = tmp_path / "hub" / "models--some--stories" / "snapshots" / ("0" * 40)
     cache.parent.mkdir(parents=True)
