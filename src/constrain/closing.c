@@ -358,21 +358,16 @@ enum { MAX_NESTED = 16 }; /* in-place subschemas within one another */
 
 /* Adds the keys and patterns by which a schema and its in-place subschemas evaluate members. */
 static void mention_evaluated(Machine *m, uint32_t schema, int depth, Mentioned *found) {
-  if (schema == SCHEMA_NONE || schema <= SCHEMA_TRUE) return;
+  if (schema <= SCHEMA_TRUE) return;
   if (depth == MAX_NESTED) {
     found->too_many = true;
     return;
   }
   const Schema *s = &m->set->schemas[schema];
   for (size_t i = 0; i < s->patterns.count; i++) add_lang(found, s->patterns.items[i].key);
-  const NumberList *lists[] = {&s->all_of, &s->any_of, &s->one_of};
-  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-    for (size_t j = 0; j < lists[i]->count; j++) mention_evaluated(m, lists[i]->items[j], depth + 1, found);
-  const uint32_t others[] = {s->not_schema, s->if_schema, s->then_schema, s->else_schema};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    mention_evaluated(m, others[i], depth + 1, found);
-  for (size_t i = 0; i < s->dependents.count; i++)
-    mention_evaluated(m, s->dependents.items[i].schema, depth + 1, found);
+  const uint32_t *part;
+  for (size_t i = 0; (part = schema_part(s, PART_EVALUATES, i)); i++)
+    mention_evaluated(m, *part, depth + 1, found);
 }
 
 static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, bool negated, Mentioned *found) {

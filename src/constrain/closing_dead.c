@@ -26,43 +26,17 @@ static bool is_proven(Machine *m, uint32_t schema) {
   return proven;
 }
 
-static void forget_number(const SchemaSet *set, uint32_t *schema) {
-  if (*schema != SCHEMA_NONE && *schema > SCHEMA_TRUE && !set->schemas[*schema].is_proven)
-    *schema = SCHEMA_FALSE;
-}
-
-static void forget_keys(const SchemaSet *set, KeyList *list) {
-  for (size_t i = 0; i < list->count; i++) forget_number(set, &list->items[i].schema);
-}
-
 /* Puts `false` in place of each schema for members or items that is not proven. */
 static void forget_dead(const SchemaSet *set, Schema *s) {
-  uint32_t *others[] = {&s->additional, &s->names, &s->open_members, &s->rest, &s->open_items, &s->contains};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) forget_number(set, others[i]);
-  for (size_t i = 0; i < s->prefix.count; i++) forget_number(set, &s->prefix.items[i]);
-  forget_keys(set, &s->properties);
-  forget_keys(set, &s->patterns);
+  uint32_t *part;
+  for (size_t i = 0; (part = schema_part(s, PART_CHILD, i)); i++)
+    if (*part > SCHEMA_TRUE && !set->schemas[*part].is_proven) *part = SCHEMA_FALSE;
   s->member_keys = LANG_UNKNOWN;
-}
-
-/* The i-th subschema that a schema names; false: there is none. */
-static bool named_schema(const Schema *s, size_t i, uint32_t *schema) {
-  const NumberList *numbers[] = {&s->prefix, &s->all_of, &s->any_of, &s->one_of, &s->constants};
-  const KeyList *keys[] = {&s->properties, &s->patterns, &s->dependents};
-  const uint32_t others[] = {s->additional,  s->names,       s->open_members,   s->rest,
-                             s->open_items,  s->contains,    s->not_schema,     s->if_schema,
-                             s->then_schema, s->else_schema, s->const_container};
-  for (size_t k = 0; k < sizeof numbers / sizeof *numbers; i -= numbers[k++]->count)
-    if (i < numbers[k]->count) return *schema = numbers[k]->items[i], true;
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; i -= keys[k++]->count)
-    if (i < keys[k]->count) return *schema = keys[k]->items[i].schema, true;
-  if (i >= sizeof others / sizeof *others) return false;
-  return *schema = others[i], true;
 }
 
 typedef struct {
   uint32_t schema;
-  size_t next; /* index of the next named_schema() */
+  size_t next; /* index of the next schema_part() */
 } Visit;
 
 /* The numbers of all subschemas but `true` and `false`, each after those that it names, except in cycles;
@@ -77,13 +51,13 @@ static uint32_t *inner_first(const SchemaSet *set) {
     met[root] = true;
     while (depth > 0) {
       Visit *visit = &visits[depth - 1];
-      uint32_t named;
-      if (!named_schema(&set->schemas[visit->schema], visit->next++, &named)) {
+      const uint32_t *named = schema_part(&set->schemas[visit->schema], PART_ANY, visit->next++);
+      if (!named) {
         order[n_order++] = visit->schema;
         depth--;
-      } else if (named != SCHEMA_NONE && named > SCHEMA_TRUE && !met[named]) {
-        met[named] = true;
-        visits[depth++] = (Visit){named, 0};
+      } else if (*named > SCHEMA_TRUE && !met[*named]) {
+        met[*named] = true;
+        visits[depth++] = (Visit){*named, 0};
       }
     }
   }

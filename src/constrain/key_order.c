@@ -13,13 +13,6 @@
 
 /* --- the order */
 
-static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable *visited, Error *err);
-
-static Status add_list(Machine *m, const NumberList *list, KeyOrder *order, KeyTable *visited, Error *err) {
-  for (size_t i = 0; i < list->count; i++) TRY(add_schema(m, list->items[i], order, visited, err));
-  return STATUS_OK;
-}
-
 static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable *visited, Error *err) {
   if (schema <= SCHEMA_TRUE || schema == SCHEMA_NONE) return STATUS_OK;
   if (!langs_work(&m->set->langs, 4)) return langs_check(&m->set->langs, err);
@@ -29,16 +22,9 @@ static Status add_schema(Machine *m, uint32_t schema, KeyOrder *order, KeyTable 
     return error_set(err, STATUS_FAILED, "out of memory");
   const Schema *s = &m->set->schemas[schema];
   for (size_t i = 0; i < s->order.count; i++) TRY(number_list_add(&order->keys, s->order.items[i], err));
-  TRY(add_list(m, &s->all_of, order, visited, err));
-  TRY(add_list(m, &s->any_of, order, visited, err));
-  TRY(add_list(m, &s->one_of, order, visited, err));
-  TRY(add_list(m, &s->constants, order, visited, err));
-  TRY(add_schema(m, s->const_container, order, visited, err));
-  TRY(add_schema(m, s->if_schema, order, visited, err));
-  TRY(add_schema(m, s->then_schema, order, visited, err));
-  TRY(add_schema(m, s->else_schema, order, visited, err));
-  for (size_t i = 0; i < s->dependents.count; i++)
-    TRY(add_schema(m, s->dependents.items[i].schema, order, visited, err));
+  const uint32_t *part;
+  for (size_t i = 0; (part = schema_part(s, PART_ORDERS, i)); i++)
+    TRY(add_schema(m, *part, order, visited, err));
   return STATUS_OK;
 }
 

@@ -60,6 +60,55 @@ failed:
 
 /* --- schemas */
 
+#define AT(member) offsetof(Schema, member)
+static const struct {
+  enum { ONE, LIST, KEYED } form;
+  size_t at; /* offset in Schema of a number, SCHEMA_NONE: none; of a NumberList; of a KeyList */
+  unsigned parts;
+} parts[] = {
+    /* the order of PART_ORDERS is that of the keys */
+    {KEYED, AT(properties), PART_CHILD},
+    {KEYED, AT(patterns), PART_CHILD},
+    {ONE, AT(additional), PART_CHILD},
+    {ONE, AT(names), PART_CHILD},
+    {ONE, AT(open_members), PART_CHILD},
+    {LIST, AT(prefix), PART_CHILD},
+    {ONE, AT(rest), PART_CHILD},
+    {ONE, AT(open_items), PART_CHILD},
+    {ONE, AT(contains), PART_CHILD},
+    {LIST, AT(all_of), PART_EVALUATES | PART_ORDERS},
+    {LIST, AT(any_of), PART_EVALUATES | PART_ORDERS},
+    {LIST, AT(one_of), PART_EVALUATES | PART_ORDERS},
+    {LIST, AT(constants), PART_ORDERS},
+    {ONE, AT(const_container), PART_ORDERS},
+    {ONE, AT(not_schema), PART_EVALUATES},
+    {ONE, AT(if_schema), PART_EVALUATES | PART_ORDERS},
+    {ONE, AT(then_schema), PART_EVALUATES | PART_ORDERS},
+    {ONE, AT(else_schema), PART_EVALUATES | PART_ORDERS},
+    {KEYED, AT(dependents), PART_EVALUATES | PART_ORDERS},
+};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+uint32_t *schema_part(const Schema *schema, unsigned wanted, size_t i) {
+  for (int row = 0; row < N_PARTS; row++) {
+    if (!(parts[row].parts & wanted)) continue;
+    void *place = (char *)schema + parts[row].at;
+    uint32_t *one = place;
+    const NumberList *list = place;
+    const KeyList *keyed = place;
+    const size_t n = parts[row].form == ONE    ? *one != SCHEMA_NONE
+                     : parts[row].form == LIST ? list->count
+                                               : keyed->count;
+    if (i >= n)
+      i -= n;
+    else
+      return parts[row].form == ONE    ? one
+             : parts[row].form == LIST ? &list->items[i]
+                                       : &keyed->items[i].schema;
+  }
+  return NULL;
+}
+
 static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *number, Error *err) {
   const void *json = schema.json;
   const uint64_t hash = hash64(&json, sizeof json, schema.is_constant);
@@ -73,9 +122,8 @@ static Status add(SchemaSet *set, Schema schema, const char *pointer, uint32_t *
   if (!schema.pointer) return error_set(err, STATUS_FAILED, "out of memory");
   schema.kinds = ALL_KINDS;
   schema.string = schema.number = LANG_ALL;
-  schema.additional = schema.names = schema.open_members = schema.rest = schema.open_items = SCHEMA_NONE;
-  schema.contains = schema.not_schema = schema.if_schema = schema.then_schema = schema.else_schema =
-      schema.const_container = SCHEMA_NONE;
+  for (int row = 0; row < N_PARTS; row++)
+    if (parts[row].form == ONE) *(uint32_t *)(void *)((char *)&schema + parts[row].at) = SCHEMA_NONE;
   schema.max_members = schema.max_items = schema.max_contains = UINT32_MAX;
   schema.member_keys = LANG_UNKNOWN;
   *number = (uint32_t)set->count;
@@ -143,7 +191,7 @@ static Status search_numbers(SchemaSet *set, Error *err) {
 /* Makes every language and formula, so that what cannot be made is refused now. */
 static Status make_all(SchemaSet *set, Error *err) {
   for (uint32_t i = 0; i < set->count; i++) {
-    for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) schema_takes_scalar(set, i, kind);
+    for (JsonKind kind = JSON_NULL; kind <= JSON_TRUE; kind++) schema_formula(set, i, kind);
     schema_strings(set, i);
     schema_numbers(set, i);
     schema_formula(set, i, JSON_ARRAY);
@@ -205,11 +253,14 @@ Status schema_open(const char *name, const char *text, size_t size, SchemaOption
 void schema_close(SchemaSet *set) {
   for (size_t i = 0; i < set->count; i++) {
     Schema *s = &set->schemas[i];
-    NumberList *numbers[] = {&s->order,  &s->required, &s->prefix,   &s->all_of,
-                             &s->any_of, &s->one_of,   &s->constants};
-    KeyList *keys[] = {&s->properties, &s->patterns, &s->needed_keys, &s->dependents};
-    for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++) free(numbers[j]->items);
-    for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) free(keys[j]->items);
+    for (int row = 0; row < N_PARTS; row++) {
+      void *place = (char *)s + parts[row].at;
+      if (parts[row].form == LIST) free(((NumberList *)place)->items);
+      if (parts[row].form == KEYED) free(((KeyList *)place)->items);
+    }
+    free(s->order.items);
+    free(s->required.items);
+    free(s->needed_keys.items);
     free(s->pointer);
   }
   for (size_t i = 0; i < set->n_keys; i++) free(set->keys[i].bytes);

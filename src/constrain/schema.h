@@ -75,9 +75,8 @@ typedef struct {
 
   /* The meaning of the whole schema, in-place subschemas included. state: 0 unknown, 1 being made, 2 made */
   uint8_t state[JSON_KINDS];
-  bool scalar[JSON_TRUE + 1];
   Lang string_all, number_all;
-  Formula object, array;
+  Formula formula[JSON_KINDS]; /* of strings and numbers unused */
   Lang member_keys; /* keys that properties, patterns and additional allow; LANG_UNKNOWN: not made yet */
 } Schema;
 
@@ -141,16 +140,29 @@ void schema_close(SchemaSet *set);
 Status number_list_add(NumberList *list, uint32_t number, Error *err);
 Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err);
 
+/* Which of the subschemas that a schema names a walk visits: */
+enum {
+  PART_CHILD = 1,     /* those that judge members, keys or items */
+  PART_EVALUATES = 2, /* those that judge the value itself, and may evaluate members */
+  PART_ORDERS = 4,    /* those that judge the value itself, and whose properties order its keys */
+  PART_ANY = 7,
+};
+/* The i-th such subschema that the schema names, or NULL: the walks go by one table. */
+uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
+
 /* The number of a key; UINT32_MAX if `add` is false and there is none. */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 
 /* --- the meaning of a schema; recursive over in-place subschemas */
-bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind); /* null, false, true */
 Lang schema_strings(SchemaSet *set, uint32_t schema);
 /* The failure of set->langs, if any; a limit on work is reported with the schema's pointer. */
 Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
-Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* kind: array or object */
+Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* not of strings and numbers */
+/* True if the schema takes null, false or true: their formulas are constants. */
+static inline bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
+  return schema_formula(set, schema, kind) == FORMULA_TRUE;
+}
 /* The schemas that properties, patternProperties and additionalProperties give a member with this key: an AND
  * of ATOM_CHILD. */
 Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char *bytes, size_t size);

@@ -11,6 +11,8 @@
 #include "constrain/lang/regular_expression.h"
 #include "constrain/schema_internal.h"
 
+#define AT(member) offsetof(Schema, member)
+
 /* The keyword that is being compiled. Schemas move in memory when one is added: own() gives the present
  * address. */
 typedef struct {
@@ -18,6 +20,7 @@ typedef struct {
   uint32_t number;
   const Json *json;  /* the whole schema */
   const char *key;   /* the keyword */
+  size_t place;      /* of the row of `keywords` */
   const Json *value; /* the keyword's value */
   Error *err;
 } Keyword;
@@ -61,20 +64,9 @@ static Status subschema(const Keyword *k, const Json *json, const char *key, uin
   return schema_add(k->set, json, s->resource, s->draft, pointer, number, k->err);
 }
 
-/* Adds each schema of an array. */
-static Status subschemas(const Keyword *k, NumberList *(*list)(Schema *), bool *given) {
-  if (!json_is_array(k->value) || (json_count(k->value) == 0 && own(k)->draft < DRAFT_2020))
-    return refuse(k, "an array of schemas");
-  size_t i = 0;
-  for (const Json *json = json_first(k->value); json; json = json_next(json)) {
-    char index[24];
-    uint32_t number;
-    snprintf(index, sizeof index, "%zu", i++);
-    TRY(subschema(k, json, index, &number));
-    TRY(number_list_add(list(own(k)), number, k->err));
-  }
-  if (given) *given = true;
-  return STATUS_OK;
+/* The member of the schema that the keyword fills. */
+static void *place_of(const Keyword *k) {
+  return (char *)own(k) + k->place;
 }
 
 static Status key_of(const Keyword *k, const Json *member, uint32_t *key) {
@@ -266,31 +258,16 @@ static Status take_format(const Keyword *k) {
 
 /* --- numbers */
 
-/* True if draft 4's boolean `sibling` makes minimum or maximum exclusive. */
-static bool is_exclusive(const Keyword *k, const char *sibling) {
-  bool exclusive = false;
-  return own(k)->draft <= DRAFT_4 && json_bool(schema_find(k->json, sibling), &exclusive) && exclusive;
-}
-
-static Status take_minimum(const Keyword *k) {
+/* minimum, maximum and their exclusive forms. In draft 4 a boolean beside minimum or maximum makes it
+ * exclusive. */
+static Status take_bound(const Keyword *k) {
   Decimal d;
+  const bool above = strstr(k->key, "inimum");
+  bool exclusive = k->key[0] == 'e';
   TRY(read_decimal(k, k->value, &d));
-  restrict_number(k, numbers_above(numbers_of(k), &d, !is_exclusive(k, "exclusiveMinimum")));
-  return STATUS_OK;
-}
-
-static Status take_maximum(const Keyword *k) {
-  Decimal d;
-  TRY(read_decimal(k, k->value, &d));
-  restrict_number(k, numbers_below(numbers_of(k), &d, !is_exclusive(k, "exclusiveMaximum")));
-  return STATUS_OK;
-}
-
-static Status take_exclusive(const Keyword *k) {
-  Decimal d;
-  TRY(read_decimal(k, k->value, &d));
-  bool min = strcmp(k->key, "exclusiveMinimum") == 0;
-  restrict_number(k, min ? numbers_above(numbers_of(k), &d, false) : numbers_below(numbers_of(k), &d, false));
+  if (own(k)->draft <= DRAFT_4)
+    json_bool(schema_find(k->json, above ? "exclusiveMinimum" : "exclusiveMaximum"), &exclusive);
+  restrict_number(k, (above ? numbers_above : numbers_below)(numbers_of(k), &d, !exclusive));
   return STATUS_OK;
 }
 
@@ -373,80 +350,39 @@ static Status take_dependencies(const Keyword *k) {
 /* --- keywords whose value is a count, a schema or a list of schemas */
 
 static Status take_count(const Keyword *k) {
-  uint32_t count;
-  TRY(read_count(k, &count));
-  Schema *s = own(k);
-  const struct {
-    const char *key;
-    uint32_t *place;
-  } counts[] = {{"minProperties", &s->min_members}, {"maxProperties", &s->max_members},
-                {"minItems", &s->min_items},        {"maxItems", &s->max_items},
-                {"minContains", &s->min_contains},  {"maxContains", &s->max_contains}};
-  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-    if (strcmp(k->key, counts[i].key) == 0) *counts[i].place = count;
-  return STATUS_OK;
+  return read_count(k, place_of(k));
 }
 
 static Status take_schema(const Keyword *k) {
   uint32_t number;
   TRY(subschema(k, k->value, NULL, &number));
-  Schema *s = own(k);
-  const struct {
-    const char *key;
-    uint32_t *place;
-  } schemas[] = {{"additionalProperties", &s->additional},
-                 {"propertyNames", &s->names},
-                 {"unevaluatedProperties", &s->open_members},
-                 {"unevaluatedItems", &s->open_items},
-                 {"contains", &s->contains},
-                 {"not", &s->not_schema},
-                 {"if", &s->if_schema},
-                 {"then", &s->then_schema},
-                 {"else", &s->else_schema}};
-  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
-    if (strcmp(k->key, schemas[i].key) == 0) *schemas[i].place = number;
-  if (strcmp(k->key, "contains") == 0 && !(s->draft >= DRAFT_2019 && schema_find(k->json, "minContains")))
-    s->min_contains = 1;
+  *(uint32_t *)place_of(k) = number;
+  const bool counts = own(k)->draft >= DRAFT_2019 && schema_find(k->json, "minContains");
+  if (k->place == AT(contains) && !counts) own(k)->min_contains = 1;
   return STATUS_OK;
 }
 
-static NumberList *all_of(Schema *s) {
-  return &s->all_of;
-}
-static NumberList *any_of(Schema *s) {
-  return &s->any_of;
-}
-static NumberList *one_of(Schema *s) {
-  return &s->one_of;
-}
-static NumberList *prefix(Schema *s) {
-  return &s->prefix;
-}
-
-static Status take_all_of(const Keyword *k) {
-  return subschemas(k, all_of, NULL);
-}
-static Status take_any_of(const Keyword *k) {
-  bool given = false;
-  TRY(subschemas(k, any_of, &given));
-  own(k)->has_any_of = given;
+static Status take_schemas(const Keyword *k) {
+  if (!json_is_array(k->value) || (json_count(k->value) == 0 && own(k)->draft < DRAFT_2020))
+    return refuse(k, "an array of schemas");
+  size_t i = 0;
+  for (const Json *json = json_first(k->value); json; json = json_next(json)) {
+    char index[24];
+    uint32_t number;
+    snprintf(index, sizeof index, "%zu", i++);
+    TRY(subschema(k, json, index, &number));
+    TRY(number_list_add(place_of(k), number, k->err));
+  }
+  own(k)->has_any_of |= k->place == AT(any_of);
+  own(k)->has_one_of |= k->place == AT(one_of);
   return STATUS_OK;
-}
-static Status take_one_of(const Keyword *k) {
-  bool given = false;
-  TRY(subschemas(k, one_of, &given));
-  own(k)->has_one_of = given;
-  return STATUS_OK;
-}
-static Status take_prefix(const Keyword *k) {
-  return subschemas(k, prefix, NULL);
 }
 
 static Status take_items(const Keyword *k) {
   uint32_t number;
   if (json_is_array(k->value)) {
     if (own(k)->draft >= DRAFT_2020) return refuse(k, "a schema (an array is prefixItems in this draft)");
-    TRY(subschemas(k, prefix, NULL));
+    TRY(take_schemas(k));
     const Json *additional = schema_find(k->json, "additionalItems");
     if (!additional) return STATUS_OK;
     Keyword rest = *k;
@@ -490,49 +426,50 @@ static const struct {
   const char *key;
   Draft first, last;
   Status (*take)(const Keyword *k);
+  size_t place; /* offset in Schema of the member that `take` fills, where that differs by keyword */
 } keywords[] = {
-    {"$ref", DRAFT_4, DRAFT_2020, take_ref},
-    {"$dynamicRef", DRAFT_2020, DRAFT_2020, take_ref},
-    {"$recursiveRef", DRAFT_2019, DRAFT_2019, refuse_keyword},
-    {"type", DRAFT_4, DRAFT_2020, take_type},
-    {"enum", DRAFT_4, DRAFT_2020, take_enum},
-    {"const", DRAFT_6, DRAFT_2020, take_const},
-    {"minLength", DRAFT_4, DRAFT_2020, take_length},
-    {"maxLength", DRAFT_4, DRAFT_2020, take_length},
-    {"pattern", DRAFT_4, DRAFT_2020, take_pattern},
-    {"format", DRAFT_4, DRAFT_2020, take_format},
-    {"minimum", DRAFT_4, DRAFT_2020, take_minimum},
-    {"maximum", DRAFT_4, DRAFT_2020, take_maximum},
-    {"exclusiveMinimum", DRAFT_6, DRAFT_2020, take_exclusive},
-    {"exclusiveMaximum", DRAFT_6, DRAFT_2020, take_exclusive},
-    {"multipleOf", DRAFT_4, DRAFT_2020, take_multiple},
-    {"properties", DRAFT_4, DRAFT_2020, take_properties},
-    {"patternProperties", DRAFT_4, DRAFT_2020, take_patterns},
-    {"additionalProperties", DRAFT_4, DRAFT_2020, take_schema},
-    {"propertyNames", DRAFT_6, DRAFT_2020, take_schema},
-    {"required", DRAFT_4, DRAFT_2020, take_required},
-    {"minProperties", DRAFT_4, DRAFT_2020, take_count},
-    {"maxProperties", DRAFT_4, DRAFT_2020, take_count},
-    {"dependencies", DRAFT_4, DRAFT_7, take_dependencies},
-    {"dependentRequired", DRAFT_2019, DRAFT_2020, take_dependencies},
-    {"dependentSchemas", DRAFT_2019, DRAFT_2020, take_dependencies},
-    {"unevaluatedProperties", DRAFT_2019, DRAFT_2020, take_schema},
-    {"prefixItems", DRAFT_2020, DRAFT_2020, take_prefix},
-    {"items", DRAFT_4, DRAFT_2020, take_items},
-    {"contains", DRAFT_6, DRAFT_2020, take_schema},
-    {"minContains", DRAFT_2019, DRAFT_2020, take_count},
-    {"maxContains", DRAFT_2019, DRAFT_2020, take_count},
-    {"minItems", DRAFT_4, DRAFT_2020, take_count},
-    {"maxItems", DRAFT_4, DRAFT_2020, take_count},
-    {"uniqueItems", DRAFT_4, DRAFT_2020, take_unique},
-    {"unevaluatedItems", DRAFT_2019, DRAFT_2020, take_schema},
-    {"allOf", DRAFT_4, DRAFT_2020, take_all_of},
-    {"anyOf", DRAFT_4, DRAFT_2020, take_any_of},
-    {"oneOf", DRAFT_4, DRAFT_2020, take_one_of},
-    {"not", DRAFT_4, DRAFT_2020, take_schema},
-    {"if", DRAFT_7, DRAFT_2020, take_schema},
-    {"then", DRAFT_7, DRAFT_2020, take_schema},
-    {"else", DRAFT_7, DRAFT_2020, take_schema},
+    {"$ref", DRAFT_4, DRAFT_2020, take_ref, 0},
+    {"$dynamicRef", DRAFT_2020, DRAFT_2020, take_ref, 0},
+    {"$recursiveRef", DRAFT_2019, DRAFT_2019, refuse_keyword, 0},
+    {"type", DRAFT_4, DRAFT_2020, take_type, 0},
+    {"enum", DRAFT_4, DRAFT_2020, take_enum, 0},
+    {"const", DRAFT_6, DRAFT_2020, take_const, 0},
+    {"minLength", DRAFT_4, DRAFT_2020, take_length, 0},
+    {"maxLength", DRAFT_4, DRAFT_2020, take_length, 0},
+    {"pattern", DRAFT_4, DRAFT_2020, take_pattern, 0},
+    {"format", DRAFT_4, DRAFT_2020, take_format, 0},
+    {"minimum", DRAFT_4, DRAFT_2020, take_bound, 0},
+    {"maximum", DRAFT_4, DRAFT_2020, take_bound, 0},
+    {"exclusiveMinimum", DRAFT_6, DRAFT_2020, take_bound, 0},
+    {"exclusiveMaximum", DRAFT_6, DRAFT_2020, take_bound, 0},
+    {"multipleOf", DRAFT_4, DRAFT_2020, take_multiple, 0},
+    {"properties", DRAFT_4, DRAFT_2020, take_properties, 0},
+    {"patternProperties", DRAFT_4, DRAFT_2020, take_patterns, 0},
+    {"additionalProperties", DRAFT_4, DRAFT_2020, take_schema, AT(additional)},
+    {"propertyNames", DRAFT_6, DRAFT_2020, take_schema, AT(names)},
+    {"required", DRAFT_4, DRAFT_2020, take_required, 0},
+    {"minProperties", DRAFT_4, DRAFT_2020, take_count, AT(min_members)},
+    {"maxProperties", DRAFT_4, DRAFT_2020, take_count, AT(max_members)},
+    {"dependencies", DRAFT_4, DRAFT_7, take_dependencies, 0},
+    {"dependentRequired", DRAFT_2019, DRAFT_2020, take_dependencies, 0},
+    {"dependentSchemas", DRAFT_2019, DRAFT_2020, take_dependencies, 0},
+    {"unevaluatedProperties", DRAFT_2019, DRAFT_2020, take_schema, AT(open_members)},
+    {"prefixItems", DRAFT_2020, DRAFT_2020, take_schemas, AT(prefix)},
+    {"items", DRAFT_4, DRAFT_2020, take_items, AT(prefix)},
+    {"contains", DRAFT_6, DRAFT_2020, take_schema, AT(contains)},
+    {"minContains", DRAFT_2019, DRAFT_2020, take_count, AT(min_contains)},
+    {"maxContains", DRAFT_2019, DRAFT_2020, take_count, AT(max_contains)},
+    {"minItems", DRAFT_4, DRAFT_2020, take_count, AT(min_items)},
+    {"maxItems", DRAFT_4, DRAFT_2020, take_count, AT(max_items)},
+    {"uniqueItems", DRAFT_4, DRAFT_2020, take_unique, 0},
+    {"unevaluatedItems", DRAFT_2019, DRAFT_2020, take_schema, AT(open_items)},
+    {"allOf", DRAFT_4, DRAFT_2020, take_schemas, AT(all_of)},
+    {"anyOf", DRAFT_4, DRAFT_2020, take_schemas, AT(any_of)},
+    {"oneOf", DRAFT_4, DRAFT_2020, take_schemas, AT(one_of)},
+    {"not", DRAFT_4, DRAFT_2020, take_schema, AT(not_schema)},
+    {"if", DRAFT_7, DRAFT_2020, take_schema, AT(if_schema)},
+    {"then", DRAFT_7, DRAFT_2020, take_schema, AT(then_schema)},
+    {"else", DRAFT_7, DRAFT_2020, take_schema, AT(else_schema)},
 };
 
 /* --- letting go */
@@ -560,22 +497,11 @@ static bool list_is_widened(const SchemaSet *set, const NumberList *list) {
   return false;
 }
 
-static bool keys_are_widened(const SchemaSet *set, const KeyList *list) {
-  for (size_t i = 0; i < list->count; i++)
-    if (is_widened(set, list->items[i].schema)) return true;
-  return false;
-}
-
 static bool has_widened(const SchemaSet *set, const Schema *s) {
-  const uint32_t own[] = {s->additional, s->names,      s->open_members, s->rest,        s->open_items,
-                          s->contains,   s->not_schema, s->if_schema,    s->then_schema, s->else_schema};
-  const NumberList *lists[] = {&s->prefix, &s->all_of, &s->any_of, &s->one_of};
-  const KeyList *keys[] = {&s->properties, &s->patterns, &s->dependents};
-  bool found = false;
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++) found |= is_widened(set, own[i]);
-  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) found |= list_is_widened(set, lists[i]);
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) found |= keys_are_widened(set, keys[i]);
-  return found;
+  const uint32_t *part;
+  for (size_t i = 0; (part = schema_part(s, PART_ANY, i)); i++)
+    if (is_widened(set, *part)) return true;
+  return false;
 }
 
 /* Lets go of keywords that would allow too little because a subschema allows more than it says. */
@@ -647,6 +573,11 @@ static int find_keyword(const Schema *s, const Json *member) {
   return alone && strcmp(keywords[row].key, "$ref") != 0 ? -1 : (int)row;
 }
 
+static Keyword keyword_of(SchemaSet *set, uint32_t number, int row, const Json *value, Error *err) {
+  return (Keyword){set,   number, set->schemas[number].json, keywords[row].key, keywords[row].place,
+                   value, err};
+}
+
 bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword) {
   return find_keyword(&set->schemas[number], keyword) >= 0;
 }
@@ -657,7 +588,7 @@ bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, 
   Schema *s = &set->schemas[number];
   const Schema whole = *s;
   const int row = find_keyword(s, keyword);
-  const Keyword k = {set, number, s->json, row < 0 ? "" : keywords[row].key, keyword, &ignored};
+  const Keyword k = keyword_of(set, number, row < 0 ? 0 : row, keyword, &ignored);
   s->kinds = ALL_KINDS;
   s->string = s->number = LANG_ALL;
   const bool taken = row >= 0 && keywords[row].take(&k) == STATUS_OK;
@@ -674,7 +605,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
     const int row = find_keyword(&set->schemas[number], member);
     if (row < 0) continue;
     Error refused;
-    const Keyword k = {set, number, json, keywords[row].key, member, &refused};
+    const Keyword k = keyword_of(set, number, row, member, &refused);
     set->langs.unsupported = false;
     Status status = keywords[row].take(&k);
     if (status == STATUS_USAGE && set->langs.unsupported && set->options.lenient)
@@ -698,7 +629,8 @@ Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;
   if (!json_is_array(value) && !json_is_object(value)) {
-    const Keyword k = {set, number, value, "const", value, err};
+    const Keyword k = {
+        .set = set, .number = number, .json = value, .key = "const", .value = value, .err = err};
     return take_values(&k, value, 1);
   }
   bool array = json_is_array(value);

@@ -35,33 +35,6 @@ static void end(SchemaSet *set, uint32_t schema, JsonKind kind) {
   set->depth--;
 }
 
-/* --- booleans: null, false, true */
-
-bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
-  if (!begin(set, schema, kind)) return set->schemas[schema].scalar[kind];
-  const Schema *s = &set->schemas[schema];
-  bool takes = s->kinds & KIND_BIT(kind);
-  for (size_t i = 0; i < s->all_of.count; i++) takes &= schema_takes_scalar(set, s->all_of.items[i], kind);
-  if (s->has_any_of) {
-    bool any = false;
-    for (size_t i = 0; i < s->any_of.count; i++) any |= schema_takes_scalar(set, s->any_of.items[i], kind);
-    takes &= any;
-  }
-  if (s->has_one_of) {
-    int n = 0;
-    for (size_t i = 0; i < s->one_of.count; i++) n += schema_takes_scalar(set, s->one_of.items[i], kind);
-    takes &= n == 1;
-  }
-  if (s->not_schema != SCHEMA_NONE) takes &= !schema_takes_scalar(set, s->not_schema, kind);
-  if (s->if_schema != SCHEMA_NONE) {
-    uint32_t branch = schema_takes_scalar(set, s->if_schema, kind) ? s->then_schema : s->else_schema;
-    if (branch != SCHEMA_NONE) takes &= schema_takes_scalar(set, branch, kind);
-  }
-  set->schemas[schema].scalar[kind] = takes;
-  end(set, schema, kind);
-  return takes;
-}
-
 /* --- languages of strings and numbers */
 
 static Lang meaning(SchemaSet *set, uint32_t schema, JsonKind kind);
@@ -172,7 +145,7 @@ Lang schema_numbers(SchemaSet *set, uint32_t schema) {
   return meaning(set, schema, JSON_NUMBER);
 }
 
-/* --- formulas of arrays and objects */
+/* --- formulas of arrays and objects, and of null, false and true, which are constants */
 
 static Formula atom(SchemaSet *set, AtomKind kind, uint32_t a) {
   return formula_atom(&set->formulas, kind, a, 0);
@@ -363,19 +336,24 @@ static Formula make_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
   Formulas *f = &set->formulas;
   const Schema *s = &set->schemas[schema];
   if (!(s->kinds & KIND_BIT(kind))) return FORMULA_FALSE;
-  Formula made = kind == JSON_OBJECT ? own_of_object(set, schema) : own_of_array(set, schema);
+  Formula made = kind == JSON_OBJECT  ? own_of_object(set, schema)
+                 : kind == JSON_ARRAY ? own_of_array(set, schema)
+                                      : FORMULA_TRUE;
   made = formula_and(f, made, list_formula(set, &s->all_of, FORMULA_AND, kind));
   if (s->has_any_of) made = formula_and(f, made, list_formula(set, &s->any_of, FORMULA_OR, kind));
   if (s->has_one_of) made = formula_and(f, made, list_formula(set, &s->one_of, FORMULA_ONE, kind));
   if (s->const_container != SCHEMA_NONE)
     made = formula_and(f, made, schema_formula(set, s->const_container, kind));
-  if (s->has_constants) made = formula_and(f, made, list_formula(set, &s->constants, FORMULA_OR, kind));
+  if (s->has_constants && kind >= JSON_ARRAY)
+    made = formula_and(f, made, list_formula(set, &s->constants, FORMULA_OR, kind));
   if (s->not_schema != SCHEMA_NONE)
     made = formula_and(f, made, formula_not(f, schema_formula(set, s->not_schema, kind)));
   if (s->if_schema != SCHEMA_NONE) {
     Formula when = schema_formula(set, s->if_schema, kind);
-    Formula then = s->then_schema == SCHEMA_NONE ? FORMULA_TRUE : schema_formula(set, s->then_schema, kind);
-    Formula other = s->else_schema == SCHEMA_NONE ? FORMULA_TRUE : schema_formula(set, s->else_schema, kind);
+    const uint32_t branches[2] = {s->then_schema, s->else_schema};
+    Formula then = FORMULA_TRUE, other = FORMULA_TRUE;
+    if (branches[0] != SCHEMA_NONE && when != FORMULA_FALSE) then = schema_formula(set, branches[0], kind);
+    if (branches[1] != SCHEMA_NONE && when != FORMULA_TRUE) other = schema_formula(set, branches[1], kind);
     made = formula_and(f, made, formula_or(f, formula_not(f, when), then));
     made = formula_and(f, made, formula_or(f, when, other));
   }
@@ -383,12 +361,11 @@ static Formula make_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
 }
 
 Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind) {
-  Schema *s = &set->schemas[schema];
-  if (!begin(set, schema, kind)) return kind == JSON_OBJECT ? s->object : s->array;
-  Formula made = make_formula(set, schema, kind);
-  *(kind == JSON_OBJECT ? &s->object : &s->array) = made;
+  Formula *made = &set->schemas[schema].formula[kind];
+  if (!begin(set, schema, kind)) return *made;
+  *made = make_formula(set, schema, kind);
   end(set, schema, kind);
-  return made;
+  return *made;
 }
 
 /* --- members and items */
