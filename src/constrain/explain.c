@@ -71,14 +71,7 @@ static void keep(Explainer *e, Status status) {
 /* --- values */
 
 static Value value_of(const Json *json) {
-  Value v = {.json = json};
-  bool truth;
-  v.kind = json_bool(json, &truth) ? (truth ? JSON_TRUE : JSON_FALSE)
-           : json_is_number(json)  ? JSON_NUMBER
-           : json_is_string(json)  ? JSON_STRING
-           : json_is_array(json)   ? JSON_ARRAY
-           : json_is_object(json)  ? JSON_OBJECT
-                                   : JSON_NULL;
+  Value v = {.kind = json_kind(json), .json = json};
   if (v.kind == JSON_NUMBER) v.bytes = json_number(json, &v.size);
   if (v.kind == JSON_STRING) v.bytes = json_string(json, &v.size);
   return v;

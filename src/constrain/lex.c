@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "constrain/lang/byte_classes.h"
 #include "constrain/masks/vocabulary.h"
+#include "tokenizer/unicode/unicode.h"
 
 static const Lang *langs_of(const Machine *m, const Lex *lex) {
   return m->lex_langs + lex->langs;
@@ -163,18 +164,11 @@ static uint32_t escaped(Machine *m, uint32_t index, uint8_t escape, uint32_t cod
   return find(m, lex);
 }
 
-static int hex_value(unsigned char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                : -1;
-}
-
 /* The state after a digit of \uXXXX; `escape` 2..5 is the digit's place. */
 static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
-  const int digit = hex_value(byte);
-  if (digit < 0) return LEX_NONE;
+  const int digit = digit_value((char)byte);
+  if (digit > 15) return LEX_NONE;
   const uint32_t code = lex.code << 4 | (uint32_t)digit;
   const int missing = 4 * (5 - lex.escape);
   if (!takes_range(m, index, code << missing, (code << missing) + (1u << missing) - 1)) return LEX_NONE;
@@ -188,8 +182,8 @@ static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
 /* The state after a digit of the low surrogate; `code` holds ten bits of the high one, then the digits. */
 static uint32_t low_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
-  const int digit = hex_value(byte);
-  if (digit < 0 || (lex.escape == 8 && digit != 13) || (lex.escape == 9 && digit < 12)) return LEX_NONE;
+  const int digit = digit_value((char)byte);
+  if (digit > 15 || (lex.escape == 8 && digit != 13) || (lex.escape == 9 && digit < 12)) return LEX_NONE;
   const uint32_t value = lex.escape == 8 ? 0 : lex.escape == 9 ? (uint32_t)digit - 12 : (uint32_t)digit;
   const uint32_t code = lex.escape == 8 ? lex.code : lex.code << (lex.escape == 9 ? 2 : 4) | value;
   const int missing = lex.escape == 8 ? 10 : 4 * (11 - lex.escape);

@@ -22,6 +22,16 @@ const Json *schema_find(const Json *object, const char *key) {
   return NULL;
 }
 
+JsonKind json_kind(const Json *json) {
+  bool truth;
+  if (json_bool(json, &truth)) return truth ? JSON_TRUE : JSON_FALSE;
+  return json_is_number(json)   ? JSON_NUMBER
+         : json_is_string(json) ? JSON_STRING
+         : json_is_array(json)  ? JSON_ARRAY
+         : json_is_object(json) ? JSON_OBJECT
+                                : JSON_NULL;
+}
+
 Status number_list_add(NumberList *list, uint32_t number, Error *err) {
   TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
   list->items[list->count++] = number;

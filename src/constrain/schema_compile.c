@@ -140,16 +140,6 @@ static Status read_decimal(const Keyword *k, const Json *value, Decimal *d) {
   return decimal_read(text, size, d) ? STATUS_OK : refuse(k, "a number of at most 400 digits and exponent");
 }
 
-static unsigned kind_of(const Json *value) {
-  bool truth;
-  if (json_bool(value, &truth)) return KIND_BIT(truth ? JSON_TRUE : JSON_FALSE);
-  return json_is_number(value)   ? KIND_BIT(JSON_NUMBER)
-         : json_is_string(value) ? KIND_BIT(JSON_STRING)
-         : json_is_array(value)  ? KIND_BIT(JSON_ARRAY)
-         : json_is_object(value) ? KIND_BIT(JSON_OBJECT)
-                                 : KIND_BIT(JSON_NULL);
-}
-
 /* Takes n values from `first` on: the values of enum, or the value of const. */
 static Status take_values(const Keyword *k, const Json *first, size_t n) {
   Langs *l = &k->set->langs;
@@ -160,7 +150,7 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
   if (!words) return STATUS_FAILED;
   Status status = STATUS_OK;
   for (const Json *value = first; i < n && status == STATUS_OK; value = json_next(value), i++) {
-    unsigned kind = kind_of(value);
+    const unsigned kind = KIND_BIT(json_kind(value));
     kinds |= kind;
     if (kind == KIND_BIT(JSON_STRING)) {
       words[n_words].bytes = json_string(value, &words[n_words].size);

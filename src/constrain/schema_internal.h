@@ -6,6 +6,8 @@
 /* The member of an object, even one whose value is null; NULL if absent. */
 const Json *schema_find(const Json *object, const char *key);
 
+JsonKind json_kind(const Json *json);
+
 /* Gives the number of the schema `json`, which is added uncompiled if new; `pointer` is its place. */
 Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
                   uint32_t *number, Error *err);

@@ -8,6 +8,7 @@
 
 #include "base/hash64.h"
 #include "constrain/schema_internal.h"
+#include "tokenizer/unicode/unicode.h"
 
 #define MAX_URI 2000
 
@@ -170,38 +171,28 @@ static Status find_in_each(SchemaSet *set, const Json *json, uint32_t resource, 
   return STATUS_OK;
 }
 
-static bool is_one_of(const char *word, const char *const *words) {
-  for (; *words; words++)
-    if (strcmp(word, *words) == 0) return true;
+/* True if `word` is one of the words of a text, which ends with a blank. */
+static bool is_one_of(const char *word, const char *words) {
+  const size_t n = strlen(word);
+  for (; *words; words += strcspn(words, " ") + 1)
+    if (strcspn(words, " ") == n && memcmp(words, word, n) == 0) return true;
   return false;
 }
 
 /* Looks for documents and anchors where keywords hold schemas. */
 static Status find_below(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, int depth,
                          Error *err) {
-  static const char *const single[] = {"additionalItems",
-                                       "additionalProperties",
-                                       "contains",
-                                       "propertyNames",
-                                       "not",
-                                       "if",
-                                       "then",
-                                       "else",
-                                       "unevaluatedItems",
-                                       "unevaluatedProperties",
-                                       "contentSchema",
-                                       NULL};
-  static const char *const lists[] = {"allOf", "anyOf", "oneOf", "prefixItems", NULL};
-  static const char *const maps[] = {"properties",       "patternProperties", "$defs", "definitions",
-                                     "dependentSchemas", "dependencies",      NULL};
+  static const char single[] = "additionalItems additionalProperties contains propertyNames not if then else "
+                               "unevaluatedItems unevaluatedProperties contentSchema ",
+                    lists[] = "allOf anyOf oneOf prefixItems ",
+                    maps[] = "properties patternProperties $defs definitions dependentSchemas dependencies ";
   for (const Json *member = json_first(json); member; member = json_next(member)) {
     const char *key = json_key(member);
     bool items = strcmp(key, "items") == 0;
     if (is_one_of(key, single) || (items && json_is_object(member))) {
       TRY(find_in(set, member, resource, draft, depth, err));
-    } else if ((is_one_of(key, lists) || items) && json_is_array(member)) {
-      TRY(find_in_each(set, member, resource, draft, depth, err));
-    } else if (is_one_of(key, maps) && json_is_object(member)) {
+    } else if (((is_one_of(key, lists) || items) && json_is_array(member)) ||
+               (is_one_of(key, maps) && json_is_object(member))) {
       TRY(find_in_each(set, member, resource, draft, depth, err));
     }
   }
@@ -252,19 +243,12 @@ void schema_enter(const SchemaSet *set, const Json *json, uint32_t *resource, Dr
 
 /* --- references */
 
-static int hex_value(char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                : -1;
-}
-
 /* Decodes %XX in place. */
 static void decode_percent(char *text) {
   char *out = text;
   for (const char *in = text; *in; in++) {
-    bool escape = *in == '%' && hex_value(in[1]) >= 0 && hex_value(in[2]) >= 0;
-    *out++ = escape ? (char)(hex_value(in[1]) * 16 + hex_value(in[2])) : *in;
+    bool escape = *in == '%' && digit_value(in[1]) < 16 && digit_value(in[2]) < 16;
+    *out++ = escape ? (char)(digit_value(in[1]) * 16 + digit_value(in[2])) : *in;
     if (escape) in += 2;
   }
   *out = '\0';

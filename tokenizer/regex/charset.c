@@ -84,6 +84,13 @@ Status charset_complement(CharSet *set, Error *err) {
   return status;
 }
 
+Status charset_take(CharSet *set, CharSet *part, Status status, bool negated, Error *err) {
+  if (status == STATUS_OK && negated) status = charset_complement(part, err);
+  if (status == STATUS_OK) status = charset_unite(set, part, err);
+  charset_release(part);
+  return status;
+}
+
 Status charset_intersect(CharSet *set, const CharSet *other, Error *err) {
   CharSet out = {0};
   Status status = STATUS_OK;

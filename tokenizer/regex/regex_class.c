@@ -139,15 +139,6 @@ static Status add_property(CharSet *set, const char *name, bool in_class, bool *
   return STATUS_OK;
 }
 
-/* Adds `part`, or its complement if negated, to `set` unless `status`, from making it, is a failure. Empties
- * `part`. */
-static Status take(CharSet *set, CharSet *part, Status status, bool negated, Error *err) {
-  if (status == STATUS_OK && negated) status = charset_complement(part, err);
-  if (status == STATUS_OK) status = charset_unite(set, part, err);
-  charset_release(part);
-  return status;
-}
-
 /* Parses \p{NAME}, \p{^NAME} or \P{NAME}, from after the p. */
 static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSet *set, Error *err) {
   if (!regex_looking_at(p, '{')) return regex_refuse(p, err, "\\p without {NAME} is not supported");
@@ -174,7 +165,7 @@ static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSe
     status = regex_refuse(p, err, "\\p{%.*s}: unknown property", (int)(p->at - begin),
                           (const char *)p->text + begin);
   p->at++;
-  return take(set, &property, status, negated, err);
+  return charset_take(set, &property, status, negated, err);
 }
 
 /* --- escapes */
@@ -237,7 +228,7 @@ static Status escape_set(RegexParser *p, uint32_t letter, bool in_class, bool *i
   case 'P': return parse_property(p, negated, in_class, set, err);
   default: *is_set = false; return STATUS_OK;
   }
-  return take(set, &part, status, negated, err);
+  return charset_take(set, &part, status, negated, err);
 }
 
 Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
@@ -291,7 +282,7 @@ static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
       continue;
     p->at += n + 2;
     CharSet part = {0};
-    return take(set, &part, add_named(&part, &brackets[i], err), negated, err);
+    return charset_take(set, &part, add_named(&part, &brackets[i], err), negated, err);
   }
   return regex_refuse(p, err, "this [:bracket:] is not supported");
 }
@@ -381,7 +372,7 @@ Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
   charset_release(&current);
   if (status == STATUS_OK && ignore_case) status = fold_class(p, negated, &all, err);
   p->depth--;
-  return take(set, &all, status, negated, err);
+  return charset_take(set, &all, status, negated, err);
 }
 
 static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {

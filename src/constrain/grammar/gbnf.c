@@ -78,12 +78,8 @@ static bool in_name(char c) {
 static Status take_hex(Parser *p, int digits, uint32_t *code) {
   *code = 0;
   for (int i = 0; i < digits; i++, p->at++) {
-    const char c = peek(p);
-    const int value = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                             : -1;
-    if (value < 0) return refuse(p, "a hexadecimal digit");
+    const int value = digit_value(peek(p));
+    if (value > 15) return refuse(p, "a hexadecimal digit");
     *code = *code << 4 | (uint32_t)value;
   }
   return STATUS_OK;

@@ -54,6 +54,16 @@ static Status add_node(Parser *p, RegexNode node, int *index) {
   return STATUS_OK;
 }
 
+/* Adds a part's flags to those of a node; `all`: the node is all its parts, not one of them. */
+static void take_flags(RegexNode *node, const RegexNode *part, bool all) {
+  node->has_assertion |= part->has_assertion;
+  node->has_start |= part->has_start;
+  node->has_ahead |= part->has_ahead;
+  node->can_be_empty =
+      all ? node->can_be_empty & part->can_be_empty : node->can_be_empty | part->can_be_empty;
+  node->only_empty &= part->only_empty;
+}
+
 static Status add_set_node(Parser *p, int set, int *index) {
   return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
 }
@@ -86,31 +96,26 @@ static Status add_set(Parser *p, CharSet *set, int *index) {
 
 /* --- characters and classes */
 
-static Status add_ranges(Parser *p, CharSet *set, const char *pairs, bool inverted) {
-  CharSet ranges = {0};
-  Status status = STATUS_OK;
-  for (; *pairs && status == STATUS_OK; pairs += 2)
-    status = charset_add(&ranges, (unsigned char)pairs[0], (unsigned char)pairs[1], p->err);
-  charset_tidy(&ranges);
-  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
-  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
-  charset_release(&ranges);
-  return status;
-}
+/* Ranges of code points. */
+typedef struct {
+  const uint32_t (*of)[2]; /* [n] */
+  size_t n;
+} Ranges;
+#define RANGES(name) ((Ranges){name, sizeof(name) / sizeof *(name)})
 
-static Status add_space(Parser *p, CharSet *set, bool inverted) {
-  static const uint32_t space[][2] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
-                                      {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
-                                      {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-  CharSet ranges = {0};
+static const uint32_t digits[][2] = {{'0', '9'}},
+                      words[][2] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+                      line_ends[][2] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}},
+                      space[][2] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
+                                    {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                    {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+
+static Status add_ranges(Parser *p, CharSet *set, Ranges ranges, bool inverted) {
+  CharSet part = {0};
   Status status = STATUS_OK;
-  for (size_t i = 0; i < sizeof space / sizeof *space && status == STATUS_OK; i++)
-    status = charset_add(&ranges, space[i][0], space[i][1], p->err);
-  charset_tidy(&ranges);
-  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
-  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
-  charset_release(&ranges);
-  return status;
+  for (size_t i = 0; i < ranges.n && status == STATUS_OK; i++)
+    status = charset_add(&part, ranges.of[i][0], ranges.of[i][1], p->err);
+  return charset_take(set, &part, status, inverted, p->err);
 }
 
 /* Names of general categories in two forms, as in ECMA-262, table "Value aliases ... for
@@ -155,26 +160,16 @@ static Status add_property(Parser *p, CharSet *set, bool inverted) {
   }
   if (status == STATUS_OK && !known)
     status = not_supported(p, "unknown property (general categories are known)");
-  if (status == STATUS_OK && inverted) status = charset_complement(&ranges, p->err);
-  if (status == STATUS_OK) status = charset_unite(set, &ranges, p->err);
-  charset_release(&ranges);
   p->at = (size_t)(end + 1 - p->text);
-  return status;
-}
-
-static int hex_value(char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                : -1;
+  return charset_take(set, &ranges, status, inverted, p->err);
 }
 
 /* Reads n hexadecimal digits. */
 static Status take_hex(Parser *p, int n, uint32_t *code) {
   *code = 0;
   for (int i = 0; i < n; i++, p->at++) {
-    int value = p->at < p->size ? hex_value(p->text[p->at]) : -1;
-    if (value < 0) return refuse(p, "expected a hexadecimal digit");
+    const int value = p->at < p->size ? digit_value(p->text[p->at]) : 16;
+    if (value > 15) return refuse(p, "expected a hexadecimal digit");
     *code = *code * 16 + (uint32_t)value;
   }
   return STATUS_OK;
@@ -183,8 +178,8 @@ static Status take_hex(Parser *p, int n, uint32_t *code) {
 static Status take_unicode(Parser *p, uint32_t *code) {
   if (take(p, "{")) {
     const size_t begin = p->at;
-    for (*code = 0; p->at < p->size && hex_value(p->text[p->at]) >= 0 && *code < UNICODE_END; p->at++)
-      *code = *code * 16 + (uint32_t)hex_value(p->text[p->at]);
+    for (*code = 0; p->at < p->size && digit_value(p->text[p->at]) < 16 && *code < UNICODE_END; p->at++)
+      *code = *code * 16 + (uint32_t)digit_value(p->text[p->at]);
     return p->at > begin && take(p, "}") && *code < UNICODE_END ? STATUS_OK
                                                                 : refuse(p, "expected \\u{CODE POINT}");
   }
@@ -206,6 +201,13 @@ static bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+static Status take_character(Parser *p, uint32_t *code) {
+  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
+  if (length <= 0) return refuse(p, "invalid UTF-8");
+  p->at += (size_t)length;
+  return STATUS_OK;
+}
+
 /* Reads an escape after its backslash: adds a class to `set`, or sets *code. */
 static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class, uint32_t *code) {
   static const char controls[] = "t\tn\nv\vf\fr\r";
@@ -215,11 +217,11 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
   if (*is_class) p->at++;
   switch (c) {
   case 'd':
-  case 'D': return add_ranges(p, set, "09", c == 'D');
+  case 'D': return add_ranges(p, set, RANGES(digits), c == 'D');
   case 'w':
-  case 'W': return add_ranges(p, set, "09AZaz__", c == 'W');
+  case 'W': return add_ranges(p, set, RANGES(words), c == 'W');
   case 's':
-  case 'S': return add_space(p, set, c == 'S');
+  case 'S': return add_ranges(p, set, RANGES(space), c == 'S');
   case 'p':
   case 'P': return add_property(p, set, c == 'P');
   case 'x': p->at++; return take_hex(p, 2, code);
@@ -250,17 +252,7 @@ static Status take_escape(Parser *p, CharSet *set, bool in_class, bool *is_class
   if (c == 'B' && !in_class) return not_supported(p, "word boundaries (\\b, \\B) are not supported");
   const bool itself = strchr("^$\\.*+?()[]{}|/", c) || (c == '-' && in_class);
   if (is_letter(c) || is_digit(c) || (p->strict && !itself)) return refuse(p, "unknown escape");
-  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
-  if (length <= 0) return refuse(p, "invalid UTF-8");
-  p->at += (size_t)length;
-  return STATUS_OK;
-}
-
-static Status take_character(Parser *p, uint32_t *code) {
-  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
-  if (length <= 0) return refuse(p, "invalid UTF-8");
-  p->at += (size_t)length;
-  return STATUS_OK;
+  return take_character(p, code);
 }
 
 /* Reads one member of a class; a class escape is added at once. */
@@ -292,7 +284,6 @@ static Status parse_class(Parser *p, int *index) {
   CharSet set = {0};
   bool inverted = take(p, "^");
   Status status = class_members(p, &set);
-  charset_tidy(&set);
   if (status == STATUS_OK && inverted) status = charset_complement(&set, p->err);
   if (status != STATUS_OK) return charset_release(&set), status;
   return add_set(p, &set, index);
@@ -304,10 +295,7 @@ static Status parse_one(Parser *p, int *index) {
   uint32_t code = 0;
   Status status;
   if (take(p, ".")) {
-    status = add_ranges(p, &set, "\n\n\r\r", false);
-    if (status == STATUS_OK) status = charset_add(&set, 0x2028, 0x2029, p->err);
-    charset_tidy(&set);
-    if (status == STATUS_OK) status = charset_complement(&set, p->err);
+    status = add_ranges(p, &set, RANGES(line_ends), true);
     is_class = true;
   } else {
     status = take(p, "\\") ? take_escape(p, &set, false, &is_class, &code) : take_character(p, &code);
@@ -420,18 +408,12 @@ static Status parse_quantifier(Parser *p, int *index) {
   if (max < min) return refuse(p, "the quantifier's numbers are out of order");
   if (min > MAX_COUNT || (max > MAX_COUNT && max != LANG_NO_END))
     return not_supported(p, "a count is over 100000");
-  const RegexNode child = p->tree->nodes[*index];
-  return add_node(p,
-                  (RegexNode){.kind = REGEX_REPEAT,
-                              .has_assertion = child.has_assertion,
-                              .has_start = child.has_start,
-                              .has_ahead = child.has_ahead,
-                              .can_be_empty = child.can_be_empty || min == 0,
-                              .only_empty = child.only_empty || max == 0,
-                              .child = *index,
-                              .min = min,
-                              .max = max},
-                  index);
+  RegexNode node = p->tree->nodes[*index];
+  node.kind = REGEX_REPEAT;
+  node.can_be_empty |= min == 0;
+  node.only_empty |= max == 0;
+  node.child = *index, node.min = min, node.max = max;
+  return add_node(p, node, index);
 }
 
 static Status parse_part(Parser *p, int *index) {
@@ -465,12 +447,7 @@ static Status parse_sequence(Parser *p, int *index) {
   while (p->at < p->size && p->text[p->at] != '|' && p->text[p->at] != ')') {
     int part;
     TRY(parse_part(p, &part));
-    const RegexNode *made = &p->tree->nodes[part];
-    node.has_assertion |= made->has_assertion;
-    node.has_start |= made->has_start;
-    node.has_ahead |= made->has_ahead;
-    node.can_be_empty &= made->can_be_empty;
-    node.only_empty &= made->only_empty;
+    take_flags(&node, &p->tree->nodes[part], true);
     if (last < 0) {
       node.child = part;
     } else {
@@ -492,12 +469,7 @@ static Status parse_either(Parser *p, int *index) {
     while (take(p, "|")) {
       int part;
       TRY(parse_sequence(p, &part));
-      const RegexNode *made = &p->tree->nodes[part];
-      node.has_assertion |= made->has_assertion;
-      node.has_start |= made->has_start;
-      node.has_ahead |= made->has_ahead;
-      node.can_be_empty |= made->can_be_empty;
-      node.only_empty &= made->only_empty;
+      take_flags(&node, &p->tree->nodes[part], false);
       p->tree->nodes[last].next = part;
       last = part;
     }
