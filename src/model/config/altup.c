@@ -10,23 +10,12 @@
 
 static Status parse_streams(const ConfigReader *r, ModelConfig *config) {
   int active;
-  bool scaled;
   TRY(reader_int(r, "altup_num_inputs", 2, MAX_STREAMS, 4, &config->altup.n));
   TRY(reader_int(r, "altup_active_idx", 0, INT32_MAX, 0, &active));
   if (active != 0)
     return reader_refuse(r, "altup_active_idx is %d, which is not supported, expected 0", active);
-  TRY(reader_bool(r, "altup_correct_scale", true, &scaled));
-  if (!scaled) return reader_refuse(r, "altup_correct_scale is false, which is not supported, expected true");
+  TRY(reader_expect_bool(r, "altup_correct_scale", true));
   return reader_int(r, "laurel_rank", 1, MAX_HIDDEN, 64, &config->altup.laurel_rank);
-}
-
-/* Refuses a member that is no list of one item for each layer. */
-static Status check_list(const ConfigReader *r, const char *key, const Json *list,
-                         const ModelConfig *config) {
-  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers");
-  if (json_count(list) == (size_t)config->n_layers) return STATUS_OK;
-  return reader_refuse(r, "%s has %zu numbers, expected %d (num_hidden_layers)", key, json_count(list),
-                       config->n_layers);
 }
 
 /* activation_sparsity_pattern; without it the first ten layers are sparse if there are more. */
@@ -34,15 +23,13 @@ static Status parse_sparsity(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "activation_sparsity_pattern";
   enum { USUALLY_SPARSE = 10 };
   const Json *list = json_member(r->object, key), *item = json_first(list);
-  if (list) TRY(check_list(r, key, list, config));
+  if (list) TRY(reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)"));
   for (int i = 0; i < config->n_layers; i++) {
     double *sparsity = &config->layers[i].sparsity;
-    char found[64];
     *sparsity = config->n_layers > USUALLY_SPARSE && i < USUALLY_SPARSE ? 0.95 : 0;
     if (!list) continue;
     if (!json_double(item, sparsity) || !(*sparsity >= 0 && (float)*sparsity < 1))
-      return reader_refuse(r, "%s[%d] is %s, expected a number from 0 on, below 1", key, i,
-                           json_describe(item, found));
+      return reader_refuse_item(r, key, i, item, "a number from 0 on, below 1");
     item = json_next(item);
   }
   return STATUS_OK;
@@ -54,13 +41,11 @@ static Status parse_widths(const ConfigReader *r, ModelConfig *config) {
   const Json *list = json_member(r->object, key);
   int layer = 0;
   if (!json_is_array(list)) return STATUS_OK;
-  TRY(check_list(r, key, list, config));
+  TRY(reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)"));
   for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
     int64_t width;
-    char found[64];
     if (!json_int64(item, &width) || width < 1 || width > MAX_INTERMEDIATE)
-      return reader_refuse(r, "%s[%d] is %s, expected an integer from 1 to %d", key, layer,
-                           json_describe(item, found), MAX_INTERMEDIATE);
+      return reader_refuse_item(r, key, layer, item, "an integer from 1 to %d", MAX_INTERMEDIATE);
     config->layers[layer].intermediate = (int)width;
   }
   config->intermediate = config->layers[0].intermediate;

@@ -8,18 +8,12 @@
 
 /* layer_types: chunks or all positions; where it is absent, layers with a rope have chunks. */
 static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config) {
-  static const char key[] = "layer_types";
-  const Json *types = json_member(r->object, key), *type = json_first(types);
-  char found[64];
-  if (types) TRY(reader_names_of_layers(r, types, config->n_layers));
+  static const char *const names[] = {"chunked_attention", "full_attention", NULL};
+  int8_t which[MAX_LAYERS];
+  TRY(reader_names_of_layers(r, "layer_types", names, config->n_layers, which));
   for (int layer = 0; layer < config->n_layers; layer++) {
     LayerConfig *own = &config->layers[layer];
-    const bool chunked = type ? json_string_is(type, "chunked_attention") : own->rope != ROPE_NONE;
-    if (type && !chunked && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "%s[%d] is %s, expected chunked_attention or full_attention", key, layer,
-                           json_describe(type, found));
-    own->chunk = chunked ? chunk : 0;
-    type = json_next(type);
+    own->chunk = (which[layer] < 0 ? own->rope != ROPE_NONE : which[layer] == 0) ? chunk : 0;
   }
   return STATUS_OK;
 }

@@ -295,14 +295,14 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
     *(bool *)((char *)config + copied[i].member) = has(arch, copied[i].trait);
   bool post_norm = true, qk_norm = true;
   if (has(arch, POST_NORM)) TRY(reader_bool(r, "use_post_norm", true, &post_norm));
-  if (has(arch, OFF_ONLY)) TRY(reader_refuse_true(r, "use_sliding_window"));
+  if (has(arch, OFF_ONLY)) TRY(reader_expect_bool(r, "use_sliding_window", false));
   if (has(arch, OFF_ONLY)) TRY(reader_refuse_given(r, "clip_qkv"));
   if (has(arch, CLIP)) TRY(parse_cap(r, "clip_qkv", 0, &config->qkv_clip));
   if (has(arch, PARALLEL_KEY))
     TRY(reader_bool(r, "use_parallel_residual", config->parallel, &config->parallel));
   config->parallel_norms = config->parallel && has(arch, PARALLEL_NORMS);
   if (has(arch, QK_LAYERNORM)) TRY(reader_bool(r, "qk_layernorm", false, &qk_norm));
-  if (arch->off_key) TRY(reader_refuse_true(r, arch->off_key));
+  if (arch->off_key) TRY(reader_expect_bool(r, arch->off_key, false));
   if (has(arch, USE_QK_NORM)) TRY(reader_bool(r, "use_qk_norm", has(arch, QK_NORM_USUAL), &qk_norm));
   if (has(arch, USE_QK_NORM) && qk_norm && arch->qk_norm == QK_NORM_NONE)
     return reader_refuse(r, "use_qk_norm is true, which is not supported in %s, expected false",

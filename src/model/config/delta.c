@@ -49,18 +49,14 @@ static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* other: another name of layers with attention, or NULL. */
-static Status parse_kinds(const ConfigReader *r, const Json *types, const char *other, ModelConfig *config) {
-  char found[64];
-  TRY(reader_names_of_layers(r, types, config->n_layers));
-  int layer = 0;
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    const bool delta = json_string_is(type, "linear_attention");
-    if (!delta && !json_string_is(type, "full_attention") && !(other && json_string_is(type, other)))
-      return reader_refuse(r, "layer_types[%d] is %s, expected linear_attention%s%s or full_attention", layer,
-                           json_describe(type, found), other ? ", " : "", other ? other : "");
-    config->layers[layer].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
-  }
+/* Fills `which` as reader_names_of_layers() does: 0 for the delta rule. other: another name of layers with
+ * attention, or NULL. Without layer_types nothing changes. */
+static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *which, ModelConfig *config) {
+  static const char delta[] = "linear_attention", full[] = "full_attention";
+  const char *const two[] = {delta, full, NULL}, *const three[] = {delta, other, full, NULL};
+  TRY(reader_names_of_layers(r, "layer_types", other ? three : two, config->n_layers, which));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (which[layer] >= 0) config->layers[layer].kind = which[layer] == 0 ? LAYER_DELTA : LAYER_ATTENTION;
   return STATUS_OK;
 }
 
@@ -73,14 +69,13 @@ static Status check_activation(const ConfigReader *r, const ModelConfig *config)
 
 Status config_parse_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const DeltaConfig usual = {.n_key_heads = 16, .n_value_heads = 32, .key_dim = 128, .value_dim = 128};
-  const Json *types = json_member(r->object, "layer_types");
-  bool gated;
+  int8_t which[MAX_LAYERS];
   TRY(parse_sizes(r, &usual, &config->delta));
   const char *other = arch->layers == config_parse_streams ? "indexed_attention" : NULL;
-  TRY(types ? parse_kinds(r, types, other, config) : default_kinds(r, config));
+  TRY(parse_kinds(r, other, which, config));
+  if (which[0] < 0) TRY(default_kinds(r, config));
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
-  TRY(reader_bool(r, "attn_output_gate", true, &gated));
-  if (!gated) return reader_refuse(r, "attn_output_gate is false, expected true");
+  TRY(reader_expect_bool(r, "attn_output_gate", true));
   if (config->delta.n_key_heads > 0 && has(arch, INTERLEAVED_DELTA)) config->delta.form = DELTA_INTERLEAVED;
   return check_activation(r, config);
 }
@@ -89,19 +84,19 @@ Status config_parse_delta(const ConfigReader *r, const Architecture *arch, Model
  * a pattern. */
 Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const DeltaConfig usual = {.n_key_heads = 8, .n_value_heads = 16, .key_dim = 128, .value_dim = 128};
-  static const char sliding[] = "sliding_attention", pattern[] = "-w-fw"; /* delta rule, window, full */
-  const Json *types = json_member(r->object, "layer_types"), *type = json_first(types);
+  static const char letters[] = "-wf", pattern[] = "-w-fw"; /* delta rule, window, full */
+  int8_t which[MAX_LAYERS];
   int window;
   (void)arch;
   TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 512, &window));
   TRY(parse_sizes(r, &usual, &config->delta));
-  if (types) TRY(parse_kinds(r, types, sliding, config));
-  for (int i = 0; i < config->n_layers; i++, type = json_next(type)) {
+  TRY(parse_kinds(r, "sliding_attention", which, config));
+  for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *own = &config->layers[i];
-    const char letter = pattern[(size_t)i % (sizeof pattern - 1)];
-    if (!types) own->kind = letter == '-' ? LAYER_DELTA : LAYER_ATTENTION;
+    const char letter = which[i] < 0 ? pattern[(size_t)i % (sizeof pattern - 1)] : letters[which[i]];
+    own->kind = letter == '-' ? LAYER_DELTA : LAYER_ATTENTION;
     if (own->kind == LAYER_DELTA) continue;
-    own->window = (types ? json_string_is(type, sliding) : letter == 'w') ? window : 0;
+    own->window = letter == 'w' ? window : 0;
     own->rope = own->window ? ROPE_GLOBAL : ROPE_NONE;
   }
   if (config_count_layers(config, LAYER_DELTA, config->n_layers) == 0) config->delta = (DeltaConfig){0};
@@ -116,8 +111,7 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   static const char *const keys[] = {"kda_layers", "full_attn_layers"};
   bool listed[2][MAX_LAYERS + 1];
   for (int i = 0; i < 2; i++)
-    TRY(reader_numbers_of_layers(own, keys[i], json_member(own->object, keys[i]), config->n_layers + 1,
-                                 listed[i]));
+    TRY(reader_numbers_of_layers(own, keys[i], 0, config->n_layers + 1, false, listed[i]));
   if (listed[0][0] || listed[1][0])
     return reader_refuse(own, "%s and %s count layers from 1, but one of them holds 0", keys[0], keys[1]);
   for (int layer = 1; layer <= config->n_layers; layer++) {
@@ -131,8 +125,9 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
 
 /* If layer_types and the two lists are missing, layers 5, 9 and so on, counted from 1, have attention. */
 static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
-  const Json *types = json_member(r->object, "layer_types");
-  if (types) return parse_kinds(r, types, NULL, config);
+  int8_t which[MAX_LAYERS];
+  TRY(parse_kinds(r, NULL, which, config));
+  if (which[0] >= 0) return STATUS_OK;
   if (json_member(own->object, "kda_layers") && json_member(own->object, "full_attn_layers"))
     return parse_listed_kinds(own, config);
   for (int i = 0; i < config->n_layers; i++)
@@ -142,12 +137,12 @@ static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, M
 
 /* Without layer_types every layer_group_size-th layer has attention. */
 static Status parse_ling_kinds(const ConfigReader *r, ModelConfig *config) {
-  const Json *types = json_member(r->object, "layer_types");
+  int8_t which[MAX_LAYERS];
   int size;
   TRY(reader_int(r, "layer_group_size", 1, INT32_MAX, 6, &size));
   for (int i = 0; i < config->n_layers; i++)
     config->layers[i].kind = (i + 1) % size == 0 ? LAYER_ATTENTION : LAYER_DELTA;
-  return types ? parse_kinds(r, types, NULL, config) : STATUS_OK;
+  return parse_kinds(r, NULL, which, config);
 }
 
 /* There are as many key heads as value heads, of the same size. Members of linear_attn_config, as published,
@@ -182,25 +177,17 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
 /* Checks members that transformers 5.23 does not read, or, where it never ties the head, reads in another way
  * than elsewhere. These members must agree with what is computed. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
-  static const char nope[] = "mla_use_nope", function[] = "moe_router_activation_func";
-  const char *name;
-  bool without;
-  int step;
+  static const char *const functions[] = {"sigmoid", NULL};
+  int step, function;
   if (!has(arch, NO_ROPE) && !config->rope.neighbours)
     return reader_refuse(r, "rope_interleave is false, expected true");
   if (!has(arch, NO_ROPE) && config->latent.q_rank)
     return reader_refuse(r, "q_lora_rank is %d, expected null", config->latent.q_rank);
-  TRY(reader_bool(r, nope, has(arch, NO_ROPE), &without));
-  if (without != has(arch, NO_ROPE))
-    return reader_refuse(r, "%s is %s, expected %s", nope, without ? "true" : "false",
-                         without ? "false" : "true");
-  TRY(reader_refuse_true(r, "tie_word_embeddings"));
+  TRY(reader_expect_bool(r, "mla_use_nope", has(arch, NO_ROPE)));
+  TRY(reader_expect_bool(r, "tie_word_embeddings", false));
   TRY(reader_int(r, "moe_layer_freq", 1, INT32_MAX, 1, &step));
   if (step != 1) return reader_refuse(r, "moe_layer_freq is %d, expected 1", step);
-  TRY(reader_string(r, function, &name));
-  if (name && strcmp(name, "sigmoid") != 0)
-    return reader_refuse(r, "%s %.60s is not supported, expected sigmoid", function, name);
-  return STATUS_OK;
+  return reader_choice(r, "moe_router_activation_func", functions, 0, &function);
 }
 
 Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
@@ -252,7 +239,7 @@ static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
 
 Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   (void)arch;
-  const Json *types = json_member(r->object, "layer_types");
+  int8_t which[MAX_LAYERS];
   const int n = config->n_layers;
   bool no_rope;
   TRY(has_no_rope(r, &no_rope));
@@ -262,7 +249,7 @@ Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch,
   TRY(reader_bool(r, "linear_allow_neg_eigval", true, &config->delta.doubles_beta));
   for (int i = 0; i < n; i++)
     config->layers[i].kind = i % 4 == 3 || (n < 4 && i == n - 1) ? LAYER_ATTENTION : LAYER_DELTA;
-  if (types) TRY(parse_kinds(r, types, NULL, config));
+  TRY(parse_kinds(r, NULL, which, config));
   for (int i = 0; i < n; i++) {
     config->layers[i].norms_before = config->layers[i].kind == LAYER_DELTA;
     if (no_rope) config->layers[i].rope = ROPE_NONE;

@@ -25,20 +25,15 @@ const char *draft_kind_name(DraftKind kind) {
 
 /* speculators saves the sizes of the layers in a member of their own, and calls the kinds of drafters by
  * these names. */
-static Status kind_of_speculators(const ConfigReader *r, const char *name, DraftKind *kind) {
-  *kind = strcmp(name, "eagle3") == 0   ? DRAFT_EAGLE3
-          : strcmp(name, "dflash") == 0 ? DRAFT_DFLASH
-                                        : DRAFT_NONE;
-  if (*kind) return STATUS_OK;
-  return reader_refuse(r, "speculators_model_type %.60s is not supported, expected eagle3 or dflash", name);
-}
-
 static Status find_kind(const ConfigReader *r, DraftKind *kind) {
-  const char *speculators, *type;
-  TRY(reader_string(r, "speculators_model_type", &speculators));
+  static const char *const names[] = {"eagle3", "dflash", NULL};
+  static const DraftKind kinds[] = {DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_NONE};
+  const char *type;
+  int which;
+  TRY(reader_choice(r, "speculators_model_type", names, 2, &which));
   TRY(reader_string(r, "model_type", &type));
-  if (speculators) return kind_of_speculators(r, speculators, kind);
-  *kind = DRAFT_NONE;
+  *kind = kinds[which];
+  if (*kind) return STATUS_OK;
   if (json_member(r->object, "draft_vocab_size")) *kind = DRAFT_EAGLE3;
   if (json_member(r->object, "dflash_config")) *kind = DRAFT_DFLASH;
   if (type && (strcmp(type, "gemma4_assistant") == 0 || strcmp(type, "gemma4_unified_assistant") == 0))

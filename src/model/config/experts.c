@@ -129,17 +129,15 @@ static Status parse_groups(const ConfigReader *r, const Architecture *arch, Expe
  * default. With the other, transformers 5.23 chooses from all experts, whatever n_group and topk_group
  * say. */
 static Status parse_method(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
-  static const char *const keys[] = {"n_group", "topk_group"};
-  const char *method;
-  TRY(reader_string(r, "topk_method", &method));
-  if (!method || strcmp(method, "greedy") == 0) return STATUS_OK;
-  if (strcmp(method, "group_limited_greedy") != 0)
-    return reader_refuse(r, "topk_method %s is not supported, expected greedy or group_limited_greedy",
-                         method);
+  static const char *const keys[] = {"n_group", "topk_group"}, *const methods[] = {
+                                                                   "greedy", "group_limited_greedy", NULL};
+  int method;
+  TRY(reader_choice(r, "topk_method", methods, 0, &method));
+  if (method == 0) return STATUS_OK;
   for (int i = 0; i < 2; i++)
     if (!json_member(r->object, keys[i]))
       return reader_refuse(r, "%s is missing, expected a number of groups for topk_method %s", keys[i],
-                           method);
+                           methods[method]);
   experts->group_is_best = true;
   return parse_groups(r, arch, experts);
 }
@@ -147,24 +145,20 @@ static Status parse_method(const ConfigReader *r, const Architecture *arch, Expe
 /* Command A+: expert_selection_fn, softmax or sigmoid of the chosen; the latter may be divided by their
  * sum. */
 static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
-  const char *name;
-  TRY(reader_string(r, "expert_selection_fn", &name));
-  if (!name || strcmp(name, "softmax") == 0) return STATUS_OK;
-  if (strcmp(name, "sigmoid") != 0)
-    return reader_refuse(r, "expert_selection_fn %s is not supported, expected softmax or sigmoid", name);
+  static const char *const names[] = {"softmax", "sigmoid", NULL};
+  int sigmoid;
+  TRY(reader_choice(r, "expert_selection_fn", names, 0, &sigmoid));
+  if (!sigmoid) return STATUS_OK;
   experts->score = SCORE_CHOSEN_SIGMOID;
   return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
 }
 
 /* Command A+: the outputs of the experts and of the MLP beside them are added or averaged. */
 static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
-  const char *name;
-  TRY(reader_string(r, "shared_expert_combination_strategy", &name));
-  if (name && strcmp(name, "sum") == 0) return STATUS_OK;
-  if (name && strcmp(name, "average") != 0)
-    return reader_refuse(r, "shared_expert_combination_strategy %s is not supported, expected average or sum",
-                         name);
-  if (experts->shared_width == 0) return STATUS_OK;
+  static const char *const names[] = {"average", "sum", NULL};
+  int sum;
+  TRY(reader_choice(r, "shared_expert_combination_strategy", names, 0, &sum));
+  if (sum || experts->shared_width == 0) return STATUS_OK;
   experts->scale = 0.5;
   experts->halves_shared = true;
   return STATUS_OK;
@@ -217,7 +211,7 @@ static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch,
   bool listed[MAX_LAYERS];
   int step;
   TRY(reader_int(r, "decoder_sparse_step", 1, INT32_MAX, 1, &step));
-  TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
+  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, false, listed));
   for (int layer = 0; layer < config->n_layers; layer++) {
     const bool only_mlp = list ? listed[layer] : layer < arch->experts.dense_layers;
     set_dense(config, layer, (layer + 1) % step != 0 || only_mlp);
@@ -244,39 +238,30 @@ static Status parse_list(const ConfigReader *r, ModelConfig *config) {
   bool listed[MAX_LAYERS];
   int step;
   TRY(reader_int(r, "interleave_moe_layer_step", 1, INT32_MAX, 1, &step));
-  TRY(reader_numbers_of_layers(r, key, list, config->n_layers, listed));
+  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, false, listed));
   for (int layer = 0; layer < config->n_layers; layer++)
     set_dense(config, layer, list ? !listed[layer] : (layer + 1) % step != 0);
   return STATUS_OK;
 }
 
 /* mlp_layer_types: "dense" or "sparse" for each layer. */
-static Status parse_types(const ConfigReader *r, const Json *types, ModelConfig *config) {
-  char found[64];
-  int layer = 0;
-  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return reader_refuse(r, "mlp_layer_types is %s, expected a list of %d names (num_hidden_layers)",
-                         json_is_array(types) ? "of another length" : json_describe(types, found),
-                         config->n_layers);
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    set_dense(config, layer, json_string_is(type, "dense"));
-    if (config->layers[layer].mlp != MLP_DENSE && !json_string_is(type, "sparse"))
-      return reader_refuse(r, "mlp_layer_types[%d] is %s, expected dense or sparse", layer,
-                           json_describe(type, found));
-  }
+static Status parse_types(const ConfigReader *r, ModelConfig *config) {
+  static const char *const names[] = {"dense", "sparse", NULL};
+  int8_t which[MAX_LAYERS];
+  TRY(reader_names_of_layers(r, "mlp_layer_types", names, config->n_layers, which));
+  for (int layer = 0; layer < config->n_layers; layer++) set_dense(config, layer, which[layer] == 0);
   return STATUS_OK;
 }
 
 static Status parse_layers(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_dense = arch->experts.dense.usual, frequency = 1;
-  const Json *types = json_member(r->object, "mlp_layer_types");
   switch (arch->experts.layers) {
   case EXPERTS_EVERYWHERE: return STATUS_OK;
   case EXPERTS_BY_STEP: return parse_sparse_step(r, arch, config);
   case EXPERTS_IN_LIST: return parse_list(r, config);
   case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
   case EXPERTS_BY_TYPE:
-    if (types) return parse_types(r, types, config);
+    if (json_member(r->object, "mlp_layer_types")) return parse_types(r, config);
     break;
   case EXPERTS_AFTER_FIRST: break;
   }

@@ -7,7 +7,7 @@ Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, Mode
   bool is_new, one_kv_head;
   int n_norms;
   (void)arch;
-  TRY(reader_refuse_true(r, "alibi"));
+  TRY(reader_expect_bool(r, "alibi", false));
   TRY(reader_bool(r, "new_decoder_architecture", false, &is_new));
   TRY(reader_bool(r, "multi_query", true, &one_kv_head));
   TRY(reader_bool(r, "parallel_attn", true, &config->parallel));

@@ -145,20 +145,14 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
 static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "num_attention_heads_per_layer";
   const Json *list = json_member(r->object, key);
-  char found[64];
   if (!list) return STATUS_OK;
-  const size_t n = json_count(list);
-  if (json_is_array(list) && n != (size_t)config->n_layers)
-    return reader_refuse(r, "%s has %zu numbers, expected %d (num_hidden_layers)", key, n, config->n_layers);
-  if (!json_is_array(list))
-    return reader_refuse(r, "%s is %s, expected a list of %d numbers", key, json_describe(list, found),
-                         config->n_layers);
+  TRY(reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)"));
   int layer = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
     int64_t heads;
     if (!json_int64(item, &heads) || heads < 1 || heads > MAX_HEADS || heads % config->n_kv_heads != 0)
-      return reader_refuse(r, "%s[%d] is %s, expected a multiple of num_key_value_heads %d, at most %d", key,
-                           layer, json_describe(item, found), config->n_kv_heads, MAX_HEADS);
+      return reader_refuse_item(r, key, layer, item, "a multiple of num_key_value_heads %d, at most %d",
+                                config->n_kv_heads, MAX_HEADS);
     config->layers[layer].n_heads = (int)heads;
   }
   return STATUS_OK;
@@ -182,8 +176,8 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
 Status config_parse_layer_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   (void)arch;
   double cap;
-  TRY(reader_refuse_true(r, "moe_apply_router_weight_on_input"));
-  TRY(reader_refuse_true(r, "swa_attention_sink_enabled"));
+  TRY(reader_expect_bool(r, "moe_apply_router_weight_on_input", false));
+  TRY(reader_expect_bool(r, "swa_attention_sink_enabled", false));
   TRY(reader_double(r, "moe_router_logit_softcapping", 0, 1e6, 0, &cap));
   if (cap != 0) return reader_refuse(r, "moe_router_logit_softcapping is %g, expected 0", cap);
   TRY(parse_gating(r, config));

@@ -119,11 +119,10 @@ static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
                           either(r, "mamba_conv_bias", "use_conv_bias"),
                           "use_bias",
                           either(r, "mamba_dt_limit", "time_step_limit")};
-  const char *activation;
+  static const char *const activations[] = {"silu", "swish", NULL};
+  int activation;
   TRY(parse_sizes(r, &keys, &config->delta));
-  TRY(reader_string(r, "mamba_hidden_act", &activation));
-  if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-    return reader_refuse(r, "mamba_hidden_act %s is not supported, expected silu", activation);
+  TRY(reader_choice(r, "mamba_hidden_act", activations, 0, &activation));
   return reader_int(r, "mamba_head_dim", 1, MAX_DELTA_DIM, 64, &config->delta.value_dim);
 }
 
@@ -131,36 +130,23 @@ static Status parse_nemotron_sizes(const ConfigReader *r, ModelConfig *config) {
 
 /* layer_types, in older configs layers_block_type; absent: all layers are Mamba-2's. */
 static Status parse_kinds(const ConfigReader *r, ModelConfig *config) {
-  static const char *const keys[] = {"layer_types", "layers_block_type", NULL};
-  const char *key = reader_first_key(r->object, keys);
-  const Json *types = key ? json_member(r->object, key) : NULL;
-  char found[64];
-  int layer = 0;
-  if (types && (!json_is_array(types) || json_count(types) != (size_t)config->n_layers))
-    return reader_refuse(r, "%s is %s, expected a list of %d names (num_hidden_layers)", key,
-                         json_is_array(types) ? "of another length" : json_describe(types, found),
-                         config->n_layers);
-  for (layer = 0; !types && layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_DELTA;
-  layer = 0;
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    const bool mamba = json_string_is(type, "mamba") || json_string_is(type, "linear_attention");
-    if (!mamba && !json_string_is(type, "attention") && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "%s[%d] is %s, expected mamba or attention", key, layer,
-                           json_describe(type, found));
-    config->layers[layer].kind = mamba ? LAYER_DELTA : LAYER_ATTENTION;
-  }
+  static const char *const names[] = {"mamba", "attention", "linear_attention", "full_attention", NULL};
+  const char *key = either(r, "layer_types", "layers_block_type");
+  int8_t which[MAX_LAYERS];
+  TRY(reader_names_of_layers(r, key, names, config->n_layers, which));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].kind = which[layer] >= 0 && which[layer] % 2 ? LAYER_ATTENTION : LAYER_DELTA;
   return STATUS_OK;
 }
 
 /* attn_layer_indices: the numbers of layers with attention; absent: all layers are Mamba-2's. */
 static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
-  static const char key[] = "attn_layer_indices";
   bool listed[MAX_LAYERS];
   double part;
   /* transformers replaces partial_rotary_factor by 0.5, unless it is inside rope_parameters. */
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 0.5, &part));
   if (part != 0.5) return reader_refuse(r, "partial_rotary_factor is %g, expected 0.5", part);
-  TRY(reader_numbers_of_layers(r, key, json_member(r->object, key), config->n_layers, listed));
+  TRY(reader_numbers_of_layers(r, "attn_layer_indices", 0, config->n_layers, false, listed));
   for (int layer = 0; layer < config->n_layers; layer++)
     config->layers[layer].kind = listed[layer] ? LAYER_ATTENTION : LAYER_DELTA;
   return STATUS_OK;
@@ -198,8 +184,7 @@ static Status parse_factor_list(const ConfigReader *r, const char *key, int n, d
   char found[64];
   for (int i = 0; i < n; i++) out[i] = 1;
   if (!list) return STATUS_OK;
-  if (!json_is_array(list) || json_count(list) != (size_t)n)
-    return reader_refuse(r, "%s is %s, expected a list of %d numbers", key, json_describe(list, found), n);
+  TRY(reader_list(r, key, list, n, "numbers"));
   for (const Json *item = json_first(list); item; item = json_next(item), out++)
     if (!json_double(item, out) || *out < 1e-6 || *out > MAX_FACTOR)
       return reader_refuse(r, "%s holds %s, expected numbers from 1e-06 to %d", key,
@@ -243,7 +228,7 @@ Status config_parse_beside(const ConfigReader *r, const Architecture *arch, Mode
   (void)arch;
   static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"};
   bool norm, norm_first;
-  for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_refuse_true(r, biases[i]));
+  for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_expect_bool(r, biases[i], false));
   for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].delta_beside = true;
   TRY(parse_granite_sizes(r, parse_beside_head, config));
   TRY(reader_bool(r, "mamba_rms_norm", false, &norm));
@@ -299,7 +284,6 @@ Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, Mode
   (void)arch;
   const char *key, *pattern;
   const Json *list;
-  char found[64];
   TRY(find_blocks(r, &key, &list, &pattern));
   const Json *item = json_first(list);
   for (int layer = 0; layer < config->n_layers; layer++, item = json_next(item)) {
@@ -309,8 +293,7 @@ Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, Mode
                   : pattern[layer] == blocks[block].letter))
       block++;
     if (block == N_BLOCKS && list)
-      return reader_refuse(r, "%s[%d] is %s, expected linear_attention, full_attention, mlp or moe", key,
-                           layer, json_describe(item, found));
+      return reader_refuse_item(r, key, layer, item, "linear_attention, full_attention, mlp or moe");
     if (block == N_BLOCKS)
       return reader_refuse(r, "%s has \"%c\" at %d, expected M, *, - or E", key, pattern[layer], layer);
     config->layers[layer] = blocks[block].layer;

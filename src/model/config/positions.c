@@ -85,26 +85,15 @@ static Status parse_llama3(const ConfigReader *r, RopeConfig *rope) {
   return STATUS_OK;
 }
 
-/* Refuses a list of another length, or a value that is no list. */
-static Status wrong_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what) {
-  char found[64];
-  if (json_is_array(list)) snprintf(found, sizeof found, "a list of %zu", json_count(list));
-  return reader_refuse(r, "%s is %s, expected a list of %d %s", key,
-                       json_is_array(list) ? found : json_describe(list, found), n, what);
-}
-
 static Status parse_pair_factors(const ConfigReader *r, const char *key, int n, float *out) {
   const Json *list = json_member(r->object, key);
   if (!list) return reader_refuse(r, "%s is missing", key);
-  if (!json_is_array(list) || json_count(list) != (size_t)n)
-    return wrong_list(r, key, list, n, "numbers, one for each pair that is turned");
+  TRY(reader_list(r, key, list, n, "numbers, one for each pair that is turned"));
   int i = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), i++) {
     double factor;
-    char found[64];
     if (!json_double(item, &factor) || !(factor >= 1e-3 && factor <= 1e6))
-      return reader_refuse(r, "%s[%d] is %s, expected a number from 0.001 to 1000000", key, i,
-                           json_describe(item, found));
+      return reader_refuse_item(r, key, i, item, "a number from 0.001 to 1000000");
     out[i] = (float)factor;
   }
   return STATUS_OK;
@@ -386,17 +375,17 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
 /* --- layer by layer */
 
 Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config) {
-  const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
+  static const char key[] = "no_rope_layers";
+  const Json *list = json_member(r->object, key), *item = json_first(list);
   int interval;
   if (may_be_empty && json_is_array(list) && !item) list = NULL;
   TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
   if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
-    return wrong_list(r, "no_rope_layers", list, config->n_layers, "numbers (num_hidden_layers)");
+    return reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)");
   for (int layer = 0; layer < config->n_layers; layer++) {
     int64_t rotated = (layer + 1) % interval != 0;
-    char found[64];
     if (list && (!json_int64(item, &rotated) || rotated < 0 || rotated > 1))
-      return reader_refuse(r, "no_rope_layers[%d] is %s, expected 0 or 1", layer, json_describe(item, found));
+      return reader_refuse_item(r, key, layer, item, "0 or 1");
     item = json_next(item);
     config->layers[layer].rope = rotated ? ROPE_GLOBAL : ROPE_NONE;
   }
@@ -436,21 +425,14 @@ static Status default_windows(const ConfigReader *r, const Architecture *arch, i
 /* Applies layer_types to architectures whose layers may differ (`mixed`); for others it must not contradict
  * their rule. */
 static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, ModelConfig *config) {
-  const Json *types = json_member(r->object, "layer_types");
-  if (!types) return STATUS_OK;
-  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return wrong_list(r, "layer_types", types, config->n_layers, "names (num_hidden_layers)");
-  int layer = 0;
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    bool sliding = json_string_is(type, "sliding_attention");
-    char found[64];
-    if (!sliding && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "layer_types[%d] is %s, expected full_attention or sliding_attention", layer,
-                           json_describe(type, found));
+  static const char *const names[] = {"full_attention", "sliding_attention", NULL};
+  int8_t which[MAX_LAYERS];
+  TRY(reader_names_of_layers(r, "layer_types", names, config->n_layers, which));
+  for (int layer = 0; layer < config->n_layers && which[layer] >= 0; layer++) {
+    const bool sliding = which[layer];
     if (mixed ? sliding && !window : sliding != (config->layers[layer].window > 0))
       return reader_refuse(
-          r, "layer_types[%d] is %s, expected %s: %s %s", layer,
-          sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
+          r, "layer_types[%d] is %s, expected %s: %s %s", layer, names[sliding], names[!sliding],
           mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
     config->layers[layer].window = sliding ? window : 0;
   }
@@ -497,25 +479,28 @@ Status config_parse_windows(const ConfigReader *r, const Architecture *arch, Mod
   return STATUS_OK;
 }
 
-/* Reads the theta of a layer: 0, or a number from which frequencies can be made. */
-static Status parse_layer_theta(const ConfigReader *r, const Json *item, int layer, double *theta) {
-  char found[64];
-  if (json_double(item, theta) && (*theta == 0 || (*theta > 1 && *theta <= 1e18))) return STATUS_OK;
-  return reader_refuse(r, "layer_rope_theta[%d] is %s, expected 0 or a number above 1, up to 1e18", layer,
-                       json_describe(item, found));
+/* Reads layer_rope_theta, for each layer 0 or a theta from which frequencies can be made. thetas[n_layers]
+ * stays as it is if the member is absent. */
+static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) {
+  static const char key[] = "layer_rope_theta";
+  const Json *list = json_member(r->object, key);
+  int layer = 0;
+  if (list) TRY(reader_list(r, key, list, n_layers, "numbers (num_hidden_layers)"));
+  for (const Json *item = json_first(list); item; item = json_next(item), layer++)
+    if (!json_double(item, &thetas[layer]) ||
+        (thetas[layer] != 0 && !(thetas[layer] > 1 && thetas[layer] <= 1e18)))
+      return reader_refuse_item(r, key, layer, item, "0 or a number above 1, up to 1e18");
+  return STATUS_OK;
 }
 
 /* Gives each layer one of at most two ropes, which differ in theta alone, or none. */
 Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   (void)arch;
-  const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
-  double thetas[2] = {0, 0};
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
-    return wrong_list(r, "layer_rope_theta", list, config->n_layers, "numbers (num_hidden_layers)");
-  for (int layer = 0; layer < config->n_layers; layer++, item = json_next(item)) {
-    double theta;
-    TRY(parse_layer_theta(r, item, layer, &theta));
+  double of_layers[MAX_LAYERS], thetas[2] = {0, 0};
+  if (!json_member(r->object, "layer_rope_theta")) return STATUS_OK;
+  TRY(parse_thetas(r, config->n_layers, of_layers));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const double theta = of_layers[layer];
     int which = ROPE_GLOBAL;
     while (theta != 0 && which < ROPE_NONE && thetas[which] != 0 && thetas[which] != theta) which++;
     if (which == ROPE_NONE)
@@ -536,15 +521,11 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
 /* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
  * that list full layers have no rope. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const Json *list = json_member(r->object, "layer_rope_theta"), *item = json_first(list);
-  if (list && (!json_is_array(list) || json_count(list) != (size_t)config->n_layers))
-    return wrong_list(r, "layer_rope_theta", list, config->n_layers, "numbers (num_hidden_layers)");
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    double theta = !is_full_layer(arch, config, layer, arch->windows.n);
-    if (list) TRY(parse_layer_theta(r, item, layer, &theta));
-    item = json_next(item);
-    config->layers[layer].rope = theta != 0 ? ROPE_GLOBAL : ROPE_NONE;
-  }
+  double thetas[MAX_LAYERS];
+  for (int i = 0; i < config->n_layers; i++) thetas[i] = !is_full_layer(arch, config, i, arch->windows.n);
+  TRY(parse_thetas(r, config->n_layers, thetas));
+  for (int i = 0; i < config->n_layers; i++)
+    config->layers[i].rope = thetas[i] != 0 ? ROPE_GLOBAL : ROPE_NONE;
   return STATUS_OK;
 }
 

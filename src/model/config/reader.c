@@ -45,33 +45,91 @@ Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *
   return json_get_bool(source(r), r->object, key, fallback, out, r->err);
 }
 
-Status reader_refuse_true(const ConfigReader *r, const char *key) {
-  bool on;
-  TRY(reader_bool(r, key, false, &on));
-  return on ? reader_refuse(r, "%s is true, which is not supported, expected false", key) : STATUS_OK;
+Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected) {
+  bool found;
+  TRY(reader_bool(r, key, expected, &found));
+  if (found == expected) return STATUS_OK;
+  return reader_refuse(r, "%s is %s, which is not supported, expected %s", key, found ? "true" : "false",
+                       expected ? "true" : "false");
 }
 
 Status reader_string(const ConfigReader *r, const char *key, const char **out) {
   return json_get_string(source(r), r->object, key, out, r->err);
 }
 
-Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_layers) {
-  if (!json_is_array(names)) return reader_expected(r, "layer_types", names, "a list of names");
-  if (json_count(names) == (size_t)n_layers) return STATUS_OK;
-  return reader_refuse(r, "layer_types is a list of %zu, expected a list of %d names (num_hidden_layers)",
-                       json_count(names), n_layers);
+/* "a, b or c" */
+static const char *listing(const char *const *names, char text[200]) {
+  size_t size = 0;
+  for (int i = 0; names[i]; i++)
+    size += (size_t)snprintf(text + size, 200 - size, "%s%s",
+                             i == 0         ? ""
+                             : names[i + 1] ? ", "
+                                            : " or ",
+                             names[i]);
+  return text;
 }
 
-Status reader_numbers_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
-                                bool *listed) {
+Status reader_choice(const ConfigReader *r, const char *key, const char *const *names, int usual,
+                     int *which) {
+  const char *name;
+  char known[200];
+  TRY(reader_string(r, key, &name));
+  for (*which = name ? 0 : usual; name && names[*which]; ++*which)
+    if (strcmp(name, names[*which]) == 0) return STATUS_OK;
+  return !name ? STATUS_OK
+               : reader_refuse(r, "%s %.60s is not supported, expected %s", key, name, listing(names, known));
+}
+
+Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what) {
   char found[64];
+  if (!json_is_array(list))
+    json_describe(list, found);
+  else if (json_count(list) == (size_t)n)
+    return STATUS_OK;
+  else
+    snprintf(found, sizeof found, "a list of %zu", json_count(list));
+  return reader_refuse(r, "%s is %s, expected a list of %d %s", key, found, n, what);
+}
+
+Status reader_refuse_item(const ConfigReader *r, const char *key, int i, const Json *item,
+                          const char *expected, ...) {
+  char name[100], what[400];
+  va_list args;
+  va_start(args, expected);
+  vsnprintf(what, sizeof what, expected, args);
+  va_end(args);
+  snprintf(name, sizeof name, "%s[%d]", key, i);
+  return reader_expected(r, name, item, what);
+}
+
+Status reader_names_of_layers(const ConfigReader *r, const char *key, const char *const *names, int n_layers,
+                              int8_t *which) {
+  const Json *list = json_member(r->object, key), *item = json_first(list);
+  char known[200];
+  memset(which, -1, (size_t)n_layers * sizeof *which);
+  if (!list) return STATUS_OK;
+  TRY(reader_list(r, key, list, n_layers, "names (num_hidden_layers)"));
+  for (int layer = 0; layer < n_layers; layer++, item = json_next(item)) {
+    which[layer] = 0;
+    while (names[which[layer]] && !json_string_is(item, names[which[layer]])) which[layer]++;
+    if (!names[which[layer]]) return reader_refuse_item(r, key, layer, item, "%s", listing(names, known));
+  }
+  return STATUS_OK;
+}
+
+Status reader_numbers_of_layers(const ConfigReader *r, const char *key, int first, int n_layers, bool bounded,
+                                bool *listed) {
+  const Json *list = json_member(r->object, key);
+  char found[64], range[64] = "";
   memset(listed, 0, (size_t)n_layers * sizeof *listed);
   if (list && !json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
+  if (bounded) snprintf(range, sizeof range, " from %d to %d", first, first + n_layers - 1);
   for (const Json *item = json_first(list); item; item = json_next(item)) {
     int64_t layer;
-    if (!json_int64(item, &layer) || layer < 0)
-      return reader_refuse(r, "%s holds %s, expected numbers of layers", key, json_describe(item, found));
-    if (layer < n_layers) listed[layer] = true;
+    if (!json_int64(item, &layer) || layer < first || (bounded && layer - first >= n_layers))
+      return reader_refuse(r, "%s holds %s, expected numbers of layers%s", key, json_describe(item, found),
+                           range);
+    if (layer - first < n_layers) listed[layer - first] = true;
   }
   return STATUS_OK;
 }

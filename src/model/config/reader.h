@@ -27,15 +27,27 @@ Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, in
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out);
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);
-Status reader_refuse_true(const ConfigReader *r, const char *key);              /* a bool that is true */
+/* Refuses a bool that is not `expected`. */
+Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected);
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
-/* Refuses `names`, the member layer_types, unless it is a list of n_layers. */
-Status reader_names_of_layers(const ConfigReader *r, const Json *names, int n_layers);
+/* *which: which of `names`, a list that ends with NULL, the member is; absent: `usual`. */
+Status reader_choice(const ConfigReader *r, const char *key, const char *const *names, int usual, int *which);
 
-/* Fills listed[n_layers]: whether `list`, the member `key` or NULL, holds the layer's number. Numbers beyond
- * the last layer name none. */
-Status reader_numbers_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
+/* Refuses `list`, the member `key`, unless it is a list of n items, which `what` names. */
+Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what);
+/* Refuses the item [i] of the list `key` with the rest of what was expected, as reader_expected(). */
+Status __attribute__((format(printf, 5, 6))) reader_refuse_item(const ConfigReader *r, const char *key, int i,
+                                                                const Json *item, const char *expected, ...);
+
+/* Fills which[n_layers] from the member `key`, a list of one of `names` for each layer, with their numbers in
+ * `names`, which ends with NULL; if the member is absent, with -1. */
+Status reader_names_of_layers(const ConfigReader *r, const char *key, const char *const *names, int n_layers,
+                              int8_t *which);
+
+/* Fills listed[n_layers]: whether the list `key` holds the layer's number, counted from `first` on. Numbers
+ * beyond the last layer are refused if `bounded`, else they name none. */
+Status reader_numbers_of_layers(const ConfigReader *r, const char *key, int first, int n_layers, bool bounded,
                                 bool *listed);
 
 /* The first of `keys`, a list that ends with NULL, that the object has, or NULL. */

@@ -33,18 +33,11 @@ static Status parse_block_width(const ConfigReader *r, ModelConfig *config) {
  * attention. */
 static Status parse_attention_layers(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "full_attn_idxs";
-  const Json *list = json_member(r->object, key);
-  char found[64];
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of layers");
-  for (int layer = 0; layer < config->n_layers; layer++) config->layers[layer].kind = LAYER_CONV;
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    int64_t layer;
-    if (!json_int64(item, &layer) || layer < 0 || layer >= config->n_layers)
-      return reader_refuse(r, "%s has %s, expected layers from 0 to %d", key, json_describe(item, found),
-                           config->n_layers - 1);
-    config->layers[layer].kind = LAYER_ATTENTION;
-  }
+  bool listed[MAX_LAYERS];
+  if (!json_member(r->object, key)) return STATUS_OK;
+  TRY(reader_numbers_of_layers(r, key, 0, config->n_layers, true, listed));
+  for (int layer = 0; layer < config->n_layers; layer++)
+    config->layers[layer].kind = listed[layer] ? LAYER_ATTENTION : LAYER_CONV;
   return STATUS_OK;
 }
 
@@ -72,19 +65,14 @@ static void default_layers(int window, ModelConfig *config) {
 /* --- both */
 
 /* `window` is the window of layers of sliding_attention, which `sliding` permits; -1: there is none. */
-static Status parse_layer_types(const ConfigReader *r, const Json *types, bool sliding, int window,
-                                ModelConfig *config) {
-  char found[64];
-  TRY(reader_names_of_layers(r, types, config->n_layers));
-  int layer = 0;
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    LayerConfig *own = &config->layers[layer];
-    const bool windowed = sliding && json_string_is(type, "sliding_attention");
-    if (!windowed && !json_string_is(type, "conv") && !json_string_is(type, "full_attention"))
-      return reader_refuse(r, "layer_types[%d] is %s, expected conv%s or full_attention", layer,
-                           json_describe(type, found), sliding ? ", sliding_attention" : "");
-    own->kind = json_string_is(type, "conv") ? LAYER_CONV : LAYER_ATTENTION;
-    own->window = windowed ? window : 0;
+static Status parse_layer_types(const ConfigReader *r, bool sliding, int window, ModelConfig *config) {
+  static const char conv[] = "conv", full[] = "full_attention";
+  const char *const two[] = {conv, full, NULL}, *const three[] = {conv, "sliding_attention", full, NULL};
+  int8_t which[MAX_LAYERS];
+  TRY(reader_names_of_layers(r, "layer_types", sliding ? three : two, config->n_layers, which));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    config->layers[layer].kind = which[layer] == 0 ? LAYER_CONV : LAYER_ATTENTION;
+    config->layers[layer].window = sliding && which[layer] == 1 ? window : 0;
   }
   return STATUS_OK;
 }
@@ -98,7 +86,6 @@ static Status check_windows(const ConfigReader *r, const ModelConfig *config) {
 }
 
 Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  const Json *types = json_member(r->object, "layer_types");
   const bool sliding = has(arch, SANDWICH);
   int window = -1; /* sliding_window is null */
   TRY(reader_int(r, "conv_L_cache", 1, MAX_CONV_TAPS, sliding ? 7 : 3, &config->conv.taps));
@@ -107,8 +94,8 @@ Status config_parse_short_conv(const ConfigReader *r, const Architecture *arch, 
   if (sliding && !reader_is_null(r, "sliding_window"))
     TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->windows.window, &window));
   if (has(arch, BLOCK_WIDTH)) TRY(parse_block_width(r, config));
-  if (types)
-    TRY(parse_layer_types(r, types, sliding, window, config));
+  if (json_member(r->object, "layer_types"))
+    TRY(parse_layer_types(r, sliding, window, config));
   else if (sliding)
     default_layers(window, config);
   else

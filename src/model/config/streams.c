@@ -19,23 +19,15 @@ static Status parse_hyper_connections(const ConfigReader *r, ModelConfig *config
 /* Numbers the layers that ple_layer_ids lists, in any order, from 1 on; *n is how many there are. */
 static Status number_layers(const ConfigReader *r, ModelConfig *config, int *n) {
   static const char key[] = "ple_layer_ids";
-  const Json *list = json_member(r->object, key);
-  char found[64];
+  bool listed[MAX_LAYERS];
   *n = 0;
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of numbers of layers");
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    int64_t layer;
-    if (!json_int64(item, &layer) || layer < 1 || layer > config->n_layers)
-      return reader_refuse(r, "%s holds %s, expected numbers of layers from 1 to %d", key,
-                           json_describe(item, found), config->n_layers);
-    if (config->layers[layer - 1].kind != LAYER_DELTA)
-      return reader_refuse(r, "%s holds %lld, which has attention, expected layers of linear_attention", key,
-                           (long long)layer);
-    config->layers[layer - 1].ngrams = 1;
+  TRY(reader_numbers_of_layers(r, key, 1, config->n_layers, true, listed));
+  for (int i = 0; i < config->n_layers; i++) {
+    if (listed[i] && config->layers[i].kind != LAYER_DELTA)
+      return reader_refuse(r, "%s holds %d, which has attention, expected layers of linear_attention", key,
+                           i + 1);
+    if (listed[i]) config->layers[i].ngrams = ++*n;
   }
-  for (int layer = 0; layer < config->n_layers; layer++)
-    if (config->layers[layer].ngrams) config->layers[layer].ngrams = ++*n;
   if (*n <= MAX_NGRAM_LAYERS) return STATUS_OK;
   return reader_refuse(r, "%s holds %d layers, expected at most %d", key, *n, MAX_NGRAM_LAYERS);
 }

@@ -17,14 +17,6 @@ static Status expect_number(const ConfigReader *r, const char *key, int expected
              : reader_refuse(r, "%s is %d, expected %d, which transformers takes", key, found, expected);
 }
 
-static Status expect_bool(const ConfigReader *r, const char *key, bool expected) {
-  bool found;
-  TRY(reader_bool(r, key, expected, &found));
-  return found == expected ? STATUS_OK
-                           : reader_refuse(r, "%s is %s, expected %s", key, found ? "true" : "false",
-                                           expected ? "true" : "false");
-}
-
 static Status expect_double(const ConfigReader *r, const char *key, double high, double expected) {
   double found;
   TRY(reader_double(r, key, 0, high, expected, &found));
@@ -52,19 +44,14 @@ static int has_experts(const LayerConfig *own) {
 static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
                           const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);
-  char found[64];
   if (!list) return STATUS_OK;
-  if (!json_is_array(list) || json_count(list) != (size_t)config->n_layers)
-    return reader_refuse(r, "%s is %s, expected a list of %d numbers (num_hidden_layers)", key,
-                         json_is_array(list) ? "of another length" : json_describe(list, found),
-                         config->n_layers);
+  TRY(reader_list(r, key, list, config->n_layers, "numbers (num_hidden_layers)"));
   int layer = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), layer++) {
     const int expected = says(&config->layers[layer]);
     int64_t number;
     if (!json_int64(item, &number) || number != expected)
-      return reader_refuse(r, "%s[%d] is %s, expected %d: %s, or its default, says so", key, layer,
-                           json_describe(item, found), expected, names);
+      return reader_refuse_item(r, key, layer, item, "%d: %s, or its default, says so", expected, names);
   }
   return STATUS_OK;
 }
@@ -112,8 +99,8 @@ Status config_check_value_heads(const ConfigReader *r, const Architecture *arch,
   TRY(expect_number(r, "swa_head_dim", config->head_dim));
   TRY(expect_number(r, "swa_v_head_dim", config->value_dim));
   TRY(expect_number(r, "n_shared_experts", 0));
-  TRY(expect_bool(r, "add_full_attention_sink_bias", false));
-  TRY(expect_bool(r, "add_swa_attention_sink_bias", true));
+  TRY(reader_expect_bool(r, "add_full_attention_sink_bias", false));
+  TRY(reader_expect_bool(r, "add_swa_attention_sink_bias", true));
   TRY(expect_double(r, "rope_theta", 1e18, config->rope.theta));
   TRY(expect_double(r, "swa_rope_theta", 1e18, config->local_rope.theta));
   TRY(expect_double(r, "layernorm_epsilon", 1, config->norm_eps));
