@@ -99,11 +99,10 @@ class Reports:
             old.unlink()
 
     def environment(self):
-        common = f"exitcode=99:log_path={self.folder.resolve()}/report"
         return dict(
             os.environ,
-            ASAN_OPTIONS=f"detect_leaks=1:detect_stack_use_after_return=1:{common}",
-            UBSAN_OPTIONS=f"print_stacktrace=1:{common}",
+            ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:handle_sigill=1:"
+                         f"exitcode=99:log_path={self.folder.resolve()}/report",
             CMOCKA_MESSAGE_OUTPUT="TAP",
         )
 

@@ -98,8 +98,8 @@ def run(program, scenario, folder, fault=None):
     told.unlink(missing_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "HOME": str(folder),
                    "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state"),
-                   "ASAN_OPTIONS": f"exitcode={SANITIZER}:allocator_may_return_null=1:detect_leaks=1",
-                   "UBSAN_OPTIONS": f"exitcode={SANITIZER}:halt_on_error=1:print_stacktrace=1",
+                   "ASAN_OPTIONS": f"exitcode={SANITIZER}:allocator_may_return_null=1:detect_leaks=1:"
+                                   "handle_sigill=1",
                    "AUK_FAULT_TOLD": str(told)}
     if fault:
         environment["AUK_FAULT"] = fault
