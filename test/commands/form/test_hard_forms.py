@@ -97,6 +97,7 @@ FORMS = {
 }
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_is_taken_or_refused_in_little_time(run, stories, tmp_path, sanitized, name):
     schema, wanted = FORMS[name]

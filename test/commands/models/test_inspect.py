@@ -101,6 +101,7 @@ def one_by_one(stored):
     return apart
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
 def test_says_what_the_files_say(run, directory):
     config = json.loads((directory / "config.json").read_text())

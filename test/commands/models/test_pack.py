@@ -47,6 +47,7 @@ def can_be_packed(report):
             and not any(0 < window < report["max_position_embeddings"] for window in report["sliding_windows"]))
 
 
+@pytest.mark.bulk(3)
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
 def test_a_directory_is_packed_or_refused(run, directory, tmp_path):
     before, output = inspect(run, directory), tmp_path / "model.ak48"

@@ -37,6 +37,7 @@ def summary(lines):
 programs = transcript_fixture(DATA / "transcripts" / "programs.txt")
 
 
+@pytest.mark.bulk(4)
 @pytest.mark.parametrize("model", MINIATURES, ids=lambda path: path.name)
 def test_a_miniatures_program_is_that_of_the_transcript(run, programs, model):
     compare_text(summary(printed(run, model)), programs, model.name)

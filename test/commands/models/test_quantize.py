@@ -61,6 +61,7 @@ def logits(run, model, ids, tmp_path):
     return np.load(tmp_path / "logits.npy")
 
 
+@pytest.mark.bulk(3)
 @pytest.mark.parametrize("layout", ("awq", "compressed-tensors"))
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_loads_what_is_written(run, quantize, text, tmp_path, name, layout):
@@ -92,6 +93,7 @@ def test_logits_are_those_of_the_dequantised_weights(run, quantize, tmp_path, na
     assert divergence.mean() < 1e-6
 
 
+@pytest.mark.bulk()
 def test_a_trained_model_loses_half_of_what_plain_rounding_loses(run, tmp_path):
     """Calibrated on stories of its own; judged on others, which reference.npz holds."""
     story, ids = tmp_path / "story.txt", tmp_path / "ids.txt"
