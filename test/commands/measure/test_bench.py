@@ -273,7 +273,6 @@ def file_has_hash_numbers(directory):
     return any(b"layer_multipliers" in file.read_bytes() for file in directory.glob("*.safetensors"))
 
 
-@pytest.mark.bulk(3)
 @pytest.mark.parametrize("config", one_of_each_architecture(), ids=lambda config: config.parent.name)
 def test_every_architecture_goes_without_weights(run, config):
     row = bench_dummy(run, config.parent)
