@@ -171,7 +171,7 @@ def torture(program, scenario, kinds, first, every, jobs, home):
             step = every if kind in ("alloc", "cuda") else max(1, every // 4)
             n, more = 1 + (first + index) % step, True
             while more:
-                batch = range(n, n + step * jobs * 8, step)
+                batch = range(n, n + step * jobs, step)
                 results = pool.map(lambda i: (i, *one(program, scenario, kind, i, expected, home)), batch)
                 for i, came, what, errors in results:
                     if came:

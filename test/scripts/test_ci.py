@@ -54,7 +54,7 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run, root):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 36", "fuzz FUZZ_SECONDS=2",
+    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 18", "fuzz FUZZ_SECONDS=2",
                          *built(root)]
     assert sorted(calls[7:10]) == kernels(root)  # side by side
     assert calls[10:] == ["all " + NVCC]
@@ -120,7 +120,7 @@ def test_hashes_that_cannot_be_made_end_the_run(run, fails):
 
 def test_named_steps_run_alone(run):
     status, lines, calls = run(GOOD, "lint", "torture")
-    assert (status, calls) == (0, ["lint", "torture TORTURE=--every 36"])
+    assert (status, calls) == (0, ["lint", "torture TORTURE=--every 18"])
     assert lines[-1] == "10 passed, 0 failed, 0 skipped"
     status, lines, calls = run(GOOD, "lynt")
     assert status == 1 and lines[-2].startswith("FAILED: there is no step lynt")
