@@ -212,7 +212,7 @@ $(KNOW_CUDA:%.c=$(BUILD)/%.o): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 # others those that find what wider vectors can do wrong. To follow variables through -O3 (-g) takes gcc a quarter of
 # its time, and finds few that are not optimised out: lines are enough.
 KERNELS_CFLAGS = $(AUK_CFLAGS) $(if $(filter -g,$(CFLAGS)),-g1) \
-  $(if $(filter 1,$(SANITIZE)),-O1 $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3)
+  $(if $(filter 1,$(SANITIZE)),-Og $(if $(filter-out baseline,$*),$(FEWER_CHECKS)),-O3)
 FEWER_CHECKS   = -fno-sanitize=null,alignment,object-size,pointer-overflow
 $(HOST)/src/cpu/kernels.%.o: src/cpu/kernels.c $(HOST)/flags
 	@mkdir -p $(@D)
