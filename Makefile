@@ -39,7 +39,7 @@ ONE_LINE     = $(and $(MAKE_TERMOUT),$(filter-out dumb,$(TERM)))
 Q            = $(if $(V),,@$(if $(ONE_LINE),printf '\033[K  %s\r' '$@',echo "  $@");)
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit goldens test-gpu gpu-programs cuda-host demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
+.PHONY: all test test-unit goldens test-gpu gpu-programs cuda-objects demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
         install clean help FORCE
 .SECONDARY:
 MAKEFLAGS += --no-builtin-rules
@@ -294,8 +294,9 @@ gpu-programs: $(BUILD)/auk $(GPU_PROGRAMS)
 $(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda) $(BUILD)/flags.link
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,cuda)
 
-# What is compiled with CUDA's headers, but not by nvcc.
-cuda-host: $(KNOW_CUDA:%.c=$(BUILD)/%.o)
+# PARTS of auk: NAME.cu, and nvcc-host for what is compiled with CUDA's headers, but not by nvcc.
+cuda-objects: $(foreach part,$(PARTS),$(filter %/$(part:.cu=.o),$(OBJECTS_cuda))) \
+              $(if $(filter nvcc-host,$(PARTS)),$(KNOW_CUDA:%.c=$(BUILD)/%.o))
 
 test-gpu: gpu-programs
 	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD) $(if $(filter 1,$(EMULATE)),few) $(PARTS)

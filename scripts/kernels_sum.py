@@ -8,7 +8,7 @@ usage: kernels_sum.py PART...                  prints "PART HASH" for each PART 
 A PART has one of the names below, which may follow a place and a slash, as in emulated-80/test_linear:
   test_NAME, bench_NAME   a program of test/cuda: its source and those of cuda/ that it is linked with
   short, fused            whole models: all of cuda/ and test/cuda/*.py
-  nvcc                    everything that nvcc compiles for auk
+  NAME.cu                 a source that nvcc compiles for auk
   nvcc-host               everything else that is compiled with CUDA's own headers
 
 A source counts with all that it includes, without comments and spaces, and wherever it lies: paths are no part of a
@@ -198,12 +198,12 @@ def hash_of_part(name):
     elif part in ("short", "fused"):
         hashes = {hash_of(path) for path in sources_in(KERNELS, ".c", ".cu")} | emulated
         hashes |= {sha(path.read_text()) for path in sources_in(TESTS, ".py")}
-    elif part == "nvcc":
-        hashes = {hash_of(path) for path in sources_in(KERNELS, ".cu")}
     elif part == "nvcc-host":
         hashes = {hash_of(path) for path in [*sources_in(KERNELS, ".c"), *(ROOT / name for name in KNOW_CUDA)]}
     else:
-        return None
+        hashes = {hash_of(path) for path in sources_in(KERNELS, ".cu") if path.name == part}
+        if not hashes:
+            return None
     return sha("\n".join(sorted(hashes)))
 
 

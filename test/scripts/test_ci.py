@@ -8,7 +8,7 @@ GOOD = "echo '5 passed, 0 failed, 0 skipped'"
 PROGRAMS_90 = ("test_altup test_cluster test_drafters test_experts test_guesses test_host_rows test_linear "
                "test_linear_calls test_next test_pages test_rank_messages")
 STEPS_90 = "test_step test_step_rows fused"
-NVCC = "CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"
+NVCC = "cuda-objects CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"
 # This stands in for scripts/kernels_sum.py: no part has passed before.
 ALL_CHANGED = 'case $1 in --write) cat >>$0.written ;; --linked) ;; *) printf "%s hash\\n" "$@" ;; esac'
 # Some parts of the two steps have not passed as they are.
@@ -17,6 +17,10 @@ CHANGED = ALL_CHANGED.replace('"%s hash\\n" "$@"', """'%s\\n' "$@" | grep -xE '{
 
 def programs_80(root, beginning="test"):
     return " ".join(sorted(path.stem for path in (root / "test" / "cuda").glob(beginning + "_*.cu")))
+
+
+def sources(root):
+    return " ".join(sorted(path.name for path in (root / "cuda").rglob("*.cu")))
 
 
 def built(root):
@@ -57,13 +61,14 @@ def test_all_steps_run_and_are_added_up(run, root):
     assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 18", "fuzz FUZZ_SECONDS=2",
                          *built(root)]
     assert sorted(calls[7:10]) == kernels(root)  # side by side
-    assert calls[10:] == ["all " + NVCC]
+    assert calls[10:] == [f"{NVCC} PARTS={sources(root)} nvcc-host"]
     assert lines[-1] == "40 passed, 0 failed, 0 skipped"
 
 
 def test_parts_that_have_passed_are_not_tested_again(run, root):
     status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum=CHANGED.format("none"))
-    n = len(f"{programs_80(root)} {programs_80(root, 'bench')} short {PROGRAMS_90} {STEPS_90} nvcc nvcc-host".split())
+    n = len(f"{programs_80(root)} {programs_80(root, 'bench')} short {PROGRAMS_90} {STEPS_90} {sources(root)} nvcc-host"
+            .split())
     assert status == 0 and not calls
     assert lines[-2:] == [
         f"{n} skipped: parts of the tests of kernels have passed with these sources (test/cuda/kernels.sum)",
@@ -76,9 +81,9 @@ def test_parts_that_have_passed_are_not_tested_again(run, root):
         "gpu-programs EMULATE=1 EMULATED_ARCH=90 PARTS=fused",
         "test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=test_linear", "test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS=fused"]),
     ("emulated-80/bench_step", ["gpu-programs EMULATE=1 EMULATED_ARCH=80 PARTS=bench_step"]),
-    ("nvcc", ["all " + NVCC]),
-    ("nvcc-host", ["cuda-host " + NVCC]),
-    ("nvcc-host|nvcc", ["all " + NVCC]),
+    ("sample.cu", [NVCC + " PARTS=sample.cu"]),
+    ("nvcc-host", [NVCC + " PARTS=nvcc-host"]),
+    ("nvcc-host|sample.cu|dense.cu", [NVCC + " PARTS=dense.cu sample.cu nvcc-host"]),
 ])
 def test_parts_that_have_changed_run_alone(run, changed, wanted):
     status, lines, calls = run(GOOD, "emulated", "nvcc", kernels_sum=CHANGED.format(changed))
@@ -93,13 +98,13 @@ def test_parts_have_a_row_when_they_have_passed(run, tmp_path):
         status, _, _ = run(body, "emulated", "nvcc", kernels_sum=CHANGED.format(changed))
         return status, (tmp_path / "kernels_sum.written").read_text().split("\n")[:-1]
 
-    changed = "emulated-80/(test_linear|test_next|short|bench_many)|emulated-90/fused|nvcc|nvcc-host"
+    changed = "emulated-80/(test_linear|test_next|short|bench_many)|emulated-90/fused|sample.cu|nvcc-host"
     good = ("case $3 in *=80) echo 'test_linear: 5 passed, 0 failed, 0 skipped'; "
             "echo 'test_next: 0 passed, {}0 failed, 1 skipped{}';;"
             "*) echo 'fused: 1 passed, 0 failed, 0 skipped';; esac; echo '5 passed, {} failed, 1 skipped'; exit {}")
     rows = ["emulated-80/bench_many new", "emulated-80/test_linear new", "emulated-90/fused new"]
     assert written(good.format("", "", 0, 0), changed) == (
-        0, [*rows[:2], "emulated-80/test_next new", rows[2], "nvcc new", "nvcc-host new"])
+        0, [*rows[:2], "emulated-80/test_next new", rows[2], "sample.cu new", "nvcc-host new"])
     bad = good.format("1", "", 10, 1)
     assert written(f"case $1 in gpu-programs) ;; *) {bad} ;; esac", changed) == (1, rows)
     assert written(good.format("", ", status 1", 0, 0), changed)[1][:3] == rows

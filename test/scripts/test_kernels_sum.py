@@ -46,7 +46,8 @@ FILES = {
     "scripts/lint.py": "pass\n",
 }
 PROGRAMS = {"test_add", "test_top", "bench_alone", "short", "fused"}
-PARTS = sorted({*PROGRAMS, "nvcc", "nvcc-host"})
+SOURCES = {"add.cu", "halves.cu", "alone.cu"}
+PARTS = sorted({*PROGRAMS, *SOURCES, "nvcc-host"})
 MODELS = {"short", "fused"}  # made of all of cuda/
 
 
@@ -84,15 +85,16 @@ def change(tree, name, old=None, new=None):
 
 
 @pytest.mark.parametrize("name, parts", [
-    ("cuda/ops/add.cu", {"test_add", "test_top", "nvcc", *MODELS}),
-    ("cuda/ops/add.h", {"test_add", "test_top", "nvcc", "nvcc-host", *MODELS}),
-    ("cuda/halves.cu", {"test_add", "test_top", "nvcc", *MODELS}),
-    ("cuda/alone.cu", {"bench_alone", "nvcc", *MODELS}),
-    ("cuda/alone.h", {"bench_alone", "nvcc", *MODELS}),
+    ("cuda/ops/add.cu", {"test_add", "test_top", "add.cu", *MODELS}),
+    ("cuda/ops/add.h", {"test_add", "test_top", "add.cu", "nvcc-host", *MODELS}),
+    ("cuda/halves.cu", {"test_add", "test_top", "halves.cu", *MODELS}),
+    ("cuda/halves.h", {"test_add", "test_top", "add.cu", "halves.cu", *MODELS}),
+    ("cuda/alone.cu", {"bench_alone", "alone.cu", *MODELS}),
+    ("cuda/alone.h", {"bench_alone", "alone.cu", *MODELS}),
     ("cuda/layers/first.c", {"test_top", "nvcc-host", *MODELS}),
     ("cuda/top.c", {"test_top", "nvcc-host", *MODELS}),
     ("src/model/operations.def", {"test_top", "nvcc-host", *MODELS}),
-    ("src/model/tensors.h", {"test_add", "test_top", "nvcc", "nvcc-host", *MODELS}),
+    ("src/model/tensors.h", {"test_add", "test_top", "add.cu", "nvcc-host", *MODELS}),
     ("src/commands/device.c", {"nvcc-host"}),
     ("test/cuda/test_add.cu", {"test_add"}),
     ("test/cuda/check.cuh", {"test_add"}),
@@ -145,15 +147,15 @@ def test_a_macro_ends_where_its_line_ends(tree):
 def test_places_and_the_order_of_what_is_included_do_not_count(tree):
     for name in ("cuda/ops/add.h", "cuda/ops/add.cu", "cuda/ops/add.cuh"):
         (tree / "cuda" / "sums").mkdir(exist_ok=True)
-        (tree / name).rename(tree / name.replace("ops/add", "sums/x"))
-    for name in ("cuda/sums/x.cu", "cuda/top.c", "test/cuda/test_add.cu"):
-        change(tree, name, "cuda/ops/add", "cuda/sums/x")
-    change(tree, "cuda/top.c", '#include "cuda/sums/x.h"\n#include "cuda/top.h"',
-           '#include "cuda/top.h"\n#include "cuda/sums/x.h"')
+        (tree / name).rename(tree / name.replace("ops/add", "sums/add"))
+    for name in ("cuda/sums/add.cu", "cuda/top.c", "test/cuda/test_add.cu"):
+        change(tree, name, "cuda/ops/add", "cuda/sums/add")
+    change(tree, "cuda/top.c", '#include "cuda/sums/add.h"\n#include "cuda/top.h"',
+           '#include "cuda/top.h"\n#include "cuda/sums/add.h"')
     assert not changed(tree)
-    change(tree, "cuda/sums/x.cuh", "<math.h>", "<tgmath.h>")
-    assert changed(tree) == {"test_add", "test_top", "nvcc", *MODELS}
-    change(tree, "cuda/sums/x.cuh", "<tgmath.h>", "<math.h>")
+    change(tree, "cuda/sums/add.cuh", "<math.h>", "<tgmath.h>")
+    assert changed(tree) == {"test_add", "test_top", "add.cu", *MODELS}
+    change(tree, "cuda/sums/add.cuh", "<tgmath.h>", "<math.h>")
     assert not changed(tree)
     change(tree, "cuda/top.c", '#include "model/operations.def"\n', "")
     change(tree, "cuda/top.c", '#include "cuda/top.h"', '#include "model/operations.def"\n#include "cuda/top.h"')
@@ -188,6 +190,7 @@ def test_what_is_linked_is_counted(tree, tmp_path):
 
 def test_every_part_has_a_hash(root):
     """Programs that are linked with few sources have another than those of whole models."""
-    parts = [path.stem for path in (root / "test" / "cuda").glob("*.cu")] + ["short", "nvcc", "nvcc-host"]
+    parts = [path.stem for path in (root / "test" / "cuda").glob("*.cu")] + ["short", "nvcc-host"]
+    parts += [path.name for path in (root / "cuda").rglob("*.cu")]
     tree_rows = kernels_sum(root, *(f"nowhere/{part}" for part in parts))
     assert len({row.split()[1] for row in tree_rows}) == len(tree_rows) == len(parts)
