@@ -93,6 +93,12 @@ typedef struct HostMatrix {
       [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
 } HostMatrix;
 
+/* A matrix whose inputs have an order (model/order.h), in device memory. */
+typedef struct {
+  const DeviceLinear *matrix;
+  const int *order; /* [n_in] */
+} OrderedMatrix;
+
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
 
 /* A model on one GPU, or the part of a model that is one GPU's share. */
@@ -123,6 +129,8 @@ struct BackendModel {
   struct WeightStream *weight_stream; /* of weights.c */
   CpuProducts *cpu;                   /* multiplies by the matrices on the host */
   DeviceLayer *layers;                /* [n_layers] */
+  OrderedMatrix *ordered;             /* [n_ordered] */
+  int n_ordered;
   /* Outside the layers (model/tensors.def); zeros and NULL: the model has no such matrix or vector. */
   union {
     DeviceLinear model_linear[N_MODEL_LINEARS];

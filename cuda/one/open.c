@@ -143,6 +143,16 @@ static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
                            2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
 }
 
+/* Numbers of the longest row of x that is put into a matrix's order; supported.c says which matrices may have
+ * one. */
+static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
+  const int ranks[] = {s->h_stride, padded_row(c->latent.q_rank), padded_row(c->delta.gate_rank),
+                       padded_row(c->experts.latent), padded_row(c->altup.laurel_rank)};
+  size_t widest = most(most(sizes->heads, sizes->beside), sizes->intermediate);
+  for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) widest = most(widest, (size_t)ranks[i]);
+  return widest;
+}
+
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
@@ -174,6 +184,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->shared_branch = buffers_take(m, apart * chunk * (size_t)c->hidden, sizeof(float));
   streams_place(s, c, m); /* lives through all layers */
   altup_place(s, c, m);
+  s->ordered = buffers_take(m, c->quant.ordered ? chunk * widest_input(s, c, &sizes) : 0, 2);
   buffers_live(m, OP_DELTA, OP_OUT_PROJ);
   s->projections = buffers_take(m, chunk * (size_t)s->projection_stride, sizeof(float));
   s->q = buffers_take(m, chunk * sizes.heads, 2);

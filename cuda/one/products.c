@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda/kernels/ops/host_rows.h"
+#include "cuda/kernels/ops/order.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/weights.h"
 #include "model/layers.h"
@@ -101,6 +102,18 @@ Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const
 
 /* --- wherever the weights are */
 
+/* Multiplies on the device. */
+static Status run_on_device(BackendState *s, const LinearCall *call, Error *err) {
+  const BackendModel *m = s->loaded;
+  const int n_in = call->weights->n_in, *order = weights_order(m, call->weights);
+  LinearCall ordered = *call;
+  if (!order) return linear_run(m->linear, call, err);
+  ordered.x = s->ordered, ordered.x_stride = padded_row(n_in);
+  TRY(ops_order_inputs(call->x, call->x_stride, order, n_in, call->n_tokens, s->ordered, ordered.x_stride,
+                       m->stream, err));
+  return linear_run(m->linear, &ordered, err);
+}
+
 const char *products_kernel(const BackendState *s) {
   return s->options.invariant ? LINEAR_INVARIANT : NULL;
 }
@@ -126,7 +139,7 @@ Status products_run(BackendState *s, const LinearCall *call, Error *err) {
   const DeviceLinear *w = call->weights;
   if (!products_on_cpu(m, w, call->n_tokens)) {
     if (w->host) TRY(weights_stream(m, w->host, err));
-    return linear_run(m->linear, call, err);
+    return run_on_device(s, call, err);
   }
   const TakeForm form = call->output == LINEAR_TO_F32    ? TAKE_F32
                         : call->output == LINEAR_ADD_F32 ? TAKE_ADD_F32
@@ -148,7 +161,7 @@ LinearNorm products_own_norm(const BackendState *s, const DeviceProjections *p, 
   const BackendModel *m = s->loaded;
   const LinearCall call = products_call(s, p->parts, NULL, 0, n_rows, LINEAR_TO_F32, NULL, 0);
   if (s->ready == READY_IN_H || !weight || p->n_parts != 1 || products_on_cpu(m, p->parts, n_rows) ||
-      !linear_takes_norm(m->linear, p->parts, call.act, n_rows, call.kernel))
+      weights_order(m, p->parts) || !linear_takes_norm(m->linear, p->parts, call.act, n_rows, call.kernel))
     return (LinearNorm){0};
   return (LinearNorm){s->x, weight, eps};
 }

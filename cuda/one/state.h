@@ -116,7 +116,8 @@ struct BackendState {
   float *branch;
   void *q,
       *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
-  void *beside; /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
+  void *ordered; /* f16 [max_chunk][widest_input()] the x of a matrix in the order of its inputs */
+  void *beside;  /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
   /* Latent attention (layers/latent.c). */
   float *latent_in;      /* [max_chunk][state_latent_inputs(), padded] outputs of q_a, or q, and kv_a */
   void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */

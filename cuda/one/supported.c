@@ -6,6 +6,7 @@
 #include "cuda/kernels/linear/dispatch.h"
 #include "cuda/one/table.h"
 #include "model/layers.h"
+#include "model/order.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
  * 1e-7 of the sum of squares, a fifth of the tolerance of fp16 matmuls. It is 4.3e-8 on average in fp16's
@@ -116,6 +117,22 @@ static bool has_dense_coefficients(const Model *model) {
   return dense;
 }
 
+/* Names a matrix whose inputs are in the order of activations where no kernel gathers them, or NULL: outside
+ * the layers, an expert's, and those that products.c does not multiply. */
+static const char *ordered_apart(const Model *model) {
+  const ModelConfig *c = &model->config;
+  for (int i = 0; i < N_MODEL_LINEARS; i++)
+    if (linear_order(&model->linear[i])) return model->linear[i].name;
+  for (int i = 0; i < c->n_layers; i++)
+    for (int which = 0; which < layer_linear_count(c, i); which++) {
+      const Linear *linear = layer_linear(&model->layers[i], which);
+      const bool apart = c->draft.kind || c->streams.n > 0 || which >= N_LAYER_LINEARS ||
+                         which == LAYER_ROUTER || which == LAYER_SHARED_GATE || which == LAYER_KV_B;
+      if (linear_order(linear) && apart) return linear->name;
+    }
+  return NULL;
+}
+
 static Status refuse(const Model *model, const char *words, Error *err) {
   return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
                    words);
@@ -127,6 +144,10 @@ Status cuda_check_model(const Model *model, Error *err) {
   for (int i = 0; i < model->config.n_layers; i++)
     if (model->layers[i].key_heads && model->layers[i].kv_b.kind == LINEAR_INT8)
       return refuse(model, "latent attention with kv_b_proj in W8A8", err);
+  const char *ordered = model->config.quant.ordered ? ordered_apart(model) : NULL;
+  if (ordered)
+    return error_set(err, STATUS_MODEL,
+                     "%s has inputs in the order of activations, which GPUs do not gather there", ordered);
   if (!has_dense_coefficients(model)) return refuse(model, "AltUp with quantised coefficients", err);
   bool fit = model->dummy || others_fit_fp16(model);
   for (int i = 0; !model->dummy && i < model->config.n_layers; i++)

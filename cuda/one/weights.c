@@ -16,6 +16,7 @@
 #include "cuda/one/ropes.h"
 #include "cuda/one/upload.h"
 #include "model/layers.h"
+#include "model/order.h"
 
 /* --- passes */
 
@@ -58,13 +59,18 @@ typedef struct {
                     Error *err);
 } Pass;
 
+/* True if two layers that read the same x can be stacked in one matrix. */
+static bool joins(const Linear *a, const Linear *b) {
+  return can_join(a, b) && linear_order(a) == linear_order(b);
+}
+
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
                                 const Linear *const *from, int n, bool interleaved, Error *err) {
   to->n_parts = 0;
   for (int i = 0, end, output = 0; i < n; i = end) {
     const int part = to->n_parts++;
     to->first[part] = output;
-    for (end = i; end < n && (end == i || can_join(from[i], from[end])); end++) output += from[end]->n_out;
+    for (end = i; end < n && (end == i || joins(from[i], from[end])); end++) output += from[end]->n_out;
     TRY(pass->matrix(loader, &to->parts[part], &from[i], end - i, interleaved && end - i > 1, err));
   }
   return STATUS_OK;
@@ -296,6 +302,19 @@ static int which_linear(const Loader *loader, const Linear *linear) {
   return linear >= all && linear < all + N_LAYER_LINEARS ? (int)(linear - all) : N_LAYER_LINEARS;
 }
 
+const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix) {
+  for (int i = 0; i < loaded->n_ordered; i++)
+    if (loaded->ordered[i].matrix == matrix) return loaded->ordered[i].order;
+  return NULL;
+}
+
+/* Takes memory for the order of the matrix's inputs, if they have one. */
+static void place_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
+  if (!linear_order(from)) return;
+  const int *order = arena_take(&loader->arena, (size_t)from->n_in, sizeof *order);
+  loader->loaded->ordered[loader->loaded->n_ordered++] = (OrderedMatrix){to, order};
+}
+
 static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
                            bool interleaved, Error *err) {
   int n_out = 0;
@@ -314,6 +333,7 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
     which[i] = which_linear(loader, from[i]);
     loader->host_bytes += stored_bytes(from[i]);
   }
+  place_order(loader, to, from[0]);
   return place_laid_out(loader, to, bytes, which, n, err);
 }
 
@@ -368,7 +388,7 @@ static Status lay_out(Loader *loader, Error *err) {
   static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
   BackendModel *loaded = loader->loaded;
   loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
-  loaded->n_host = 0;
+  loaded->n_host = loaded->n_ordered = 0;
   loader->host_bytes = 0;
   ropes_place(loaded, &loader->arena);
   TRY(visit(loader, &pass, err));
@@ -404,7 +424,8 @@ static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   const int n_layers = loaded->model->config.n_layers;
   loaded->layers = mem_alloc((size_t)n_layers, sizeof *loaded->layers, "layers", err);
   loaded->host = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->host, "layers", err);
-  if (!loaded->layers || !loaded->host) return STATUS_FAILED;
+  loaded->ordered = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->ordered, "layers", err);
+  if (!loaded->layers || !loaded->host || !loaded->ordered) return STATUS_FAILED;
   TRY(measure_with(loader, 0, bytes, err));
   if (most == 0 || *bytes <= most) return STATUS_OK;
   int low = 1, high = 2 * n_layers;
@@ -422,6 +443,7 @@ static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
 static void forget_layers(BackendModel *loaded) {
   free(loaded->layers);
   free(loaded->host);
+  free(loaded->ordered);
 }
 
 Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err) {
@@ -582,6 +604,10 @@ static bool loader_skips(const Loader *l, const DeviceLinear *to) {
 
 static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                           Error *err) {
+  const int *order = weights_order(l->loaded, to);
+  if (order && !l->streaming)
+    TRY(upload_array(&l->uploader, linear_order(from[0]), (size_t)to->n_in * sizeof *order, (void *)order,
+                     err));
   if (loader_skips(l, to)) return STATUS_OK;
   for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
     LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};

@@ -265,12 +265,14 @@ static void take_attention(BackendState *state, const ModelConfig *config, size_
 static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StatePlan *plan,
                          size_t rows, Buffers *memory) {
   RoundedRows *rounded = &scratch->rounded;
-  scratch->parts = buffers_take(memory, scratch->n_parts, sizeof(float));
-  if (!config->quant.int8_activations) return;
-  rounded->stride = widest_input(plan);
   const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
                chosen = 1 + (size_t)config->experts.n_chosen;
   const size_t all = buffers_product(rows, heads > chosen ? heads : chosen);
+  scratch->parts = buffers_take(memory, scratch->n_parts, sizeof(float));
+  scratch->n_ordered = config->quant.ordered ? buffers_product(all, widest_input(plan)) : 0;
+  scratch->ordered = buffers_take(memory, scratch->n_ordered, sizeof(float));
+  if (!config->quant.int8_activations) return;
+  rounded->stride = widest_input(plan);
   rounded->numbers = buffers_take(memory, buffers_product(all, rounded->stride), sizeof(int16_t));
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }

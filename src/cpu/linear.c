@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
+#include "model/order.h"
 
 #include <omp.h>
 
@@ -478,8 +479,9 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
   }
 }
 
-static void compute_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
-                           int n_groups) {
+/* Computes groups whose rows are in the order of their matrix's inputs. */
+static void compute_ordered(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                            int n_groups) {
   int n_few = 0;
   for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
     if (groups[g].n_rows > loaded->kernels->few_rows) continue;
@@ -490,6 +492,55 @@ static void compute_groups(const BackendModel *loaded, const MatmulScratch *memo
   round_rows(loaded, memory, groups, n_groups);
   if (n_few > 0) run_groups_of_few(loaded, memory, groups, n_few);
   if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
+}
+
+/* Rows that are put into an order. */
+typedef struct {
+  const MatmulGroup *group;
+  const int32_t *order;
+  float *to; /* [n_rows][padded n_in] */
+} OrderWork;
+
+static void order_row(void *given, int row) {
+  const OrderWork *work = given;
+  const int n = work->group->matmul.w.linear->n_in, padded = cpu_padded(n);
+  const float *from = work->group->x + (size_t)row * work->group->x_stride;
+  float *to = work->to + (size_t)row * (size_t)padded;
+  for (int i = 0; i < n; i++) to[i] = from[work->order[i]];
+  for (int i = n; i < padded; i++) to[i] = 0;
+}
+
+/* Puts the rows of as many groups as the scratch has room for into the order of their matrix's inputs: at
+ * least one of n_groups. Returns their number. */
+static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                      int n_groups) {
+  const float *last = NULL;
+  OrderWork work = {0};
+  size_t used = 0;
+  for (int g = 0; g < n_groups; g++) {
+    MatmulGroup *group = &groups[g];
+    const int32_t *order = linear_order(group->matmul.w.linear);
+    if (!order) continue;
+    const size_t stride = (size_t)cpu_padded(group->matmul.w.linear->n_in);
+    if (group->x != last || order != work.order) {
+      const size_t floats = stride * (size_t)group->n_rows;
+      if (used > 0 && used + floats > memory->n_ordered) return g;
+      last = group->x;
+      work = (OrderWork){group, order, memory->ordered + used};
+      cpu_share(loaded, group->n_rows, order_row, &work);
+      used += floats;
+    }
+    group->x = work.to, group->x_stride = stride;
+  }
+  return n_groups;
+}
+
+static void compute_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
+                           int n_groups) {
+  for (int from = 0, n; from < n_groups; from += n) {
+    n = order_rows(loaded, memory, groups + from, n_groups - from);
+    compute_ordered(loaded, memory, groups + from, n);
+  }
 }
 
 /* Hands the rows that matrices read to StateOptions.inputs. False: the products are not wanted. */

@@ -18,6 +18,9 @@ typedef struct {
                                 * layer is first_out, first_out + step, ... */
   int n_out;                   /* outputs of the stored matrix */
   int first_out;               /* the layer's first output in the stored matrix */
+  /* With an order of activations (hf_order.c), else NULL: [n_in] the row of qweight for each stored input;
+   * output o of the layer is the stored output first_out + out_order[o]. */
+  const int32_t *places, *out_order;
 } StoredWeights;
 
 /* Weights of an expert that model_prepare_but_experts() left, and memory for their repacked form; stored
@@ -26,6 +29,13 @@ typedef struct {
   const StoredWeights *stored;
   unsigned char *to;
 } LaterWeights;
+
+/* A linear_order(). RECENT_ORDERS: matrices that read the same inputs are no farther apart. */
+typedef struct {
+  int32_t *order; /* [n_in], then the place of each input: StoredWeights.places */
+  int n_in;
+} InputOrder;
+enum { RECENT_ORDERS = 8 };
 
 /* True if the weights are used as stored; and the same for the zero points and scales. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
@@ -81,6 +91,9 @@ struct ModelFiles {
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] what model_make_memory() allocated */
   size_t n_made, made_capacity;
+  InputOrder
+      recent_orders[RECENT_ORDERS]; /* the last of n_orders that were made, number i at i % RECENT_ORDERS */
+  size_t n_orders;
   bool scales_prepared, prepared;
   size_t n_experts; /* number of `experts` */
   /* [n_experts][N_EXPERT_LINEARS] weights that are not repacked yet; NULL: none */

@@ -8,6 +8,7 @@
 
 #include "model/layers.h"
 #include "model/loaders.h"
+#include "model/order.h"
 #include "model/program.h"
 
 enum {
@@ -87,11 +88,17 @@ typedef struct {
   char text[160];
 } Obstacle;
 
+static void refuse_order(const Linear *l, Obstacle *why) {
+  snprintf(why->text, sizeof why->text, "%s has its inputs in the order of activations", l->name);
+}
+
 /* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the
  * last share need not be a multiple of 8, except in experts, which are interleaved on a GPU. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
-  if (down->kind == LINEAR_INT8)
+  if (linear_order(down))
+    refuse_order(down, why);
+  else if (down->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
              down->name);
   else if (!eights || (down->n_in - 1) / unit + 1 < n)
@@ -102,7 +109,9 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
 /* Looks for an obstacle in o: each part has the same number of its inputs. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
-  if (l->kind == LINEAR_INT8)
+  if (linear_order(l))
+    refuse_order(l, why);
+  else if (l->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
              l->name);
   else if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)

@@ -60,6 +60,15 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
     close(expected[clear], logits(folder, ids, "cuda")[rows][clear], name)
 
 
+@pytest.mark.parametrize("name", ["llama3-awq", "phi3-awq", "gemma2-awq", "granite4-h-awq", "qwen3_5-awq"])
+@pytest.mark.parametrize("layout", ["gptq-4", "packed-8"])
+def test_the_order_of_activations(logits, tmp_path, name, layout):
+    config, stored, _, _ = every.in_order_of_activations(every.DATA / "miniatures" / name, layout)
+    folder = every.write(tmp_path / "ordered", config, stored)
+    ids, rows, _, _ = compare.load_reference(every.DATA / "miniatures" / name / "reference.npz")
+    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows], name)
+
+
 @pytest.mark.parametrize("name", every.NAMES)
 @pytest.mark.parametrize("kind", every.FLOATS)
 def test_floats(logits, tmp_path, name, kind):

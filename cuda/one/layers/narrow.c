@@ -7,6 +7,7 @@
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/rows.h"
+#include "cuda/one/weights.h"
 
 /* Numbers of rows for which five kernels a layer were measured as the fastest (LOG.md, "A layer as five
  * kernels") where no fused step runs. More rows are faster by narrow_wgmma, in layers whose o has fewer than
@@ -21,7 +22,7 @@ static int most_rows(const DeviceLayer *l) {
 /* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
 static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
   const LinearEntry *entry;
-  return w->group % 128 == 0 && w->n_experts == 0 && !w->host &&
+  return w->group % 128 == 0 && w->n_experts == 0 && !w->host && !weights_order(m, w) &&
          linear_choice(m->linear, w, m->act, LEAST_ROWS, "planes_wgmma", &entry, NULL) == STATUS_OK;
 }
 

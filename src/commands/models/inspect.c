@@ -341,6 +341,8 @@ static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err
   if (fp4 || scheme->bits == 8) TRY(print_count(out, n_4bit, "of 4 bits", err));
   if (!fp8) TRY(print_count(out, inspection->n_fp8, "in FP8", err));
   if (!fp4) TRY(print_count(out, inspection->n_fp4, "in FP4", err));
+  if (inspection->model->config.quant.ordered)
+    TRY(buffer_append_string(out, "; in the order of activations", err));
   if (inspection->model->replaced_bytes) TRY(buffer_append_string(out, "; repacked when loaded", err));
   return STATUS_OK;
 }

@@ -335,6 +335,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
     TRY(put_size(w, "in_fp8", inspection->n_fp8));
     TRY(put_size(w, "in_fp4", inspection->n_fp4));
     TRY(put_bool(w, "repacked", model->replaced_bytes > 0));
+    TRY(put_bool(w, "ordered", model->config.quant.ordered));
     TRY(put_int(w, "bits", model->config.quant.scheme.bits));
     TRY(put_int(w, "group_size", model->config.quant.scheme.group));
     TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* outputs of FP8's blocks, else 0 */

@@ -266,7 +266,10 @@ static void close_published(void *self) {
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err) {
   BackendOptions backend_options = *options->backend_options;
   backend_options.target = options->loaded_target;
-  if (options->model->draft.target_head) options->model->head = options->target->head;
+  if (options->model->draft.target_head) {
+    options->model->head = options->target->head;
+    options->model->config.quant.ordered |= options->target->config.quant.ordered;
+  }
   return options->backend->load(options->model, &backend_options, loaded, err);
 }
 

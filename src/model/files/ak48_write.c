@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "model/files/ak48.h"
 #include "model/loaders.h"
+#include "model/order.h"
 
 typedef struct {
   const Model *model;
@@ -51,6 +52,11 @@ static Status check_linear(const Linear *linear, int group, const char *path, Er
     return error_set(err, STATUS_MODEL,
                      "%s: %s %s; a packed file holds only 4-bit layers as AutoAWQ has them", path,
                      linear->name, other_weights(linear));
+  if (linear_order(linear))
+    return error_set(err, STATUS_MODEL,
+                     "%s: %s has inputs in the order of activations, which a packed file cannot "
+                     "hold",
+                     path, linear->name);
   if (linear->bias.data)
     return error_set(err, STATUS_MODEL, "%s: %s has a bias, which a packed file cannot hold", path,
                      linear->name);

@@ -177,6 +177,10 @@ static Status take_vectors(HfLoader *loader, int index) {
 Status hf_layer_take(HfLoader *loader, int index) {
   TRY(take_linears(loader, index));
   TRY(hf_experts_take(loader, index));
+  ModelLayer *layer = &loader->model->layers[index];
+  TRY(hf_order_mlp(loader, &layer->gate, &layer->up, &layer->down));
+  for (int i = 0; i < config_layer(&loader->model->config, index).n_experts; i++)
+    TRY(hf_order_mlp(loader, &layer->experts[i].gate, &layer->experts[i].up, &layer->experts[i].down));
   return take_vectors(loader, index);
 }
 
@@ -371,6 +375,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = latent_heads_open(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);
+  model->config.quant.ordered = model->files->n_orders > 0;
   if (status == STATUS_OK) status = latent_heads_shape(model, err);
   if (status == STATUS_OK) status = hf_refuse_unknown(&loader);
   if (status == STATUS_OK) key_heads_count(model);

@@ -22,5 +22,9 @@ Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, in
 /* The layout of floating-point weights by their tensors, or QUANT_NONE for others (hf_float.c). */
 QuantMethod hf_float_method(const HfLoader *loader, const char *name, const StoredTensor *weights);
 
+/* Takes the tensor that names the group of each input, and sets the Linear's order if it is not that of
+ * inputs (hf_order.c). */
+Status hf_order_take(const QuantLayer *layer, const char *suffix, bool required, StoredWeights *stored);
+
 /* Takes weights and scales in FP8 or FP4 and sets the Linear's fields about them (hf_float.c). */
 Status hf_float_take(const QuantLayer *layer, StoredWeights *stored);

@@ -1,9 +1,9 @@
 /* hf_quantised.c - finds the weights of one linear layer of a Hugging Face directory, dense or quantised,
  * and checks their shapes against the config's scheme.
  *
- * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, repack.c (sizes).
+ * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, hf_order.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
- * name. Only g_idx and weight_shape are read here. Quantised layers that are stored in a Linear's form get
+ * name. Only weight_shape is read here. Quantised layers that are stored in a Linear's form get
  * their data here, the other quantised layers from model_prepare(). */
 #include <string.h>
 
@@ -118,35 +118,6 @@ static Status take_zeros(const QuantLayer *layer, const char *suffix, int64_t ro
   return take_groups(layer, suffix, DTYPE_I32, rows, columns, out);
 }
 
-/* Refuses a g_idx that puts an input i into another group than i / group. */
-static Status check_order(const QuantLayer *layer, const char *suffix, bool required) {
-  HfLoader *loader = layer->loader;
-  StoredTensor *order = hf_find(loader, layer->linear->name, suffix);
-  if (!order && required)
-    return hf_missing(loader, layer->linear->name, suffix, ", although config.json says desc_act");
-  if (!order) return STATUS_OK;
-  const int64_t n_in = layer->n_in;
-  TRY(hf_check_shape(loader, order, 1, &n_in, ""));
-  if (order->dtype != DTYPE_I32)
-    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected I32", order->file, order->name,
-                     order->dtype_name);
-  hf_use(loader, order);
-  for (int64_t i = 0; i < n_in; i++) {
-    int32_t group;
-    memcpy(&group, order->data + (size_t)i * sizeof group, sizeof group);
-    if (group < 0 || group >= layer->n_groups)
-      return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: element %lld is %d, expected 0 to %lld",
-                       order->file, order->name, (long long)i, group, (long long)layer->n_groups - 1);
-    if (group != i / layer->group)
-      return error_set(loader->err, STATUS_MODEL,
-                       "%s: tensor %s: input %lld is in group %d, expected %lld: quantised in the order of "
-                       "activations (desc_act, actorder group), which is not supported; take a checkpoint "
-                       "without it",
-                       order->file, order->name, (long long)i, group, (long long)(i / layer->group));
-  }
-  return STATUS_OK;
-}
-
 /* --- the layouts */
 
 static Status take_awq(const QuantLayer *layer, StoredWeights *stored) {
@@ -165,7 +136,7 @@ static Status take_gptq(const QuantLayer *layer, StoredWeights *stored) {
   TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / layer->per_word, &stored->zeros));
   TRY(take_groups(layer, ".scales", DTYPE_OTHER, layer->n_groups, layer->n_out, &stored->scales));
   stored->zeros_less_one = layer->loader->model->config.quant.zeros_less_one;
-  return check_order(layer, ".g_idx", layer->loader->model->config.quant.ordered);
+  return hf_order_take(layer, ".g_idx", layer->loader->model->config.quant.ordered, stored);
 }
 
 /* Refuses a weight_shape that contradicts the layer's shape. */
@@ -211,7 +182,7 @@ static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
     TRY(take_zeros(layer, ".weight_zero_point", layer->n_out / layer->per_word, layer->n_groups,
                    &stored->zeros));
   TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
-  return check_order(layer, ".weight_g_idx", false);
+  return hf_order_take(layer, ".weight_g_idx", false, stored);
 }
 
 /* The sum of this many int8 products fits an int32: 2^17 * 2^14 = 2^31. */
@@ -225,7 +196,7 @@ static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
     return error_set(layer->loader->err, STATUS_MODEL,
                      "%s: tensor %s: int8 products of %lld inputs are not supported, expected at most %d",
                      stored->weights->file, stored->weights->name, (long long)layer->n_in, MAX_INT8_INPUTS);
-  return STATUS_OK;
+  return hf_order_take(layer, ".weight_g_idx", false, stored);
 }
 
 /* --- any quantised layer */

@@ -59,6 +59,10 @@ Status hf_ngrams_take(HfLoader *loader);
 /* Takes a tensor of n numbers; refuses the checkpoint without it. */
 Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 
+/* Leaves the order of down's inputs to the outputs of gate and up where that is possible, and refuses a gate
+ * and an up with different orders of inputs (hf_order.c). gate->n_out may be 0. */
+Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down);
+
 /* Takes a dense layer that is stored [n_in][n_out], its outputs first_out, first_out + step, ...;
  * model_prepare() transposes them. */
 Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,

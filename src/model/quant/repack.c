@@ -98,7 +98,12 @@ typedef uint32_t Lanes __attribute__((vector_size(4 * LANES)));
 typedef struct {
   const unsigned char *data;
   size_t out_step, in_step; /* bytes */
+  const int32_t *out_order; /* StoredWeights.out_order */
 } Words;
+
+static inline size_t ordered(const int32_t *order, size_t i) {
+  return order ? (size_t)order[i] : i;
+}
 
 /* Swaps the bits of *a in mask << shift with the bits of *b in mask. */
 static inline void swap_parts(Lanes *a, Lanes *b, int shift, uint32_t mask) {
@@ -132,21 +137,23 @@ static const size_t byte_order[4] = {0, 1, 2, 3};
 enum { TILE_STEP = TILE_WORDS + 1 };
 
 static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {
-  const unsigned char *at = from.data + o * from.out_step + i * from.in_step;
+  const unsigned char *at = from.data + i * from.in_step;
   if (from.in_step == 4) {
-    for (size_t k = 0; k < n_out; k++) memcpy(tile + k * TILE_STEP, at + k * from.out_step, n_in * 4);
+    for (size_t k = 0; k < n_out; k++)
+      memcpy(tile + k * TILE_STEP, at + ordered(from.out_order, o + k) * from.out_step, n_in * 4);
     return;
   }
   for (size_t j = 0; j < n_in; j++) {
     for (size_t k = 0; k < n_out; k++)
-      memcpy(tile + k * TILE_STEP + j, at + k * from.out_step + j * from.in_step, 4);
+      memcpy(tile + k * TILE_STEP + j, at + ordered(from.out_order, o + k) * from.out_step + j * from.in_step,
+             4);
   }
 }
 
-/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart; words are XORed with
- * `flip`. */
+/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart: those from `first` on
+ * or, with places, places[first] and so on. Words are XORed with `flip`. */
 static inline void transpose_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
-                                  unsigned char *to, size_t row) {
+                                  const int32_t *places, size_t first, unsigned char *to, size_t row) {
   const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
   const size_t *order = bits == 4 ? awq_order : byte_order;
   uint32_t words[8][LANES] = {{0}};
@@ -159,7 +166,7 @@ static inline void transpose_word(const int bits, const uint32_t *tile, size_t n
     transpose_nibbles(w);
   else
     transpose_bytes(w);
-  for (size_t k = 0; k < per_word; k++) memcpy(to + k * row, &w[k], blocks * 4);
+  for (size_t k = 0; k < per_word; k++) memcpy(to + ordered(places, first + k) * row, &w[k], blocks * 4);
 }
 
 /* The layer's packed words: [inputs / per_word][outputs] in GPTQ, else [outputs][inputs / per_word]. */
@@ -168,7 +175,8 @@ static Words words_of(const StoredWeights *stored) {
   const bool gptq = stored->method == QUANT_GPTQ;
   Words words = {.data = stored->weights->data,
                  .out_step = gptq ? 4 : (size_t)stored->linear->n_in / per_word * 4,
-                 .in_step = gptq ? (size_t)stored->n_out * 4 : 4};
+                 .in_step = gptq ? (size_t)stored->n_out * 4 : 4,
+                 .out_order = stored->out_order};
   words.data += (size_t)stored->first_out * words.out_step;
   return words;
 }
@@ -188,11 +196,12 @@ static void transpose_weights(const StoredWeights *stored, unsigned char *to, in
       const size_t words = n_words - band < TILE_WORDS ? n_words - band : TILE_WORDS;
       copy_tile(from, o, outputs, band, words, tile);
       for (size_t i = 0; i < words; i++) {
-        unsigned char *rows = to + (band + i) * per_word * row + o * (size_t)linear->bits / 8;
+        unsigned char *column = to + o * (size_t)linear->bits / 8;
+        const size_t first = (band + i) * per_word;
         if (linear->bits == 4)
-          transpose_word(4, tile, outputs, i, flip, rows, row);
+          transpose_word(4, tile, outputs, i, flip, stored->places, first, column, row);
         else
-          transpose_word(8, tile, outputs, i, flip, rows, row);
+          transpose_word(8, tile, outputs, i, flip, stored->places, first, column, row);
       }
     }
   }
@@ -299,7 +308,7 @@ static unsigned read_zeros(const Repacker *r, const StoredWeights *stored, uint8
 #pragma omp parallel for reduction(max : largest) num_threads(r->n_threads)
   for (size_t g = 0; g < groups; g++) {
     for (size_t o = 0; o < n_out; o++) {
-      unsigned zero = zero_point_of(stored, g, o + (size_t)stored->first_out);
+      unsigned zero = zero_point_of(stored, g, ordered(stored->out_order, o) + (size_t)stored->first_out);
       largest = zero > largest ? zero : largest;
       zeros[g * n_out + o] = (uint8_t)zero;
     }
@@ -317,8 +326,12 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
   const size_t first = (size_t)stored->first_out;
   if (stored->method == QUANT_AWQ || stored->method == QUANT_GPTQ) {
 #pragma omp parallel for num_threads(r->n_threads)
-    for (size_t g = 0; g < groups; g++)
-      floats_read(from->data, from->dtype, g * (size_t)stored->n_out + first, n_out, scales + g * n_out);
+    for (size_t g = 0; g < groups; g++) {
+      const size_t row = g * (size_t)stored->n_out + first;
+      for (size_t o = 0; stored->out_order && o < n_out; o++)
+        scales[g * n_out + o] = stored_float(from->data, from->dtype, row + (size_t)stored->out_order[o]);
+      if (!stored->out_order) floats_read(from->data, from->dtype, row, n_out, scales + g * n_out);
+    }
     return;
   }
 #pragma omp parallel for num_threads(r->n_threads)
@@ -326,7 +339,7 @@ static void read_scales(const Repacker *r, const StoredWeights *stored, float *s
     for (size_t g = 0; g < groups; g += CHUNK) {
       float some[CHUNK];
       const size_t n = groups - g < CHUNK ? groups - g : CHUNK;
-      floats_read(from->data, from->dtype, (first + o) * groups + g, n, some);
+      floats_read(from->data, from->dtype, (first + ordered(stored->out_order, o)) * groups + g, n, some);
       for (size_t i = 0; i < n; i++) scales[(g + i) * n_out + o] = some[i];
     }
   }

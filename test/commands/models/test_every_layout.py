@@ -86,6 +86,13 @@ def close(expected, got, rows):
     assert agreeing == decided > 0
 
 
+def tensors_of(layout, layer, q, zeros, scales, group):
+    bits = int(layout[-1])
+    if layout.startswith("gptq"):
+        return layouts.gptq_tensors(layer, q, zeros, scales, bits, False, group)
+    return layouts.packed_tensors(layer, q, zeros, scales, bits, False)
+
+
 def stored_otherwise(directory, layout):
     """The config and the tensors of a miniature in `layout`, of OTHERWISE."""
     config, tensors = read(directory)
@@ -93,10 +100,7 @@ def stored_otherwise(directory, layout):
     group = config["quantization_config"]["group_size"]
     stored = others(tensors)
     for layer, (q, zeros, scales) in awq_layers(tensors).items():
-        if layout.startswith("gptq"):
-            stored.update(layouts.gptq_tensors(layer, q, zeros, scales, bits, False, group))
-        else:
-            stored.update(layouts.packed_tensors(layer, q, zeros, scales, bits, False))
+        stored.update(tensors_of(layout, layer, q, zeros, scales, group))
     config["quantization_config"] = gptq(bits, group) if layout.startswith("gptq") else one_group(
         PACKED, weights(bits, group))
     return config, stored
@@ -112,6 +116,48 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
     close(expected, got, rows)
     if layout.endswith("4"):
         assert np.array_equal(got, logits(directory, ids))
+
+
+SAME_INPUTS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3")
+
+
+def in_order_of_activations(directory, layout):
+    """The config and tensors of a miniature whose inputs are in groups at random, the same for matrices that read the
+    same inputs; and the dense ones that they mean. Where a matrix has one group, all groups become two."""
+    config, tensors = read(directory)
+    bits, group, layers = int(layout[-1]), config["quantization_config"]["group_size"], awq_layers(tensors)
+    rng, all_groups, more = np.random.default_rng(1), {}, 2 if any(
+        zeros.shape[1] == 1 for _, zeros, _ in layers.values()) else 1
+    dense = {key: value for key, value in config.items() if key != "quantization_config"}
+    stored, meant = others(tensors), others(tensors)
+    for layer, (q, zeros, scales) in layers.items():
+        zeros, scales = np.repeat(zeros, more, axis=1), np.repeat(scales, more, axis=1)
+        scales[:, 1::2] *= np.float16(0.75)
+        room, _, part = layer.rpartition(".")
+        groups = all_groups.setdefault((room if part in SAME_INPUTS else layer, q.shape[1]), rng.permutation(
+            np.arange(q.shape[1]) * zeros.shape[1] // q.shape[1]).astype(np.int32))
+        meant[layer + ".weight"] = (q - zeros[:, groups].astype(np.float32)) * scales[:, groups].astype(np.float32)
+        stored.update(tensors_of(layout, layer, q, zeros, scales, group // more))
+        stored[layer + (".g_idx" if layout.startswith("gptq") else ".weight_g_idx")] = groups
+    config["quantization_config"] = (
+        {**gptq(bits, group // more), "desc_act": True} if layout.startswith("gptq") else
+        one_group(PACKED, {**weights(bits, group // more), "actorder": "group"}))
+    return config, stored, dense, meant
+
+
+@pytest.mark.bulk(4)
+@pytest.mark.parametrize("name", [*NAMES, "deepseek-v2-awq", "minicpm3-awq"])
+@pytest.mark.parametrize("layout", ["gptq-4", "packed-8"])
+def test_the_order_of_activations(logits, run, tmp_path, name, layout):
+    directory = DATA / "miniatures" / name
+    config, stored, dense, meant = in_order_of_activations(directory, layout)
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    folder = write(tmp_path / "ordered", config, stored)
+    got = logits(folder, ids)
+    close(logits(write(tmp_path / "dense", dense, meant), ids)[rows], got, rows)
+    assert np.array_equal(got, logits(folder, ids, "--chunk", "7", "-t", "2"))
+    assert np.array_equal(got, logits(folder, ids, "--chunk", "1"))
+    assert b"; in the order of activations" in run("inspect", folder).stdout
 
 
 def as_bytes(weight, group):
