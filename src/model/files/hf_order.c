@@ -1,7 +1,7 @@
 /* hf_order.c - inputs that are quantised in the order of activations: GPTQ's desc_act, actorder "group".
  *
  * Called by: hf_quantised.c, hf_directory.c.   Calls: hf_tensors.c, repack.c (memory).
- * A tensor names the group of each input. Inputs are sorted by their groups, and linear_order() is the result:
+ * A tensor names the group of each input. Inputs are sorted by their groups; linear_order() is the result.
  * repack.c puts the rows of weights into this order, and a device gathers x before the product. The order of
  * down's inputs needs no gathering where gate and up are repacked: their outputs are put into that order. */
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static int32_t group_of(const StoredTensor *groups, size_t input) {
   return group;
 }
 
-/* order[0 .. n_in) = the inputs by their groups, each group's inputs ascending; order[n_in + i] = the place of
- * input i among these. next: [n_groups] zeros. */
+/* order[0 .. n_in) = the inputs by their groups, each group's inputs ascending; order[n_in + i] = the place
+ * of input i among these. next: [n_groups] zeros. */
 static Status sort_inputs(const QuantLayer *layer, const StoredTensor *groups, int32_t *next,
                           int32_t *order) {
   const size_t n_in = (size_t)layer->n_in;
