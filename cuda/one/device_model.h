@@ -93,7 +93,7 @@ typedef struct HostMatrix {
       [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
 } HostMatrix;
 
-/* A matrix whose inputs have an order (model/order.h), in device memory. */
+/* A matrix whose inputs have an order (Linear.order), in device memory. */
 typedef struct {
   const DeviceLinear *matrix;
   const int *order; /* [n_in] */

@@ -1,7 +1,6 @@
 /* step_models.c - see step_models.h. */
 #include "cuda/one/step_models.h"
 
-#include "model/order.h"
 #include "model/program.h"
 
 /* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
@@ -90,7 +89,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
     if (!group)
       return "layers that are not FP4, FP8 in groups of 128 or one group, int8, or 4 bits in groups of 32, "
              "64 or 128";
-    if (linear_order(matrices[i])) return "inputs in the order of activations";
+    if (matrices[i]->order) return "inputs in the order of activations";
     if (group != step_group(model)) return "layers with groups of different sizes";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";

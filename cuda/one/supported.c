@@ -6,7 +6,6 @@
 #include "cuda/kernels/linear/dispatch.h"
 #include "cuda/one/table.h"
 #include "model/layers.h"
-#include "model/order.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
  * 1e-7 of the sum of squares, a fifth of the tolerance of fp16 matmuls. It is 4.3e-8 on average in fp16's
@@ -122,13 +121,13 @@ static bool has_dense_coefficients(const Model *model) {
 static const char *ordered_apart(const Model *model) {
   const ModelConfig *c = &model->config;
   for (int i = 0; i < N_MODEL_LINEARS; i++)
-    if (linear_order(&model->linear[i])) return model->linear[i].name;
+    if (model->linear[i].order) return model->linear[i].name;
   for (int i = 0; i < c->n_layers; i++)
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       const bool apart = c->draft.kind || c->streams.n > 0 || which >= N_LAYER_LINEARS ||
                          which == LAYER_ROUTER || which == LAYER_SHARED_GATE || which == LAYER_KV_B;
-      if (linear_order(linear) && apart) return linear->name;
+      if (linear->order && apart) return linear->name;
     }
   return NULL;
 }

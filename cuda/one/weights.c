@@ -16,7 +16,6 @@
 #include "cuda/one/ropes.h"
 #include "cuda/one/upload.h"
 #include "model/layers.h"
-#include "model/order.h"
 
 /* --- passes */
 
@@ -59,18 +58,13 @@ typedef struct {
                     Error *err);
 } Pass;
 
-/* True if two layers that read the same x can be stacked in one matrix. */
-static bool joins(const Linear *a, const Linear *b) {
-  return can_join(a, b) && linear_order(a) == linear_order(b);
-}
-
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
                                 const Linear *const *from, int n, bool interleaved, Error *err) {
   to->n_parts = 0;
   for (int i = 0, end, output = 0; i < n; i = end) {
     const int part = to->n_parts++;
     to->first[part] = output;
-    for (end = i; end < n && (end == i || joins(from[i], from[end])); end++) output += from[end]->n_out;
+    for (end = i; end < n && (end == i || can_join(from[i], from[end])); end++) output += from[end]->n_out;
     TRY(pass->matrix(loader, &to->parts[part], &from[i], end - i, interleaved && end - i > 1, err));
   }
   return STATUS_OK;
@@ -310,7 +304,7 @@ const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix)
 
 /* Takes memory for the order of the matrix's inputs, if they have one. */
 static void place_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
-  if (!linear_order(from)) return;
+  if (!from->order) return;
   const int *order = arena_take(&loader->arena, (size_t)from->n_in, sizeof *order);
   loader->loaded->ordered[loader->loaded->n_ordered++] = (OrderedMatrix){to, order};
 }
@@ -606,8 +600,7 @@ static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from
                           Error *err) {
   const int *order = weights_order(l->loaded, to);
   if (order && !l->streaming)
-    TRY(upload_array(&l->uploader, linear_order(from[0]), (size_t)to->n_in * sizeof *order, (void *)order,
-                     err));
+    TRY(upload_array(&l->uploader, from[0]->order, (size_t)to->n_in * sizeof *order, (void *)order, err));
   if (loader_skips(l, to)) return STATUS_OK;
   for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
     LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};

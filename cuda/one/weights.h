@@ -16,7 +16,7 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err);
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 
-/* The order of a matrix's inputs (model/order.h) on the device, or NULL. Such a matrix takes neither a norm
+/* The order of a matrix's inputs (Linear.order) on the device, or NULL. Such a matrix takes neither a norm
  * nor planes, since its x is gathered first. */
 const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix);
 

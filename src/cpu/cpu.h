@@ -127,7 +127,7 @@ typedef struct {
   float *parts; /* [n_parts] partial sums of a call: outputs x splits x up to FEW_ROWS rows */
   size_t n_parts;
   RoundedRows rounded; /* all rows of a call, as wide as the widest input; numbers NULL: no int8 matmuls */
-  float *ordered;      /* [n_ordered] rows of x in the order of a matrix's inputs (model/order.h) */
+  float *ordered;      /* [n_ordered] rows of x in the order of a matrix's inputs (Linear.order) */
   size_t n_ordered;
   const InputSink *inputs; /* StateOptions.inputs */
 } MatmulScratch;

@@ -17,7 +17,6 @@
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
-#include "model/order.h"
 
 #include <omp.h>
 
@@ -519,7 +518,7 @@ static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, M
   size_t used = 0;
   for (int g = 0; g < n_groups; g++) {
     MatmulGroup *group = &groups[g];
-    const int32_t *order = linear_order(group->matmul.w.linear);
+    const int32_t *order = group->matmul.w.linear->order;
     if (!order) continue;
     const size_t stride = (size_t)cpu_padded(group->matmul.w.linear->n_in);
     if (group->x != last || order != work.order) {

@@ -30,7 +30,7 @@ typedef struct {
   unsigned char *to;
 } LaterWeights;
 
-/* A linear_order(). RECENT_ORDERS: matrices that read the same inputs are no farther apart. */
+/* A Linear.order. RECENT_ORDERS: matrices that read the same inputs are no farther apart. */
 typedef struct {
   int32_t *order; /* [n_in], then the place of each input: StoredWeights.places */
   int n_in;
@@ -91,8 +91,8 @@ struct ModelFiles {
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] what model_make_memory() allocated */
   size_t n_made, made_capacity;
-  InputOrder
-      recent_orders[RECENT_ORDERS]; /* the last of n_orders that were made, number i at i % RECENT_ORDERS */
+  /* The last of n_orders that were made, number i at i % RECENT_ORDERS. */
+  InputOrder recent_orders[RECENT_ORDERS];
   size_t n_orders;
   bool scales_prepared, prepared;
   size_t n_experts; /* number of `experts` */

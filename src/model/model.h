@@ -81,16 +81,17 @@ typedef struct {
   int block;           /* FP8: outputs that share a scale; the last block may be shorter */
   int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
-  const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
+  /* AWQ, GROUPED: [n_in] row i of qweight multiplies input order[i] of x, so that groups are contiguous;
+   * NULL: input i. Equal orders of matrices that read the same x are the same memory (hf_order.c). */
+  const int32_t *order;
+  const void *qzeros; /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
   /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out]; FP4: u8 [n_out][n_in / group];
    * FP8: f32 [blocks of outputs][groups of inputs]. */
   const void *scales;
   const float *scale_values; /* FP4: [256] the scale that each code in `scales` stands for */
-  /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2]; AWQ, GROUPED: see
-   * linear_order() (order.h) */
-  const void *weight;
-  Dtype dtype;  /* dense: F32, F16 or BF16 */
-  int row_skip; /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
+  const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
+  Dtype dtype;        /* dense: F32, F16 or BF16 */
+  int row_skip;       /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
   /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
    * the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;

@@ -8,7 +8,6 @@
 
 #include "model/layers.h"
 #include "model/loaders.h"
-#include "model/order.h"
 #include "model/program.h"
 
 enum {
@@ -96,7 +95,7 @@ static void refuse_order(const Linear *l, Obstacle *why) {
  * last share need not be a multiple of 8, except in experts, which are interleaved on a GPU. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
-  if (linear_order(down))
+  if (down->order)
     refuse_order(down, why);
   else if (down->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
@@ -109,7 +108,7 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
 /* Looks for an obstacle in o: each part has the same number of its inputs. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
-  if (linear_order(l))
+  if (l->order)
     refuse_order(l, why);
   else if (l->kind == LINEAR_INT8)
     snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",

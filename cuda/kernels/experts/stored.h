@@ -59,10 +59,11 @@ static inline size_t scale_bytes(const Linear *linear, size_t n) {
 }
 
 /* True if two layers can be stacked in one matrix: the same type and group (the layout of FP4 has one group),
- * outputs in whole slabs of 8. */
+ * inputs in the same order, outputs in whole slabs of 8. */
 static inline bool can_join(const Linear *a, const Linear *b) {
   const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
-  return weight_type(a) == weight_type(b) && groups_fit && a->n_out % 8 == 0 && b->n_out % 8 == 0;
+  return weight_type(a) == weight_type(b) && groups_fit && a->order == b->order && a->n_out % 8 == 0 &&
+         b->n_out % 8 == 0;
 }
 
 /* True if two layers can be experts of one matrix. */

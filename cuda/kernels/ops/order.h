@@ -1,4 +1,4 @@
-/* order.h - rows of x in the order of a matrix's inputs (model/order.h).   Called by: products.c. */
+/* order.h - rows of x in the order of a matrix's inputs (Linear.order).   Called by: products.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -10,7 +10,6 @@
 #include "base/half.h"
 #include "model/files/ak48.h"
 #include "model/loaders.h"
-#include "model/order.h"
 
 typedef struct {
   const Model *model;
@@ -52,7 +51,7 @@ static Status check_linear(const Linear *linear, int group, const char *path, Er
     return error_set(err, STATUS_MODEL,
                      "%s: %s %s; a packed file holds only 4-bit layers as AutoAWQ has them", path,
                      linear->name, other_weights(linear));
-  if (linear_order(linear))
+  if (linear->order)
     return error_set(err, STATUS_MODEL,
                      "%s: %s has inputs in the order of activations, which a packed file cannot "
                      "hold",

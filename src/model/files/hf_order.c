@@ -1,14 +1,13 @@
 /* hf_order.c - inputs that are quantised in the order of activations: GPTQ's desc_act, actorder "group".
  *
  * Called by: hf_quantised.c, hf_directory.c.   Calls: hf_tensors.c, repack.c (memory).
- * A tensor names the group of each input. Inputs are sorted by their groups; linear_order() is the result.
+ * A tensor names the group of each input. Inputs are sorted by their groups; Linear.order is the result.
  * repack.c puts the rows of weights into this order, and a device gathers x before the product. The order of
  * down's inputs needs no gathering where gate and up are repacked: their outputs are put into that order. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/files/hf_layer.h"
-#include "model/order.h"
 
 static int32_t group_of(const StoredTensor *groups, size_t input) {
   int32_t group;
@@ -61,7 +60,7 @@ static Status set_order(const QuantLayer *layer, const StoredTensor *groups, Sto
   free(next);
   if (status) return status;
   order = keep_order(model->files, order, linear->n_in);
-  linear->weight = order;
+  linear->order = order;
   stored->places = order + n_in;
   model->config.quant.ordered = true;
   return STATUS_OK;
@@ -118,17 +117,17 @@ static Status order_outputs(HfLoader *loader, StoredWeights *stored, const int32
 
 Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down) {
   const bool gated = gate->n_out > 0;
-  if (gated && linear_order(gate) != linear_order(up))
+  if (gated && gate->order != up->order)
     return error_set(
         loader->err, STATUS_MODEL,
         "%s: the inputs of %s and %s are in different orders of activations, which is not supported",
         loader->config_path, gate->name, up->name);
-  const int32_t *order = linear_order(down);
+  const int32_t *order = down->order;
   if (!order) return STATUS_OK;
   StoredWeights *of_up = find_repacked(loader, up), *of_gate = gated ? find_repacked(loader, gate) : of_up;
   if (!of_up || !of_gate) return STATUS_OK;
   TRY(order_outputs(loader, of_up, order));
   if (gated) TRY(order_outputs(loader, of_gate, order));
-  down->weight = NULL;
+  down->order = NULL;
   return STATUS_OK;
 }

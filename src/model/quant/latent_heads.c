@@ -11,7 +11,6 @@
  *     value_heads[0]   value_dim outputs of kv_rank inputs */
 #include "base/half.h"
 #include "model/loaders.h"
-#include "model/order.h"
 
 static Dtype key_type(const Linear *kv_b) {
   return kv_b->kind == LINEAR_DENSE ? kv_b->dtype : DTYPE_F16;
@@ -140,7 +139,7 @@ Status latent_heads_make(Model *model, int n_threads, Error *err) {
   for (int layer = 0; layer < config->n_layers; layer++) {
     if (!has_latent(model, layer)) continue;
     const Linear *kv_b = &model->layers[layer].kv_b;
-    const int32_t *order = linear_order(kv_b);
+    const int32_t *order = kv_b->order;
     void *keys = model_make_memory(model, rows * nope, dtype_bytes(key_type(kv_b)), kv_b, err);
     if (!keys) return STATUS_FAILED;
 #pragma omp parallel for num_threads(n_threads)

@@ -43,11 +43,11 @@ typedef struct {
 typedef struct QuantRule QuantRule;
 
 typedef struct {
-  bool given;          /* the checkpoint has a quantization_config */
-  QuantScheme scheme;  /* scheme of layers that no rule matches; with named_only, the first group's */
-  bool named_only;     /* layers that no rule matches are dense */
-  bool zeros_less_one; /* GPTQ, version 1: zero points are stored less one */
-  bool ordered; /* GPTQ, desc_act: there is a g_idx; once weights are found: a linear_order() (order.h) */
+  bool given;            /* the checkpoint has a quantization_config */
+  QuantScheme scheme;    /* scheme of layers that no rule matches; with named_only, the first group's */
+  bool named_only;       /* layers that no rule matches are dense */
+  bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
+  bool ordered;          /* GPTQ, desc_act: there is a g_idx; once weights are found: a Linear.order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
   bool head;             /* lm_head is quantised: set by hf_directory.c */
   uint32_t max_steps;    /* PCRE2's steps per match */
