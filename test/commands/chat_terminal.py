@@ -63,8 +63,13 @@ class Terminal:
         return bool(termios.tcgetattr(self.child.child_fd)[3] & termios.ECHO)
 
     def drop(self):
+        """Ends a chat as a lost terminal does, so that sanitizers look for leaks; kills one that does not end."""
         if self.child.isalive():
-            self.child.kill(signal.SIGKILL)
+            self.child.kill(signal.SIGHUP)
+            try:
+                self.child.expect(pexpect.EOF, timeout=1)
+            except pexpect.TIMEOUT:
+                self.child.kill(signal.SIGKILL)
             self.child.wait()
         self.child.close()
 
