@@ -627,6 +627,8 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
         put(head + ".bias", normal(config["vocab_size"], std=1))
     if config["model_type"] in BIASED_NORMS:
         put(body + final_norm + ".bias", normal(hidden, std=0.5))
+    if config.get("additional_vocab_size"):
+        put(body + "transformer.wte.new_embedding", normal(config["additional_vocab_size"], hidden, std=1))
     if several:  # what is no part of the text's
         put(tower_name(config, body) + ".bias", normal(16, std=1))
     if config["model_type"].startswith("qwen3_5") and several:  # a layer that drafts tokens

@@ -90,6 +90,9 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
     if kind in BIASES:
         name, std = BIASES[kind]
         tensors[prefix + name] = normal(n, std=std)
+    if kind == "ernie4_5_vl_moe_text":
+        two_kinds(config, prefix, put, normal, tensors)
+        return
     if kind == "ernie4_5_moe":
         tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(1, n, std=0.1)
     if kind in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text"):
@@ -120,6 +123,31 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
                     tensors.update(expert_layout(quant, whole, weight))
                 else:
                     put(whole + ".weight", weight)
+
+
+def two_kinds(config, prefix, put, normal, tensors):
+    """The experts of text, then as many of images, which are narrower; routers with the inputs first."""
+    hidden, n = config["hidden_size"], config["moe_num_experts"]
+    tensors[prefix + "mlp.moe_statics.e_score_correction_bias"] = normal(2, n, std=0.1)
+    for kind, width in enumerate(config["moe_intermediate_size"]):
+        put(prefix + "mlp.gate.weight" + ("_1" if kind else ""), normal(hidden, n, std=2 / hidden**0.5))
+        for e in range(kind * n, (kind + 1) * n):
+            for name, n_out, n_in in zip(PROJECTIONS, (width, width, hidden), (hidden, hidden, width)):
+                put(f"{prefix}mlp.experts.{e}.{name}.weight", normal(n_out, n_in, std=1.5 / n_in**0.5))
+
+
+def of_text(tensors, n):
+    """The tensors of two_kinds() without those of images, as transformers has text's experts."""
+    out = {}
+    for name, array in tensors.items():
+        expert = name.partition(".experts.")[2].partition(".")[0]
+        if name.endswith("mlp.gate.weight_1") or (expert.isdigit() and int(expert) >= n):
+            continue
+        turned = array.T if name.endswith("mlp.gate.weight") else array
+        bias = name.endswith("mlp.moe_statics.e_score_correction_bias")
+        name = name.replace("mlp.experts.", "mlp.text_moe.experts.").replace("mlp.gate.", "mlp.text_moe.gate.")
+        out[name.replace("mlp.moe_statics.", "mlp.text_moe.gate.moe_statics.")] = array[:1] if bias else turned
+    return out
 
 
 def expert_layout(quant, name, weight):

@@ -16,7 +16,11 @@ PUBLISHED = {"gpt_neox": {"lm_head.": "embed_out."}, "exaone": {
     "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.", "model.norm.": "transformer.ln_f.",
     "self_attn.o_proj": "self_attn.out_proj", "self_attn.": "attn.attention.", "input_layernorm.": "ln_1.",
     "post_attention_layernorm.": "ln_2.", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",
-    "mlp.down_proj": "mlp.c_proj"}, "lara_mini": {"linear_attn.norm.": "linear_attn.out_norm."}, "sarvam_moe": {
+    "mlp.down_proj": "mlp.c_proj"}, "molmo2_text": {
+    "model.embed_tokens.weight": "model.transformer.wte.embedding", "model.layers.": "model.transformer.blocks.",
+    "model.norm.": "model.transformer.ln_f.", "self_attn.o_proj": "self_attn.attn_out",
+    "input_layernorm.": "attn_norm.", "post_attention_layernorm.": "ff_norm.", "mlp.down_proj": "mlp.ff_out"},
+             "lara_mini": {"linear_attn.norm.": "linear_attn.out_norm."}, "sarvam_moe": {
         "model.embed_tokens.": "model.word_embeddings.", "self_attn.o_proj": "self_attn.dense",
         "self_attn.q_norm": "self_attn.query_layernorm", "self_attn.k_norm": "self_attn.key_layernorm",
         "self_attn.": "attention.", "mlp.gate.e_score_correction_bias": "mlp.gate.expert_bias"}}

@@ -85,6 +85,20 @@ def granite_docling(**config):
     return {key: value for key, value in config.items() if value is not None}
 
 
+def ernie_vl(**config):
+    """Experts of images beside those of text, which are wider."""
+    return without(ernie(**{**SMALL, "model_type": "ernie4_5_vl_moe_text", "hidden_size": 16, "rope_theta": 1000.0,
+                            "intermediate_size": 24, "moe_num_experts": 6, "moe_k": 3, "moe_num_shared_experts": 2,
+                            "moe_intermediate_size": [8, 4], "mlp_layer_types": ["dense", "sparse"],
+                            "torch_dtype": "bfloat16", **config}), "head_dim")
+
+
+def molmo2(**config):
+    return qwen3(**{**SMALL, "model_type": "molmo2_text", "head_dim": 16, "rope_theta": 1000.0, "intermediate_size": 48,
+                    "additional_vocab_size": 8, "qk_norm_type": "qwen3", "norm_after": False,
+                    "rope_scaling_layers": None, "layer_norm_eps": 1e-5, "torch_dtype": "bfloat16", **config})
+
+
 def omni(**config):
     """A Mamba-2 layer and one with attention, and an MLP, in llm_config, as published."""
     radio = {"model_type": "radio", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
@@ -104,6 +118,15 @@ NO_ROUTER = awq(32, modules_to_not_convert=["mlp.gate.", "visual"])
 QWEN2_VL = with_vision("Qwen2VLForConditionalGeneration", "qwen2_vl", qwen2_vl(
     model_type="qwen2_vl_text", use_sliding_window=True, torch_dtype="bfloat16", rope_theta=100.0), QWEN_VISION)
 OMNI = omni(quantization_config=AWQ32)
+ERNIE_VL = with_vision("Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", ernie_vl(rope_scaling={
+    "rope_type": "default", "mrope_section": [1, 1, 2]}), {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2})
+MOLMO2_PART = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2,
+               "head_dim": 8}
+MOLMO2 = with_vision(
+    "Molmo2ForConditionalGeneration", "molmo2", without(molmo2(), "rms_norm_eps"),
+    {**MOLMO2_PART, "num_hidden_layers": 1, "image_size": [28, 28], "patch_size": 14}, tie_word_embeddings=False,
+    adapter_config={**MOLMO2_PART, "text_hidden_size": 32, "vision_feature_layer": [0]})
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
           "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 COHERE2 = without(cohere2(), "pad_token_id")
@@ -130,6 +153,11 @@ PART_MINIATURES = {
     "paddleocr-vl-awq": dict(tokens=32, config=flat("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", paddleocr_vl(
         quantization_config=AWQ32), {**SMALL, "model_type": "paddleocr_vl", "num_hidden_layers": 1}),
         bias="qkvogud", matters=[{"rope_theta": 100.0}]),
+    "ernie-vl-bf16": dict(tokens=24, config=ERNIE_VL, matters=[
+        {"text_config": {**ERNIE_VL["text_config"], **change}} for change in ({"rope_theta": 100.0}, {"moe_k": 2})]),
+    "molmo2-bf16": dict(tokens=24, config=MOLMO2, matters=[
+        {"text_config": {**MOLMO2["text_config"], **change}} for change in (
+            {"rope_theta": 100.0}, {"layer_norm_eps": 0.1}, {"hidden_act": "gelu_pytorch_tanh"})]),
     "glm-ocr-awq": dict(tokens=32, config=with_vision("GlmOcrForConditionalGeneration", "glm_ocr", glm_ocr(
         quantization_config=AWQ32), GLM_VISION), names=LATER_NAMES, matters=[
             {"text_config": glm_ocr(rope_scaling={"rope_type": "default", "mrope_section": [4, 2, 2]})}]),

@@ -10,7 +10,8 @@ DELTA_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text
                "kimi_linear", "bailing_hybrid", "lara_mini")
 # Kinds with experts whose MLP beside them has a name of its own.
 SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expert", "qwen3_next": "mlp.shared_expert",
-          "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts", "dots1": "mlp.shared_experts",
+          "glm4_moe": "mlp.shared_experts", "ernie4_5_moe": "mlp.shared_experts",
+          "ernie4_5_vl_moe_text": "mlp.shared_experts", "dots1": "mlp.shared_experts",
           "exaone_moe": "mlp.shared_experts", "solar_open": "mlp.shared_experts", "afmoe": "mlp.shared_experts",
           "kolibri1": "mlp.shared_experts", "flint": "mlp.shared_expert", "laguna": "mlp.shared_expert",
           "hunyuan_v1_moe": "mlp.shared_mlp", "deepseek_v2": "mlp.shared_experts", "deepseek_v3": "mlp.shared_experts",
@@ -25,7 +26,7 @@ EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mix
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
-                "sarvam_moe", "sarvam_mla", "lara_mini")
+                "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text")
 # Kinds whose norms subtract the mean and have a bias.
 BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon")
 # Kinds whose norms have no weights.
@@ -35,7 +36,7 @@ UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", 
            "gpt_neox", "falcon")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini")
+              "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini", "molmo2_text")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -74,7 +75,8 @@ def shared_width(config):
     """The width of the MLP beside experts, which gemma4 has under the usual name; 0: there is none."""
     for key in ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts"):
         if key in config and config["model_type"] != "nemotron_h":
-            return config[key] * config.get("moe_intermediate_size", config["intermediate_size"])
+            width = config.get("moe_intermediate_size", config["intermediate_size"])
+            return config[key] * (width[0] if isinstance(width, list) else width)
     if config["model_type"] in ("hunyuan_v1_moe", "llama4_text"):
         return config["intermediate_size"]
     return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
@@ -445,37 +447,37 @@ def norm_widths(config, layer):
 def fused_parts(config):
     """Matrices that checkpoints hold as one, though transformers does not: the name of the block and of that matrix,
     then the name and the outputs of each."""
-    if config["model_type"] == "sarvam_moe":
+    kind, inner = config["model_type"], config.get("intermediate_size")
+    if kind in ("sarvam_moe", "molmo2_text"):
         head, kv_heads = head_sizes(config, 0)
         q, kv = config["num_attention_heads"] * head, kv_heads * head
-        return "self_attn.", "query_key_value", {"q_proj": q, "k_proj": kv, "v_proj": kv}
-    if config["model_type"] == "lara_mini":
+        parts = {"q_proj": q, "k_proj": kv, "v_proj": kv}
+        if kind == "sarvam_moe":
+            return [("self_attn.", "query_key_value", parts)]
+        return [("self_attn.", "att_proj", parts), ("mlp.", "ff_proj", {"up_proj": inner, "gate_proj": inner})]
+    if kind == "lara_mini":
         keys, values, n_values = delta_sizes(config)
-        return "linear_attn.", "in_proj", {"in_proj_qkv": 2 * keys + values, "in_proj_z": values,
-                                           "in_proj_b": n_values, "in_proj_a": n_values}
-    return None
+        return [("linear_attn.", "in_proj", {"in_proj_qkv": 2 * keys + values, "in_proj_z": values,
+                                             "in_proj_b": n_values, "in_proj_a": n_values})]
+    return []
 
 
 def fused(tensors, config):
-    if not fused_parts(config):
-        return tensors
-    block, whole, parts = fused_parts(config)
     out = dict(tensors)
-    for name in [name for name in tensors if name.endswith(block + next(iter(parts)) + ".weight")]:
-        before = name.rpartition(block)[0] + block
-        rows = [out.pop(f"{before}{part}.weight") for part in parts]
-        out[before + whole + ".weight"] = np.concatenate(rows).view(type(rows[0]))
+    for block, whole, parts in fused_parts(config):
+        for name in [name for name in tensors if name.endswith(block + next(iter(parts)) + ".weight")]:
+            before = name.rpartition(block)[0] + block
+            rows = [out.pop(f"{before}{part}.weight") for part in parts]
+            out[before + whole + ".weight"] = np.concatenate(rows).view(type(rows[0]))
     return out
 
 
 def split(tensors, config):
     """The way back."""
-    if not fused_parts(config):
-        return tensors
-    block, whole, parts = fused_parts(config)
     out = dict(tensors)
-    for name in [name for name in tensors if name.endswith(block + whole + ".weight")]:
-        before = name.rpartition(block)[0] + block
-        rows = np.split(out.pop(name), np.cumsum(list(parts.values()))[:-1])
-        out.update({f"{before}{part}.weight": some for part, some in zip(parts, rows)})
+    for block, whole, parts in fused_parts(config):
+        for name in [name for name in tensors if name.endswith(block + whole + ".weight")]:
+            before = name.rpartition(block)[0] + block
+            rows = np.split(out.pop(name), np.cumsum(list(parts.values()))[:-1])
+            out.update({f"{before}{part}.weight": some for part, some in zip(parts, rows)})
     return out

@@ -34,10 +34,15 @@ def load(directory, **changes):
     config = kind.from_dict(config, attn_implementation="eager")
     renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI, "gpt_neox": {"embed_out.": "lm_head."}}.get(
         config.model_type, {})
-    tensors = miniature_experts.merged(miniature_streams.joined(checkpoint.dequantised(
-        checkpoint.read_checkpoint(directory))), config.get_text_config().model_type)
+    tensors = checkpoint.dequantised(checkpoint.read_checkpoint(directory))
+    if config.model_type == "ernie4_5_vl_moe":
+        tensors = miniature_experts.of_text(tensors, config.get_text_config().moe_num_experts)
+    tensors = miniature_experts.merged(miniature_streams.joined(tensors), config.get_text_config().model_type)
     tensors = {text_name(name, several, renamed): array
-               for name, array in miniature_shapes.split(tensors, given).items()}
+               for name, array in miniature_shapes.split(tensors, given.get("text_config", given)).items()}
+    for name in [name for name in tensors if name.endswith("wte.new_embedding")]:  # Molmo 2: tokens beyond the head's
+        embedding = "model.language_model.embed_tokens.weight"
+        tensors[embedding] = np.concatenate([tensors[embedding], tensors.pop(name)])
     if config.model_type == "qwen3_vl_moe":  # published with inputs first
         tensors = {name: array.transpose(0, 2, 1) if ".mlp.experts." in name else array
                    for name, array in tensors.items()}
@@ -60,7 +65,7 @@ def is_other_part(name):
     """True for tensors that text does not need: those of other parts of a multimodal model, and of draft layers."""
     return name.startswith("mtp.") or any(part in name for part in (
         "vision_tower.", "multi_modal_projector.", "vision_adapter.", "vision_projection.", "visual.", "vision_model.",
-        "connector.", "audio_tower.", "image_newline", "model.projector."))
+        "connector.", "audio_tower.", "vision_moe.", "resampler_model.", "image_newline", "model.projector."))
 
 
 def text_name(name, several, renamed):

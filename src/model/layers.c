@@ -265,13 +265,14 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
 /* --- linear layers of a layer */
 
 /* Matrices that hold several linear layers, with these parts in the order of outputs. */
-enum { FUSED_QKV, FUSED_GATE_UP, FUSED_MAMBA, FUSED_DELTA, N_FUSED };
+enum { FUSED_QKV, FUSED_GATE_UP, FUSED_UP_GATE, FUSED_MAMBA, FUSED_DELTA, N_FUSED };
 static const struct {
   const char *name;
   int n_parts, parts[4];
 } fused[N_FUSED] = {
     [FUSED_QKV] = {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
     [FUSED_GATE_UP] = {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
+    [FUSED_UP_GATE] = {NULL, 2, {LAYER_UP, LAYER_GATE}},
     [FUSED_MAMBA] = {"mamba.in_proj", 3, {LAYER_DELTA_Z, LAYER_DELTA_QKV, LAYER_DELTA_A}},
     [FUSED_DELTA] = {"linear_attn.in_proj",
                      4,
@@ -279,8 +280,11 @@ static const struct {
 };
 
 static bool is_fused(const ModelConfig *config, int matrix) {
-  static const FusedMatrices alone[] = {
-      [FUSED_QKV] = FUSES_QKV, [FUSED_GATE_UP] = FUSES_GATE_UP, [FUSED_DELTA] = FUSES_DELTA};
+  static const FusedMatrices alone[] = {[FUSED_QKV] = FUSES_QKV,
+                                        [FUSED_GATE_UP] = FUSES_GATE_UP,
+                                        [FUSED_UP_GATE] = FUSES_GATE_UP,
+                                        [FUSED_DELTA] = FUSES_DELTA};
+  if (matrix == (config->names.up_first ? FUSED_GATE_UP : FUSED_UP_GATE)) return false;
   if (matrix == FUSED_MAMBA) return config->delta.rule == RULE_MAMBA2;
   if (matrix == FUSED_QKV && config->fused == FUSES_QKV_HEADS) return true;
   return config->fused == alone[matrix] || (matrix != FUSED_DELTA && config->fused == FUSES_ALL);
@@ -403,7 +407,8 @@ StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which
       if (fused[i].parts[part] == which) first = n_out;
       n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
     }
-    const char *own = i == FUSED_GATE_UP ? config->names.gate_up : i == FUSED_QKV ? config->names.qkv : NULL;
+    const bool gate_up = i == FUSED_GATE_UP || i == FUSED_UP_GATE;
+    const char *own = gate_up ? config->names.gate_up : i == FUSED_QKV ? config->names.qkv : NULL;
     if (first >= 0) stored = (StoredLinear){own ? own : fused[i].name, fused[i].parts[0], first, n_out};
   }
   return stored;

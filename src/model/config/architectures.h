@@ -301,6 +301,7 @@ ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sin
 /* PRECOND all of the config is filled except quantisation and special tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
+ParsePart config_check_norm_type;    /* refuses other norms of q and k than of heads (chunks.c) */
 ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */

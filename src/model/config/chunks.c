@@ -49,3 +49,12 @@ Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, Mode
   if (!tuned) config->query_scale_beta = 0;
   return reader_double(r, "floor_scale", 1, MAX_POSITION, 8192, &config->query_scale_step);
 }
+
+/* Molmo 2: the norms of q and k are of heads; a rope that is scaled is so in all layers. */
+Status config_check_norm_type(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  static const char *const types[] = {"qwen3", NULL};
+  int type;
+  (void)arch;
+  TRY(reader_choice(r, "qk_norm_type", types, 0, &type));
+  return config->rope.kind == ROPE_PLAIN ? STATUS_OK : reader_refuse_given(r, "rope_scaling_layers");
+}

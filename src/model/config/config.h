@@ -159,6 +159,7 @@ typedef struct {
   const char *o, *delta_o;                /* o: in layers with attention; delta_o: of DELTA_APART */
   const char *attn_gate;                  /* a name of attn_gate in some checkpoints of the family */
   const char *gate, *up, *gate_up, *down; /* gate_up: the matrix of both */
+  bool up_first;                          /* the outputs of up come first in gate_up */
   const char *qkv;                        /* the matrix of q, k and v */
   const char *sinks;
   /* o, delta_o, gate, up and down have these names in some checkpoints of the family, the usual ones in
@@ -196,8 +197,11 @@ typedef struct {
   const char *all_down;
   SharedName shared;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
-  bool bias_may_miss;      /* choice_bias may be missing, in all layers (A.X-K1) */
-  bool alternate;          /* in all_gate_up rows of gate and up alternate (gpt-oss) */
+  /* The experts of images are beside those of text, as many, with numbers after theirs and a router
+   * `weight_1`; choice_bias has a row for each kind; routers have the inputs first (ERNIE 4.5 VL). */
+  bool two_kinds;
+  bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
+  bool alternate;     /* in all_gate_up rows of gate and up alternate (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 

@@ -81,13 +81,24 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
+/* Reads the width of experts; with two kinds of experts it may be a list, first that of text's. */
+static Status parse_width(const ConfigReader *r, const Architecture *arch, int *width) {
+  const char *key = arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size";
+  const Json *list = json_member(r->object, key);
+  int64_t first;
+  if (!arch->experts.names->two_kinds || !json_is_array(list))
+    return reader_int(r, key, 1, MAX_INTERMEDIATE, arch->experts.width, width);
+  if (!json_int64(json_first(list), &first) || first < 1 || first > MAX_INTERMEDIATE)
+    return reader_refuse(r, "%s begins with no width, expected 1 to %d", key, MAX_INTERMEDIATE);
+  *width = (int)first;
+  return STATUS_OK;
+}
+
 /* The width of the MLP beside the experts: by a key of its own, or the width of a number of experts. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
-  if (arch->experts.width > 0)
-    TRY(reader_int(r, arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size", 1,
-                   MAX_INTERMEDIATE, arch->experts.width, &experts->width));
+  if (arch->experts.width > 0) TRY(parse_width(r, arch, &experts->width));
   if (has(arch, OWN_NORMS)) {
     TRY(reader_int(r, "moe_intermediate_size", 0, MAX_INTERMEDIATE, 0, &experts->width));
     if (experts->width == 0) return reader_refuse(r, "moe_intermediate_size is missing, expected a width");
@@ -187,7 +198,7 @@ static Status parse_router(const ConfigReader *r, const Architecture *arch, Expe
     experts->near *= 2;
   }
   if (arch->experts.bias_key) TRY(reader_bool(r, arch->experts.bias_key, true, &experts->choice_bias));
-  if (arch->experts.layers == EXPERTS_IN_INTERVAL) {
+  if (arch->experts.layers == EXPERTS_IN_INTERVAL || arch->experts.names->two_kinds) {
     double least;
     TRY(reader_double(r, "moe_norm_min", 0, 1e-6, arch->experts.sum_plus, &least));
     experts->sum_plus = least;

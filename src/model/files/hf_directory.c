@@ -64,6 +64,12 @@ static Status take_linears(HfLoader *loader, int index) {
     const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
     layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
+    if (which == LAYER_ROUTER && config->expert_names->two_kinds) {
+      StoredTensor *router = hf_find(loader, linear->name, ".weight");
+      if (!router) return hf_missing(loader, linear->name, ".weight", "");
+      TRY(hf_transposed_take(loader, linear->n_out, 0, 1, router, linear));
+      continue;
+    }
     TRY(hf_weights_take(loader, stored.n_out, stored.first, linear));
     TRY(take_bias(loader, layer_linear_needs_bias(config, index, which), &stored, linear));
   }
@@ -157,7 +163,7 @@ static Status take_vectors(HfLoader *loader, int index) {
     }
     if (which == LAYER_CHOICE_BIAS && tensor && tensor->rank == 2) { /* ERNIE 4.5 */
       rank = 2;
-      shape[0] = 1;
+      shape[0] = config->expert_names->two_kinds ? 2 : 1;
       shape[1] = stored.n;
     }
     if (which == LAYER_DELTA_A_LOG && tensor && tensor->rank == 4) { /* Kimi Linear */
@@ -169,6 +175,7 @@ static Status take_vectors(HfLoader *loader, int index) {
       continue;
     }
     TRY(take_numbers(loader, name, stored.suffix, rank, shape, out));
+    if (which == LAYER_CHOICE_BIAS) out->n = stored.n; /* the row of text's experts */
     TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
   }
   return STATUS_OK;
@@ -191,6 +198,7 @@ Status hf_table_take(HfLoader *loader, const char *part, int n_rows, int n_colum
   StoredTensor *tensor = hf_find(loader, name, ".weight");
   if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
     return hf_missing(loader, name, ".weight", ": a quantised embedding is not supported");
+  if (!tensor) tensor = hf_find(loader, name, ""); /* Molmo 2: "wte.embedding" */
   if (!tensor) return hf_missing(loader, name, ".weight", "");
   TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   TRY(hf_check_float(loader, tensor));

@@ -197,6 +197,7 @@ static Status take_each(HfLoader *loader, int index, int n_experts) {
     Linear *linear = layer_linear(&loader->model->layers[index], which);
     TRY(take_linear(loader, (Rows){linear->n_out, 0, 0}, false, linear));
   }
+  if (config->expert_names->two_kinds) return STATUS_OK; /* the next experts are those of images */
   char name[NAME_SIZE], part[LINEAR_NAME_SIZE];
   expert_linear_name(
       config, expert_linear(n_experts, is_ungated(config->activation) ? EXPERT_UP : EXPERT_GATE), part);

@@ -52,6 +52,14 @@ static bool is_of_no_experts(const ModelConfig *config, int layer, const char *n
          strstr(name, config->names.mlp_post_norm);
 }
 
+/* True for the router of images' experts, and for these experts. */
+static bool is_of_images(const ModelConfig *config, const char *name) {
+  if (!config->expert_names || !config->expert_names->two_kinds) return false;
+  const char *expert = strstr(name, ".experts.");
+  return expert ? strtol(expert + strlen(".experts."), NULL, 10) >= config->experts.n_experts
+                : name_ends_with(name, ".gate.weight_1");
+}
+
 bool hf_is_no_bias(const StoredTensor *tensor) {
   if (!name_ends_with(tensor->name, ".bias")) return false;
   for (size_t i = 0; i < tensor->bytes; i++)
@@ -70,7 +78,7 @@ static Status check_tensor(const HfLoader *loader, const StoredTensor *tensor) {
   if (strncmp(name, layers, n_layers) != 0 || name[n_layers] != '.') return STATUS_OK;
   char *end;
   const long layer = strtol(name + n_layers + 1, &end, 10);
-  if (*end != '.' || layer < 0 || is_idle(name)) return STATUS_OK;
+  if (*end != '.' || layer < 0 || is_idle(name) || is_of_images(config, name)) return STATUS_OK;
   if (layer < config->n_layers && (is_shared(config, (int)layer, name) ||
                                    is_of_no_experts(config, (int)layer, name) || hf_is_no_bias(tensor)))
     return STATUS_OK;
