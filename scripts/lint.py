@@ -447,10 +447,11 @@ def main():
     checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_functions, check_words,
               check_comments, check_names, check_callers, check_pages, check_figures, check_python, check_format,
               check_shell, check_cppcheck]
-    for check in checks:
+    pool = concurrent.futures.ThreadPoolExecutor(len(checks))  # tools run beside what Python reads
+    for check, run_of in [(check, pool.submit(lambda check: list(check()), check)) for check in checks]:
         says = check.__doc__.splitlines()[0]
         try:
-            offences = list(check())
+            offences = run_of.result()
         except Skipped as missing:
             print(f"1 skipped: {missing} is not installed: {says}")
             skipped += 1
