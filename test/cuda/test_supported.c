@@ -268,11 +268,29 @@ static void every_kind_of_weights_has_a_kernel(void **state) {
   layers[N_LAYERS - 1].up = (Linear){0};
 }
 
+static void only_some_matrices_may_be_in_the_order_of_activations(void **state) {
+  (void)state;
+  static const int32_t order[] = {0};
+  Error err;
+  Model model = {.config = like_qwen3(), .layers = layers};
+  model.config.quant.ordered = true;
+  layers[1].q.kind = layers[1].router.kind = LINEAR_AWQ;
+  layers[1].router.name = "the router";
+  layers[1].q.order = order;
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  layers[1].router.order = order;
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_MODEL);
+  assert_string_equal(err.text,
+                      "the router has inputs in the order of activations, which GPUs do not gather there");
+  layers[1] = (ModelLayer){0};
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_architecture_has_its_kernels),
       cmocka_unit_test(every_kind_of_weights_has_a_kernel),
       cmocka_unit_test(parts_without_a_kernel_are_refused_by_name),
+      cmocka_unit_test(only_some_matrices_may_be_in_the_order_of_activations),
       cmocka_unit_test(scales_beyond_fp16_are_refused),
       cmocka_unit_test(scales_beside_the_layers_count),
       cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),

@@ -306,6 +306,10 @@ static void what_cannot_be_divided_is_refused(void **state) {
   assert_int_equal(model_check_split(&w->model, 1, &err), STATUS_OK);
   assert_int_equal(model_check_split(&w->model, 3, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "it has 2 KV heads; it would work with 2"));
+  w->layer.o.order = (const int32_t[]){0};
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, " has its inputs in the order of activations; no number of GPUs works"));
+  w->layer.o.order = NULL;
   w->layer.down.group = 128;
   assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK); /* one scale for a column */
   w->layer.o.group = 48;
