@@ -105,7 +105,7 @@ BELOW_terminal  := terminal base
 BELOW_quantize  := quantize cpu engine model base
 BELOW_engine    := engine cpu model base
 BELOW_cpu       := cpu engine model base
-BELOW_cuda      := cuda cpu engine model base
+BELOW_cuda      := cuda quantize cpu engine model base
 BELOW_model     := model base
 BELOW_constrain := constrain tokenizer base
 BELOW_tokenizer := tokenizer base
@@ -253,8 +253,8 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
 endif
 
-# The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
-$(BUILD)/cuda/kernels/ops/sample.o $(BUILD)/cuda/kernels/ops/sample_top_k.o: private AUK_NVCCFLAGS += -fmad=false
+# Arithmetic that is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h; rounding/groups.cu).
+$(BUILD)/cuda/kernels/ops/sample.o $(BUILD)/cuda/kernels/ops/sample_top_k.o $(BUILD)/cuda/kernels/rounding/groups.o: private AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))

@@ -40,6 +40,7 @@
 #include "cuda/one/state.h"
 #include "cuda/one/tokens.h"
 #include "cuda/one/weights.h"
+#include "cuda/quantize/quantizer.h"
 #include "engine/forward.h"
 
 /* --- the model */
@@ -610,6 +611,7 @@ static const BackendProbe cuda_probe = {.places = weights_memory,
 const Backend cuda_backend = {
     .name = "cuda",
     .probe = &cuda_probe,
+    .quantizer = &cuda_quantizer,
     .chunk = CUDA_CHUNK,
     .row_cost = CUDA_ROW_COST,
     .row_costs = tokens_row_costs,

@@ -438,6 +438,7 @@ static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error 
                        (int)ids[r], state->positions[r], embedding->n_rows);
   }
   const float scale = (float)model->config.embedding_scale;
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
     cpu_read_embedding(state, ids[r], x);

@@ -478,10 +478,53 @@ static void round_rows(const BackendModel *loaded, const MatmulScratch *memory, 
   }
 }
 
+/* A group whose sums another device has computed. */
+typedef struct {
+  const BackendModel *loaded;
+  const MatmulGroup *group;
+  float *up, *gate; /* [n_rows][n_out] */
+} FinishWork;
+
+static void finish_other_row(void *given, int row) {
+  const FinishWork *work = given;
+  const Matmul *matmul = &work->group->matmul;
+  const size_t r = (size_t)row, n = (size_t)matmul->w.linear->n_out;
+  finish_row(work->loaded->kernels, matmul, 0, (int)n, work->up + r * n,
+             work->gate ? work->gate + r * n : NULL, matmul->y + r * matmul->y_stride);
+}
+
+static OtherProduct other_product(const MatmulGroup *group, const Linear *linear) {
+  return (OtherProduct){linear, group->x, group->x_stride, group->n_rows, NULL};
+}
+
+/* Has groups computed by another device, as many as it takes. Returns their number. */
+static int multiply_elsewhere(const BackendModel *loaded, const MatmulScratch *memory,
+                              const MatmulGroup *groups, int n_groups) {
+  OtherProduct products[MAX_MATRICES];
+  for (int from = 0, to; from < n_groups; from = to) {
+    int n = 0;
+    for (to = from; to < n_groups && to - from < MAX_GROUPS; to++) {
+      const Matmul *matmul = &groups[to].matmul;
+      products[n++] = other_product(&groups[to], matmul->w.linear);
+      if (matmul->gate.linear) products[n++] = other_product(&groups[to], matmul->gate.linear);
+    }
+    if (!memory->inputs->multiply(memory->inputs->user, products, n)) return from;
+    for (int g = from, at = 0; g < to; g++) {
+      FinishWork work = {loaded, &groups[g], products[at++].y, NULL};
+      if (groups[g].matmul.gate.linear) work.gate = products[at++].y;
+      cpu_share(loaded, groups[g].n_rows, finish_other_row, &work);
+    }
+  }
+  return n_groups;
+}
+
 /* Computes groups whose rows are in the order of their matrix's inputs. */
 static void compute_ordered(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                             int n_groups) {
   int n_few = 0;
+  const bool elsewhere = memory->inputs && memory->inputs->multiply;
+  const int n_done = elsewhere ? multiply_elsewhere(loaded, memory, groups, n_groups) : 0;
+  groups += n_done, n_groups -= n_done;
   for (int g = 0; g < n_groups; g++) { /* groups of a few rows first */
     if (groups[g].n_rows > loaded->kernels->few_rows) continue;
     const MatmulGroup few = groups[g];

@@ -31,10 +31,12 @@ size_t cpu_carried_floats(const BackendState *state) {
 Status cpu_carry(BackendState *state, TokenRange range, bool into, float *rows, Error *err) {
   (void)err;
   const size_t hidden = (size_t)state->loaded->model->config.hidden, streams = (size_t)state->plan.streams;
-  for (size_t r = 0; r < (size_t)range.n_tokens; r++, rows += hidden + streams) {
-    float *x = state->x + r * (size_t)state->plan.hidden, *own = state->streams + r * streams;
-    memcpy(into ? x : rows, into ? rows : x, hidden * sizeof *rows);
-    if (streams) memcpy(into ? own : rows + hidden, into ? rows + hidden : own, streams * sizeof *rows);
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (size_t r = 0; r < (size_t)range.n_tokens; r++) {
+    float *x = state->x + r * (size_t)state->plan.hidden, *own = state->streams + r * streams,
+          *row = rows + r * (hidden + streams);
+    memcpy(into ? x : row, into ? row : x, hidden * sizeof *row);
+    if (streams) memcpy(into ? own : row + hidden, into ? row + hidden : own, streams * sizeof *row);
   }
   return STATUS_OK;
 }

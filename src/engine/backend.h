@@ -70,12 +70,23 @@ typedef struct {
   int layers[MAX_TAPS]; /* [n] ascending, each within the model */
 } TapList;
 
+/* Rows of x times a matrix, without its bias. */
+typedef struct {
+  const Linear *linear;
+  const float *x; /* [n_rows][x_stride] */
+  size_t x_stride;
+  int n_rows;
+  float *y; /* set by multiply(): [n_rows][n_out] in memory of its own, until its next call */
+} OtherProduct;
+
 /* Takes the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the rows
  * of x that n matrices are about to read; x belongs to the step. False: the products are not wanted, and
- * nothing that is made of them. */
+ * nothing that is made of them. multiply() has another device compute all n products, or returns false: the
+ * backend then does; NULL: it always does. */
 typedef struct {
   void *user;
   bool (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
+  bool (*multiply)(void *user, OtherProduct *products, int n);
 } InputSink;
 
 /* Rows of a step that belong to one sequence: consecutive positions. */
@@ -291,6 +302,7 @@ typedef struct Backend {
    * back with `into`. NULL: not supported. */
   size_t (*carried_floats)(const BackendState *state);
   Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
+  const struct Quantizer *quantizer; /* of `auk quantize` (quantize/quantizer.h); NULL: the CPU's */
   /* Taps: keep_tap() keeps x after layer taps->layers[index]; read_taps() copies the taps of the last step's
    * rows row .. row + n - 1 to the host: out[n][taps.n][hidden]. NULL: not supported. */
   Status (*keep_tap)(BackendState *state, TokenRange range, int index, Error *err);

@@ -15,20 +15,20 @@ static void unload(const Calibration *c, CalibrationModel *m) {
   m->loaded = NULL;
 }
 
-static Status load(Calibration *c, CalibrationModel *m, const InputSink *sink, Error *err) {
-  const BackendOptions options = {.n_threads = c->options->n_threads};
+static Status load(Calibration *c, CalibrationModel *m, Error *err) {
+  const BackendOptions options = {.n_threads = c->options->device.n_threads};
   const StateOptions sizes = {.n_ctx = c->options->length,
                               .max_chunk = c->options->length,
                               .max_logit_rows = 1,
                               .kv = KV_F32,
-                              .inputs = sink};
+                              .inputs = &c->sink};
   unload(c, m);
   TRY(c->backend->load(m->model, &options, &m->loaded, err));
   return c->backend->open(m->loaded, &sizes, &m->state, err);
 }
 
 Status calibration_reload(Calibration *c, Error *err) {
-  return load(c, &c->quantised, &c->sink, err);
+  return load(c, &c->quantised, err);
 }
 
 /* --- memory */
@@ -126,8 +126,8 @@ static Status embed(const Calibration *c, CalibrationModel *m, int i, Error *err
   return c->backend->carry(m->state, range, false, rows_of(c, m, i), err);
 }
 
-static Status open_model(Calibration *c, CalibrationModel *m, const InputSink *sink, Error *err) {
-  TRY(load(c, m, sink, err));
+static Status open_model(Calibration *c, CalibrationModel *m, Error *err) {
+  TRY(load(c, m, err));
   c->carried = c->backend->carried_floats(m->state);
   m->at = 1;
   m->rows = mem_alloc((size_t)c->options->n_samples * (size_t)c->options->length,
@@ -143,11 +143,11 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
   *c = (Calibration){.backend = backend,
                      .options = options,
                      .original.model = model,
-                     .sink = {.user = work, .take = layer_take}};
+                     .sink = {work, layer_take, layer_multiply}};
   TRY(forward_prepare(backend, &model->config, &c->program, err));
   TRY(copy_model(c, err));
-  TRY(open_model(c, &c->original, NULL, err));
-  TRY(open_model(c, &c->quantised, &c->sink, err));
+  TRY(open_model(c, &c->original, err));
+  TRY(open_model(c, &c->quantised, err));
   c->before = mem_alloc(n_tokens, (size_t)model->config.hidden * sizeof *c->before, "the samples' rows", err);
   if (!c->before) return STATUS_FAILED;
   c->weights = mem_alloc(n_tokens, sizeof *c->weights, "weights of tokens", err);
@@ -206,9 +206,11 @@ static Status pass_original(const Calibration *c, int i, int begin, int end, Err
   float *before = c->before + (size_t)i * length * hidden, *weights = c->weights + (size_t)i * length;
   if (c->original.at == end) return STATUS_OK;
   TRY(advance(c, &c->original, i, c->original.at, begin, err));
+#pragma omp parallel for num_threads(c->options->device.n_threads)
   for (size_t r = 0; r < length; r++)
     memcpy(before + r * hidden, rows + r * c->carried, hidden * sizeof *rows);
   TRY(advance(c, &c->original, i, begin, end, err));
+#pragma omp parallel for num_threads(c->options->device.n_threads)
   for (size_t r = 0; r < length; r++) {
     const float *x = rows + r * c->carried;
     double sum = 0;

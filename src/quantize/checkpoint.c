@@ -35,10 +35,10 @@ static Status name_run(Checkpoint *c, Error *err) {
   Buffer text = {0};
   Status status = model_sample(c->model, &hash, err);
   if (status == STATUS_OK)
-    status = buffer_printf(&text, err, "3 %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", hash.a,
-                           (int)o->layout, o->group, o->length, r->scales, r->compensates, r->refinements,
-                           r->drift, r->damp, r->search.n_shifts, r->search.n_shrinks,
-                           o->keeps_text ? o->keeps_text : "");
+    status = buffer_printf(&text, err, "3 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ",
+                           o->quantizer->name, hash.a, (int)o->layout, o->group, o->length, r->scales,
+                           r->compensates, r->refinements, r->drift, r->damp, r->search.n_shifts,
+                           r->search.n_shrinks, o->keeps_text ? o->keeps_text : "");
   if (status == STATUS_OK)
     status = buffer_append(&text, o->ids, (size_t)o->n_samples * (size_t)o->length * sizeof *o->ids, err);
   if (status == STATUS_OK) status = content_of_bytes(text.data, text.size, 1, NULL, &hash, err);

@@ -19,7 +19,28 @@
 #include "quantize/matrix.h"
 #include "quantize/scales.h"
 
+/* The nibbles of models.md, "AutoAWQ gemm". */
+static void read_awq(const Linear *linear, int o, float *row) {
+  static const int nibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const int shift = 4 * nibbles[o % 8];
+  const size_t columns = (size_t)(linear->n_out + linear->skip), word = (size_t)o / 8;
+  const uint32_t *codes = linear->qweight, *zeros = linear->qzeros;
+  float scale = 0, zero = 0;
+  for (size_t i = 0; i < (size_t)linear->n_in; i++) {
+    const size_t g = i / (size_t)linear->group;
+    if (i % (size_t)linear->group == 0) {
+      floats_read(linear->scales, DTYPE_F16, g * columns + (size_t)o, 1, &scale);
+      zero = (float)(zeros[g * (columns / 8) + word] >> shift & 15);
+    }
+    row[i] = ((float)(codes[i * (columns / 8) + word] >> shift & 15) - zero) * scale;
+  }
+}
+
 void linear_read_row(const Linear *linear, int o, float *row) {
+  if (linear->kind == LINEAR_AWQ) {
+    read_awq(linear, o, row);
+    return;
+  }
   const size_t n_in = (size_t)linear->n_in, at = (size_t)o * (1 + (size_t)linear->row_skip) * n_in;
   if (linear->kind == LINEAR_DENSE) {
     floats_read(linear->weight, linear->dtype, at, n_in, row);
@@ -143,6 +164,7 @@ static void free_statistics(const LayerWork *work, LayerInput *input) {
 }
 
 void layer_release(LayerWork *work) {
+  if (work->quantizer && work->quantizer->forget) work->quantizer->forget(work->state);
   for (int i = 0; i < work->n_matrices; i++) rounded_release(&work->matrices[i].rounded);
   for (int i = 0; i < work->n_inputs; i++) free_statistics(work, &work->inputs[i]);
   tensors_release(&work->out);
@@ -230,9 +252,10 @@ static Status add_rows(LayerWork *work, int index, Rows x, int n_rows) {
   TRY(mem_grow(&work->scratch, &work->scratch_floats, rows * (n + n_drift), sizeof *work->scratch, "inputs",
                work->err));
   const Rows weighted = {work->scratch, n}, drift = {weighted.at + rows * n, hidden};
+  for (size_t r = 0; r < rows; r++) input->weight += all ? (double)tokens->weights[r] : 1;
+#pragma omp parallel for num_threads(work->n_threads)
   for (size_t r = 0; r < rows; r++) {
-    const float weight = all ? tokens->weights[r] : 1, root = sqrtf(weight);
-    input->weight += (double)weight;
+    const float root = all ? sqrtf(tokens->weights[r]) : 1;
     for (size_t i = 0; i < n; i++) weighted.at[r * n + i] = root * x.at[r * x.stride + i];
     for (size_t i = 0; i < n_drift; i++)
       drift.at[r * hidden + i] = root * (tokens->original[r * hidden + i] - tokens->own[r * hidden + i]);
@@ -253,6 +276,14 @@ bool layer_take(void *user, const Linear *const *linears, int n, const float *x,
   if (found < 0) return true; /* what such matrices make may be read by some of the same stage */
   work->status = add_rows(work, found, (Rows){(float *)(uintptr_t)x, stride}, n_rows);
   return false;
+}
+
+bool layer_multiply(void *user, OtherProduct *products, int n) {
+  LayerWork *work = user;
+  bool done = false;
+  if (!work->quantizer || !work->quantizer->multiply || work->status != STATUS_OK) return false;
+  work->status = work->quantizer->multiply(work->state, products, n, &done, work->err);
+  return done;
 }
 
 /* Makes means of an input's sums, and takes the inputs' mean squares. Refuses inputs that are not finite. */
@@ -603,6 +634,7 @@ static Status give_inputs(LayerWork *work, Error *err) {
 
 Status layer_round(LayerWork *work, Error *err) {
   TRY(work->status);
+  if (work->quantizer->forget) work->quantizer->forget(work->state);
   TRY(give_inputs(work, err));
   TRY(finish_moments(work, err));
   for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)

@@ -52,7 +52,7 @@ typedef struct {
   const Quantizer *quantizer;
   const QuantizerState *state;
   const Recipe *recipe;
-  int index, group;
+  int index, group, n_threads;
   LayerMatrix *matrices;
   LayerInput *inputs;
   int n_matrices, n_inputs;
@@ -77,9 +77,11 @@ void layer_release(LayerWork *work);
 int layer_next_stage(const LayerWork *work, int stage);
 /* InputSink.take(), `user` being a LayerWork. */
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
+/* InputSink.multiply(), likewise. */
+bool layer_multiply(void *user, OtherProduct *products, int n);
 /* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use what is made.
  * Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
 Status layer_round(LayerWork *work, Error *err);
 
-/* Row o of a Linear as fp32. PRECOND it is LINEAR_DENSE or LINEAR_FP8 */
+/* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or LINEAR_AWQ */
 void linear_read_row(const Linear *linear, int o, float *row);

@@ -34,8 +34,9 @@ static Status write_awq(const LayerMatrix *m, Sizes s, Tensors *out, Error *err)
   uint16_t *scales =
       tensors_make(out, m->name, ".scales", DTYPE_F16, (int64_t)s.groups, (int64_t)s.n_out, err);
   if (!weights || !zeros || !scales) return STATUS_FAILED;
-  for (size_t i = 0; i < s.n_in; i++)
-    for (size_t w = 0; w < words; w++)
+#pragma omp parallel for /* by outputs, whose codes are adjacent */
+  for (size_t w = 0; w < words; w++)
+    for (size_t i = 0; i < s.n_in; i++)
       for (size_t k = 0; k < 8; k++)
         weights[i * words + w] |= (uint32_t)from->codes[(8 * w + awq_outputs[k]) * s.n_in + i] << 4 * k;
   for (size_t g = 0; g < s.groups; g++) {

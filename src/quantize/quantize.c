@@ -44,15 +44,12 @@ static Status check_head(const Model *model, const QuantizeOptions *options, Err
   return STATUS_OK;
 }
 
-Status quantize_check(const Backend *backend, const Model *model, const QuantizeOptions *options,
-                      Error *err) {
+Status quantize_check(const Model *model, const QuantizeOptions *options, Error *err) {
   const ModelConfig *config = &model->config;
   const char *path = model_path(model);
   int matches = 0;
   if (model->layout != LAYOUT_HF_DIRECTORY)
     return error_set(err, STATUS_MODEL, "%s is a packed file, whose weights have 4 bits already", path);
-  if (!backend->carry)
-    return error_set(err, STATUS_USAGE, "the %s cannot quantise yet: --device cpu", backend->name);
   for (int layer = 0; layer < config->n_layers; layer++)
     for (int which = 0; which < layer_linear_count(config, layer); which++) {
       if (!layer_linear_exists(config, layer, which)) continue;
@@ -164,6 +161,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   run->work.quantizer = run->quantizer;
   run->work.state = run->state;
   run->work.recipe = &run->options->recipe;
+  run->work.n_threads = run->options->device.n_threads;
   report_progress(run, layer);
   Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);
   if (status == STATUS_OK && was_there) status = checkpoint_losses(&file, &run->work, err);
@@ -193,8 +191,8 @@ static Status find_missing(Run *run, Error *err) {
 static Status run_all(Run *run, const Backend *backend, Error *err) {
   TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
   TRY(find_missing(run, err));
-  TRY(run->quantizer->open(&(BackendOptions){.n_threads = run->options->n_threads}, &run->state, err));
-  TRY(model_prepare(run->model, run->options->n_threads, err));
+  TRY(run->quantizer->open(&run->options->device, &run->state, err));
+  TRY(model_prepare(run->model, run->options->device.n_threads, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
     Status status = run_layer(run, layer, err);
@@ -207,8 +205,11 @@ static Status run_all(Run *run, const Backend *backend, Error *err) {
 
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err) {
-  Run run = {
-      .options = options, .model = model, .quantizer = &cpu_quantizer, .report = report, .start = clock_ms()};
+  Run run = {.options = options,
+             .model = model,
+             .quantizer = options->quantizer,
+             .report = report,
+             .start = clock_ms()};
   Status status = run_all(&run, backend, err);
   calibration_close(&run.calibration);
   run.quantizer->close(run.state);

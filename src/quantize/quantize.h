@@ -17,8 +17,9 @@ typedef struct {
   Recipe recipe;
   const int32_t *ids; /* [n_samples][length] texts for the statistics */
   int n_samples, length;
-  int n_threads;
-  KeepMatrix *keeps; /* names matrices that stay as they are; NULL: none */
+  const Quantizer *quantizer;
+  BackendOptions device; /* of the quantizer; the CPU's threads are also those of the forward pass */
+  KeepMatrix *keeps;     /* names matrices that stay as they are; NULL: none */
   void *keeps_user;
   const char *keeps_text; /* what decides keeps(), for telling runs apart; or NULL */
   const volatile int *interrupted;
@@ -46,7 +47,7 @@ void quantize_report_release(QuantizeReport *report);
 
 /* Refuses what cannot be quantised: a model that is quantised already, sizes that no group divides, a packed
  * file, fewer positions than a sample has. */
-Status quantize_check(const Backend *backend, const Model *model, const QuantizeOptions *options, Error *err);
+Status quantize_check(const Model *model, const QuantizeOptions *options, Error *err);
 /* PRECOND quantize_check(). The model's weights are prepared here. */
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err);

@@ -90,6 +90,11 @@ typedef struct Quantizer {
                   const float *lower, const Rounded *rounded, Error *err);
   Status (*loss)(const QuantizerState *state, const Weights *weights, const float *h, const Rounded *rounded,
                  double *loss, Error *err);
+
+  /* Products of the forward pass; *done is false where the CPU is as fast. The device keeps the weights until
+   * forget(). NULL: the CPU computes all. */
+  Status (*multiply)(const QuantizerState *state, OtherProduct *products, int n, bool *done, Error *err);
+  void (*forget)(const QuantizerState *state);
 } Quantizer;
 
 extern const Quantizer cpu_quantizer;

@@ -226,6 +226,13 @@ static void layouts_hold_the_codes(void **state) {
         memcpy(&word, (const char *)linear.qweight + 4 * (i * (N_OUT / 8) + o / 8), sizeof word);
         assert_int_equal(word >> 4 * order[o % 8] & 15, m.rounded.codes[o * N_IN + i]);
       }
+    float row[N_IN];
+    linear_read_row(&linear, 13, row);
+    for (int i = 0; i < N_IN; i++) {
+      const size_t place = (size_t)(i / GROUP) * rounded_row(N_OUT) + 13;
+      const float level = (float)m.rounded.codes[13 * N_IN + i] - m.rounded.zeros[place];
+      assert_true(row[i] == level * m.rounded.scales[place]);
+    }
     tensors_release(&out);
     tensors_release(&made);
     rounded_release(&m.rounded);

@@ -13,10 +13,10 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/device.h"
 #include "commands/input_text.h"
 #include "commands/measure/against.h"
 #include "commands/model_flags.h"
-#include "commands/threads.h"
 #include "quantize/default_text.h"
 #include "quantize/quantize.h"
 
@@ -29,9 +29,10 @@ typedef struct {
   const char *output, *keep;
   int bits, group, format, head, method; /* indices of words */
   StringList calibration;
-  int samples, length, offset, threads, refinements;
+  int samples, length, offset, refinements;
   double drift;
   bool verbose, check;
+  DeviceFlags device;
 } Options;
 static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .drift = 0.5};
 
@@ -68,14 +69,19 @@ static const Flag calibration_flags[] = {
     FLAG_DOUBLE("--drift", "X", Options, drift, 0, 1,
                 "share of the residual stream's change by earlier rounding that later weights make up for "
                 "(default 0.5; only with full and gptq)"),
-    FLAG_INT("-t, --threads", "N", Options, threads, 0, 1024, "CPU threads (default 0: all cores)"),
     FLAG_SWITCH("--check", Options, check,
                 "compares the result with the original over at most 8,192 tokens between those parts, as auk "
                 "eval --against does"),
     FLAG_SWITCH("--verbose", Options, verbose, "reports every matrix"),
 };
+static const Flag where_flags[] = {
+    FLAG_CHOICE("--device", DEVICE_WORDS, Options, device.device, "where to compute (default auto)"),
+    FLAG_STRING("--gpu", "N", Options, device.gpu, "which GPU (default 0)"),
+    FLAG_INT("-t, --threads", "N", Options, device.threads, 0, 1024, "CPU threads (default 0: all cores)"),
+};
 static const FlagGroup groups[] = {FLAG_GROUP("Quantize", flags),
-                                   FLAG_GROUP("Calibration", calibration_flags)};
+                                   FLAG_GROUP("Calibration", calibration_flags),
+                                   FLAG_GROUP("Device", where_flags)};
 
 /* --- texts */
 
@@ -279,9 +285,8 @@ static Status take_row(void *user, int row, const float *logits, Error *err) {
 }
 
 static Status run_check(const Options *o, const char *original, const IdList *ids, Check *check, Error *err) {
-  const DeviceFlags device = {.threads = o->threads, .device = 1};
-  TRY(evaluated_open(o->output, &device, o->length, &check->made, err));
-  TRY(against_open(original, &device, check->made.model, o->length, &check->original, err));
+  TRY(evaluated_open(o->output, &o->device, o->length, &check->made, err));
+  TRY(against_open(original, &o->device, check->made.model, o->length, &check->original, err));
   for (size_t at = 0; at < ids->count; at += (size_t)o->length) {
     TRY(against_begin(&check->original, ids->ids + at, o->length, err));
     TRY(session_evaluate(check->made.session, ids->ids + at, o->length, take_row, check, err));
@@ -329,8 +334,11 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
                              .keeps_text = o->keep,
                              .interrupted = interrupt_catch(),
                              .progress = show_progress};
-  TRY(quantize_check(&cpu_backend, model, &options, err));
-  TRY(threads_choose(o->threads, &options.n_threads, err));
+  Device device;
+  TRY(quantize_check(model, &options, err));
+  TRY(device_choose(&o->device, &device, err));
+  options.quantizer = device.backend->quantizer ? device.backend->quantizer : &cpu_quantizer;
+  options.device = device.options;
   TRY(read_texts(o, model, place->path, parts, err));
   options.ids = parts->ids.ids;
   Status status = quantize(&cpu_backend, model, &options, &report, err);

@@ -1,0 +1,82 @@
+/* state.h - an open GPU: its memory, its products, the way to it. Shared by the files of this folder.
+ *
+ * All work is on one stream. A function whose result is the host's waits for it; the others only enqueue. */
+#pragma once
+
+#include "cuda/kernels/linear/cublas.h"
+#include "cuda/kernels/rounding/rounding.h"
+#include "quantize/quantizer.h"
+
+/* Memory that calls share. A function's buffers hold nothing after it. */
+enum {
+  SCRATCH_A, /* four large ones: rows of a matrix, or squares */
+  SCRATCH_B,
+  SCRATCH_C,
+  SCRATCH_ERRORS, /* of a group of inputs */
+  SCRATCH_BLOCKS, /* the blocks of U on the diagonal */
+  SCRATCH_CODES,
+  SCRATCH_SCALES,
+  SCRATCH_VECTORS, /* small: factors of inputs, sums of rows */
+  SCRATCH_EQUATIONS,
+  N_SCRATCH
+};
+
+typedef struct {
+  void *at;
+  size_t bytes;
+} Scratch;
+
+/* Weights of the forward pass, which stay until forget(). */
+typedef struct {
+  const Linear *linear;
+  Weights weights;
+} LoadedLinear;
+
+enum { N_STAGING = 2 };
+typedef struct {
+  int gpu, n_threads;
+  cudaStream_t stream;
+  Cublas cublas;
+  Scratch scratch[N_SCRATCH];
+  Scratch staging[N_STAGING]; /* pinned, on the way to the GPU */
+  cudaEvent_t sent[N_STAGING];
+  Scratch rows, results; /* of products: there, [rows of x, then y]; pinned, y */
+  LoadedLinear *loaded;
+  size_t n_loaded, loaded_capacity;
+} Gpu;
+
+struct QuantizerState {
+  Gpu *gpu;
+};
+
+/* Memory there. The message of a failure names it and has the number of bytes. */
+Status gpu_alloc(size_t bytes, const char *name, void **there, Error *err);
+/* A scratch buffer with room for n items of `size` bytes. */
+Status gpu_scratch(Gpu *gpu, int which, size_t n, size_t size, void *at, Error *err);
+/* Makes room in memory there, or pinned memory of the host; what it held is lost. */
+Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, Error *err);
+
+/* Both wait until the copy is made. */
+Status gpu_send(Gpu *gpu, void *there, const void *here, size_t bytes, Error *err);
+Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *err);
+/* Sends rows, by way of pinned memory: to[n_rows][n] there. */
+typedef void FillRow(const void *user, int row, float *to);
+Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
+
+/* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; all there. */
+Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
+
+/* The functions of Quantizer that are not in state.c. */
+Status gpu_load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
+                Weights *weights, int *refused, Error *err);
+Status gpu_factor(const QuantizerState *state, const float *h, int n, float *lower, Error *err);
+Status gpu_correct(const QuantizerState *state, double share, const float *cross, const float *scales,
+                   const float *lower, const Weights *weights, Error *err);
+Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
+                 const float *h, const float *factors, double *loss, Error *err);
+Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weights *weights, const float *h,
+                 const float *lower, const Rounded *rounded, Error *err);
+Status gpu_loss(const QuantizerState *state, const Weights *weights, const float *h, const Rounded *rounded,
+                double *loss, Error *err);
+Status gpu_multiply(const QuantizerState *state, OtherProduct *products, int n, bool *done, Error *err);
+void gpu_forget(const QuantizerState *state);
