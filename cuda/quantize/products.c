@@ -1,8 +1,8 @@
 /* products.c - matrix products of the forward pass, for the CPU backend. Called by: state.c's table. Calls:
  * cuBLAS, src/quantize/layer.c (rows of weights).
  *
- * Weights are fp32 there, from a matrix's first product to forget(). Rows of x go there and rows of y come back
- * by way of pinned memory. */
+ * Weights are fp32 there, from a matrix's first product to forget(). Rows of x go there and rows of y come
+ * back by way of pinned memory. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>

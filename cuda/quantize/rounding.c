@@ -43,12 +43,13 @@ static Rows at(const Part *p, float *rows, int row, int column) {
 
 /* --- losses */
 
-/* *loss += the sum over rows of d H d^T, by the lower triangle of H: to a block of columns go the product with the
- * block on the diagonal, and twice that with the columns after it. Takes SCRATCH_C and SCRATCH_VECTORS. */
+/* loss += the sum over rows of d H d^T, by the lower triangle of H: to a block of columns go the product
+ * with the block on the diagonal, and twice that with the columns after it. Takes SCRATCH_C and
+ * SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
   double *sums, *here = mem_alloc((size_t)p->n_rows, sizeof *here, "a loss", err);
-  float *products;
+  float *products = NULL;
   Status status = here ? STATUS_OK : STATUS_FAILED;
   if (status == STATUS_OK)
     status = gpu_scratch(p->gpu, SCRATCH_C, p->floats, sizeof *products, &products, err);
@@ -132,7 +133,8 @@ static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies a part's scales or zero points between [n_groups][n_rows] there and the host's rows of the matrix. */
+/* Copies a part's scales or zero points between [n_groups][n_rows] there and the host's rows of the matrix.
+ * */
 static Status copy_scales(const Part *p, float *there, float *here, bool send, Error *err) {
   const size_t row = rounded_row(p->weights->n_out) * sizeof *here, own = (size_t)p->n_rows * sizeof *here;
   here += p->first;

@@ -83,5 +83,6 @@ bool layer_multiply(void *user, OtherProduct *products, int n);
  * Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
 Status layer_round(LayerWork *work, Error *err);
 
-/* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or LINEAR_AWQ */
+/* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or
+ * LINEAR_AWQ */
 void linear_read_row(const Linear *linear, int o, float *row);

@@ -1,9 +1,10 @@
-/* test_quantize.cu - each function of the GPU's Quantizer against the CPU's, over sizes and groups. A function gets
- * the CPU's results of those before it, so that each is judged alone. Prints `N passed, N failed`.
+/* test_quantize.cu - each function of the GPU's Quantizer against the CPU's, over sizes and groups. A
+ * function gets the CPU's results of earlier ones, so that each is judged alone. Prints `N passed, N
+ * failed`.
  *
- * Both add fp32 numbers, in different orders: relative to the whole, n sums err by about 2^-24 sqrt(n), here less
- * than 1e-5 with a margin of ten. Where an error decides a code, codes differ: with compensation one code changes the
- * weights after it, and losses, of codes as good, differ by some 1%. */
+ * Both add fp32 numbers, in different orders: relative to the whole, n sums err by about 2^-24 sqrt(n),
+ * here less than 1e-5 with a margin of ten. Where an error decides a code, codes differ: with compensation
+ * one code changes the weights after it, and losses, of codes as good, differ by some 1%. */
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -207,7 +208,7 @@ static void test_case(const There &cpu, const There &gpu, const Case &c) {
   for (float *at : {h.there, lower.there, changes.there, w_there.w}) gpu.q->release(gpu.state, at);
 }
 
-/* Products of three matrices, two of which read the same rows. */
+/* Products of three matrices. Two read the same rows. */
 static void test_multiply(const There &gpu) {
   const int n_in = 512, sizes[] = {96, 200, 64}, n_rows[] = {300, 300, 20};
   Floats x = random_numbers((size_t)400 * (n_in + 8), -1, 1), w = random_numbers((size_t)360 * n_in, -1, 1);

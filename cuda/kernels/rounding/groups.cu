@@ -1,8 +1,8 @@
 /* groups.cu - groups of weights to 4 bits; see rounding.h. Called by: cuda/quantize.
  *
- * A warp has the group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a lane, so
- * that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where it has the same
- * operands (this file is compiled without contraction). */
+ * A warp has the group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
+ * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where it has
+ * the same operands (this file is compiled without contraction). */
 #include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>

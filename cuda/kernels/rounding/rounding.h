@@ -110,7 +110,7 @@ Status rounding_reverse(int n, const float *h, double more, int size, float *c, 
 Status rounding_factor_block(int size, int k, float *c, int *indefinite, cudaStream_t stream, Error *err);
 /* Rows [first, end) of m[size][size], their columns k .. k + ROUNDING_BLOCK: the solution of block x = row,
  * `block` being c's on the diagonal. negated[end - first][ROUNDING_BLOCK]: minus the solution, or NULL.
- * `identity`: the row k + i of these rows begins as that of the identity. */
+ * `identity`: row k + i begins as that of the identity. */
 Status rounding_solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m,
                            float *negated, cudaStream_t stream, Error *err);
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kWarps = 8, kSolvers = 128;
 
-/* to[o * step + group] = factor * the sum over the inputs of a group of x[o][i] levels[o][i]: a warp for each */
+/* to[o * step + group] = factor * the sum over the inputs of a group of x[o][i] levels[o][i]: a warp for
+ * each */
 __global__ void group_dots(RoundingLevels l, const float *x, float factor, float *to, size_t step) {
   const int lane = threadIdx.x % 32, o = blockIdx.x * kWarps + threadIdx.x / 32, group = blockIdx.y;
   if (o >= l.n_out) return;
