@@ -8,9 +8,7 @@
  * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for
  * the others, so that all of a group's products add to one set of sums.
  *
- * FP8 becomes fp16 by cvt, and X is fp16, as with FP4. cvt takes neighbouring bytes of a word. In the layout
- * these are inputs 2t and 8 + 2t, then 2t + 1 and 9 + 2t, so x is paired likewise. The factors are those of
- * numbers / 256 (layout.cuh): 1 / 256 is in the scale of x.
+ * FP8 is the number / 256, and X is fp16, as with FP4.
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then by the definition of int8_token.cu,
  * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by
@@ -27,7 +25,6 @@
 
 #include "cuda/kernels/fused/one_fp4.cuh"
 #include "cuda/kernels/fused/one_residual.cuh"
-#include "cuda/kernels/ptx/fp8.cuh"
 
 namespace step::one {
 
@@ -40,7 +37,7 @@ struct ByteTiles {
 /* --- FP8 */
 
 template <> struct Inputs<STEP_FP8_PARTS> {
-  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 8 + 2t; 2t + 1, 9 + 2t */
+  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 2t + 1; 8 + 2t, 9 + 2t */
   float scale[STEP_BYTES_SPAN];
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
@@ -53,9 +50,8 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const un
 #pragma unroll
   for (int i = 0; i < STEP_BYTES_SPAN; i++) {
     const int group = first + min(i, last);
-    const uint2 x = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
-    in.x[i] = make_uint2(prmt<0x5410>(x.x, x.y), prmt<0x7632>(x.x, x.y));
-    in.scale[i] = i < n ? scales[group].x * (1.0f / 256) : 0;
+    in.x[i] = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
+    in.scale[i] = i < n ? scales[group].x : 0;
   }
 }
 
@@ -77,10 +73,8 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
       float sum[2][4] = {};
 #pragma unroll
       for (int step = 0; step < 8; step++) { /* neighbouring mma add to different sums, which hides latency */
-        const uint4 &both = task.tiles[i][step / 4][step % 4 / 2]; /* of rows g and g + 8, two steps */
         uint32_t a[4];
-        halves_of_e4m3(step % 2 ? both.z : both.x, a[0], a[2]);
-        halves_of_e4m3(step % 2 ? both.w : both.y, a[1], a[3]);
+        Fp8::numbers(task.tiles[i][step / 4], step % 4, a);
         mma_f16_m16n8k16(sum[step % 2], a, own == step ? in.x[i].x : 0, own == step ? in.x[i].y : 0);
       }
       rows.x += in.scale[i] * f16_low(task.scale[i]) * (sum[0][0] + sum[0][1] + (sum[1][0] + sum[1][1]));
