@@ -90,7 +90,7 @@ def ernie_vl(**config):
     return without(ernie(**{**SMALL, "model_type": "ernie4_5_vl_moe_text", "hidden_size": 16, "rope_theta": 1000.0,
                             "intermediate_size": 24, "moe_num_experts": 6, "moe_k": 3, "moe_num_shared_experts": 2,
                             "moe_intermediate_size": [8, 4], "mlp_layer_types": ["dense", "sparse"],
-                            "torch_dtype": "bfloat16", **config}), "head_dim")
+                            "tie_word_embeddings": False, "torch_dtype": "bfloat16", **config}), "head_dim")
 
 
 def molmo2(**config):
