@@ -1,6 +1,6 @@
 /* device_model.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Filled by: weights.c. Read by: the backend's files, layers/, fused/, bench/. Neighbouring projections of
+ * Filled by: weights.c. Read by: the files of cuda/one and its layers/. Neighbouring projections of
  * the same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if
  * no matmul epilogue has their activation. */
 #pragma once

@@ -150,7 +150,7 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
   return status;
 }
 
-/* False where separate kernels have to keep the taps. */
+/* True if the fused step can keep hidden states for a drafter (TapList); otherwise separate kernels do it. */
 static bool keeps_taps(const BackendModel *loaded, KvType kv) {
   StepPlan plan;
   return plan_of(loaded, kv, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);

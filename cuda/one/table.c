@@ -148,7 +148,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* --- a step */
 
 /* True if one kernel can take a step of several sequences: the logits are those of the step's last rows, all
- * rows have the same rope, and no taps of several sequences are kept. */
+ * rows have the same rope, and no hidden states of several sequences are kept for drafters (span.taps). */
 static bool fits_fused(TokenRange span) {
   if (span.n_parts > 1 && span.taps) return false;
   for (int i = 0; i < span.n_logit_rows; i++)

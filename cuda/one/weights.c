@@ -89,7 +89,8 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
-/* Parts after EXPERT_GATE, EXPERT_UP, EXPERT_DOWN: each head of latent attention has one matrix of each. */
+/* The key and value matrices of latent attention, one of each for each head: they are loaded as matrices of
+ * experts are, a head being an expert, so they are parts after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
 /* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */

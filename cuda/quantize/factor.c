@@ -1,9 +1,9 @@
 /* factor.c - the factor of src/quantize/factor.c on a GPU. Called by: state.c's table. Calls: the kernels
  * of rounding, cuBLAS.
  *
- * A block of columns is factored, the rows below it are solved for, and their products are subtracted from
- * the columns to the right, as large products by blocks of rows. The inverse goes from left to right:
- * columns k of it are solved for after the products of the columns before. */
+ * The Cholesky factor is made block by block of columns: the block on the diagonal is factored, the rows
+ * below it are solved for, and their products are subtracted from the columns to the right. The inverse is
+ * made from left to right too: before a block of columns is solved for, the products of all earlier ones are added. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>

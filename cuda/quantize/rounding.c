@@ -43,9 +43,9 @@ static Rows at(const Part *p, float *rows, int row, int column) {
 
 /* --- losses */
 
-/* loss += the sum over rows of d H d^T, by the lower triangle of H: to a block of columns go the product
- * with the block on the diagonal, and twice that with the columns after it. Takes SCRATCH_C and
- * SCRATCH_VECTORS. */
+/* loss += the sum over rows of d H d^T. H is symmetric, and its lower triangle is enough: each block of
+ * columns is multiplied once by the block of H on the diagonal, and twice by the blocks below that. Uses
+ * SCRATCH_C and SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
   double *sums, *here = mem_alloc((size_t)p->n_rows, sizeof *here, "a loss", err);
@@ -133,8 +133,8 @@ static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies a part's scales or zero points between [n_groups][n_rows] there and the host's rows of the matrix.
- * */
+/* Copies a part's scales or zero points: [n_groups][n_rows] on the device, rows of the whole matrix on the
+ * host. */
 static Status copy_scales(const Part *p, float *there, float *here, bool send, Error *err) {
   const size_t row = rounded_row(p->weights->n_out) * sizeof *here, own = (size_t)p->n_rows * sizeof *here;
   here += p->first;

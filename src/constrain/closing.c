@@ -132,7 +132,7 @@ static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
   return made;
 }
 
-/* CLOSE_SURE if some array or object has the verdicts. */
+/* The closing of the easiest array or object that has the cube's verdicts. */
 static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
   Closing best = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
@@ -721,7 +721,8 @@ static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
   return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));
 }
 
-/* True if the text need not be taken out, since others begin with it: of a number, with all its spellings. */
+/* True if the text need not be taken out, because another text of v->texts goes on after it: a prefix of that
+ * text is never refused. A number has to go on as another number, not as another spelling of this one. */
 static bool begins_others(const Values *v, const char *bytes, size_t size) {
   static const char zeros[] = ".000000000000000000000000000000";
   Langs *l = &v->m->set->langs;

@@ -436,8 +436,8 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
   }
   matched = lang_or_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
-  /* If any other key is allowed, single refused keys close no beginning of a key: they are refused where the
-   * key ends. */
+  /* If all other keys are allowed, every beginning of a key can still become an allowed one. Then single
+   * refused keys need not be in this language: they are refused where the key ends. */
   if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
   if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
   set->schemas[schema].member_keys = made;

@@ -77,9 +77,10 @@ typedef struct {
    * the same steps each time, so that no answer depends on the requests before it. */
   const int32_t *base;
   int n_base;
-  /* Asked before each step; NULL: TURN_GO. For a sink that answers later than it returns: the reply,
-   * zeroed before, is filled as the sink's would be. TURN_WAIT: no row in this step; TURN_END: done(),
-   * FINISH_INTERRUPTED. A sequence with masks or forced tokens then has no guesses. */
+  /* Asked before each step; NULL: always TURN_GO. For a sink that does not know its reply (mask, forced
+   * tokens) when it returns, as over a socket: turn() fills the zeroed reply in its place. TURN_WAIT: the
+   * sequence has no row in this step; TURN_END: it ends with FINISH_INTERRUPTED. With turn(), a sequence with
+   * masks or forced tokens has no guesses. */
   EngineTurn (*turn)(void *user, TokenReply *reply);
   void *user; /* for the sink, turn(), and allow() and score() of `generate` */
 } EngineRequest;

@@ -13,8 +13,7 @@ typedef struct {
 /* Makes the directory. Refuses one with a config.json, or with a layer of another run. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
-/* Opens the file of a layer; *there is false if there is none. safetensors_close() it, also after a failure.
- * */
+/* Opens the file of a layer; *there is false without one. Call safetensors_close(), also after a failure. */
 Status checkpoint_layer_open(const Checkpoint *checkpoint, int layer, Safetensors *file, bool *there,
                              Error *err);
 /* Writes the file of a layer whose matrices are rounded. */

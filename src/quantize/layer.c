@@ -121,7 +121,7 @@ static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   return NULL;
 }
 
-/* Puts views in the order of their rows. */
+/* Adds a view to those of a matrix, sorted by address, which is the order of their rows. */
 static void add_view(LayerMatrix *m, Linear *linear) {
   int at = m->n_views++;
   for (; at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
@@ -196,8 +196,8 @@ static Status make_sums(const LayerWork *work, int n_a, int n_b, float **sums, E
   return work->quantizer->make(work->state, (size_t)n_a * (size_t)n_b, "moments of inputs", sums, err);
 }
 
-/* The input that these Linears read, made with the first call; -1: none of them is quantised, or no memory.
- * */
+/* The index of the input that these Linears read, which the first call makes. -1: none of them is quantised,
+ * or memory ran out. */
 static int find_input(LayerWork *work, const Linear *const *linears, int n) {
   int found = -1;
   bool others = false;

@@ -1,5 +1,5 @@
-/* layouts.h - quantised matrices as tensors of a published layout (models.md, "Quantised layouts"), and back.
- * */
+/* layouts.h - quantised matrices as tensors of a published layout (models.md, "Quantised layouts"), and the
+ * reverse. */
 #pragma once
 
 #include "model/files/safetensors.h"

@@ -1,8 +1,8 @@
 /* quantizer.h - the device that computes statistics of inputs and rounds matrices: a table of functions, as
  * engine/backend.h has them for the forward pass. cpu_quantizer.c has the CPU's; a GPU's is in cuda/quantize.
  *
- * Numbers "there" lie in the device's memory, which only the functions here read; squares are [n][n] numbers
- * there. Rows, scales and codes are in the host's. The same calls give the same bits. */
+ * Numbers "there" lie in the device's memory, which only the functions here read; squares are [n][n] moments
+ * of inputs. Rows, scales and codes lie in the host's memory. The same calls give the same bits. */
 #pragma once
 
 #include <stdint.h>

@@ -3,8 +3,8 @@
 
 #include "quantize/matrix.h"
 
-/* Recipe.refinements times: the scales of each output become those with the least loss for its codes, then
- * each code in turn moves to where the loss is least; at last the scales once more. h as in matrix_round().
- * */
+/* Repeats Recipe.refinements times: the scales of each output become those with the least loss for its codes,
+ * then each code in turn moves to where the loss is least. The scales follow once more at the end. h as in
+ * matrix_round(). */
 Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                      const Rounded *rounded, Error *err);

@@ -81,8 +81,8 @@ int tiles_of(const AttentionArgs &a, int n_tokens) {
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
-/* Columns of a KV head: column c is query head kv_head * group + c % group of token first_token + c / group.
- * */
+/* Columns of a KV head: column c has token first_token + c / group and its query head kv_head * group + c %
+ * group. */
 struct Columns {
   int n, group, kv_head, first_token;
   __device__ __forceinline__ int query_head(int column) const { return kv_head * group + column % group; }

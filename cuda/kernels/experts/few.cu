@@ -106,7 +106,7 @@ __host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs
   return kLogWarps - log_tile_rows(gated);
 }
 
-/* The tiles of h's inputs that a block holds. */
+/* The tiles of 64 inputs of h, the experts' input, that a block holds in shared memory. */
 __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, int piece, int rank) {
   const int log = log_parts(gated), first = rank << (log - 1), last = first + (1 << (log - 1)) - 1;
   const Range a = part_of(n_in / kTileIn, piece, first, log), b = part_of(n_in / kTileIn, piece, last, log);

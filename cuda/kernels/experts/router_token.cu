@@ -199,7 +199,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* Each block stores some of h, in the first block if possible not by the first warp, which chooses. */
+  /* Each block stores a part of h. In block 0 another warp than the first does it if there is one, since the
+   * first warp chooses the experts. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;

@@ -476,7 +476,7 @@ __device__ __forceinline__ int log_2(int n) {
   return 31 - __clz(n);
 }
 
-/* The share of o or down: n_rows tile rows from `first_row` on, by the inputs that the cluster makes. */
+/* The share of o or down: n_rows tile rows from `first_row` on, times the inputs that the cluster makes. */
 __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
                                               int first_row, int n_rows) {
   const StepShape &shape = p.shape;

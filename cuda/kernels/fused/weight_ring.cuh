@@ -76,8 +76,9 @@ template <class B, int kKind> struct Copier {
   static constexpr int kLogUnit =
       kKind == TILES ? kLogTiles<B::kParts> : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
 
-  /* The piece of an entry (stages.cuh, its first word); first_to: where the lane's tile row begins in the
-   * stage. Experts: the second part follows the first; its zeros begin at a multiple of 16. */
+  /* The piece of a table entry's first word (stages.cuh); first_to: where the lane's tile row begins in the
+   * stage. With experts an entry may have parts of two experts: the second follows the first in the stage,
+   * and its zeros begin at a multiple of 16. */
   __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
     constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* zeros may begin at an odd multiple of 8 */
     const int groups = entry & 31;

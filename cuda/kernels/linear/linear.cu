@@ -120,7 +120,7 @@ bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
 }
 
-/* True if a call with this forced kernel (or NULL) is one under LINEAR_INVARIANT. */
+/* True if `kernel`, the caller's choice or NULL, is LINEAR_INVARIANT. */
 static bool is_invariant(const char *kernel) {
   return kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
 }

@@ -11,8 +11,8 @@ inline Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMa
                    CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
 }
 
-/* Maps the weights as pieces of 512 bytes, one for each of a lane's `vectors` vectors of a tile, in boxes of
- * n_tiles tiles of tile_rows tile rows. */
+/* Maps the weights for tensor copies of boxes of tile_rows tile rows by n_tiles tiles. A tile is `vectors`
+ * pieces of 512 bytes, 16 bytes a lane. */
 inline Status map_tiles(const LinearArgs &args, int vectors, int n_tiles, int tile_rows, CUtensorMap *map,
                         Error *err) {
   const QuantView w = quant_view(*args.w);

@@ -220,8 +220,9 @@ static EngineRequest begin(Holder *h, Request *r) {
   return engine_request(r);
 }
 
-/* True if the session computes another request of the same call, which expects one after the other, or one
- * that its call has cancelled and that is about to leave. */
+/* True if the request has to wait until the session is free: the session computes another request of the same
+ * call (a call expects its answers one after the other), or one without a call, which was cancelled and is
+ * about to end. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   const EngineRequest *other = engine_in_session(h->assistant->engine);
   const Caller *caller = other ? ((const Request *)other->user)->caller : NULL;

@@ -35,8 +35,7 @@ typedef struct {
   double nll, first_nll; /* sums of -ln p over the scored tokens, by the second and the first model */
 } Against;               /* starts zeroed; close it also after a failure */
 
-/* Opens the model at `path` for windows of `window` tokens. Refuses another vocabulary than that of `first`.
- * */
+/* Opens the model at `path` for windows of `window` tokens. Refuses a vocabulary that is not `first`'s. */
 Status against_open(const char *path, const DeviceFlags *device, const Model *first, int window,
                     Against *against, Error *err);
 void against_close(Against *against);

@@ -61,8 +61,8 @@ static void copy_head(const Gathering *g, int head, const unsigned char *from, i
   }
 }
 
-/* Makes n rows of such numbers (copy_head()) from rows of from_row bytes. NULL after a failure, which g->err
- * reports. */
+/* Returns new memory with n rows of `from`, from_row bytes each, in which copy_head() has reordered the
+ * numbers of all heads. NULL after a failure, which g->err reports. */
 static void *make_rows(const Gathering *g, const void *from, size_t n, size_t from_row, int unit,
                        size_t size) {
   const size_t row = (size_t)(count_outputs(g) / unit) * size;

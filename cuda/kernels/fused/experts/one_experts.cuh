@@ -138,7 +138,8 @@ __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const
   if (b.lane() % (32 / n) == 0) contribute_logit(b, first + b.lane() / (32 / n), own);
 }
 
-/* Adds the block's part of R (w * r), for the cluster's rows of the router, to the logits. */
+/* Adds R (w * r) to the logits: the cluster's rows of the router times the residual stream r in the block's
+ * columns, w being the weights of the norm. */
 template <class B> __device__ __forceinline__ void route_residual(const B &b) {
   const Layer &layer = b.args.layers[b.layer()];
   float x[8];

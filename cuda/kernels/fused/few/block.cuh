@@ -121,8 +121,8 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
   return min((int)STEP_WARPGROUPS, (share.n_rows - row0 + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS);
 }
 
-/* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. qkv, gate and up
- * are all tile rows of the cluster by the block's own columns of hidden. */
+/* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. Of qkv, gate and
+ * up a block multiplies all tile rows of its cluster by the part of x in its own columns of hidden. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */

@@ -37,8 +37,8 @@ __device__ __forceinline__ LaneInputs normed_inputs(const Rows &from, float4 v, 
   return from_neighbours(pair);
 }
 
-/* Reads a token's inputs into registers: a warp every kThreads / 32-th part, at most kMost. Padding inputs
- * are 0. */
+/* Reads a token's inputs into registers, kPart inputs a warp in turn: warp w has parts w, w + n_warps, ...,
+ * at most kMost. Padding inputs are 0. */
 template <bool kNorm, int kThreads, int kMost>
 __device__ __forceinline__ void read_row(const Rows &from, LaneInputs (&in)[kMost]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, token = blockIdx.x;
