@@ -3,7 +3,8 @@
  *
  * The Cholesky factor is made block by block of columns: the block on the diagonal is factored, the rows
  * below it are solved for, and their products are subtracted from the columns to the right. The inverse is
- * made from left to right too: before a block of columns is solved for, the products of all earlier ones are added. */
+ * made from left to right too: before a block of columns is solved for, the products of all earlier ones
+ * are added. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>

@@ -468,8 +468,9 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* With `invariant` the rows of a step belong to the prompt (true) or to the answer, never to both: different
- * kernels compute them. */
+/* True if the sequence's next rows are of its prompt. With `invariant` a step never has rows of both its
+ * prompt and its answer, since different kernels compute them; otherwise it does not matter, and this is
+ * false. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }

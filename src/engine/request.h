@@ -68,9 +68,9 @@ typedef struct {
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
-  /* The caller has one such request at a time, or one after another: an engine with a session computes it
-   * there, as in a process of the caller's own. `owner` names the caller: what the session holds for one
-   * owner never changes a bit of another's answer. */
+  /* True: the caller (`owner`) has one request at a time. An engine with a session computes it there, as a
+   * process of the caller's own would. What the session holds for one owner never changes a bit of another's
+   * answer. */
   bool alone;
   const void *owner;
   /* [n_base] NULL, or tokens that a session computes by themselves before a prompt that begins like them: in

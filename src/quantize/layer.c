@@ -544,8 +544,8 @@ static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err)
   return status == STATUS_OK ? work->quantizer->dampen(work->state, more, n, input->moments, err) : status;
 }
 
-/* Makes the factor of an input's damped moments, and all of them those of the scaled inputs. *lower NULL: no
- * matrix needs it. */
+/* Dampens an input's moments, factors them into *lower (NULL stays: no matrix needs it), and converts moments
+ * and factor to those of the inputs divided by input->scales. */
 static Status make_factor(const LayerWork *work, LayerInput *input, float **lower, Error *err) {
   const Quantizer *quantizer = work->quantizer;
   const int n = input->n_in;

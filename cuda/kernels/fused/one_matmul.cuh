@@ -169,11 +169,12 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 /* The bit of a task's entry with which its offset of sums begins. */
 template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
 
-/* The bits of a task's entry that say where a warp finds the zeros of its groups of down: the groups from
- * `skipped` on of the stage whose first group is the share's g0, in the share's tile row i. Bit 0: the
- * stage's zeros begin at an odd group. Bits 1 to 3: the number of the warp's groups before those of the next
- * expert, or 7. The next expert's zeros begin 8 bytes after the end of the first expert's (weight_ring.cuh),
- * if the first has an odd number of groups. */
+/* The bits of a task's entry that say where a warp finds the zeros of its groups of down, in tile row i of
+ * the share. The stage begins with the share's group g0, and the warp skips `skipped` groups of the stage.
+ *   bit 0        the stage's zeros begin at an odd group
+ *   bits 1 to 3  the number of the warp's groups that belong to the stage's first expert; 7: all
+ * Zeros of the second expert begin 8 bytes after the end of the first one's (weight_ring.cuh) if the first
+ * has an odd number of groups. */
 template <class B>
 __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, int g0, int skipped) {
   const int blocks = b.plan.expert_blocks, group = (share.group + g0) % blocks;

@@ -121,8 +121,9 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
   return min((int)STEP_WARPGROUPS, (share.n_rows - row0 + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS);
 }
 
-/* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. Of qkv, gate and
- * up a block multiplies all tile rows of its cluster by the part of x in its own columns of hidden. */
+/* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. A block
+ * multiplies all tile rows of its cluster of qkv, gate and up, each by x in the block's own columns of
+ * hidden. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */

@@ -8,7 +8,7 @@
  *
  *     group g   sums -> staging | named barrier 4 + g | a warp reads a token's row | next sums -> staging
  *
- * Between the last two are named barriers: of the next exchange, or with one group 4 again.
+ * Before the next sums all warps pass a named barrier: that of the next exchange, or with one group 4 again.
  *
  * Included by planes_wgmma.cu. */
 #pragma once
