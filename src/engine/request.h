@@ -69,8 +69,8 @@ typedef struct {
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
   /* True: the caller (`owner`) has one request at a time. An engine with a session computes it there, as a
-   * process of the caller's own would. What the session holds for one owner never changes a bit of another's
-   * answer. */
+   * process of the caller's own would. Tokens that the session holds for one owner never change a bit of
+   * another's answer. */
   bool alone;
   const void *owner;
   /* [n_base] NULL, or tokens that a session computes by themselves before a prompt that begins like them: in
