@@ -511,7 +511,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
     plus_one = not is_gemma4(config) and not is_altup(config) and any(
-        name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next", "qwen4_exp"))
+        name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next", "qwen4_exp", "step3p5"))
     middle = 0 if plus_one else 1  # these models' norms multiply by 1 + weight
     tensors = {}
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """make_routes.py - the experts that transformers chooses in the miniatures with experts, for test/cpu/test_routes.c.
 
-    python3 scripts/make_routes.py > test/data/routes.txt
+    python3 scripts/make_routes.py [NAME...]
 
-For each miniature a line `NAME N_TOKENS N_CHOSEN N_LAYERS`, a line with the ids of its reference.npz, and for each
-layer with experts a line with its number and the experts of each token, ascending; -1 in place of all of a token's
-where what decides, a router's logit or with a bias of the choice a score, is within 1e-4 of the next one's, so that
-rounding may choose either. Needs numpy, torch, transformers 5.
+Writes test/data/routes.txt, with NAMEs only their rows of it. For each miniature a line `NAME N_TOKENS N_CHOSEN
+N_LAYERS`, a line with the ids of its reference.npz, and for each layer with experts a line with its number and the
+experts of each token, ascending; -1 in place of all of a token's where what decides, a router's logit or with a bias of
+the choice a score, is within 1e-4 of the next one's, so that rounding may choose either. Needs numpy, torch,
+transformers 5.
 """
 
+import io
 import os
+import sys
 
 import numpy as np
 import torch
@@ -19,7 +22,9 @@ import compare
 import miniature_shapes
 import reference
 
-MINIATURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data", "miniatures")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data")
+MINIATURES = os.path.join(DATA, "miniatures")
+ROUTES = os.path.join(DATA, "routes.txt")
 NEAR = 1e-4
 ROUTERS = ("TopKRouter", "TopkRouter", "TextRouter", "TokenChoiceRouter", "MoEV1Gate", "Llama4Router")
 
@@ -84,20 +89,38 @@ def routes(model, ids):
     return found
 
 
-def main():
-    for name in sorted(os.listdir(MINIATURES)):
-        directory = os.path.join(MINIATURES, name)
-        config = miniature_shapes.text_of(checkpoint.read_json(os.path.join(directory, "config.json")))
-        if not any(miniature_shapes.has_experts(config, layer) for layer in range(config["num_hidden_layers"])):
-            continue
-        ids = compare.load_reference(os.path.join(directory, "reference.npz"))[0]
-        found = routes(reference.load(directory), ids)
-        print(name, len(ids), next(iter(found.values()))[0].shape[-1], len(found))
-        print(*ids)
-        for layer, (chosen, margin) in sorted(found.items()):
-            chosen[margin <= NEAR] = -1
-            print(layer, *chosen.flatten().tolist())
+def rows_of(name):
+    """The lines of a miniature; none if it has no experts."""
+    directory, out = os.path.join(MINIATURES, name), io.StringIO()
+    config = miniature_shapes.text_of(checkpoint.read_json(os.path.join(directory, "config.json")))
+    if not any(miniature_shapes.has_experts(config, layer) for layer in range(config["num_hidden_layers"])):
+        return ""
+    ids = compare.load_reference(os.path.join(directory, "reference.npz"))[0]
+    found = routes(reference.load(directory), ids)
+    print(name, len(ids), next(iter(found.values()))[0].shape[-1], len(found), file=out)
+    print(*ids, file=out)
+    for layer, (chosen, margin) in sorted(found.items()):
+        chosen[margin <= NEAR] = -1
+        print(layer, *chosen.flatten().tolist(), file=out)
+    return out.getvalue()
+
+
+def stored_rows():
+    """name -> the lines of the file"""
+    stored = {}
+    with open(ROUTES, encoding="ascii") as file:
+        for line in file:
+            name = line.split()[0] if line[0].isalpha() else name
+            stored[name] = stored.get(name, "") + line
+    return stored
+
+
+def main(*names):
+    rows = stored_rows() if names else {}
+    rows.update({name: rows_of(name) for name in names or os.listdir(MINIATURES)})
+    with open(ROUTES, "w", encoding="ascii") as file:
+        file.writelines(rows[name] for name in sorted(rows))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

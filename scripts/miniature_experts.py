@@ -27,6 +27,7 @@ NAMES = {
     "afmoe": ("mlp.router.gate", *QWEN[1:]),
     "granitemoe_swa": ("block_sparse_moe.router", None, None, "block_sparse_moe.experts.gate_up_proj",
                        "block_sparse_moe.experts.down_proj"),
+    "step3p5": ("moe.gate", None, None, None, None),
     "nemotron_h": ("mixer.gate", "mixer.experts", PROJECTIONS[1:], "mixer.experts.up_proj", "mixer.experts.down_proj"),
 }
 NAMES["granitemoeshared"] = NAMES["granitemoehybrid"] = NAMES["granitemoe"]
@@ -41,7 +42,7 @@ BIASES = {"glm4_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "nemotron_h": ("mixer.gate.e_score_correction_bias", 0.3), "afmoe": ("mlp.expert_bias", 0.3),
           "axk1": ("mlp.gate.e_score_correction_bias", 0.3),
           "mimo_v2_flash": ("mlp.gate.e_score_correction_bias", 0.3), "kolibri1": ("moe.router.expert_bias", 1.0),
-          "laguna": ("mlp.experts.e_score_correction_bias", 0.3),
+          "laguna": ("mlp.experts.e_score_correction_bias", 0.3), "step3p5": ("moe.router_bias", 0.3),
           "bailing_hybrid": ("mlp.gate.expert_bias", 0.3),
           "sarvam_moe": ("mlp.gate.e_score_correction_bias", 0.3),
           "sarvam_mla": ("mlp.gate.e_score_correction_bias", 0.3),
@@ -75,7 +76,8 @@ def quantised(config, name):
 
 
 def expert_tensors(config, prefix, stored, put, normal, tensors):
-    """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4"; "inputs-first"."""
+    """Adds the router and the experts of a layer. stored: "each"; "all"; for gpt-oss "mxfp4"; "inputs-first"; "apart":
+    in three tensors."""
     kind, hidden = config["model_type"], config["hidden_size"]
     n, width = sizes(config)
     outer = config.get("moe_latent_size") or hidden
@@ -110,6 +112,9 @@ def expert_tensors(config, prefix, stored, put, normal, tensors):
     elif stored == "inputs-first":
         put(prefix + all_gate_up, np.ascontiguousarray(gate_up.transpose(0, 2, 1)))
         put(prefix + all_down, np.ascontiguousarray(down.transpose(0, 2, 1)))
+    elif stored == "apart":
+        for name, weight in zip(PROJECTIONS, (*np.split(gate_up, 2, axis=1), down)):
+            put(f"{prefix}moe.{name}.weight", np.ascontiguousarray(weight))
     elif stored == "all":
         put(prefix + all_gate_up, gate_up)
         put(prefix + all_down, down)
@@ -181,6 +186,9 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
                                   "f_proj", "dt_bias", "A_log")),
                               ("self_attn.dense", "self_attn.o_proj"),
                               ("mlp.gate.expert_bias", "mlp.gate.e_score_correction_bias")),
+           "step3p5": ((".moe.gate.", ".mlp.gate."), (".moe.router_bias", ".mlp.gate.e_score_correction_bias"),
+                       (".share_expert.", ".mlp.shared_experts."),
+                       (".moe.down_proj.weight", ".mlp.experts.down_proj")),
            "laguna": (("mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"),
                       ("mlp.shared_expert.", "mlp.shared_experts."))}
 
@@ -205,6 +213,9 @@ def merged(tensors, kind):
     for first in [name for name in out if name.endswith(".q_conv1d.weight")]:
         convolutions = [out.pop(first.replace(".q_conv1d.", f".{part}_conv1d.")) for part in "qkv"]
         out[first.replace(".q_conv1d.", ".conv1d.")] = np.concatenate(convolutions)
+    for gate in [name for name in out if name.endswith(".moe.gate_proj.weight")]:
+        both = [out.pop(gate), out.pop(gate.replace("gate_proj", "up_proj"))]
+        out[gate.replace(".moe.gate_proj.weight", ".mlp.experts.gate_up_proj")] = np.concatenate(both, axis=1)
     for prefix, experts in parts.items():
         n = 1 + max(expert for expert, _ in experts)
         if (0, "gate_proj") not in experts and (0, "up_proj") in experts:

@@ -1,7 +1,7 @@
 """miniature_parts.py - miniatures of the text parts that only multimodal models have. Used by: make_miniatures.py."""
 
-from miniature_configs import (AWQ32, awq, cohere2, ernie, glm, granite, hunyuan, llama, nemotron_h, qwen2, qwen3,
-                               with_vision)
+from miniature_configs import (AWQ32, LLAMA3, awq, cohere2, ernie, glm, granite, hunyuan, llama, nemotron_h, qwen2,
+                               qwen3, with_vision)
 from miniature_experts import moe
 
 MROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
@@ -93,6 +93,24 @@ def ernie_vl(**config):
                             "tie_word_embeddings": False, "torch_dtype": "bfloat16", **config}), "head_dim")
 
 
+def step(**config):
+    """A dense layer, then experts; ropes, heads and limits by layer, with an entry for a layer that drafts tokens."""
+    types = ["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    return without(llama(**{
+        "model_type": "step3p5", "hidden_size": 16, "num_hidden_layers": 4, "num_nextn_predict_layers": 1,
+        "num_attention_heads": 2, "num_attention_groups": 1, "head_dim": 8, "intermediate_size": 24,
+        "layer_types": types, "sliding_window": 8,
+        "rope_theta": [1000.0, 50.0, 50.0, 1000.0, 50.0], "partial_rotary_factors": [0.5, 1.0, 1.0, 0.5, 1.0],
+        "rope_scaling": {**LLAMA3, "original_max_position_embeddings": 16}, "yarn_only_types": ["full_attention"],
+        "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 3,
+                                    "num_attention_groups": 1, "head_dim": 8},
+        "use_head_wise_attn_gate": True, "moe_layers_enum": "1,2,3", "moe_num_experts": 4, "moe_top_k": 2,
+        "moe_intermediate_size": 16, "share_expert_dim": 24, "moe_router_scaling_factor": 1.5,
+        "moe_router_activation": "sigmoid", "use_moe_router_bias": True, "norm_expert_weight": True,
+        "zero_centered": True, "swiglu_limits": [0.0, 0.0, 0.7, None, 0.0],
+        "swiglu_limits_shared": [0.9, 0.0, 0.0, 1.2, 0.0], "torch_dtype": "bfloat16", **config}), "num_key_value_heads")
+
+
 def molmo2(**config):
     return qwen3(**{**SMALL, "model_type": "molmo2_text", "head_dim": 16, "rope_theta": 1000.0, "intermediate_size": 48,
                     "additional_vocab_size": 8, "qk_norm_type": "qwen3", "norm_after": False,
@@ -121,6 +139,8 @@ OMNI = omni(quantization_config=AWQ32)
 ERNIE_VL = with_vision("Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", ernie_vl(rope_scaling={
     "rope_type": "default", "mrope_section": [1, 1, 2]}), {
         "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2})
+STEP = with_vision("Step3p7ForConditionalGeneration", "step3p7", step(), {
+    "width": 16, "layers": 1, "heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0})
 MOLMO2_PART = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2,
                "head_dim": 8}
 MOLMO2 = with_vision(
@@ -155,6 +175,13 @@ PART_MINIATURES = {
         bias="qkvogud", matters=[{"rope_theta": 100.0}]),
     "ernie-vl-bf16": dict(tokens=24, config=ERNIE_VL, matters=[
         {"text_config": {**ERNIE_VL["text_config"], **change}} for change in ({"rope_theta": 100.0}, {"moe_k": 2})]),
+    "step-bf16": dict(config=STEP, tokens=24, experts="apart", matters=[
+        {"text_config": {**STEP["text_config"], **change}} for change in (
+            {"rope_theta": [1000.0, 10.0, 10.0, 1000.0, 50.0]}, {"partial_rotary_factors": [1.0] * 5},
+            {"partial_rotary_factors": [0.5] * 5}, {"rope_scaling": None}, {"sliding_window": 7}, {"sliding_window": 9},
+            {"swiglu_limits": None}, {"swiglu_limits_shared": [0.0, 0.0, 0.0, 1.2, 0.0]},
+            {"swiglu_limits_shared": [0.9] + [0.0] * 4}, {"moe_top_k": 1}, {"moe_router_scaling_factor": 1.0},
+            {"rms_norm_eps": 0.1})]),
     "molmo2-bf16": dict(tokens=24, config=MOLMO2, matters=[
         {"text_config": {**MOLMO2["text_config"], **change}} for change in (
             {"rope_theta": 100.0}, {"layer_norm_eps": 0.1}, {"hidden_act": "gelu_pytorch_tanh"})]),

@@ -19,14 +19,15 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "glm4v_moe_text": "mlp.shared_experts", "llama4_text": "feed_forward.shared_expert",
           "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts", "axk1": "mlp.shared_experts",
           "sarvam_moe": "mlp.shared_experts", "sarvam_mla": "mlp.shared_experts", "lara_mini": "mlp.shared_expert",
-          "kimi_linear": "block_sparse_moe.shared_experts", "bailing_hybrid": "mlp.shared_experts"}
+          "kimi_linear": "block_sparse_moe.shared_experts", "bailing_hybrid": "mlp.shared_experts",
+          "step3p5": "share_expert"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
-                "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text")
+                "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text", "step3p5")
 # Kinds whose norms subtract the mean and have a bias.
 BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon")
 # Kinds whose norms have no weights.
@@ -36,7 +37,8 @@ UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", 
            "gpt_neox", "falcon")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
-              "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini", "molmo2_text")
+              "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini", "molmo2_text",
+              "step3p5")
 WHOLE_NORMS = ("olmo2", "olmo3", "olmoe", "minimax_m2", "flex_olmo")
 
 
@@ -64,6 +66,8 @@ def has_experts(config, layer):
         return config["mlp_layer_types"][layer] == "sparse"
     if config["model_type"] == "laguna":
         return layer > 0
+    if "moe_layers_enum" in config:
+        return str(layer) in config["moe_layers_enum"].split(",")
     if config["model_type"] == "llama4_text":
         return (layer + 1) % config["interleave_moe_layer_step"] == 0
     first = [config[key] for key in ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
@@ -79,7 +83,8 @@ def shared_width(config):
             return config[key] * (width[0] if isinstance(width, list) else width)
     if config["model_type"] in ("hunyuan_v1_moe", "llama4_text"):
         return config["intermediate_size"]
-    return config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size", 0))
+    return next((config[key] for key in ("shared_expert_intermediate_size", "shared_intermediate_size",
+                                         "share_expert_dim") if key in config), 0)
 
 
 def is_lfm(config):
@@ -136,7 +141,8 @@ def shares_kv(config, layer):
 def head_sizes(config, layer):
     """head_dim and number of KV heads of a layer"""
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    kv_heads = config.get("num_key_value_heads", config.get("num_kv_heads", config["num_attention_heads"]))
+    kv_heads = config.get("num_key_value_heads", config.get(
+        "num_kv_heads", config.get("num_attention_groups", config["num_attention_heads"])))
     if config["model_type"] == "falcon" and not config["new_decoder_architecture"] and config["multi_query"]:
         kv_heads = 1
     if "per_layer_config" in config:
@@ -265,6 +271,8 @@ def linear_shapes(config, layer):
         return nemotron_shapes(config, layer)
     kind, hidden = config["model_type"], config["hidden_size"]
     heads = config.get("num_attention_heads_per_layer", [config["num_attention_heads"]] * (layer + 1))[layer]
+    if "attention_other_setting" in config and config["layer_types"][layer] == "sliding_attention":
+        heads = config["attention_other_setting"]["num_attention_heads"]
     head, kv_heads = head_sizes(config, layer)
     q, kv = heads * head, kv_heads * head
     if is_delta(config, layer):
@@ -322,8 +330,8 @@ def linear_shapes(config, layer):
                        "mamba.out_proj": ("m", hidden, values)})
     if kind in ("muse_glimmer_text", "afmoe"):
         shapes["self_attn.gate_proj"] = ("a", q, hidden)
-    if kind == "laguna":
-        shapes["self_attn.g_proj"] = ("a", q if config["gating"] == "per-element" else heads, hidden)
+    if kind in ("laguna", "step3p5"):
+        shapes["self_attn.g_proj"] = ("a", q if config.get("gating") == "per-element" else heads, hidden)
     if config.get("use_attention_gate") and not is_conv(config, layer):
         shapes["self_attn.gate_proj"] = ("a", heads, hidden)
     if kind == "mimo_v2_flash":

@@ -31,7 +31,7 @@ def load(directory, **changes):
     given = config = config.get("thinker_config", config)
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
     several = "vision_config" in config
-    config = kind.from_dict(config, attn_implementation="eager")
+    config = kind.from_dict(copy.deepcopy(config), attn_implementation="eager")
     renamed = {"lfm3": GATES, "nemotron_h_omni": OMNI, "gpt_neox": {"embed_out.": "lm_head."}}.get(
         config.model_type, {})
     tensors = checkpoint.dequantised(checkpoint.read_checkpoint(directory))

@@ -107,9 +107,10 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
-  if (config_layer(config, i).intermediate == 0 || e->norms == EXPERTS_OWN_NORMS || e->scales_input ||
-      e->latent > 0 || i >= config->n_layers - loader->host_experts || e->n_chosen >= LINEAR_MAX_CHOSEN ||
-      e->n_experts >= LINEAR_MAX_EXPERTS)
+  const LayerConfig own = config_layer(config, i);
+  if (own.intermediate == 0 || own.mlp_limit != own.expert_limit || e->norms == EXPERTS_OWN_NORMS ||
+      e->scales_input || e->latent > 0 || i >= config->n_layers - loader->host_experts ||
+      e->n_chosen >= LINEAR_MAX_CHOSEN || e->n_experts >= LINEAR_MAX_EXPERTS)
     return false;
   for (int part = 0; part < N_EXPERT_LINEARS; part++)
     if (!are_alike(expert_layer(loader, from, 0, part), expert_layer(loader, from, e->n_experts, part)))
@@ -140,7 +141,8 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
   /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs gate and up interleaved. */
-  const bool swiglu = which == JOINED_GATE_UP && config_layer(config, loader->layer).sparsity == 0 &&
+  const LayerConfig own = config_layer(config, loader->layer);
+  const bool swiglu = which == JOINED_GATE_UP && own.sparsity == 0 && own.mlp_limit == 0 &&
                       config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
                       config->mlp_scale == 1;
   return visit_projections(loader, pass, &to->joined[which], inputs,

@@ -140,6 +140,7 @@ typedef struct {
   bool scaled; /* with gate: gate x times gate_scale, w x times up_scale, both before the activation */
   float gate_scale, up_scale;
   Activation activation;
+  float limit; /* of ACTIVATION_LIMITED */
   Xielu xielu; /* of ACTIVATION_XIELU */
   bool add;
   float scale;

@@ -186,6 +186,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
   ExpertMemory *memory = &state->experts;
   const size_t row = (size_t)state->plan.expert_row, width = (size_t)state->plan.expert_width;
   const ModelConfig *config = &loaded->model->config;
+  const double limit = config_layer(config, layer).expert_limit;
   int n = 0;
   for (int e = 0, from = 0; e < config->experts.n_experts; from = memory->ends[e++]) {
     const CpuExpert *expert = &weights->experts[e];
@@ -195,7 +196,8 @@ static int make_groups(BackendState *state, int layer, bool down) {
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
                           .own_gate = is_ungated(config->activation),
-                          .activation = config->activation,
+                          .activation = with_limit(config->activation, limit),
+                          .limit = (float)limit,
                           .y = inner,
                           .y_stride = width},
                  back = {.w = expert->down, .y = outer, .y_stride = row};
@@ -210,17 +212,12 @@ static int make_groups(BackendState *state, int layer, bool down) {
 /* Adds a group for the shared MLP beside the experts, if there is one. Returns the number of groups. */
 static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;
   const size_t hidden = (size_t)state->plan.hidden, g = (size_t)state->plan.intermediate;
   if (!weights->down.linear) return n;
-  const Matmul there = {.w = weights->up,
-                        .gate = weights->gate,
-                        .own_gate = is_ungated(config->activation),
-                        .activation = config->activation,
-                        .y = state->g,
-                        .y_stride = g},
-               back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
+  Matmul there = cpu_gate_up(state->loaded, layer);
+  there.y = state->g, there.y_stride = g;
+  const Matmul back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
   memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
                                       .x = down ? state->g : from,
                                       .x_stride = down ? g : hidden,

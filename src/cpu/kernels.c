@@ -143,6 +143,25 @@ static void clamped_multiply(float *gate, const float *up, int n) {
   }
 }
 
+/* ACTIVATION_LIMITED of config.h. */
+INLINE vf limited_product(vf gate, vf up, vf limit) {
+  gate = gate / (vf_exp(-gate) + 1);
+  gate = vf_select(gate > limit, limit, gate);
+  return gate * vf_select(up > limit, limit, vf_select(up < -limit, -limit, up));
+}
+
+static void limited(float *gate, const float *up, int n, float limit) {
+  const vf most = vf_set(limit);
+  int i = 0;
+  for (; i + LANES <= n; i += LANES)
+    vf_store(gate + i, limited_product(vf_load(gate + i), vf_load(up + i), most));
+  for (; i < n; i++) {
+    float lane[LANES];
+    vf_store(lane, limited_product(vf_set(gate[i]), vf_set(up[i]), most));
+    gate[i] = lane[0];
+  }
+}
+
 /* NaN stays NaN. */
 static void relu_multiply(float *gate, const float *up, int n) {
   for (int i = 0; i < n; i++) gate[i] = (gate[i] < 0 ? 0 : gate[i]) * up[i];
@@ -246,6 +265,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
                  [ACTIVATION_RELU] = relu_multiply,
                  [ACTIVATION_GELU_ALONE] = gelu_alone,
                  [ACTIVATION_GELU_EXACT] = gelu_exact},
+    .limited = limited,
     .xielu = xielu,
     .sigmoid = sigmoid,
     .convolve = convolve,

@@ -207,8 +207,12 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. NULL for ACTIVATION_XIELU. */
+  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. NULL for ACTIVATION_XIELU and
+   * ACTIVATION_LIMITED. */
   void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
+
+  /* gate[i] becomes ACTIVATION_LIMITED's g (config.h). */
+  void (*limited)(float *gate, const float *up, int n, float limit);
 
   /* u[i] becomes ACTIVATION_XIELU's g (model.h). */
   void (*xielu)(float *u, int n, const Xielu *own);

@@ -44,7 +44,10 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
     }
     if (matmul->scaled)
       for (int c = 0; c < n; c++) gate[c] *= matmul->gate_scale, up[c] *= matmul->up_scale;
-    kernels->activate[matmul->activation](gate, up, n);
+    if (matmul->activation == ACTIVATION_LIMITED)
+      kernels->limited(gate, up, n, matmul->limit);
+    else
+      kernels->activate[matmul->activation](gate, up, n);
     up = gate;
   } else if (matmul->own_gate && matmul->activation == ACTIVATION_XIELU) {
     kernels->xielu(up, n, &matmul->xielu);

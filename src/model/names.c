@@ -103,6 +103,7 @@ static const NameRow other_linears[] = { /* the first row of a tensor that fits 
   SHARED(SHARED_MLP,          "mlp.shared_mlp"),
   SHARED(SHARED_FEED_FORWARD, "feed_forward.shared_expert"),
   SHARED(SHARED_SPARSE_BLOCK, "block_sparse_moe.shared_experts"),
+  SHARED(SHARED_IN_LAYER,     "share_expert"),
   { LAYER_Q,         QUERY_LATENT,     0, "self_attn.q_b_proj"       },
   { LAYER_O,         APART,            0, "linear_attn.o_proj"       },
   { LAYER_O,         MAMBA_ALONE,      0, "mamba.out_proj"           },

@@ -236,8 +236,10 @@ static size_t prefix_length(const char *name) {
 
 /* True for a tensor of all experts, whose name after the layer's prefix is `part`. */
 static bool is_of_all(const ExpertNames *names, const char *part) {
-  const size_t gate_up = strlen(names->all_gate_up), down = strlen(names->all_down);
-  return strncmp(part, names->all_gate_up, gate_up) == 0 || strncmp(part, names->all_down, down) == 0;
+  const char *const all[] = {names->all_gate_up, names->all_down, names->all_up};
+  for (int i = 0; i < 3; i++)
+    if (all[i] && strncmp(part, all[i], strlen(all[i])) == 0) return true;
+  return false;
 }
 
 static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {

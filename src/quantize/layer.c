@@ -523,8 +523,8 @@ static Status choose_scales(LayerWork *work, Error *err) {
                    err));
   TRY(scale_values(work, err));
   if (is_ungated(config->activation) || config->activation == ACTIVATION_CLAMPED) return STATUS_OK;
-  TRY(scale_pair(work, &layer->up, &layer->down, NULL, err));
-  for (int e = 0; e < own.n_experts; e++)
+  if (own.mlp_limit == 0) TRY(scale_pair(work, &layer->up, &layer->down, NULL, err));
+  for (int e = 0; e < own.n_experts && own.expert_limit == 0; e++)
     TRY(scale_pair(work, &layer->experts[e].up, &layer->experts[e].down, NULL, err));
   return STATUS_OK;
 }

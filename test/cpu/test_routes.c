@@ -87,7 +87,7 @@ static void experts_are_those_of_transformers(void **unused) {
   }
   assert_int_equal(end, EOF);
   assert_int_equal(fclose(routes), 0);
-  assert_int_equal(n_miniatures, 56);
+  assert_int_equal(n_miniatures, 57);
 }
 
 static Status check_first_expert(BackendState *state, TokenRange range, int layer, Error *err) {

@@ -123,7 +123,11 @@ static OfExperts make_matrix(const Shape &s, bool summed) {
   return m;
 }
 
+static constexpr float kLimit = 0.75f; /* of ACTIVATION_LIMITED */
+
 static double activated(Activation activation, double gate, double up) {
+  if (activation == ACTIVATION_LIMITED)
+    return fmin(gate / (1 + exp(-gate)), kLimit) * fmax(-kLimit, fmin(up, kLimit));
   if (activation == ACTIVATION_RELU) return fmax(gate, 0) * up;
   if (activation == ACTIVATION_SILU) return gate / (1 + exp(-gate)) * up;
   if (activation == ACTIVATION_GELU_TANH)
@@ -196,6 +200,7 @@ static void check_case(const Case &c, const char *kernel, int variant) {
                        kernel,
                        variant,
                        c.activation,
+                       kLimit,
                        c.row_factors,
                        &experts};
     const Status status = linear_run(context, &call, &error);
@@ -360,8 +365,8 @@ static void check_few(const Shape &up, const Shape &down, int n_tokens, Activati
   for (int i = 0; i < n_tokens * down.n_out; i++) before.push_back(between(-1, 1));
   before.insert(before.end(), (size_t)down.n_out, NAN); /* nothing is to be written there */
   __half *h_device = to_device(h);
-  FewExperts call = {&m_up.w, &m_down.w,         {},   h_device,  h_stride, n_tokens,
-                     NULL,    n_tokens % 3 == 0, NULL, activation};
+  FewExperts call = {&m_up.w, &m_down.w,         {},   h_device,   h_stride, n_tokens,
+                     NULL,    n_tokens % 3 == 0, NULL, activation, kLimit};
   call.choices.ids = to_device(choices.ids), call.choices.weights = to_device(weights);
   call.choices.choices = to_device(std::vector<int>(n)), call.choices.places = to_device(std::vector<int>(n));
   CHECK(cudaMalloc((void **)&call.parts, (size_t)n_parts * down.n_out * 4));

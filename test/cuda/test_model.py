@@ -34,7 +34,7 @@ if EMULATED:  # each kind of arithmetic once
         "glm4-moe-lite-awq", "gpt-oss-mxfp4", "granite-biases", "granite-swa-awq", "granite4-h-awq", "kimi-linear-bf16",
         "laguna-awq", "ling-bf16", "llama4-bf16", "mimo-bf16", "muse-glimmer-text-part", "nemotron-h-latent-awq",
         "nemotron-h-moe-bf16", "olmo-hybrid-bf16", "olmo2-awq", "phi3-longrope-long", "phimoe-bf16", "qwen2-moe-awq",
-        "qwen4-exp-bf16", "smollm3-awq"))]
+        "qwen4-exp-bf16", "smollm3-awq", "step-bf16"))]
 HYBRIDS = [MINIATURES / "qwen3_5"] if EMULATED else []  # their single tokens take a minute there
 SINGLE_TOKENS = "40" if EMULATED else "200"  # tokens that are decoded one by one
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes

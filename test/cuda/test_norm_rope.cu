@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -529,14 +530,15 @@ static void test_gated() {
   const int n_tokens = 2;
   for (int n : {40, 256, 300})
     for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_RELU,
-                                  ACTIVATION_GELU_ALONE, ACTIVATION_GELU_EXACT}) {
+                                  ACTIVATION_GELU_ALONE, ACTIVATION_GELU_EXACT, ACTIVATION_LIMITED}) {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
       const float factor = n == 300 ? 0.5f : 1, up_factor = n == 300 ? 1.5f : 1;
       const bool alone = is_ungated(activation);
-      const Gated call = {activation,    factor,        up_factor, device.at,     device.at + (alone ? 0 : n),
-                          2 * (size_t)n, 2 * (size_t)n, n,         out.memory.at, out.stride};
+      Gated call = {activation,    factor,        up_factor, device.at,     device.at + (alone ? 0 : n),
+                    2 * (size_t)n, 2 * (size_t)n, n,         out.memory.at, out.stride};
+      call.limit = 0.75f;
       MUST(ops_gated(&call, n_tokens, 0, &error));
       Row want;
       for (int row = 0; row < n_tokens; row++)
@@ -549,7 +551,9 @@ static void test_gated() {
                          : activation == ACTIVATION_GELU_EXACT ? g / 2 * erfc(-g / sqrt(2.0))
                          : activation == ACTIVATION_RELU       ? std::max(g, 0.0) * (up_factor / factor * g)
                          : activation == ACTIVATION_SILU       ? silu * up
-                                                               : gelu * up);
+                         : activation == ACTIVATION_LIMITED
+                             ? std::min(silu, 0.75) * std::clamp(up, -0.75, 0.75)
+                             : gelu * up);
         }
       out.expect_numbers("ops_gated", n, want);
     }

@@ -61,7 +61,8 @@ static const Member members_of_config[] = {
   C(norms_plain), C(qkv_clip), C(head_bias), C(parallel), C(parallel_norms), C(embedding_norm),
   C(post_norm_eps), C(qk_norm, "none heads whole centred"), C(qk_norm_plain),
   C(qk_norm_after_rope), C(attn_sinks), C(attn_gate, "none numbers heads in_q"), C(attn_gate_softplus),
-  C(v_norm), C(layer_scalar), C(activation, "silu gelu_tanh clamped relu gelu_alone gelu_exact xielu"),
+  C(v_norm), C(layer_scalar),
+  C(activation, "silu gelu_tanh clamped limited relu gelu_alone gelu_exact xielu"),
   C(per_layer_width), C(per_layer_vocab), C(embedding_scale), C(attention_scale), C(query_scale_beta),
   C(query_scale_step), C(query_scale_nope), C(residual_scale), C(gate_scale), C(mlp_scale),
   C(logit_divisor), C(attention_cap), C(logit_cap), C(tied_embeddings), C(qkv_bias), C(o_bias), C(mlp_bias),
@@ -106,12 +107,13 @@ static const Member names_of_experts[] = {
     E(up),
     E(down),
     E(all_gate_up),
+    E(all_up),
     E(all_down),
     E(choice_bias),
     E(bias_may_miss),
     E(alternate),
     E(inputs_first, "- inputs may_be_inputs"),
-    E(shared, "- shared_expert shared_experts shared_mlp feed_forward sparse_block"),
+    E(shared, "- shared_expert shared_experts shared_mlp feed_forward sparse_block in_layer"),
 };
 
 /* As config_layer() gives them. */
@@ -127,6 +129,8 @@ static const Member members_of_layer[] = {
     L(mlp, "of_model dense none"),
     L(delta_beside),
     L(sparsity),
+    L(mlp_limit),
+    L(expert_limit),
     L(ngrams),
 };
 

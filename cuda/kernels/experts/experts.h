@@ -99,6 +99,7 @@ typedef struct {
   bool add;
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
+  float limit;     /* of ACTIVATION_LIMITED */
   LinearNext next; /* kind NONE or, for up to EXPERTS_PLANES_TOKENS tokens, NORM: planes of out's new rows */
 } FewExperts;
 

@@ -81,6 +81,7 @@ struct Args {
   int n_choices, n_chosen, n_slices, n_experts;
   uint32_t slices_inverse, clusters_inverse; /* rounded_inverse() of n_slices and of clusters */
   Activation activation;
+  float limit;
   bool gated;
 };
 
@@ -159,7 +160,8 @@ struct Item {
 };
 
 __device__ __forceinline__ float activated(const Args &a, float gate, float up) {
-  return a.activation == ACTIVATION_RELU ? fmaxf(gate, 0) * up : gated_product(a.activation, gate, up);
+  return a.activation == ACTIVATION_RELU ? fmaxf(gate, 0) * up
+                                         : gated_product(a.activation, gate, up, a.limit);
 }
 
 /* The factors and the biases of rows g and g + 8 of tile row `row`, counted over all experts. */
@@ -632,6 +634,7 @@ Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStrea
                   rounded_inverse(n_slices),
                   rounded_inverse(n_clusters),
                   call->activation,
+                  call->limit,
                   up.interleaved};
   /* The first kernel is an ordinary launch: a programmatic dependent one was slower (LOG.md, "Experts of 2 to
    * 32 tokens"). The stream starts it after the previous kernel has ended, so it has no

@@ -17,13 +17,14 @@ struct Epilogue {
   LinearOutput kind;
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16 */
+  float limit;          /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL. Factors of the gated product, or with other outputs of the bias alone. */
   const float *row_factors;
 };
 
 __device__ __forceinline__ float gated_result(const Epilogue &out, int row, float gate, float up) {
   if (out.gated == ACTIVATION_SILU && !out.row_factors) return silu(gate) * up;
-  return gated_product(out.gated, gate, up) * (out.row_factors ? out.row_factors[row] : 1.0f);
+  return gated_product(out.gated, gate, up, out.limit) * (out.row_factors ? out.row_factors[row] : 1.0f);
 }
 
 __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {

@@ -224,7 +224,7 @@ static LinearArgs args_of(const LinearContext *c, const LinearCall *call) {
           call->x_stride,
           call->n_tokens,
           {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output, w->factors, call->gated,
-           call->row_factors},
+           call->limit, call->row_factors},
           c->device,
           c->workspace,
           c->counters,

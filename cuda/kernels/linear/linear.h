@@ -209,6 +209,7 @@ typedef struct {
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* 0: the kernel chooses; n: its n-th tile shape (for measuring); or LINEAR_WHOLE */
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
+  float limit;        /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 the factor multiplies the
    * results, with other outputs the bias alone, since x has been multiplied by the factor before. */
   const float *row_factors;

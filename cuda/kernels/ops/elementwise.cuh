@@ -33,11 +33,15 @@ __device__ __forceinline__ float silu(float v) {
   return __fdividef(v, 1.0f + __expf(-v));
 }
 
-/* The MLP's gate and up together: activation(gate) * up, or ACTIVATION_CLAMPED's formula (config.h). NaN
- * stays NaN. PRECOND activation < ACTIVATION_RELU: MLPs without gates have the other activations
- * (norm_rope.cu). */
-__device__ __forceinline__ float gated_product(Activation activation, float gate, float up) {
+/* The MLP's gate and up together: activation(gate) * up, or the formula of ACTIVATION_CLAMPED or
+ * ACTIVATION_LIMITED (config.h), whose limit is `most`. NaN stays NaN. PRECOND activation < ACTIVATION_RELU:
+ * MLPs without gates have the other activations (norm_rope.cu). */
+__device__ __forceinline__ float gated_product(Activation activation, float gate, float up, float most) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
+  if (activation == ACTIVATION_LIMITED) {
+    const float g = silu(gate);
+    return (g > most ? most : g) * (up > most ? most : up < -most ? -most : up);
+  }
   if (activation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
     return __fdividef(gate, 1 + __expf(-gate * (1 + gate * gate * 0.044715f) * 1.5957691216f)) *
            up; /* 2 sqrt(2 / pi) */

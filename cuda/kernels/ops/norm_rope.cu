@@ -426,11 +426,12 @@ template <Activation kActivation> __global__ void gated_kernel(Gated a) {
   const float gate = a.factor * a.gate[blockIdx.y * a.gate_stride + i],
               up = a.up_factor * a.up[blockIdx.y * a.up_stride + i];
   const float factor = a.row_factors ? a.row_factors[blockIdx.y] : 1.0f;
-  const float product = kActivation == ACTIVATION_RELU         ? (gate < 0 ? 0 : gate) * up
-                        : kActivation == ACTIVATION_XIELU      ? xielu(gate, a.xielu)
-                        : kActivation == ACTIVATION_GELU_ALONE ? gated_product(ACTIVATION_GELU_TANH, gate, 1)
-                        : kActivation == ACTIVATION_GELU_EXACT ? 0.5f * gate * erfcf(-0.70710678f * gate)
-                                                               : gated_product(kActivation, gate, up);
+  const float product =
+      kActivation == ACTIVATION_RELU         ? (gate < 0 ? 0 : gate) * up
+      : kActivation == ACTIVATION_XIELU      ? xielu(gate, a.xielu)
+      : kActivation == ACTIVATION_GELU_ALONE ? gated_product(ACTIVATION_GELU_TANH, gate, 1, 0)
+      : kActivation == ACTIVATION_GELU_EXACT ? 0.5f * gate * erfcf(-0.70710678f * gate)
+                                             : gated_product(kActivation, gate, up, a.limit);
   ((__half *)a.out)[(size_t)blockIdx.y * a.out_stride + i] = clamp_half(product * factor);
 }
 
@@ -591,6 +592,7 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
                 : call->activation == ACTIVATION_XIELU      ? gated_kernel<ACTIVATION_XIELU>
                 : call->activation == ACTIVATION_GELU_ALONE ? gated_kernel<ACTIVATION_GELU_ALONE>
                 : call->activation == ACTIVATION_GELU_EXACT ? gated_kernel<ACTIVATION_GELU_EXACT>
+                : call->activation == ACTIVATION_LIMITED    ? gated_kernel<ACTIVATION_LIMITED>
                                                             : gated_kernel<ACTIVATION_CLAMPED>;
   Gated part = *call;
   for (int first = 0; first < n_tokens; first += kMostRows) { /* experts may have more rows than a grid */

@@ -168,6 +168,7 @@ typedef struct {
   int out_stride;
   const float *row_factors; /* [n_tokens] multiply the product, or NULL */
   DeviceXielu xielu;
+  float limit; /* of ACTIVATION_LIMITED */
 } Gated;
 Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *err);
 

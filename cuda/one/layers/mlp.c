@@ -15,7 +15,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                                LinearNorm norm, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
-  const int n = config_layer(&m->model->config, layer).intermediate;
+  const LayerConfig own = config_layer(&m->model->config, layer);
+  const int n = own.intermediate;
   if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
     LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
                                     padded_row(n));
@@ -23,9 +24,9 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
-  if (config_layer(&m->model->config, layer).sparsity > 0)
+  if (own.sparsity > 0)
     TRY(ops_cut_gates(s->gate_up, 2 * (size_t)n, n, l->gate_deviations, n_tokens, m->stream, err));
-  const Gated gated = {.activation = m->model->config.activation,
+  const Gated gated = {.activation = with_limit(m->model->config.activation, own.mlp_limit),
                        .factor = (float)m->model->config.gate_scale,
                        .up_factor = (float)m->model->config.mlp_scale,
                        .gate = s->gate_up,
@@ -36,7 +37,8 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                        .out = s->g,
                        .out_stride = padded_row(n),
                        .row_factors = factors,
-                       .xielu = {l->xielu_alpha_p, l->xielu_alpha_n, l->xielu_beta, l->xielu_eps}};
+                       .xielu = {l->xielu_alpha_p, l->xielu_alpha_n, l->xielu_beta, l->xielu_eps},
+                       .limit = (float)own.mlp_limit};
   return ops_gated(&gated, n_tokens, m->stream, err);
 }
 
@@ -117,11 +119,13 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
 
 /* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: the call that multiplies by
  * gate and up, or by up alone. n_rows: rows of expert_g. */
-static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_rows, const float *factors,
-                                      Error *err) {
+static Status multiply_expert_gate_up(BackendState *s, int layer, LinearCall *up, int n_rows,
+                                      const float *factors, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   if (!is_ungated(c->activation)) {
-    up->output = LINEAR_SWIGLU_F16, up->y = s->expert_g, up->gated = c->activation, up->row_factors = factors;
+    const double limit = config_layer(c, layer).expert_limit;
+    up->output = LINEAR_SWIGLU_F16, up->y = s->expert_g, up->row_factors = factors;
+    up->gated = with_limit(c->activation, limit), up->limit = (float)limit;
     return products_run(s, up, err);
   }
   up->output = LINEAR_TO_F32, up->y = s->expert_up;
@@ -144,7 +148,9 @@ static Status multiply_expert_gate_up(BackendState *s, LinearCall *up, int n_row
 static Status sum_few_experts(BackendState *s, int layer, const void *h, int stride, int n_tokens, bool add,
                               float *to, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
+  const ModelConfig *c = &s->loaded->model->config;
   const DeviceLimits limits = linear_limits(s->loaded->linear);
+  const double limit = config_layer(c, layer).expert_limit;
   FewExperts call = {.gate_up = &l->experts.gate_up,
                      .down = &l->experts.down,
                      .choices = s->choices,
@@ -154,7 +160,8 @@ static Status sum_few_experts(BackendState *s, int layer, const void *h, int str
                      .parts = s->expert_y,
                      .add = add,
                      .out = to,
-                     .activation = s->loaded->model->config.activation};
+                     .activation = with_limit(c->activation, limit),
+                     .limit = (float)limit};
   if (add && to == s->x && l->gate_up.n_parts == 0 && n_tokens <= EXPERTS_PLANES_TOKENS)
     narrow_give_next(s, layer, n_tokens, &call.next);
   return experts_few(&call, &limits, s->loaded->stream, err);
@@ -206,7 +213,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   down.row_factors = factors;
   gate_up.experts = as_one ? &one : &many;
   down.experts = as_one && !is_ungated(c->activation) ? &same : as_one ? &one : &many;
-  TRY(multiply_expert_gate_up(s, &gate_up, n_tokens * all.n_chosen, factors, err));
+  TRY(multiply_expert_gate_up(s, layer, &gate_up, n_tokens * all.n_chosen, factors, err));
   TRY(products_run(s, &down, err));
   return as_one ? STATUS_OK
                 : experts_sum(choices, all.n_chosen, s->expert_y, width, n_tokens, add, to, m->stream, err);

@@ -88,8 +88,12 @@ static Status print_numbers(Buffer *out, const ModelConfig *config, const Op *op
     return buffer_printf(out, err, "  %d heads of %d x %d, %d of keys", delta->n_value_heads, delta->key_dim,
                          delta->value_dim, delta->n_key_heads);
   case OP_EXPERTS:
-    return buffer_printf(out, err, "  %d of %d experts of %d units", config->experts.n_chosen, own.n_experts,
-                         config->experts.width);
+    TRY(buffer_printf(out, err, "  %d of %d experts of %d units", config->experts.n_chosen, own.n_experts,
+                      config->experts.width));
+    if (own.expert_limit > 0) TRY(buffer_printf(out, err, ", g limited by %.6g", own.expert_limit));
+    return own.mlp_limit > 0 ? buffer_printf(out, err, ", beside them by %.6g", own.mlp_limit) : STATUS_OK;
+  case OP_GATE_UP:
+    return own.mlp_limit > 0 ? buffer_printf(out, err, "  g limited by %.6g", own.mlp_limit) : STATUS_OK;
   default: return STATUS_OK;
   }
 }

@@ -78,6 +78,7 @@ typedef enum {
   /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
    * num_expert_group and num_shared_experts override transformers' names. */
   KIMI_NAMES,
+  GROUP_NAMES,      /* num_attention_groups overrides num_key_value_heads */
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
   COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
   GROUPED,          /* n_group, topk_group */
@@ -126,6 +127,7 @@ typedef enum {
   EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
   EXPERTS_AFTER_FIRST, /* all but the first, whose number n_dense_key says */
   EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST; n_dense_key NULL: n_dense */
+  EXPERTS_IN_TEXT,     /* as EXPERTS_BY_TYPE, or by moe_layers_enum: "3,4,5" */
   EXPERTS_IN_LIST,     /* moe_layers, else every interleave_moe_layer_step-th */
   EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
 } ExpertLayers;
@@ -212,7 +214,8 @@ struct Architecture {
   int global_head_dim;    /* head_dim of layers without a window */
   double attention_scale; /* 0: head_dim^-1/2, or by members */
   double logit_scale;     /* a factor of logits; 0: the config has no such member */
-  double query_scalar, attention_cap, logit_cap;
+  double query_scalar;    /* 0: head_dim */
+  double attention_cap, logit_cap;
   struct { /* defaults of the members of MULTIPLIERS; 0: 1 */
     double embedding, attention, residual, logits;
   } multipliers;
@@ -295,6 +298,7 @@ ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer
 ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
+ParsePart config_parse_layer_lists;  /* ropes, limits of products, numbers of heads (layer_lists.c) */
 ParsePart config_parse_altup;        /* altup, widths and sparsity of MLPs (altup.c) */
 ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 

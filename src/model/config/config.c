@@ -106,9 +106,10 @@ static const char *key_of(const ConfigReader *r, const Architecture *arch, const
 
 static Status parse_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, arch->n_heads, &config->n_heads));
-  bool all = arch->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
-  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads,
-                 &config->n_kv_heads));
+  const char *groups = "num_attention_groups", *kv_key = "num_key_value_heads";
+  if (has(arch, GROUP_NAMES) && json_member(r->object, groups)) kv_key = groups;
+  bool all = arch->n_kv_heads == 0 || reader_is_null(r, kv_key);
+  TRY(reader_int(r, kv_key, 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads, &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
@@ -218,7 +219,8 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
   if (scaled) config->embedding_scale = sqrt(config->hidden);
   if (has(arch, QUERY_SCALAR)) {
     double scalar;
-    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, arch->query_scalar, &scalar));
+    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR,
+                      arch->query_scalar != 0 ? arch->query_scalar : config->head_dim, &scalar));
     config->attention_scale = 1 / sqrt(scalar);
   }
   if (has(arch, QK_FACTOR)) {

@@ -112,6 +112,9 @@ typedef struct {
    * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
    * stay (Gemma 3n). */
   double sparsity;
+  /* The limit of ACTIVATION_LIMITED, which the layer's MLP has in place of silu, and that of its experts; 0:
+   * they have silu (Step 3.5). */
+  double mlp_limit, expert_limit;
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
   int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
@@ -127,16 +130,18 @@ typedef struct {
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+ * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
+ * u = max(-7, min(up, 7)). ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) *
+ * max(-limit, min(up, limit)).
  * From ACTIVATION_RELU on MLPs and experts are ungated: up's output is also the gate. f is
  * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
  * GELU of up; or the exact GELU, up * Phi(up), Phi being the normal distribution's; or g is a function of up
- * alone, with numbers of each layer's own (Xielu in model.h).
- * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
- * u = max(-7, min(up, 7)). */
+ * alone, with numbers of each layer's own (Xielu in model.h). */
 typedef enum {
   ACTIVATION_SILU,
   ACTIVATION_GELU_TANH,
   ACTIVATION_CLAMPED,
+  ACTIVATION_LIMITED,
   ACTIVATION_RELU,
   ACTIVATION_GELU_ALONE,
   ACTIVATION_GELU_EXACT,
@@ -145,6 +150,10 @@ typedef enum {
 } Activation;
 static inline bool is_ungated(Activation activation) {
   return activation >= ACTIVATION_RELU;
+}
+/* The activation of a layer's MLP or experts, with the model's activation and their limit. */
+static inline Activation with_limit(Activation activation, double limit) {
+  return limit > 0 ? ACTIVATION_LIMITED : activation;
 }
 
 /* Names within a layer where they are not Llama's, Gemma's or Qwen3's: "self_attn.query_layernorm"; NULL: the
@@ -171,15 +180,16 @@ typedef struct {
 } TensorNames;
 
 /* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
- * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert" or
- * "block_sparse_moe.shared_experts". */
+ * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert",
+ * "block_sparse_moe.shared_experts" or "share_expert". */
 typedef enum {
   SHARED_AS_DENSE,
   SHARED_EXPERT,
   SHARED_EXPERTS,
   SHARED_MLP,
   SHARED_FEED_FORWARD,
-  SHARED_SPARSE_BLOCK
+  SHARED_SPARSE_BLOCK,
+  SHARED_IN_LAYER
 } SharedName;
 
 /* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
@@ -194,6 +204,7 @@ typedef struct {
   const char *each;             /* "mlp.experts" */
   const char *gate, *up, *down; /* an expert's: "gate_proj" */
   const char *all_gate_up;      /* all experts': "mlp.experts.gate_up_proj" */
+  const char *all_up;           /* gate's and up's are apart, and all_gate_up is gate's; NULL: they are one */
   const char *all_down;
   SharedName shared;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */

@@ -4,6 +4,7 @@
  * the routers in modeling_NAME.py, of the families in architectures.c.
  * Always true afterwards: 1 <= n_chosen <= n_experts within the groups that are chosen from; the sizes are
  *                         within the ranges of config.h. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/config/architectures.h"
@@ -55,10 +56,9 @@ static const char *key_of(const ConfigReader *r, const Architecture *arch, const
 }
 
 static Status parse_counts(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
-  static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts",
-                                       "moe_num_experts", NULL},
-                           *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk",
-                                               NULL};
+  static const char *const
+      counts[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL},
+      *const choices[] = {"num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "moe_top_k", NULL};
   static const char own[] = "num_experts_per_token", *const own_choice[] = {own, NULL};
   const char *count, *choice;
   TRY(read_any(r, counts, has(arch, LISTS), 1, MAX_EXPERTS, arch->experts.n_experts, &experts->n_experts,
@@ -264,6 +264,24 @@ static Status parse_types(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
+/* moe_layers_enum: the numbers of the layers with experts, with commas between them. */
+static Status parse_text(const ConfigReader *r, ModelConfig *config) {
+  static const char key[] = "moe_layers_enum";
+  const char *at;
+  TRY(reader_string(r, key, &at));
+  for (int layer = 0; layer < config->n_layers; layer++) set_dense(config, layer, true);
+  while (at && *at) {
+    char *end;
+    const long layer = strtol(at, &end, 10);
+    if (end == at || layer < 0 || (*end && *end != ',')) break;
+    if (layer < config->n_layers) set_dense(config, (int)layer, false);
+    at = *end ? end + 1 : end;
+  }
+  return !at || *at ? reader_refuse(r, "%s holds %.60s, expected numbers of layers with commas between them",
+                                    key, at ? at : "null")
+                    : STATUS_OK;
+}
+
 static Status parse_layers(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_dense = arch->experts.dense.usual, frequency = 1;
   switch (arch->experts.layers) {
@@ -272,7 +290,10 @@ static Status parse_layers(const ConfigReader *r, const Architecture *arch, Mode
   case EXPERTS_IN_LIST: return parse_list(r, config);
   case EXPERTS_IN_INTERVAL: return parse_interval(r, config);
   case EXPERTS_BY_TYPE:
+  case EXPERTS_IN_TEXT:
     if (json_member(r->object, "mlp_layer_types")) return parse_types(r, config);
+    if (arch->experts.layers == EXPERTS_IN_TEXT && json_member(r->object, "moe_layers_enum"))
+      return parse_text(r, config);
     break;
   case EXPERTS_AFTER_FIRST: break;
   }

@@ -352,8 +352,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
     return reader_refuse(r, "rope_scaling is not supported, expected rope_parameters");
   if (json_count(scaling.object) > 0) full = scaling;
   double theta, local_theta = arch->local_rope_theta;
-  if (has(arch, ROPES_IN_OBJECTS))
-    theta = arch->rope_theta;
+  if (has(arch, ROPES_IN_OBJECTS) || arch->sizes == config_parse_layer_lists)
+    theta = arch->rope_theta; /* config_parse_layer_lists() reads a list */
   else
     TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
   if (has(arch, LOCAL_THETA))

@@ -91,6 +91,14 @@ Status reader_list(const ConfigReader *r, const char *key, const Json *list, int
   return reader_refuse(r, "%s is %s, expected a list of %d %s", key, found, n, what);
 }
 
+Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
+                             const char *what) {
+  int n_more;
+  TRY(reader_int(r, "num_nextn_predict_layers", 0, INT32_MAX, 0, &n_more));
+  const bool more = json_is_array(list) && json_count(list) == (size_t)n_layers + (size_t)n_more;
+  return more ? STATUS_OK : reader_list(r, key, list, n_layers, what);
+}
+
 Status reader_refuse_item(const ConfigReader *r, const char *key, int i, const Json *item,
                           const char *expected, ...) {
   char name[100], what[400];
@@ -108,7 +116,7 @@ Status reader_names_of_layers(const ConfigReader *r, const char *key, const char
   char known[200];
   memset(which, -1, (size_t)n_layers * sizeof *which);
   if (!list) return STATUS_OK;
-  TRY(reader_list(r, key, list, n_layers, "names (num_hidden_layers)"));
+  TRY(reader_list_of_layers(r, key, list, n_layers, "names (num_hidden_layers)"));
   for (int layer = 0; layer < n_layers; layer++, item = json_next(item)) {
     which[layer] = 0;
     while (names[which[layer]] && !json_string_is(item, names[which[layer]])) which[layer]++;

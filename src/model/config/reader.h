@@ -36,6 +36,10 @@ Status reader_choice(const ConfigReader *r, const char *key, const char *const *
 
 /* Refuses `list`, the member `key`, unless it is a list of n items, which `what` names. */
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what);
+/* As reader_list() with one item for each layer; there may also be items for layers that predict further
+ * tokens (num_nextn_predict_layers). */
+Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
+                             const char *what);
 /* Refuses the item [i] of the list `key` with the rest of what was expected, as reader_expected(). */
 Status __attribute__((format(printf, 5, 6))) reader_refuse_item(const ConfigReader *r, const char *key, int i,
                                                                 const Json *item, const char *expected, ...);

@@ -8,7 +8,7 @@
 
 #include "model/files/hf_tensors.h"
 
-enum { MAX_SHAPE = 4 };
+enum { MAX_SHAPE = 4, MAX_ALL = 3 }; /* MAX_ALL: tensors of all experts of a layer, at most */
 
 /* How the names of tensors with all experts of a layer end, and the part of each expert's linear layer that
  * they hold. */
@@ -20,6 +20,7 @@ static const struct {
     {"_blocks", ".weight_packed"},
     {"_scales", ".weight_scale"},
     {"_scale_inv", ".weight_scale_inv"},
+    {".weight", ".weight"},
     {".weight_packed", ".weight_packed"},
     {".weight_scale", ".weight_scale"},
     {".weight_scale_2", ".weight_scale_2"},
@@ -108,14 +109,14 @@ static void make_views(const AllExperts *all, int expert, StoredTensor *views) {
   }
 }
 
-/* Memory for the views of a layer's experts, which the model keeps: [2 * n_experts][N_VIEW_KINDS]. */
+/* Memory for the views of a layer's experts, which the model keeps: [MAX_ALL * n_experts][N_VIEW_KINDS]. */
 static StoredTensor *views_memory(HfLoader *loader, int n_experts) {
   ModelFiles *files = loader->model->files;
   if (mem_grow(&files->views, &files->views_capacity, files->n_views + 1, sizeof *files->views,
                "tensors of experts", loader->err) != STATUS_OK)
     return NULL;
-  StoredTensor *memory =
-      mem_alloc((size_t)n_experts * 2 * N_VIEW_KINDS, sizeof *memory, "tensors of experts", loader->err);
+  StoredTensor *memory = mem_alloc((size_t)n_experts * MAX_ALL * N_VIEW_KINDS, sizeof *memory,
+                                   "tensors of experts", loader->err);
   if (memory) files->views[files->n_views++] = memory;
   return memory;
 }
@@ -154,24 +155,21 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes the experts' gate and up (up alone where MLPs are ungated), or their down, out of tensors of all
- * experts. */
-static Status take_of_all(HfLoader *loader, const AllExperts *all, bool gate_up, Expert *experts,
+/* Takes the experts' matrices from `first` to `last` (EXPERT_GATE ..) out of tensors of all experts, which
+ * have rows of both where these are two. */
+static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
                           StoredTensor *views) {
-  const bool alternate = loader->model->config.expert_names->alternate;
-  const bool gated = !is_ungated(loader->model->config.activation);
-  const int n_out = (int)all->n_out, half = gated ? n_out / 2 : 0;
+  const bool alternate = first < last && loader->model->config.expert_names->alternate;
+  const int n_out = (int)all->n_out;
   Status status = STATUS_OK;
   for (int e = 0; e < all->n_experts && status == STATUS_OK; e++, views += N_VIEW_KINDS) {
-    Expert *expert = &experts[e];
     make_views(all, e, views);
     loader->views = views;
-    if (!gate_up) status = take_linear(loader, (Rows){n_out, 0, 0}, all->inputs_first, &expert->down);
-    if (gate_up && gated)
-      status = take_linear(loader, (Rows){n_out, 0, alternate}, all->inputs_first, &expert->gate);
-    if (gate_up && status == STATUS_OK)
-      status =
-          take_linear(loader, (Rows){n_out, alternate ? 1 : half, alternate}, all->inputs_first, &expert->up);
+    for (int part = first; part <= last && status == STATUS_OK; part++) {
+      const int begin = part == first ? 0 : alternate ? 1 : n_out / 2;
+      status = take_linear(loader, (Rows){n_out, begin, alternate}, all->inputs_first,
+                           layer_linear(layer, expert_linear(e, part)));
+    }
   }
   loader->views = NULL;
   return status;
@@ -221,23 +219,33 @@ Status hf_experts_take(HfLoader *loader, int index) {
   const int n_experts = config_layer(config, index).n_experts, width = config->experts.width,
             outer = expert_row_width(config);
   ModelLayer *layer = &loader->model->layers[index];
-  bool has_gate_up, has_down;
   if (n_experts == 0) return STATUS_OK;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
     Linear *linear = layer_linear(layer, which);
     if (layer_linear_exists(config, index, which))
       layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
   }
-  const int n_inner = is_ungated(config->activation) ? width : 2 * width;
-  AllExperts gate_up = all_experts(loader, index, names->all_gate_up, n_inner, outer),
-             down = all_experts(loader, index, names->all_down, outer, width);
-  TRY(find_all(loader, &gate_up, &has_gate_up));
-  TRY(find_all(loader, &down, &has_down));
-  if (!has_gate_up && !has_down) return take_each(loader, index, n_experts);
-  if (!has_gate_up) return hf_missing(loader, gate_up.base, "", ", although that of down is there");
-  if (!has_down) return hf_missing(loader, down.base, "", ", although that of gate and up is there");
+  const bool ungated = is_ungated(config->activation), apart = names->all_up;
+  const struct {
+    const char *name;
+    int first, last, n_out, n_in;
+  } tensors[] = {{names->all_gate_up, ungated ? EXPERT_UP : EXPERT_GATE, apart ? EXPERT_GATE : EXPERT_UP,
+                  ungated || apart ? width : 2 * width, outer},
+                 {names->all_down, EXPERT_DOWN, EXPERT_DOWN, outer, width},
+                 {names->all_up, EXPERT_UP, EXPERT_UP, width, outer}};
+  const int n = apart ? MAX_ALL : 2;
+  AllExperts all[MAX_ALL];
+  bool there[MAX_ALL], any = false;
+  for (int i = 0; i < n; i++) {
+    all[i] = all_experts(loader, index, tensors[i].name, tensors[i].n_out, tensors[i].n_in);
+    TRY(find_all(loader, &all[i], &there[i]));
+    any = any || there[i];
+  }
+  if (!any) return take_each(loader, index, n_experts);
+  for (int i = 0; i < n; i++)
+    if (!there[i]) return hf_missing(loader, all[i].base, "", ", although others of all experts are there");
   StoredTensor *views = views_memory(loader, n_experts);
-  if (!views) return STATUS_FAILED;
-  TRY(take_of_all(loader, &gate_up, true, layer->experts, views));
-  return take_of_all(loader, &down, false, layer->experts, views + (size_t)n_experts * N_VIEW_KINDS);
+  for (int i = 0; views && i < n; i++, views += (size_t)n_experts * N_VIEW_KINDS)
+    TRY(take_of_all(loader, &all[i], tensors[i].first, tensors[i].last, layer, views));
+  return views ? STATUS_OK : STATUS_FAILED;
 }

@@ -101,6 +101,43 @@ def a_part_of_gemma3n(config):
 
 # --- other spellings
 
+def step_alone(config):
+    """The text part, as a model of its own."""
+    return {**config["text_config"], "architectures": ["Step3p5ForCausalLM"],
+            **{key: config[key] for key in ("bos_token_id", "eos_token_id")}}
+
+
+def step_by_transformers(config):
+    """Members as transformers 5 saves them."""
+    text = config["text_config"]
+    full, sliding = ({"rope_type": "default", "rope_theta": text["rope_theta"][layer],
+                      "partial_rotary_factor": text["partial_rotary_factors"][layer]} for layer in (0, 1))
+    full.update(text["rope_scaling"])
+    heads = text["attention_other_setting"]["num_attention_heads"]
+    by_layer = {str(layer): {"num_attention_heads": heads} for layer in (1, 2)}
+    old = ("rope_theta", "rope_scaling", "partial_rotary_factors", "attention_other_setting", "num_attention_groups",
+           "moe_num_experts", "moe_top_k", "moe_layers_enum", "num_nextn_predict_layers")
+    lists = {key: text[key][:4] for key in ("layer_types", "swiglu_limits", "swiglu_limits_shared")}
+    return {**config, "text_config": {
+        **{key: value for key, value in text.items() if key not in old}, **lists, "num_sliding_attention_heads": heads,
+        "per_layer_config": by_layer, "num_key_value_heads": text["num_attention_groups"], "query_pre_attn_scalar": 8,
+        "rope_parameters": {"full_attention": full, "sliding_attention": sliding},
+        "n_routed_experts": text["moe_num_experts"], "num_experts_per_tok": text["moe_top_k"],
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}}
+
+
+def step_one_by_one(tensors):
+    """Experts in tensors of their own."""
+    out = {}
+    for name, array in tensors.items():
+        before, found, matrix = name.partition(".moe.")
+        if not found or "_proj" not in matrix:
+            out[name] = array
+        else:
+            out.update({f"{before}.moe.experts.{e}.{matrix}": rows.copy() for e, rows in enumerate(array)})
+    return out
+
+
 SAME = {
     "gemma 3 by transformers 5": ("gemma3-awq", with_config(
         rope_theta=None, rope_local_base_freq=None, rope_scaling=None, rope_parameters={
@@ -175,6 +212,11 @@ SAME = {
         name.replace("self_attn.g_proj", "self_attn.gate_proj"): array for name, array in tensors.items()}),
     "apertus with all numbers as lists": ("apertus-awq", None, lambda tensors: {
         name: array.reshape(1) if array.ndim == 0 else array for name, array in tensors.items()}),
+    "step's text alone": ("step-bf16", step_alone, None),
+    "step by transformers 5": ("step-bf16", step_by_transformers, None),
+    "step with experts one by one": ("step-bf16", None, step_one_by_one),
+    "step with a layer that predicts further tokens": ("step-bf16", None, lambda tensors: {
+        **tensors, "model.layers.4.enorm.weight": np.ones(16, np.float32)}),
     "llama 4 with experts one by one": ("llama4-bf16", None, one_by_one),
     "llama 4 as first published": ("llama4-bf16", with_config(
         attn_temperature_tuning=4, moe_layers=[1], interleave_moe_layer_step=1, layer_types=[
@@ -504,6 +546,10 @@ WRONG = {
     "sinks of a layer without them": (
         "mimo-bf16", None, lambda tensors: {
             **tensors, "model.layers.0.self_attn.attention_sink_bias": np.zeros(4, np.float16)}),
+    "the up of all experts is missing": (
+        "step-bf16", None, without("model.layers.1.moe.up_proj.weight")),
+    "the down of all experts is too narrow": (
+        "step-bf16", None, cut("model.layers.2.moe.down_proj.weight", 4, 16, 8)),
     "experts have the shape of other families'": (
         "llama4-bf16", None, lambda tensors: {
             name: array.swapaxes(1, 2).copy() if ".experts." in name else array for name, array in tensors.items()}),
@@ -720,7 +766,7 @@ def test_only_the_table_of_architectures_knows_their_names():
     """The transformer and the CPU's operations go by what the table says of a model."""
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     names = re.findall(r'^  { (?:NULL|"\w+"), "(\w+?)(?:_text)?",', table, re.MULTILINE)
-    assert len(names) == 111 and "llama" in names
+    assert len(names) == 112 and "llama" in names
     names.remove("gemma")  # the later ones' comments say "Gemma 4"
     for path in [*(ROOT / "src" / "engine").rglob("*.[ch]"), *(ROOT / "src" / "cpu").rglob("*.[ch]")]:
         assert not re.search(rf"\b({'|'.join(names)})(?![a-z])", path.read_text(), re.IGNORECASE), path

@@ -249,6 +249,27 @@ def test_floats(logits, sanitized, tmp_path, name, kind):
           logits(write(tmp_path / "floats", config, stored), ids), rows)
 
 
+@pytest.mark.parametrize("layout, suffixes, quant", [
+    ("fp8-inv", (".weight", ".weight_scale_inv"), {"quant_method": "fp8", "weight_block_size": [8, 16]}),
+    ("nvfp4", (".weight", ".weight_scale", ".weight_scale_2"), {"quant_method": "modelopt", "quant_algo": "NVFP4"})])
+def test_floats_of_all_experts(logits, tmp_path, layout, suffixes, quant):
+    """Gate, up and down of all experts of a layer in three tensors, with their scales, as published."""
+    directory = DATA / "miniatures" / "step-bf16"
+    config, tensors = read(directory)
+    stored, meant = dict(tensors), dict(tensors)
+    for name in [name for name in tensors if "moe." in name and "_proj" in name]:
+        base = name.removesuffix(".weight")
+        each = [layouts.float_tensors(base, weight, layout, [8, 16], np.float32)
+                for weight in checkpoint.to_f32(tensors[name])]
+        for suffix in suffixes:
+            parts = [parts[base + suffix] for parts, _ in each]
+            stored[base + suffix] = np.stack(parts).view(type(parts[0]))
+        meant[name] = np.stack([values for _, values in each])
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    close(logits(write(tmp_path / "dense", config, meant), ids)[rows],
+          logits(write(tmp_path / "floats", {**config, "quantization_config": quant}, stored), ids), rows)
+
+
 def fused(tensors, config):
     """Phi-3's matrices: q, k and v one after the other in one matrix, gate and up in another."""
     stored = dict(tensors)

@@ -70,7 +70,7 @@ def mlp_width(text):
 def kv_heads(text):
     """The number in families whose configs do not have num_key_value_heads."""
     one = text["model_type"] == "falcon" and not text["new_decoder_architecture"]
-    return 1 if one else text.get("num_kv_heads", text["num_attention_heads"])
+    return 1 if one else text.get("num_kv_heads", text.get("num_attention_groups", text["num_attention_heads"]))
 
 
 def of_experts(report):
@@ -143,7 +143,7 @@ def test_says_what_the_files_say(run, directory):
     assert len(layers) == len(report["layer_kinds"]) == report["num_hidden_layers"]
     with_gate = 2 if report["attn_gate"] == "in q" else 1
     for index, layer in enumerate(layers):
-        for part, size in (("q", with_gate * report["num_attention_heads"]), ("k", layer["num_key_value_heads"])):
+        for part, size in (("q", with_gate * layer["num_attention_heads"]), ("k", layer["num_key_value_heads"])):
             shapes = [stored[name][1] for name in stored
                       if name.endswith(f"layers.{index}.self_attn.{part}_proj.weight")]
             assert not shapes or latent or shapes[0][0] == size * layer["head_dim"]

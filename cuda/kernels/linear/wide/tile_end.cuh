@@ -201,7 +201,7 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
 #pragma unroll
   for (int i = 0; i < 2 * kN; i++) {
     float *at = c + i / 2 * 4 + i % 2;
-    at[0] = gated_product(kActivation, at[0], at[2]) * factor_of(p, p.out.row_factors, first, i);
+    at[0] = gated_product(kActivation, at[0], at[2], p.out.limit) * factor_of(p, p.out.row_factors, first, i);
   }
 }
 
@@ -248,6 +248,8 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
       multiply_gates<ACTIVATION_SILU, kN>(p, first, c);
     else if (out.gated == ACTIVATION_GELU_TANH)
       multiply_gates<ACTIVATION_GELU_TANH, kN>(p, first, c);
+    else if (out.gated == ACTIVATION_LIMITED)
+      multiply_gates<ACTIVATION_LIMITED, kN>(p, first, c);
     else
       multiply_gates<ACTIVATION_CLAMPED, kN>(p, first, c);
     store_form<kWarpgroups, Gated<true>, kN>(p, first, c, staging);

@@ -1,0 +1,156 @@
+/* layer_lists.c - what config.json lists for each layer: ropes, limits of products; and heads (Step 3.5).
+ *
+ * Called by: positions.c through a row of architectures.c.   Calls: reader.c. Source: transformers 5.24,
+ * step3p7/configuration_step3p7.py, and the published config.json, whose further members must say what
+ * transformers computes.
+ * Always true afterwards: layers with the same attention (with or without a window) have the same rope. */
+#include "model/config/architectures.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Fills numbers[n_layers] from the member `key`, a list with a number for each layer, null standing for
+ * `usual`, or one number for all. PRECOND the member is there */
+static Status numbers_of_layers(const ConfigReader *r, const char *key, double low, double high, double usual,
+                                int n_layers, double *numbers) {
+  const Json *list = json_member(r->object, key), *item = json_first(list);
+  if (!json_is_array(list)) {
+    TRY(reader_double(r, key, low, high, usual, &numbers[0]));
+    for (int layer = 1; layer < n_layers; layer++) numbers[layer] = numbers[0];
+    return STATUS_OK;
+  }
+  TRY(reader_list_of_layers(r, key, list, n_layers, "numbers (num_hidden_layers)"));
+  for (int layer = 0; layer < n_layers; layer++, item = json_next(item)) {
+    char found[64];
+    numbers[layer] = usual;
+    if (strcmp(json_describe(item, found), "null") != 0 &&
+        (!json_double(item, &numbers[layer]) || numbers[layer] < low || numbers[layer] > high))
+      return reader_refuse_item(r, key, layer, item, "a number from %g to %g", low, high);
+  }
+  return STATUS_OK;
+}
+
+/* *full, *sliding: the number of the layers without and with a window in the list `key`; they stay as they
+ * are where there is no such layer, or no list. */
+static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
+                               const ModelConfig *config, double *full, double *sliding) {
+  double numbers[MAX_LAYERS];
+  bool seen[2] = {false, false};
+  if (!json_member(r->object, key)) return STATUS_OK;
+  TRY(numbers_of_layers(r, key, low, high, low, config->n_layers, numbers));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const bool windowed = config->layers[layer].window > 0;
+    double *to = windowed ? sliding : full;
+    if (seen[windowed] && *to != numbers[layer])
+      return reader_refuse(r, "%s[%d] is %.9g, expected %.9g, as in others with the same attention", key,
+                           layer, numbers[layer], *to);
+    *to = numbers[layer];
+    seen[windowed] = true;
+  }
+  return STATUS_OK;
+}
+
+static Status turn_part(const ConfigReader *r, double part, const ModelConfig *config, RopeConfig *rope) {
+  rope->rotary_dim = (int)(config->head_dim * part);
+  if (rope->rotary_dim >= 2 && rope->rotary_dim % 2 == 0) return STATUS_OK;
+  return reader_refuse(r,
+                       "partial_rotary_factors has %.9g, which turns %d of head_dim %d numbers, expected an "
+                       "even number from 2",
+                       part, rope->rotary_dim, config->head_dim);
+}
+
+/* rope_theta and partial_rotary_factors, unless rope_parameters has an object for each kind of layer. */
+static Status parse_ropes(const ConfigReader *r, ModelConfig *config) {
+  RopeConfig *full = &config->rope, *sliding = &config->local_rope;
+  double part = (double)full->rotary_dim / config->head_dim, sliding_part = part;
+  if (json_count(json_member(r->object, "rope_parameters")) > 0) return STATUS_OK;
+  TRY(numbers_of_kinds(r, "rope_theta", 1, 1e18, config, &full->theta, &sliding->theta));
+  TRY(numbers_of_kinds(r, "partial_rotary_factors", 0, 1, config, &part, &sliding_part));
+  TRY(turn_part(r, part, config, full));
+  return turn_part(r, sliding_part, config, sliding);
+}
+
+static Status set_heads(const ConfigReader *r, const char *key, int n, const ModelConfig *config,
+                        LayerConfig *layer) {
+  if (n % config->n_kv_heads != 0)
+    return reader_refuse(r, "%s is %d, expected a multiple of the %d kv heads", key, n, config->n_kv_heads);
+  layer->n_heads = n;
+  return STATUS_OK;
+}
+
+/* Layers with a window have as many heads as attention_other_setting says, or num_sliding_attention_heads as
+ * transformers saves it, with per_layer_config for each layer. */
+static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
+  static const char heads[] = "num_attention_heads", sliding[] = "num_sliding_attention_heads";
+  ConfigReader other, by_layer, own;
+  int n = config->n_heads, n_kv, head_dim;
+  TRY(reader_object(r, "attention_other_setting", &other));
+  TRY(reader_int(&other, heads, 1, MAX_HEADS, n, &n));
+  TRY(reader_int(&other, "num_attention_groups", 1, MAX_HEADS, config->n_kv_heads, &n_kv));
+  TRY(reader_int(&other, "head_dim", 1, MAX_HEAD_DIM, config->head_dim, &head_dim));
+  if (n_kv != config->n_kv_heads || head_dim != config->head_dim)
+    return reader_refuse(&other,
+                         "%d kv heads of %d numbers are not supported, expected %d of %d as elsewhere", n_kv,
+                         head_dim, config->n_kv_heads, config->head_dim);
+  TRY(reader_int(r, sliding, 1, MAX_HEADS, n, &n));
+  TRY(reader_object(r, "per_layer_config", &by_layer));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    LayerConfig *to = &config->layers[layer];
+    if (!by_layer.object) {
+      if (to->window > 0) TRY(set_heads(r, "num_attention_heads of layers with a window", n, config, to));
+      continue;
+    }
+    char key[16];
+    int own_heads;
+    snprintf(key, sizeof key, "%d", layer);
+    TRY(reader_object(&by_layer, key, &own));
+    TRY(reader_int(&own, heads, 1, MAX_HEADS, config->n_heads, &own_heads));
+    if (json_count(own.object) > (json_member(own.object, heads) != NULL))
+      return reader_refuse(&own, "only %s is supported", heads);
+    TRY(set_heads(&own, heads, own_heads, config, to));
+  }
+  return STATUS_OK;
+}
+
+/* swiglu_limits of the experts, swiglu_limits_shared of the MLP; 0 or null: no limit. */
+static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
+  static const char *const keys[] = {"swiglu_limits", "swiglu_limits_shared"};
+  double limits[MAX_LAYERS];
+  for (int i = 0; i < 2; i++) {
+    if (!json_member(r->object, keys[i])) continue;
+    TRY(numbers_of_layers(r, keys[i], 0, MAX_FACTOR, 0, config->n_layers, limits));
+    for (int layer = 0; layer < config->n_layers; layer++)
+      *(i == 0 ? &config->layers[layer].expert_limit : &config->layers[layer].mlp_limit) = limits[layer];
+  }
+  return STATUS_OK;
+}
+
+/* Refuses members of the published config that say something else than what transformers computes. */
+static Status check_members(const ConfigReader *r) {
+  static const struct {
+    const char *key;
+    bool expected;
+  } known[] = {{"use_head_wise_attn_gate", true}, {"gating", true},  {"use_moe_router_bias", true},
+               {"norm_expert_weight", true},      {"use_moe", true}, {"use_qk_norm", true},
+               {"zero_centered", true},           {"sink", false}};
+  static const char *const scores[] = {"sigmoid", NULL};
+  static const char full[] = "full_attention";
+  const Json *types = json_member(r->object, "yarn_only_types");
+  int which;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    TRY(reader_expect_bool(r, known[i].key, known[i].expected));
+  TRY(reader_choice(r, "moe_router_activation", scores, 0, &which));
+  if (types && (json_count(types) != 1 || !json_string_is(json_first(types), full)))
+    return reader_refuse(r, "yarn_only_types is not supported, expected %s alone", full);
+  if (json_count(json_member(r->object, "use_rope_layers")) > 0)
+    return reader_refuse(r, "use_rope_layers is not supported, expected an empty list");
+  return STATUS_OK;
+}
+
+Status config_parse_layer_lists(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  (void)arch;
+  TRY(check_members(r));
+  TRY(parse_ropes(r, config));
+  TRY(parse_heads(r, config));
+  return parse_limits(r, config);
+}
