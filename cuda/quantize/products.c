@@ -100,8 +100,8 @@ static Status multiply_all(const QuantizerState *state, OtherProduct *products, 
     const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
     const float *w;
     TRY(find_weights(state, linear, &w, err));
-    TRY(gpu_product(gpu, (Rows){where[i], n_in}, products[i].n_rows, (Rows){(float *)(uintptr_t)w, n_in},
-                    linear->n_out, linear->n_in, 0, (Rows){y + at, n_out}, err));
+    TRY(gpu_product_tf32(gpu, (Rows){where[i], n_in}, products[i].n_rows, (Rows){(float *)(uintptr_t)w, n_in},
+                         linear->n_out, linear->n_in, 0, (Rows){y + at, n_out}, err));
     products[i].y = here + at;
     at += (size_t)products[i].n_rows * n_out;
   }

@@ -304,10 +304,22 @@ Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weight
 
 /* --- targets */
 
-Status gpu_correct(const QuantizerState *state, double share, const float *cross, const float *scales,
-                   const float *lower, const Weights *weights, Error *err) {
+/* gains[n_rows][n] there: what the outputs of a part should gain, times their inputs. */
+static Status make_gains(const Part *p, const Target *t, const float *divisors, float *gains, Error *err) {
+  const size_t at = (size_t)p->first * p->stride;
+  if (t->drifts)
+    TRY(rounding_shares(p->n_rows, p->n, (float)t->residual, t->drifts + at, divisors, gains, p->gpu->stream,
+                        err));
+  if (!t->changes) return STATUS_OK;
+  return gpu_product(p->gpu, (Rows){p->w, p->stride}, p->n_rows,
+                     (Rows){(float *)(uintptr_t)t->changes, p->stride}, p->n, p->n, t->drifts ? 1 : 0,
+                     (Rows){gains, p->stride}, err);
+}
+
+Status gpu_correct(const QuantizerState *state, const Target *target, const Weights *weights, Error *err) {
   Gpu *gpu = state->gpu;
   const size_t n = (size_t)weights->n_in;
+  const float *scales = target->scales, *lower = target->lower;
   float *a, *b, *upper, *divisors = NULL;
   TRY(gpu_scratch(gpu, SCRATCH_C, n * n, sizeof *upper, &upper, err));
   TRY(gpu_scratch(gpu, SCRATCH_VECTORS, n, sizeof *divisors, &divisors, err));
@@ -317,9 +329,9 @@ Status gpu_correct(const QuantizerState *state, double share, const float *cross
     const Part p = part_of(gpu, weights, lower, first);
     TRY(gpu_scratch(gpu, SCRATCH_A, p.floats, sizeof *a, &a, err));
     TRY(gpu_scratch(gpu, SCRATCH_B, p.floats, sizeof *b, &b, err));
-    TRY(rounding_shares(p.n_rows, p.n, (float)share, cross + (size_t)first * n, scales ? divisors : NULL, a,
-                        gpu->stream, err));
+    TRY(make_gains(&p, target, scales ? divisors : NULL, a, err));
     TRY(gpu_product(gpu, (Rows){a, n}, p.n_rows, (Rows){upper, n}, p.n, p.n, 0, (Rows){b, n}, err));
+    TRY(rounding_multiply(p.floats, (float)target->share, b, gpu->stream, err));
     TRY(gpu_product(gpu, (Rows){b, n}, p.n_rows, (Rows){p.h, n}, p.n, p.n, 1, (Rows){p.w, n}, err));
     first += p.n_rows;
   }

@@ -107,15 +107,24 @@ Status gpu_load(const QuantizerState *state, ReadRow *read, const void *user, co
 
 /* --- squares */
 
-Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err) {
+static Status product(Gpu *gpu, cublasComputeType_t type, Rows a, int n_rows, Rows b, int n, int n_k,
+                      float beta, Rows c, Error *err) {
   const float one = 1;
   const Cublas *cublas = &gpu->cublas;
   if (n_rows == 0 || n == 0 || n_k == 0) return STATUS_OK;
-  const cublasStatus_t s =
-      cublas->gemm_ex(cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, n_rows, n_k, &one, b.at, CUDA_R_32F,
-                      (int)b.stride, a.at, CUDA_R_32F, (int)a.stride, &beta, c.at, CUDA_R_32F, (int)c.stride,
-                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  const cublasStatus_t s = cublas->gemm_ex(cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, n_rows, n_k, &one,
+                                           b.at, CUDA_R_32F, (int)b.stride, a.at, CUDA_R_32F, (int)a.stride,
+                                           &beta, c.at, CUDA_R_32F, (int)c.stride, type, CUBLAS_GEMM_DEFAULT);
   return s ? error_set(err, STATUS_FAILED, "cuBLAS: %s", cublas->status_string(s)) : STATUS_OK;
+}
+
+Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err) {
+  return product(gpu, CUBLAS_COMPUTE_32F, a, n_rows, b, n, n_k, beta, c, err);
+}
+
+Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c,
+                        Error *err) {
+  return product(gpu, CUBLAS_COMPUTE_32F_FAST_TF32, a, n_rows, b, n, n_k, beta, c, err);
 }
 
 typedef struct {
@@ -151,8 +160,9 @@ static Status add(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b,
   if (!same) TRY(send_columns(gpu, b, n_rows, n_b, SCRATCH_C, &others, err));
   for (int first = 0; first < n_a; first += most) {
     const int rows = n_a - first < most ? n_a - first : most;
-    TRY(gpu_product(gpu, (Rows){columns + (size_t)first * stride, stride}, rows, (Rows){others, stride},
-                    same ? first + rows : n_b, n_rows, 1, (Rows){sums + (size_t)first * size, size}, err));
+    TRY(gpu_product_tf32(gpu, (Rows){columns + (size_t)first * stride, stride}, rows, (Rows){others, stride},
+                         same ? first + rows : n_b, n_rows, 1, (Rows){sums + (size_t)first * size, size},
+                         err));
   }
   return STATUS_OK;
 }

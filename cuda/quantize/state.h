@@ -65,13 +65,14 @@ Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int 
 
 /* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; all there. */
 Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
+/* The same with a and b rounded to TF32, where the GPU has it: for the forward pass and its statistics. */
+Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 
 /* The functions of Quantizer that are not in state.c. */
 Status gpu_load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
                 Weights *weights, int *refused, Error *err);
 Status gpu_factor(const QuantizerState *state, const float *h, int n, float *lower, Error *err);
-Status gpu_correct(const QuantizerState *state, double share, const float *cross, const float *scales,
-                   const float *lower, const Weights *weights, Error *err);
+Status gpu_correct(const QuantizerState *state, const Target *target, const Weights *weights, Error *err);
 Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
                  const float *h, const float *factors, double *loss, Error *err);
 Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weights *weights, const float *h,

@@ -101,6 +101,7 @@ void calibration_close(Calibration *c) {
   close_model(c, &c->quantised);
   free_copy(c);
   program_release(&c->program);
+  for (int i = 0; i < MAX_ORIGINALS; i++) free(c->originals.items[i].rows);
   free(c->before);
   free(c->weights);
   *c = (Calibration){0};
@@ -198,18 +199,21 @@ static Status advance(const Calibration *c, const CalibrationModel *m, int i, in
   return c->backend->kv_read(m->state, range, layer, m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
 }
 
-/* Takes sample i of the original model through the part begin .. end - 1: its x before it is kept, and by x
- * after it the tokens are weighed. */
-static Status pass_original(const Calibration *c, int i, int begin, int end, Error *err) {
+/* Takes sample i of the original model through the part begin .. end - 1: its x before it and the inputs of
+ * its matrices are kept, and by x after it the tokens are weighed. */
+static Status pass_original(const Calibration *c, LayerWork *work, int i, int begin, int end, Error *err) {
   const size_t hidden = (size_t)c->original.model->config.hidden, length = (size_t)c->options->length;
   const float *rows = rows_of(c, &c->original, i);
   float *before = c->before + (size_t)i * length * hidden, *weights = c->weights + (size_t)i * length;
   if (c->original.at == end) return STATUS_OK;
+  work->tokens = (SampleTokens){.sample = i, .n_samples = c->options->n_samples, .n = (int)length};
   TRY(advance(c, &c->original, i, c->original.at, begin, err));
 #pragma omp parallel for num_threads(c->options->device.n_threads)
   for (size_t r = 0; r < length; r++)
     memcpy(before + r * hidden, rows + r * c->carried, hidden * sizeof *rows);
+  work->tokens.keeps = true;
   TRY(advance(c, &c->original, i, begin, end, err));
+  work->tokens.keeps = false;
 #pragma omp parallel for num_threads(c->options->device.n_threads)
   for (size_t r = 0; r < length; r++) {
     const float *x = rows + r * c->carried;
@@ -236,12 +240,14 @@ Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *er
   while (part_end(&c->program, begin) <= at) begin = part_end(&c->program, begin);
   const int end = part_end(&c->program, begin);
   const bool alone = adds_alone(c, begin, end, at);
+  if (c->original.at != end) c->originals.n = 0;
   for (int i = 0; i < c->options->n_samples; i++) {
     work->stage = -1;
-    TRY(pass_original(c, i, begin, end, err));
+    TRY(pass_original(c, work, i, begin, end, err));
     TRY(advance(c, &c->quantised, i, c->quantised.at, begin, err));
     work->stage = stage;
-    work->tokens = (SampleTokens){.weights = c->weights + (size_t)i * length,
+    work->tokens = (SampleTokens){.sample = i,
+                                  .weights = c->weights + (size_t)i * length,
                                   .original = alone ? c->before + (size_t)i * length * hidden : NULL,
                                   .own = rows_of(c, &c->quantised, i),
                                   .n = (int)length};

@@ -22,6 +22,7 @@ typedef struct {
   Program program;
   size_t carried; /* floats of a row; x comes first */
   CalibrationModel original, quantised;
+  OriginalInputs originals; /* of the part that original has computed last */
   float *before;  /* [n_samples][length][hidden] the original model's x one part before original.rows */
   float *weights; /* [n_samples][length] of tokens in the statistics */
 } Calibration;
@@ -32,7 +33,8 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
 void calibration_close(Calibration *c);
 /* Loads the quantised model again, whose norms, biases or matrices have changed. */
 Status calibration_reload(Calibration *c, Error *err);
-/* Computes all samples up to the matrices of a stage of the layer, whose inputs `work` gets. */
+/* Computes all samples up to the matrices of a stage of the layer, whose inputs `work` gets, and those of the
+ * original model's before them. */
 Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *err);
 /* Computes the rest of a layer for all samples, in both models. */
 Status calibration_finish_layer(Calibration *c, int layer, Error *err);

@@ -35,7 +35,7 @@ static Status name_run(Checkpoint *c, Error *err) {
   Buffer text = {0};
   Status status = model_sample(c->model, &hash, err);
   if (status == STATUS_OK)
-    status = buffer_printf(&text, err, "3 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ",
+    status = buffer_printf(&text, err, "4 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ",
                            o->quantizer->name, hash.a, (int)o->layout, o->group, o->length, r->scales,
                            r->compensates, r->refinements, r->drift, r->damp, r->search.n_shifts,
                            r->search.n_shrinks, o->keeps_text ? o->keeps_text : "");

@@ -159,8 +159,9 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
 static void free_statistics(const LayerWork *work, LayerInput *input) {
   work->quantizer->release(work->state, input->moments);
   work->quantizer->release(work->state, input->drifts);
+  work->quantizer->release(work->state, input->changes);
   free(input->scales);
-  input->moments = input->drifts = input->scales = NULL;
+  input->moments = input->drifts = input->changes = input->scales = NULL;
 }
 
 void layer_release(LayerWork *work) {
@@ -239,42 +240,100 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* Adds rows of an input to its statistics. A token's weight is that of its products, so that its numbers are
- * multiplied by the root. */
-static Status add_rows(LayerWork *work, int index, Rows x, int n_rows) {
+/* to[n_rows][n] = a - b, or a where b is NULL, times the root of each token's weight, which so is that of
+ * products of two rows; weights NULL: 1. */
+static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
+  const size_t size = (size_t)n;
+#pragma omp parallel for num_threads(work->n_threads)
+  for (size_t r = 0; r < (size_t)n_rows; r++) {
+    const float root = weights ? sqrtf(weights[r]) : 1, *from = a.at + r * a.stride;
+    for (size_t i = 0; i < size; i++)
+      to[r * size + i] = root * (b.at ? from[i] - b.at[r * b.stride + i] : from[i]);
+  }
+  return (Rows){to, size};
+}
+
+/* The original model's rows of an input in the sample that is computed; at is NULL: they are not known. */
+static Rows original_rows(const LayerWork *work, const char *reader, int n_in) {
+  const size_t at = (size_t)work->tokens.sample * (size_t)work->tokens.n * (size_t)n_in;
+  const OriginalInputs *all = work->originals;
+  for (int i = 0; i < all->n; i++)
+    if (strcmp(all->items[i].reader, reader) == 0) return (Rows){all->items[i].rows + at, (size_t)n_in};
+  return (Rows){0};
+}
+
+/* Adds rows of an input, which `reader` is the first to read, to its statistics. */
+static Status add_rows(LayerWork *work, int index, const char *reader, Rows x, int n_rows) {
   LayerInput *input = &work->inputs[index];
   const SampleTokens *tokens = &work->tokens;
-  const size_t n = (size_t)input->n_in, rows = (size_t)n_rows, hidden = (size_t)work->model->config.hidden;
+  const int n = input->n_in, hidden = work->model->config.hidden;
+  const size_t rows = (size_t)n_rows, widest = (size_t)(n > hidden ? n : hidden);
   const bool all = has_all_rows(work, index) && n_rows == tokens->n,
-             drifts = all && work->recipe->drift > 0 && tokens->original && residual_reader(work, input);
-  const size_t n_drift = drifts ? hidden : 0;
-  if (drifts && !input->drifts) TRY(make_sums(work, (int)hidden, input->n_in, &input->drifts, work->err));
-  TRY(mem_grow(&work->scratch, &work->scratch_floats, rows * (n + n_drift), sizeof *work->scratch, "inputs",
-               work->err));
-  const Rows weighted = {work->scratch, n}, drift = {weighted.at + rows * n, hidden};
-  for (size_t r = 0; r < rows; r++) input->weight += all ? (double)tokens->weights[r] : 1;
-#pragma omp parallel for num_threads(work->n_threads)
-  for (size_t r = 0; r < rows; r++) {
-    const float root = all ? sqrtf(tokens->weights[r]) : 1;
-    for (size_t i = 0; i < n; i++) weighted.at[r * n + i] = root * x.at[r * x.stride + i];
-    for (size_t i = 0; i < n_drift; i++)
-      drift.at[r * hidden + i] = root * (tokens->original[r * hidden + i] - tokens->own[r * hidden + i]);
+             corrects = all && work->recipe->drift > 0;
+  const float *weights = all ? tokens->weights : NULL;
+  const Rows original = corrects ? original_rows(work, reader, n) : (Rows){0};
+  TRY(mem_grow(&work->scratch, &work->scratch_floats, rows * ((size_t)n + widest), sizeof *work->scratch,
+               "inputs", work->err));
+  float *other = work->scratch + rows * (size_t)n;
+  for (size_t r = 0; r < rows; r++) input->weight += weights ? (double)weights[r] : 1;
+  const Rows weighted = weigh(work, weights, n_rows, n, x, (Rows){0}, work->scratch);
+  if (corrects && tokens->original && residual_reader(work, input)) {
+    const Rows before = {(float *)(uintptr_t)tokens->original, (size_t)hidden},
+               own = {(float *)(uintptr_t)tokens->own, (size_t)hidden};
+    const Rows drift = weigh(work, weights, n_rows, hidden, before, own, other);
+    if (!input->drifts) TRY(make_sums(work, hidden, n, &input->drifts, work->err));
+    TRY(work->quantizer->add(work->state, hidden, drift, n, weighted, n_rows, input->drifts, work->err));
   }
-  if (drifts)
-    TRY(work->quantizer->add(work->state, (int)hidden, drift, input->n_in, weighted, n_rows, input->drifts,
-                             work->err));
-  return work->quantizer->add(work->state, input->n_in, weighted, input->n_in, weighted, n_rows,
-                              input->moments, work->err);
+  if (original.at) {
+    const Rows change = weigh(work, weights, n_rows, n, original, x, other);
+    if (!input->changes) TRY(make_sums(work, n, n, &input->changes, work->err));
+    TRY(work->quantizer->add(work->state, n, weighted, n, change, n_rows, input->changes, work->err));
+  }
+  return work->quantizer->add(work->state, n, weighted, n, weighted, n_rows, input->moments, work->err);
+}
+
+/* The name of the first of the Linears whose matrix is quantised; NULL: none is. */
+static const char *first_reader(LayerWork *work, const Linear *const *linears, int n) {
+  for (int i = 0; i < n; i++) {
+    const LayerMatrix *m = matrix_named(work, linears[i]->name);
+    if (m && !m->kept) return m->name;
+  }
+  return NULL;
+}
+
+/* Keeps rows that the original model's matrices read, if they are those of all tokens, in their order. */
+static Status keep_rows(LayerWork *work, const char *reader, Rows x, int n_rows) {
+  const SampleTokens *tokens = &work->tokens;
+  const LayerMatrix *m = reader ? matrix_named(work, reader) : NULL;
+  if (!m || m->which >= N_LAYER_LINEARS || n_rows != tokens->n || work->recipe->drift <= 0) return STATUS_OK;
+  Rows to = original_rows(work, reader, m->n_in);
+  if (!to.at) {
+    if (work->originals->n == MAX_ORIGINALS) return STATUS_OK;
+    OriginalInput *input = &work->originals->items[work->originals->n];
+    TRY(mem_grow(&input->rows, &input->capacity,
+                 (size_t)tokens->n_samples * (size_t)tokens->n * (size_t)m->n_in, sizeof *input->rows,
+                 "the original model's inputs", work->err));
+    input->reader = reader;
+    work->originals->n++;
+    to = original_rows(work, reader, m->n_in);
+  }
+#pragma omp parallel for num_threads(work->n_threads)
+  for (size_t r = 0; r < (size_t)n_rows; r++)
+    memcpy(to.at + r * to.stride, x.at + r * x.stride, to.stride * sizeof *to.at);
+  return STATUS_OK;
 }
 
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows) {
   LayerWork *work = user;
+  const Rows rows = {(float *)(uintptr_t)x, stride};
+  if (work->tokens.keeps && work->status == STATUS_OK)
+    work->status = keep_rows(work, first_reader(work, linears, n), rows, n_rows);
   const LayerMatrix *m = work->stage < 0 ? NULL : matrix_of(work, linears[0]);
   if (!m || m->stage < work->stage) return true;
   if (m->stage > work->stage || work->status != STATUS_OK) return false;
   const int found = find_input(work, linears, n);
   if (found < 0) return true; /* what such matrices make may be read by some of the same stage */
-  work->status = add_rows(work, found, (Rows){(float *)(uintptr_t)x, stride}, n_rows);
+  work->status = add_rows(work, found, first_reader(work, linears, n), rows, n_rows);
   return false;
 }
 
@@ -554,21 +613,25 @@ static Status make_factor(const LayerWork *work, LayerInput *input, float **lowe
     TRY(quantizer->make(work->state, (size_t)n * (size_t)n, "a factor of inputs", lower, err));
     TRY(quantizer->factor(work->state, input->moments, n, *lower, err));
   }
-  return input->scales ? quantizer->rescale(work->state, input->scales, n, input->moments, *lower, err)
-                       : STATUS_OK;
+  if (!input->scales) return STATUS_OK;
+  if (input->changes) TRY(quantizer->rescale(work->state, input->scales, n, input->changes, NULL, err));
+  return quantizer->rescale(work->state, input->scales, n, input->moments, *lower, err);
 }
 
-/* Rounds a matrix towards its weights, corrected for the residual stream's drift. */
+/* Rounds a matrix towards its weights, corrected for what earlier rounding changed. */
 static Status round_towards(const LayerWork *work, LayerMatrix *m, const Weights *weights, const float *lower,
                             Error *err) {
   const LayerInput *input = &work->inputs[m->input];
   const Quantizer *quantizer = work->quantizer;
   const float *h = input->moments;
   double whole, lost;
-  if (lower && input->drifts)
-    TRY(quantizer->correct(work->state,
-                           work->recipe->drift / work->model->config.residual_scale / input->weight,
-                           input->drifts, input->scales, lower, weights, err));
+  const Target target = {.share = work->recipe->drift / input->weight,
+                         .residual = 1 / work->model->config.residual_scale,
+                         .drifts = input->drifts,
+                         .changes = input->changes,
+                         .scales = input->scales,
+                         .lower = lower};
+  if (lower && (target.drifts || target.changes)) TRY(quantizer->correct(work->state, &target, weights, err));
   TRY(rounded_make(m->n_out, m->n_in, work->group, &m->rounded, err));
   TRY(quantizer->round(work->state, work->recipe, weights, h, lower, &m->rounded, err));
   TRY(quantizer->loss(work->state, weights, h, NULL, &whole, err));

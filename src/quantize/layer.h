@@ -33,14 +33,31 @@ typedef struct {
   double weight;  /* of all rows that were taken */
   float *moments; /* [n_in][n_in] there: sums of products of inputs, later their means */
   float
-      *drifts; /* [hidden][n_in] there: sums of products of the residual stream's drift and inputs; NULL: not
-                   * known */
-  float *scales; /* [n_in] the matrices' factors of inputs, or NULL */
-  bool others;   /* a matrix that is not quantised reads it, too */
+      *drifts; /* [hidden][n_in] there: sums of products of the residual stream's drift and inputs, or NULL */
+  float *changes; /* [n_in][n_in] there: sums of products of inputs and of what they lack of the original
+                   * model's, or NULL */
+  float *scales;  /* [n_in] the matrices' factors of inputs, or NULL */
+  bool others;    /* a matrix that is not quantised reads it, too */
 } LayerInput;
+
+/* The rows of an input in the original model, for all samples. */
+typedef struct {
+  const char *reader; /* the name of its first matrix that is quantised */
+  float *rows;        /* [n_samples][n][n_in] */
+  size_t capacity;
+} OriginalInput;
+
+/* The inputs of the part of a layer that is computed. The memory serves all parts. */
+enum { MAX_ORIGINALS = 16 };
+typedef struct {
+  OriginalInput items[MAX_ORIGINALS];
+  int n;
+} OriginalInputs;
 
 /* The tokens of the sample that is computed. */
 typedef struct {
+  int sample, n_samples;
+  bool keeps;                  /* the original model is computed: its inputs are kept */
   const float *weights;        /* [n] of a token in the statistics */
   const float *original, *own; /* [n][hidden] x before the operation, in the original model and in this one;
                                 * original NULL: the operation's part of the layer adds other terms to x */
@@ -59,6 +76,7 @@ typedef struct {
   int stage;       /* the one whose inputs layer_take() takes; -1: none */
   int first_input; /* of this stage */
   SampleTokens tokens;
+  OriginalInputs *originals;
   Tensors out;    /* tensors of the checkpoint that replace the model's own */
   Tensors made;   /* what the model's layer reads in place of its own matrices */
   float *scratch; /* weighted rows */

@@ -161,6 +161,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   run->work.quantizer = run->quantizer;
   run->work.state = run->state;
   run->work.recipe = &run->options->recipe;
+  run->work.originals = &run->calibration.originals;
   run->work.n_threads = run->options->device.n_threads;
   report_progress(run, layer);
   Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);

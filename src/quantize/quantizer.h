@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
-  double drift;     /* share of the residual stream's drift that weights make up for (target.h) */
+  double drift;     /* share of earlier rounding's changes that weights make up for (target.h) */
   double damp;      /* share of the mean second moment that is added to all of them */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   GroupSearch search,
@@ -33,6 +33,15 @@ typedef struct {
   int n_out, n_in, group;
   float *w;
 } Weights;
+
+/* The gains of a matrix's outputs (target.h). The sums are there, the scales the host's. */
+typedef struct {
+  double share, residual; /* factors: of the whole, and of drifts in it */
+  const float *drifts;    /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
+  const float *changes;   /* [n_in][n_in] sums of a_i d_j; NULL: the inputs are as they were */
+  const float *scales;    /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
+  const float *lower;     /* factor.h, of W's inputs */
+} Target;
 
 /* w[o][i] is replaced by (codes[o][i] - zeros[i / group][o]) * scales[i / group][o]. Rows of scales and zeros
  * have rounded_row() floats; scales are numbers of fp16. */
@@ -80,9 +89,8 @@ typedef struct Quantizer {
   Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,
                    Error *err); /* factor.h */
 
-  /* W becomes the target of rounding (target.h). scales are the host's. */
-  Status (*correct)(const QuantizerState *state, double share, const float *cross, const float *scales,
-                    const float *lower, const Weights *weights, Error *err);
+  /* W becomes the target of rounding. */
+  Status (*correct)(const QuantizerState *state, const Target *target, const Weights *weights, Error *err);
   /* matrix.h; rounded is the host's */
   Status (*trial)(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
                   const float *h, const float *factors, double *loss, Error *err);

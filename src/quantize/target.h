@@ -3,8 +3,8 @@
 
 #include "quantize/matrix.h"
 
-/* Adds to W what adds a share of d to its outputs, as well as its inputs a say it: share E[d a^T] H^-1, by
- * the factor of H = E[a a^T], lower as of factor_make(). cross[n_out][n_in]: E[d a^T] of inputs times
- * scales[n_in]; scales NULL: of the inputs themselves. */
-Status target_correct(const Products *products, double share, const float *cross, const float *scales,
-                      const float *lower, const Weights *weights, Error *err);
+/* Adds to W what adds to its outputs a share of gains g, as far as the inputs a determine them:
+ * share E[g a^T] H^-1 with H = E[a a^T]. The gain of output o is residual * drift_o + (W d)_o: d is what
+ * earlier rounding has taken from the inputs, drift what it has taken from the sum that the outputs are
+ * added to. */
+Status target_correct(const Products *products, const Target *target, const Weights *weights, Error *err);

@@ -97,14 +97,15 @@ static void factor_is_that_of_the_inverse(void **state) {
   free_case(c);
 }
 
-/* W' - W = share E[d a^T] H^-1: times H it is the cross moments, within fp32's error times H's condition. */
+/* W' - W = share E[g a^T] H^-1: times H it is the share of E[g a^T], within fp32's error times H's
+ * condition. */
 static void targets_add_what_inputs_can_say(void **state) {
   enum { N_OTHERS = 24 };
   const Products products = products_make(2);
   Case c = make_case(&products);
   Error err;
   float *lower = calloc(N_IN * N_IN, sizeof *lower), *cross = calloc(N_OTHERS * N_IN, sizeof *cross),
-        *w = calloc(N_OTHERS * N_IN, sizeof *w);
+        *w = calloc(N_OTHERS * N_IN, sizeof *w), *changes = calloc(N_IN * N_IN, sizeof *changes);
   const Rows rows = {c.x, N_IN}, others = {c.x + N_IN, N_IN}; /* the next row's */
   const Weights weights = {N_OTHERS, N_IN, GROUP, w};
   assert_int_equal(sums_add(&products, N_OTHERS, others, N_IN, rows, N_ROWS - 1, cross, &err), STATUS_OK);
@@ -118,17 +119,23 @@ static void targets_add_what_inputs_can_say(void **state) {
       assert_true(fabs((double)cross[o * N_IN + i] - sum) < 1e-5 * size);
     }
   assert_int_equal(factor_make(&products, c.h, N_IN, lower, &err), STATUS_OK);
-  assert_int_equal(target_correct(&products, 0.5, cross, NULL, lower, &weights, &err), STATUS_OK);
+  assert_int_equal(sums_add(&products, N_IN, rows, N_IN, others, N_ROWS - 1, changes, &err), STATUS_OK);
+  for (int o = 0; o < N_OTHERS; o++)
+    for (int i = 0; i < N_IN; i++) w[o * N_IN + i] = c.x[o * N_IN + i];
+  const Target target = {.share = 0.5, .residual = 2, .drifts = cross, .changes = changes, .lower = lower};
+  assert_int_equal(target_correct(&products, &target, &weights, &err), STATUS_OK);
   for (int o = 0; o < N_OTHERS; o++)
     for (int i = 0; i < N_IN; i++) {
-      double sum = 0, size = 0;
+      double sum = 0, size = 0, gain = 2 * (double)cross[o * N_IN + i];
       for (int k = 0; k < N_IN; k++) {
-        sum += (double)w[o * N_IN + k] * (double)c.h[k * N_IN + i];
-        size += fabs((double)w[o * N_IN + k] * (double)c.h[k * N_IN + i]);
+        const double own = (double)c.x[o * N_IN + k],
+                     product = ((double)w[o * N_IN + k] - own) * (double)c.h[k * N_IN + i];
+        gain += own * (double)changes[i * N_IN + k];
+        sum += product, size += fabs(product);
       }
-      assert_true(fabs(sum - 0.5 * (double)cross[o * N_IN + i]) < 1e-3 * size);
+      assert_true(fabs(sum - 0.5 * gain) < 1e-3 * size);
     }
-  free(lower), free(cross), free(w);
+  free(lower), free(cross), free(w), free(changes);
   free_case(c);
 }
 

@@ -66,9 +66,10 @@ static const Flag calibration_flags[] = {
         "rounding between the ends of a group"),
     FLAG_INT("--refine", "N", Options, refinements, 0, 1000,
              "passes over codes and scales after the rounding (default 2; only with full and gptq)"),
-    FLAG_DOUBLE("--drift", "X", Options, drift, 0, 1,
-                "share of the residual stream's change by earlier rounding that later weights make up for "
-                "(default 0.5; only with full and gptq)"),
+    FLAG_DOUBLE(
+        "--drift", "X", Options, drift, 0, 1,
+        "share of what earlier rounding changed that later weights make up for (default 0.5; only with "
+        "full and gptq)"),
     FLAG_SWITCH("--check", Options, check,
                 "compares the result with the original over at most 8,192 tokens between those parts, as auk "
                 "eval --against does"),
