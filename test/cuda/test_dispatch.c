@@ -257,7 +257,7 @@ static void the_table_has_no_dead_rows(void **state) {
             query.weights = (WeightType)type, query.group = group, query.act = entry->act;
             found |= !strcmp(chosen(query), entry->name);
           }
-    if (found == (entry->max_tokens == 0))
+    if (found == (entry->to == 0))
       fail_msg("%s is %s", entry->name, found ? "a reference form, but chosen" : "never chosen");
   }
 }

@@ -292,7 +292,7 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
   __half *tokens = (__half *)c.x, *gathered = to_device(by_place);
   for (int i = 0; linear_expert_entry(i); i++) {
     const LinearEntry *entry = linear_expert_entry(i), *chosen;
-    c.as_one = entry->max_tokens == 1;
+    c.as_one = entry->to == 1;
     if (c.as_one && n_tokens > 1) continue;
     if (linear_choice(context, &m.w, ACT_F16, n_tokens, entry->name, &chosen, NULL) != STATUS_OK) continue;
     c.n_rows = c.as_one && summed ? 1 : n_choices;

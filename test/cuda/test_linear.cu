@@ -56,7 +56,7 @@ static LinearContext *context;
 /* `few` on a chip with wgmma: kernels that every chip has are the same code on an emulated chip without. */
 static bool only_wgmma;
 static bool tried(const LinearEntry &entry) {
-  return wanted(entry.name) && (!only_wgmma || entry.min_arch == SM_90A);
+  return wanted(entry.name) && (!only_wgmma || entry.first_chip == SM_90A);
 }
 
 /* --- one matrix by every kernel */

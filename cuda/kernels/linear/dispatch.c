@@ -24,7 +24,7 @@
 #define HALF  (F16 | 1u << WEIGHT_BF16)
 #define DENSE (HALF | 1u << WEIGHT_F32)
 #define ANY   INT_MAX
-#define A16   ACT_F16
+#define NEVER -1
 #define A8    ACT_INT8
 
 /* With fewer weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded: dense_rows
@@ -35,62 +35,66 @@
 #define LEAST_BYTES 48 /* tokens from which on int8_bytes is the fastest */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
-#define FROM_75 SM(7, 5), SM_ANY
-#define FROM_80 SM(8, 0), SM_ANY
-#define ONLY_75 SM(7, 5), SM(7, 9)
-#define ONLY_90 SM_90A, SM_90A
+#define FROM_75 .first_chip = SM(7, 5), .last_chip = SM_ANY
+#define FROM_80 .first_chip = SM(8, 0), .last_chip = SM_ANY
+#define ONLY_75 .first_chip = SM(7, 5), .last_chip = SM(7, 9)
+#define ONLY_90 .first_chip = SM_90A, .last_chip = SM_90A
 
 /* clang-format off */
 /* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* weights act least,most tokens small tiled limit group held first,last chip (FROM_, ONLY_) launch, name */
   /* planes_wgmma also runs fewer tokens if it computes the RMSNorm of x, or takes or makes planes
    * (linear.h). */
-  {AWQ4,  A16, 17,24,  0,   0, 32,64, X_STAGED, ONLY_90, LAUNCH_PLANES_WGMMA, "planes_wgmma"},
-  {WIDE,  A16, 2,128,128,   0,ANY,16, X_STAGED, ONLY_90, LAUNCH_NARROW_WGMMA, "narrow_wgmma"},
-  {INTS,  A16, 1,  8,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {QUANT, A16, 1,  8,  8,   0,  8,16, X_UNITS,   FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
-  {WIDE,  A16, 129,ANY,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16, 1,192,112,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16, 1,192,112,   0,ANY,16, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, A16, 64,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
-  {QUANT, A16, 1,ANY,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {INTS,  A8,  1,  4,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {AWQ4,  A8,  9, 64, 64,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_WGMMA, "int8_wgmma"},
-  {BYTES, A8, LEAST_BYTES,ANY,ANY,   0,ANY, 1, X_STAGED, ONLY_90, LAUNCH_INT8_BYTES, "int8_bytes"},
-  {AWQ4,  A8, 65,ANY,ANY,   0,ANY,64, X_STAGED, ONLY_90, LAUNCH_INT8_TILES, "int8_tiles"},
-  {INTS,  A8,  1,ANY,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {INT8,  A8,  1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   A16, 3,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
-  {HALF,  A16, 8,ANY,ANY,   0,ANY, 0, X_STAGED, ONLY_90, LAUNCH_DENSE_WGMMA, "dense_wgmma"},
-  {DENSE, A16, 1,  8,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, A16, 1,ANY,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
+  {"planes_wgmma", LAUNCH_PLANES_WGMMA, AWQ4, .from = 17, .to = 24, .to_small = NEVER, .limit = 32,
+    .group = 64, ONLY_90},
+  {"narrow_wgmma", LAUNCH_NARROW_WGMMA, WIDE, .from = 2, .to = 128, .group = 16, ONLY_90},
+  {"awq_planes", LAUNCH_AWQ_PLANES, INTS, .from = 1, .to = 8, .limit = 8, .group = 32, .x = X_INT16, FROM_80},
+  {"float_mma", LAUNCH_FLOAT_MMA, QUANT, .from = 1, .to = 8, .limit = 8, .group = 16, .x = X_UNITS, FROM_80},
+  {"awq_wgmma", LAUNCH_AWQ_WGMMA, WIDE, .from = 129, .to = ANY, .to_small = 256, .to_tiled = 3072,
+    .group = 32, ONLY_90},
+  {"awq_tensorcore", LAUNCH_AWQ_TENSORCORE, QUANT, .from = 1, .to = 192, .to_small = 112, .group = 16,
+    FROM_80},
+  {"awq_tensorcore_sm75", LAUNCH_AWQ_TENSORCORE, QUANT, .from = 1, .to = 192, .to_small = 112, .group = 16,
+    ONLY_75},
+  {"awq_dequant", LAUNCH_CUBLAS, QUANT, .from = 64, .to = ANY, .group = 1, FROM_75},
+  {"awq_plain", LAUNCH_AWQ_PLAIN, QUANT, .from = 1, .to = ANY, .group = 1, FROM_75},
+  {"int8_gemv", LAUNCH_INT8_GEMV, INTS, .act = A8, .from = 1, .to = 4, .to_small = 8, .limit = 8,
+    .group = 32, .x = X_INT8, FROM_75},
+  {"int8_wgmma", LAUNCH_INT8_WGMMA, AWQ4, .act = A8, .from = 9, .to = 64, .group = 64, ONLY_90},
+  {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = LEAST_BYTES, .to = ANY, .group = 1, ONLY_90},
+  {"int8_tiles", LAUNCH_INT8_TILES, AWQ4, .act = A8, .from = 65, .to = ANY, .group = 64, ONLY_90},
+  {"int8_mma", LAUNCH_INT8_MMA, INTS, .act = A8, .from = 1, .to = ANY, .group = 32, FROM_75},
+  {"int8_token", LAUNCH_INT8_TOKEN, INT8, .act = A8, .from = 1, .to = ANY, FROM_75},
+  {"dense_cublas", LAUNCH_CUBLAS, F16, .from = 3, .to = ANY, FROM_75},
+  {"dense_wgmma", LAUNCH_DENSE_WGMMA, HALF, .from = 8, .to = ANY, ONLY_90},
+  {"dense_rows", LAUNCH_DENSE_ROWS, DENSE, .from = 1, .to = 8, .limit = 8, .x = X_F16, FROM_75},
+  {"dense_converted", LAUNCH_CUBLAS, DENSE, .from = 1, .to = ANY, FROM_75},
   /* Reached by LINEAR_INVARIANT and by name alone. */
-  {HALF,  A16, 0,  0,  0,   0,128, 0, X_STAGED, FROM_80, LAUNCH_DENSE_TENSORCORE, "dense_tensorcore"},
-  {WIDE,  A16, 0,  0,  0,   0, CHAIN_TOKENS,32, X_STAGED, ONLY_90, LAUNCH_CHAIN_MMA, "chain_mma"},
+  {"dense_tensorcore", LAUNCH_DENSE_TENSORCORE, HALF, .limit = 128, FROM_80},
+  {"chain_mma", LAUNCH_CHAIN_MMA, WIDE, .limit = CHAIN_TOKENS, .group = 32, ONLY_90},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
    * matmul, which the entries above are compared with, and faster on no chip. */
-  {INTS,  A16, 0,  0,  0,   0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
-  {INTS,  A16, 0,  0,  0,   0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
-  {INTS,  A16, 0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16, 0,  0,  0,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
-  {INTS,  A8,  0,  0,  0,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {"awq_gemv", LAUNCH_AWQ_DOT, INTS, .limit = 1, .group = 32, .x = X_INT16, FROM_75},
+  {"awq_small_batch", LAUNCH_AWQ_DOT, INTS, .limit = 8, .group = 32, .x = X_INT16, FROM_75},
+  {"awq_pipelined", LAUNCH_AWQ_PIPELINED, INTS, .group = 32, FROM_75},
+  {"awq_dequant_plain", LAUNCH_CUBLAS_PLAIN, QUANT, .group = 1, FROM_75},
+  {"int8_dp4a", LAUNCH_INT8_DP4A, INTS, .act = A8, .group = 32, FROM_75},
 };
 
 /* Matrices of experts, whose products of few tokens are bound by reading the chosen experts. Their
  * activations are fp16, whatever is asked for other layers. */
 static const LinearEntry expert_entries[] = {
-  {INTS,  A16, 1,  1,  1,   0,  1,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {FLOAT, A16, 1,  1,  1,   0,  1,16, X_UNITS,  FROM_80, LAUNCH_FLOAT_MMA, "float_mma"},
-  {DENSE, A16, 1,  1,  1,   0,  1, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {WIDE,  A16, 16,ANY,ANY, 0,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16, 1,ANY,ANY,   0,ANY,16, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT | DENSE, A16, 1,ANY,ANY, 0,ANY, 1, X_STAGED, FROM_75, LAUNCH_EXPERTS_PLAIN, "experts_plain"},
+  {"awq_planes", LAUNCH_AWQ_PLANES, INTS, .from = 1, .to = 1, .limit = 1, .group = 32, .x = X_INT16, FROM_80},
+  {"float_mma", LAUNCH_FLOAT_MMA, FLOAT, .from = 1, .to = 1, .limit = 1, .group = 16, .x = X_UNITS, FROM_80},
+  {"dense_rows", LAUNCH_DENSE_ROWS, DENSE, .from = 1, .to = 1, .limit = 1, .x = X_F16, FROM_75},
+  {"awq_wgmma", LAUNCH_AWQ_WGMMA, WIDE, .from = 16, .to = ANY, .group = 32, ONLY_90},
+  {"awq_tensorcore", LAUNCH_AWQ_TENSORCORE, QUANT, .from = 1, .to = ANY, .group = 16, FROM_80},
+  {"awq_tensorcore_sm75", LAUNCH_AWQ_TENSORCORE, QUANT, .from = 1, .to = ANY, .group = 16, ONLY_75},
+  {"experts_plain", LAUNCH_EXPERTS_PLAIN, QUANT | DENSE, .from = 1, .to = ANY, .group = 1, FROM_75},
 };
 /* clang-format on */
 
-/* The first match wins; LinearInvariant (dispatch.h) says what the columns are. Why a row of x gets the same
+/* The first match wins. Why a row of x gets the same
  * bits with any other rows: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an
  * output one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
  * (a forced tile shape) and of dense_tensorcore has one tile of tokens, so that stream-K divides each matrix
@@ -98,24 +102,23 @@ static const LinearEntry expert_entries[] = {
  * and int8_bytes are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
-    /* weights, most_rows, rows, variant, name */
-    {WIDE, CHAIN_TOKENS, CHAIN_TOKENS, 0, "chain_mma"},
-    {WIDE, ANY, ANY, LINEAR_WHOLE, "awq_wgmma"},
-    {QUANT, ANY, 32, 3, "awq_tensorcore"},
-    {QUANT, ANY, 8, 1, "awq_tensorcore_sm75"},
-    {QUANT, ANY, ANY, 0, "awq_plain"},
-    {INT8, LEAST_BYTES - 1, ANY, 0, "int8_token"},
-    {INT8, ANY, ANY, 0, "int8_bytes"},
-    {INT8, ANY, ANY, 0, "int8_token"},
-    {HALF, ANY, ANY, 0, "dense_wgmma"},
-    {HALF, ANY, 128, 0, "dense_tensorcore"},
-    {DENSE, ANY, 8, 0, "dense_rows"},
+    {"chain_mma", WIDE, .most_rows = CHAIN_TOKENS, .rows = CHAIN_TOKENS},
+    {"awq_wgmma", WIDE, .most_rows = ANY, .rows = ANY, .variant = LINEAR_WHOLE},
+    {"awq_tensorcore", QUANT, .most_rows = ANY, .rows = 32, .variant = 3},
+    {"awq_tensorcore_sm75", QUANT, .most_rows = ANY, .rows = 8, .variant = 1},
+    {"awq_plain", QUANT, .most_rows = ANY, .rows = ANY},
+    {"int8_token", INT8, .most_rows = LEAST_BYTES - 1, .rows = ANY},
+    {"int8_bytes", INT8, .most_rows = ANY, .rows = ANY},
+    {"int8_token", INT8, .most_rows = ANY, .rows = ANY},
+    {"dense_wgmma", HALF, .most_rows = ANY, .rows = ANY},
+    {"dense_tensorcore", HALF, .most_rows = ANY, .rows = 128},
+    {"dense_rows", DENSE, .most_rows = ANY, .rows = 8},
 };
 
 /* The rows for matrices of experts: awq_wgmma cuts no tile of experts, experts_plain sums in one order. */
 static const LinearInvariant expert_invariants[] = {
-    {WIDE, ANY, ANY, 0, "awq_wgmma"},
-    {QUANT | DENSE, ANY, ANY, 0, "experts_plain"},
+    {"awq_wgmma", WIDE, .most_rows = ANY, .rows = ANY},
+    {"experts_plain", QUANT | DENSE, .most_rows = ANY, .rows = ANY},
 };
 /* clang-format on */
 
@@ -150,8 +153,8 @@ static bool skinny_fits(const LinearQuery *query, int int_bytes) {
   return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, int_bytes).splits > 0;
 }
 
-static bool x_fits(LinearHeld held, const LinearQuery *query) {
-  switch (held) {
+static bool x_fits(XInShared x, const LinearQuery *query) {
+  switch (x) {
   case X_UNITS: return skinny_fits(query, SKINNY_F16);
   case X_INT16: return skinny_fits(query, 2);
   case X_INT8: return skinny_fits(query, 1);
@@ -165,21 +168,21 @@ static bool x_fits(LinearHeld held, const LinearQuery *query) {
  * kernel reads. Where integers need groups of a multiple of 16 or 32, FP8 needs a multiple of 64 (float_mma:
  * of 128); in practice its groups have 128 inputs, or all. */
 static bool group_fits(const LinearEntry *entry, const LinearQuery *query) {
-  int multiple = entry->group_multiple;
+  int multiple = entry->group;
   if (multiple == 0 || query->weights == WEIGHT_FP4) return true;
   if (query->weights == WEIGHT_FP8 && multiple > 1 && multiple < 64)
-    multiple = entry->held == X_UNITS ? 128 : 64;
+    multiple = entry->x == X_UNITS ? 128 : 64;
   return query->group % multiple == 0;
 }
 
 /* True if the entry's kernel can run the shape, also outside the token range it is chosen for. */
 static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
-  if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
+  if (query->device.arch < entry->first_chip || query->device.arch > entry->last_chip) return false;
   if (!group_fits(entry, query)) return false;
   if (entry->launch == LAUNCH_CHAIN_MMA && query->n_out > CHAIN_ROWS * 16 * query->device.n_sms) return false;
   if (entry->launch == LAUNCH_INT8_BYTES && query->weights == WEIGHT_AWQ4 && !query->rotated) return false;
-  return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
+  return (entry->limit == 0 || query->n_tokens <= entry->limit) && x_fits(entry->x, query);
 }
 
 /* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles awq_wgmma is
@@ -200,12 +203,12 @@ static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
-  if (n < entry->min_tokens) return false;
+  if (n < entry->from) return false;
   if (query->weights == WEIGHT_F16 && entry->launch == LAUNCH_CUBLAS && !is_worth_the_library(query))
     return false;
-  if (!small) return n <= entry->max_tokens;
-  return n <= entry->small_tokens ||
-         (n <= entry->tiled_tokens && (weights >= DISPATCH_MIDDLE || has_many_tiles(query)));
+  if (!small || entry->to_small == 0) return n <= entry->to;
+  return n <= entry->to_small ||
+         (n <= entry->to_tiled && (weights >= DISPATCH_MIDDLE || has_many_tiles(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {

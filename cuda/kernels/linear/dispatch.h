@@ -54,33 +54,25 @@ const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "FP4", "FP8"
 #define SM_90A           (SM(9, 0) + 1)
 #define SM_ANY           99999
 
-/* A value for each LinearKernel of linear.cu. */
+/* clang-format off */
+/* The kernels: LAUNCH_NAME is name_kernel of kernel.cuh. */
+#define LINEAR_KERNELS(KERNEL) \
+  KERNEL(AWQ_DOT, awq_dot) KERNEL(AWQ_PLANES, awq_planes) KERNEL(AWQ_PIPELINED, awq_pipelined) \
+  KERNEL(AWQ_TENSORCORE, awq_tensorcore) KERNEL(AWQ_WGMMA, awq_wgmma) KERNEL(CUBLAS, cublas) \
+  KERNEL(CUBLAS_PLAIN, cublas_plain) KERNEL(AWQ_PLAIN, awq_plain) KERNEL(INT8_GEMV, int8_gemv) \
+  KERNEL(INT8_MMA, int8_mma) KERNEL(INT8_DP4A, int8_dp4a) KERNEL(INT8_TOKEN, int8_token) \
+  KERNEL(DENSE_ROWS, dense_rows) KERNEL(FLOAT_MMA, float_mma) KERNEL(PLANES_WGMMA, planes_wgmma) \
+  KERNEL(INT8_WGMMA, int8_wgmma) KERNEL(INT8_TILES, int8_tiles) KERNEL(NARROW_WGMMA, narrow_wgmma) \
+  KERNEL(EXPERTS_PLAIN, experts_plain) KERNEL(DENSE_TENSORCORE, dense_tensorcore) \
+  KERNEL(DENSE_WGMMA, dense_wgmma) KERNEL(CHAIN_MMA, chain_mma) KERNEL(INT8_BYTES, int8_bytes)
+
 typedef enum {
-  LAUNCH_AWQ_DOT,
-  LAUNCH_AWQ_PLANES,
-  LAUNCH_AWQ_PIPELINED,
-  LAUNCH_AWQ_TENSORCORE,
-  LAUNCH_AWQ_WGMMA,
-  LAUNCH_CUBLAS,
-  LAUNCH_CUBLAS_PLAIN,
-  LAUNCH_AWQ_PLAIN,
-  LAUNCH_INT8_GEMV,
-  LAUNCH_INT8_MMA,
-  LAUNCH_INT8_DP4A,
-  LAUNCH_INT8_TOKEN,
-  LAUNCH_DENSE_ROWS,
-  LAUNCH_FLOAT_MMA,
-  LAUNCH_PLANES_WGMMA,
-  LAUNCH_INT8_WGMMA,
-  LAUNCH_INT8_TILES,
-  LAUNCH_NARROW_WGMMA,
-  LAUNCH_EXPERTS_PLAIN,
-  LAUNCH_DENSE_TENSORCORE,
-  LAUNCH_DENSE_WGMMA,
-  LAUNCH_CHAIN_MMA,
-  LAUNCH_INT8_BYTES,
+#define KERNEL(LAUNCH, name) LAUNCH_##LAUNCH,
+  LINEAR_KERNELS(KERNEL)
+#undef KERNEL
   LAUNCH_COUNT
 } LinearLaunch;
+/* clang-format on */
 
 /* A matrix of fewer weights than this (Qwen3-8B: o, but not q, k and v together) is small: too few large
  * tiles for the SMs, unless tokens are many. */
@@ -113,20 +105,20 @@ typedef enum {
   X_INT16,  /* all of x as int16 */
   X_INT8,   /* all of x as int8 */
   X_F16     /* all of x as fp16, in rows */
-} LinearHeld;
+} XInShared;
 
 typedef struct {
+  const char *name;
+  LinearLaunch launch;
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int min_tokens, max_tokens; /* tokens that the entry is chosen for; 0: never */
-  int small_tokens;           /* max_tokens of a matrix of fewer than DISPATCH_SMALL weights */
-  int tiled_tokens;   /* max_tokens if such a matrix has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
-  int limit_tokens;   /* most tokens that the kernel can take, also when forced */
-  int group_multiple; /* quantised: group % group_multiple == 0 (see group_fits()) */
-  LinearHeld held;
-  int min_arch, max_arch;
-  LinearLaunch launch;
-  const char *name;
+  int from, to; /* tokens that the entry is chosen for; to 0: never */
+  int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: the same, < 0: never */
+  int to_tiled; /* `to` if such a matrix has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */
+  int group;    /* quantised: groups are multiples of this (see group_fits()) */
+  XInShared x;
+  int first_chip, last_chip; /* SM(...) or SM_90A */
 } LinearEntry;
 
 typedef struct {
@@ -164,11 +156,11 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
 enum { LINEAR_WHOLE = -1 };
 
 typedef struct {
+  const char *name; /* of an entry */
   unsigned weights; /* set of 1 << WeightType */
   int most_rows;    /* most rows of a call; larger calls take the next row that fits, with the same bits */
   int rows;         /* most rows of a launch */
   int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
-  const char *name; /* of an entry */
 } LinearInvariant;
 
 /* How the query's matrix is multiplied under LINEAR_INVARIANT: *how = the first LinearInvariant that can run

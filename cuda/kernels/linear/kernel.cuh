@@ -37,17 +37,21 @@ inline size_t output_bytes(LinearOutput output) {
   return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
 }
 
+/* An error if a kernel that has n tile shapes has none for the call's variant. */
+inline Status check_variant(const LinearArgs &args, int n, Error *err) {
+  if (args.variant <= n) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+}
+
 struct LinearKernel {
   size_t (*workspace)(const DeviceLinear *w, int n_tokens, const DeviceLimits &device); /* bytes; NULL: 0 */
   Status (*launch)(const LinearArgs &args, Error *err);
   bool cublas;
 };
 
-extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kernel, awq_tensorcore_kernel,
-    awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
-    int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel, float_mma_kernel, planes_wgmma_kernel,
-    int8_wgmma_kernel, int8_tiles_kernel, narrow_wgmma_kernel, experts_plain_kernel, dense_tensorcore_kernel,
-    dense_wgmma_kernel, chain_mma_kernel, int8_bytes_kernel;
+#define KERNEL(LAUNCH, name) extern const LinearKernel name##_kernel;
+LINEAR_KERNELS(KERNEL)
+#undef KERNEL
 
 /* True if awq_wgmma can end with heads for n_tokens tokens, and is expected to be faster than with y and a
  * separate kernel for heads. */

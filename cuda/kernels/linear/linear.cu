@@ -22,12 +22,9 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_dot_kernel,     &awq_planes_kernel,   &awq_pipelined_kernel, &awq_tensorcore_kernel,
-    &awq_wgmma_kernel,   &cublas_kernel,       &cublas_plain_kernel,  &awq_plain_kernel,
-    &int8_gemv_kernel,   &int8_mma_kernel,     &int8_dp4a_kernel,     &int8_token_kernel,
-    &dense_rows_kernel,  &float_mma_kernel,    &planes_wgmma_kernel,  &int8_wgmma_kernel,
-    &int8_tiles_kernel,  &narrow_wgmma_kernel, &experts_plain_kernel, &dense_tensorcore_kernel,
-    &dense_wgmma_kernel, &chain_mma_kernel,    &int8_bytes_kernel,
+#define KERNEL(LAUNCH, name) &name##_kernel,
+    LINEAR_KERNELS(KERNEL)
+#undef KERNEL
 };
 
 /* SM(...) or SM_90A */
@@ -117,7 +114,7 @@ DeviceLimits linear_limits(const LinearContext *c) {
 
 bool linear_experts_as_one(const LinearContext *c, const DeviceLinear *w) {
   const LinearEntry *entry;
-  return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->max_tokens == 1;
+  return linear_choice(c, w, ACT_F16, 1, NULL, &entry, NULL) == STATUS_OK && entry->to == 1;
 }
 
 /* True if `kernel`, the caller's choice or NULL, is LINEAR_INVARIANT. */

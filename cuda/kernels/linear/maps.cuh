@@ -1,4 +1,5 @@
-/* maps.cuh - the tensor maps of a call's x and weights that wgmma and mma kernels have in common. */
+/* maps.cuh - the tensor maps of a call's x and weights that wgmma and mma kernels have in common, and which
+ * tokens the copies of x bring. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
@@ -9,6 +10,12 @@ inline Status map_x(const LinearArgs &args, int n_rows, int box_rows, CUtensorMa
   return map_boxes(args.x, {(cuuint64_t)args.w->n_in, (cuuint64_t)n_rows, 0},
                    {(cuuint64_t)args.x_stride * sizeof(__half), 0}, {kTileIn, (cuuint32_t)box_rows, 1},
                    CU_TENSOR_MAP_SWIZZLE_128B, args.w->name, map, err);
+}
+
+/* First token of a tile. The last tile ends with the last token and computes some tokens of the tile before
+ * again, because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
+__device__ __forceinline__ int first_of_tile(int n_tokens, int token_tile, int tile_tokens) {
+  return max(0, min(token_tile * tile_tokens, n_tokens - tile_tokens));
 }
 
 /* Maps the weights for tensor copies of boxes of tile_rows tile rows by n_tiles tiles. A tile is `vectors`

@@ -73,8 +73,7 @@ inline int tile_tokens(const LinearArgs &args) {
  * in the chip's shared memory. */
 template <const auto &kShapes> Status launch_tiles(const LinearArgs &args, Error *err) {
   const int weights = tile_weights(*args.w);
-  if (args.variant > (int)(sizeof kShapes / sizeof *kShapes))
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, (int)(sizeof kShapes / sizeof *kShapes), err));
   const TileShape *s = kShapes;
   while (tile_tokens(args) > s->max_tokens) s++;
   while (s > kShapes && s->shared_bytes[weights] > args.device.shared_bytes) s--;

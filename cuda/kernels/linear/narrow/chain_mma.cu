@@ -308,8 +308,7 @@ template <int kGroups> Status launch_weights(const LinearArgs &args, Error *err)
 }
 
 Status launch_chain_mma(const LinearArgs &args, Error *err) {
-  if (args.variant > 0)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, 0, err));
   return args.n_tokens <= 16 ? launch_weights<1>(args, err) : launch_weights<2>(args, err);
 }
 

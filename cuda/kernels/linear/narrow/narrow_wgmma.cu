@@ -42,10 +42,8 @@ struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
   static constexpr bool kMovesRegisters = kTokens >= 48;
   static constexpr int kThreads = kConsumers + (kMovesRegisters ? 128 : 96);
 
-  /* The last tile ends with the last token and computes some tokens of the tile before again, because a copy
-   * of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
-    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+    return first_of_tile(n_tokens, token_tile, kTokens);
   }
 };
 
@@ -224,8 +222,7 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
  * smallest shape that holds all tokens, or half of them (divide_tokens()), else the largest; 128 outputs if
  * there are then at least as many tiles as SMs. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
-  if (args.variant > 2 * kShapes)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, 2 * kShapes, err));
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
   bool wide = ceil_div(args.w->n_out, 128) * ceil_div(args.n_tokens, s->tokens) >= args.device.n_sms;

@@ -411,8 +411,7 @@ template <int kShapes>
 Status launch_one_of(const TokenShape (&shapes)[kShapes], const LinearArgs &args, Error *err) {
   const TokenShape *s = shapes;
   while (s + 1 < shapes + kShapes && s->tokens < args.n_tokens) s++;
-  if (args.variant > kShapes)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, kShapes, err));
   if (args.variant > 0) s = &shapes[args.variant - 1];
   return s->launch(args, err);
 }

@@ -70,8 +70,7 @@ Status launch_tokens(const LinearArgs &args, Error *err) {
 
 Status launch_int8_bytes(const LinearArgs &args, Error *err) {
   const int at_once = wgmma_tiles::most_tokens(args, Shape<128>::kRows, Shape<128>::kTokens);
-  if (args.variant > 2)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, 2, err));
   for (int first = 0; first < args.n_tokens; first += at_once)
     TRY(launch_tokens(wgmma_tiles::tokens_of(args, first, std::min(args.n_tokens - first, at_once)), err));
   return STATUS_OK;
