@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the tables of FIGURES.md, and README.md's table and plot of speeds, from scripts/figures/*.csv.
+"""Prints the tables of FIGURES.md, README.md's table and plot of speeds, and the times by which matmuls choose their
+tiles, from scripts/figures/*.csv.
 
-  scripts/figures_page.py           writes them into the pages, between the marks, and figures/speed.svg
+  scripts/figures_page.py           writes them into the pages, between the marks, figures/speed.svg and tile_times.h
   scripts/figures_page.py --check   fails if a page or the plot has others
 
 A file is one table; a row has what was measured, the date, a commit (FIGURES.md says which), the
@@ -22,6 +23,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "scripts/FIGURES.md"]
 PLOT, COLOURS = "scripts/figures/speed.svg", ["#2f6f9f", "#b8b8b8"]
+TILES = "cuda/kernels/linear/tile_times.h"
 HOW = ["date", "commit", "card", "command"]
 MARKS = re.compile(r"(<!-- figures: ([\w-]+)(?:: ([^>]*?))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
@@ -81,6 +83,25 @@ def plot():
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
+def tile_times():
+    """The rows of tiles.csv as macros, for each kernel a list of TILE(...) with the columns as arguments."""
+    columns, rows = read("tiles")
+    lists = {}
+    for row in rows:
+        lists.setdefault(row["kernel"], []).append([row[column] or "0" for column in columns[1:]])
+    cards, dates = sorted({row["card"] for row in rows}), sorted({row["date"] for row in rows})
+    out = ["/* tile_times.h - the shapes of tiles and what they cost, by which a kernel chooses. Written by",
+           " * scripts/figures_page.py from scripts/figures/tiles.csv: change that, with how it was measured.",
+           f" * {', '.join(cards)}, {dates[0]} to {dates[-1]}.",
+           " *",
+           " *   TILE(" + "; ".join(columns[1:4]) + ";", " *        " + "; ".join(columns[4:]) + ") */",
+           "#pragma once", "", "/* clang-format off */"]
+    for kernel, tiles in lists.items():
+        out.append(f"#define {kernel.upper()}_TILES(TILE) \\")
+        out.append(" \\\n".join(f"  TILE({', '.join(tile)})" for tile in tiles))
+    return "\n".join([*out, "/* clang-format on */"]) + "\n"
+
+
 def main():
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
     shown = {match[2] for text in pages.values() for match in MARKS.finditer(text)}
@@ -91,7 +112,7 @@ def main():
         read(path.stem)
     made = {name: MARKS.sub(lambda m: m[1] + table(m[2], m[3].split("; ") if m[3] else None) + m[4], text)
             for name, text in pages.items()}
-    made[PLOT] = plot()
+    made[PLOT], made[TILES] = plot(), tile_times()
     for name, text in made.items():
         path = ROOT / name
         if sys.argv[1:] != ["--check"]:

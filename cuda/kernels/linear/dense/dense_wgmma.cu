@@ -30,6 +30,7 @@
 #include "cuda/kernels/linear/dense/halves.cuh"
 #include "cuda/kernels/linear/dense/heads.h"
 #include "cuda/kernels/linear/maps.cuh"
+#include "cuda/kernels/linear/tile_times.h"
 #include "cuda/kernels/ptx/lanes.cuh"
 #include "cuda/kernels/ptx/wgmma.cuh"
 
@@ -204,22 +205,20 @@ struct TimedShape {
   Status (*of_halves)(const Product &p, Error *err);
   Status (*of_bfloats)(const Product &p, Error *err);
   int rows, tokens;
-  double step_us; /* for 64 inputs of a tile in fp16 on an H200: LOG.md, "Dense matrices on wgmma" */
+  double us; /* tile_times.h, in fp16 */
 };
 
-template <int kRows, int kTokens> constexpr TimedShape shape(double step_us) {
-  return {launch_shape<__half, kRows, kTokens>, launch_shape<__nv_bfloat16, kRows, kTokens>, kRows, kTokens,
-          step_us};
-}
-constexpr TimedShape shapes[] = {shape<64, 64>(0.15), shape<64, 128>(0.2), shape<128, 64>(0.236),
-                                 shape<128, 128>(0.32), shape<128, 256>(0.62)};
+#define TILE(rows, tokens, tiles, stages, us, cut_us, fixup_us)                                              \
+  {launch_shape<__half, rows, tokens>, launch_shape<__nv_bfloat16, rows, tokens>, rows, tokens, us},
+constexpr TimedShape shapes[] = {DENSE_WGMMA_TILES(TILE)};
+#undef TILE
 
 /* The shape that is expected to be the fastest, by the time for 64 inputs of each tile of the block with the
  * most tiles: all shapes have equally many such steps. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);
-    return ceil_div(n_tiles, p.n_sms) * s.step_us;
+    return ceil_div(n_tiles, p.n_sms) * s.us;
   };
   return *std::min_element(std::begin(shapes), std::end(shapes),
                            [&](const TimedShape &a, const TimedShape &b) { return us(a) < us(b); });
@@ -228,8 +227,7 @@ const TimedShape &fastest(const Product &p) {
 /* Launches the `variant`-th shape, or the fastest. */
 Status launch_dense_wgmma(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
-  if (args.variant > (int)std::size(shapes))
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", w->name, args.variant);
+  TRY(check_variant(args, (int)std::size(shapes), err));
   const Product p = {w->dense,    args.x,         w->stride,     1,
                      w->n_in,     w->n_out,       args.x_stride, args.x_stride,
                      0,           args.n_tokens,  args.out,      args.device.n_sms,

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "cuda/kernels/linear/tile_times.h"
 #include "cuda/kernels/linear/wide/wgmma_tiles.cuh"
 
 namespace {
@@ -28,10 +29,8 @@ struct Shape : ShapeOf<W, kTokens, kK, kK * kTokens * 128, kTileIn / W::kLeastBl
   typedef std::bool_constant<kHeads> MakesHeads;
   typedef std::bool_constant<kPairs> InPairs;
 
-  /* First token of a tile. The last tile ends with the last token and computes some tokens of the tile before
-   * again, because a copy of tokens past the end takes longer (LOG.md, "Copies past the last row"). */
   static __device__ __forceinline__ int first_token(int n_tokens, int token_tile) {
-    return max(0, min(token_tile * kTokens, n_tokens - kTokens));
+    return first_of_tile(n_tokens, token_tile, kTokens);
   }
 };
 
@@ -182,24 +181,15 @@ Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
 struct TimedShape {
   Status (*launch)(const LinearArgs &args, bool whole, Error *err);
   int tile_rows, tokens, tiles; /* tile rows and tokens of a tile, tiles of 64 inputs in a step */
-  double fixup_us, step_us;     /* times of the fix-up of cut tiles; of 64 inputs of a tile */
+  double us, cut_us, fixup_us;  /* tile_times.h, with 4 bits in groups of 128 */
 };
 
-template <int kTokens, int kK, int kStages, int kWarpgroups = 2>
-constexpr TimedShape shape(double fixup_us, double step_us) {
-  return {launch_weights<kTokens, kK, kStages, kWarpgroups>, 4 * kWarpgroups, kTokens, kK, fixup_us, step_us};
-}
-
-/* Times as measured on an H200 with 4 bits in groups of 128 (LOG.md, "awq_wgmma"); those of fix-ups are of
- * an earlier form of the loop. */
-constexpr TimedShape shapes[] = {
-    /* kTokens, kK, kStages, kWarpgroups (2); fixup_us, step_us */
-    shape<64, 2, 7>(6, 0.241),     shape<96, 2, 6>(7, 0.32),       shape<128, 2, 5>(8, 0.383),
-    shape<160, 2, 4>(10, 0.448),   shape<192, 2, 3>(12, 0.522),    shape<256, 1, 5>(14, 0.677),
-    shape<96, 2, 5, 3>(10, 0.441), shape<128, 2, 3, 3>(12, 0.541), shape<128, 2, 5, 1>(5, 0.214),
-    shape<192, 2, 4, 1>(7, 0.297), shape<16, 2, 12, 1>(5, 0.139),  shape<64, 2, 12, 1>(5, 0.156),
-    shape<16, 2, 8, 3>(5, 0.3),    shape<64, 2, 6, 3>(6, 0.344),
-};
+/* clang-format off */
+#define TILE(outputs, tokens, tiles, stages, us, cut, fixup) \
+  {launch_weights<tokens, tiles, stages, outputs / 64>, outputs / kTileOut, tokens, tiles, us, cut, fixup},
+/* clang-format on */
+constexpr TimedShape shapes[] = {AWQ_WGMMA_TILES(TILE)};
+#undef TILE
 
 /* A shape, how its tiles are divided among blocks, and the expected time until the last block ends. */
 struct Choice {
@@ -220,8 +210,9 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const stream_k::Work work = work_of(args, s.tile_rows, s.tokens, s.tiles);
   const int rounds = ceil_div(work.n_tiles, args.device.n_sms),
             cut_steps = ceil_div(stream_k::total_steps(work), work.n_blocks);
-  const double us = s.step_us * s.tiles, whole = kLaunchUs + us * rounds * work.n_steps,
-               cut = kLaunchUs + us * cut_steps + (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
+  const double whole = kLaunchUs + s.us * s.tiles * rounds * work.n_steps,
+               cut = kLaunchUs + s.cut_us * s.tiles * cut_steps +
+                     (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
   const bool is_whole = whole <= cut || args.variant == LINEAR_WHOLE;
   return {&s, is_whole, is_whole ? whole : cut};
 }
@@ -268,8 +259,7 @@ Choice fastest_of(const LinearArgs &args) {
  * low tiles, 3 is high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
-  if (args.variant > (args.experts ? 3 : 2 * n))
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, args.experts ? 3 : 2 * n, err));
   if (args.experts) return launch_experts(args, err);
   if (args.variant > 0) return shapes[(args.variant - 1) % n].launch(args, args.variant > n, err);
   const Choice fastest = fastest_of(args);

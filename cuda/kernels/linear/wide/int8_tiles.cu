@@ -18,6 +18,7 @@
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; tiles of 256 tokens: kParts == 1.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
 #include "cuda/kernels/linear/quantise.cuh"
+#include "cuda/kernels/linear/tile_times.h"
 #include "cuda/kernels/linear/wide/wgmma_tiles.cuh"
 #include "cuda/kernels/ptx/block_sum.cuh"
 
@@ -403,31 +404,32 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Microseconds of the block with the most work: unit_us for 128 inputs of a tile, or, if tiles are cut,
- * cut_us, plus fixup_us once. unit_us is less than cut_us, since blocks with whole tiles read the same x at
- * the same time. */
-template <class S>
-double expected_us(const LinearArgs &args, double unit_us, double cut_us, double fixup_us) {
+/* Microseconds of the block with the most work, by tile_times.h. Whole tiles take less, since blocks read the
+ * same x at the same time. */
+template <class S> double expected_us(const LinearArgs &args) {
   const stream_k::Work work = work_of(args, S::kTileRows, S::kTokens, S::kK);
-  const int units = ceil_div(stream_k::total_steps(work), work.n_blocks);
-  return work.n_tiles % work.n_blocks ? cut_us * units + fixup_us : unit_us * units;
+  const int steps = S::kK * ceil_div(stream_k::total_steps(work), work.n_blocks);
+  const bool cut = work.n_tiles % work.n_blocks;
+#define TILE(outputs, tokens, tiles, stages, us, cut_us, fixup_us)                                           \
+  if (S::kTokens == tokens) return cut ? cut_us * steps + fixup_us : us * steps;
+  INT8_TILES_TILES(TILE)
+#undef TILE
+  return 0;
 }
 
 /* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
 Status launch_tokens(const LinearArgs &args, Error *err) {
   if (args.w->group % kUnitIn != 0) return launch_shape<Shape<128, 2>>(args, err);
-  /* Fitted to an H200 (LOG.md, "int8_tiles"). The end of a tile of 256 tokens takes too long for fewer
-   * inputs. */
-  const bool longer = args.n_tokens >= 512 && args.w->n_in >= 2560 &&
-                      expected_us<Long>(args, 1.45, 1.5, 14) < expected_us<Short>(args, 0.765, 0.87, 3);
+  /* The end of a tile of 256 tokens takes too long for fewer inputs. */
+  const bool longer =
+      args.n_tokens >= 512 && args.w->n_in >= 2560 && expected_us<Long>(args) < expected_us<Short>(args);
   return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)
                                                             : launch_shape<Short>(args, err);
 }
 
 Status launch_int8_tiles(const LinearArgs &args, Error *err) {
   const int at_once = most_tokens(args, Short::kTileRows * kTileOut, Short::kTokens);
-  if (args.variant > (args.w->group % kUnitIn != 0 ? 1 : 2))
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  TRY(check_variant(args, args.w->group % kUnitIn != 0 ? 1 : 2, err));
   for (int first = 0; first < args.n_tokens; first += at_once)
     TRY(launch_tokens(tokens_of(args, first, std::min(args.n_tokens - first, at_once)), err));
   return STATUS_OK;
