@@ -1,6 +1,5 @@
 /* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`; so does a prompt of several
  * words without a flag. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -108,10 +108,8 @@ static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, siz
 }
 
 static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t token, Error *err) {
-  TRY(mem_grow(&parts->items, &parts->capacity, parts->count + 1, sizeof *parts->items, "parts of a text",
-               err));
-  parts->items[parts->count++] = (AddedPart){(uint32_t)start, (uint32_t)end, token};
-  return STATUS_OK;
+  return APPEND(parts->items, parts->count, parts->capacity, "parts of a text", err,
+                (AddedPart){(uint32_t)start, (uint32_t)end, token});
 }
 
 /* The string to search for: the content, or its normal form in normalized text. */
@@ -150,11 +148,9 @@ static Status cut_at(const AddedTokens *added, const MatchList *matches, const T
 
 Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced *text, size_t shift,
                  const Trust *trust, const volatile int *interrupted, AddedParts *parts, Error *err) {
-  MatchList matches = {0};
-  Status status = matcher_find(matcher, text->text, text->size, interrupted, &matches, err);
-  if (status == STATUS_OK) status = cut_at(added, &matches, text, shift, trust, parts, err);
-  match_list_release(&matches);
-  return status;
+  OWNED(match_list_release) MatchList matches = {0};
+  TRY(matcher_find(matcher, text->text, text->size, interrupted, &matches, err));
+  return cut_at(added, &matches, text, shift, trust, parts, err);
 }
 
 /* --- loading */
@@ -211,8 +207,7 @@ static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
   TRY(normalize(l->normalizer, &l->scratch, &l->regex, &text, err));
   if (text.size == token->size && memcmp(text.text, token->content, text.size) == 0) return STATUS_OK;
   TRY(count_bytes(l, text.size, err));
-  token->normal = mem_alloc(text.size + 1, 1, "added tokens", err);
-  if (!token->normal) return STATUS_FAILED;
+  TRY(NEW(token->normal, text.size + 1, "added tokens", err));
   memcpy(token->normal, text.text, text.size);
   token->normal_size = text.size;
   return STATUS_OK;
@@ -226,8 +221,7 @@ static Status take_id(AddedTokens *added, size_t index, Error *err) {
   const AddedToken *before = *owner >= 0 ? &added->tokens[*owner] : NULL;
   *owner = (int32_t)index;
   if (!before || before == token || token->normal || !before->normal) return STATUS_OK;
-  token->normal = mem_alloc(before->normal_size + 1, 1, "added tokens", err);
-  if (!token->normal) return STATUS_FAILED;
+  TRY(NEW(token->normal, before->normal_size + 1, "added tokens", err));
   memcpy(token->normal, before->normal, before->normal_size);
   token->normal_size = before->normal_size;
   return STATUS_OK;
@@ -322,14 +316,13 @@ static Status gather(const char *where, const AddedTokens *added, bool normalize
 
 static Status build_matcher(const char *where, const AddedTokens *added, bool normalized, Matcher *matcher,
                             Error *err) {
-  MatchString *strings = mem_alloc(added->count, sizeof *strings, "added tokens", err);
-  if (!strings) return STATUS_FAILED;
+  OWNED(mem_release) MatchString *strings = NULL;
+  TRY(NEW(strings, added->count, "added tokens", err));
   MatchTwins twins = {0};
   size_t n = 0;
-  Status status = gather(where, added, normalized, strings, &n, err);
-  if (status == STATUS_OK) status = matcher_build(strings, n, matcher, &twins, err);
-  free(strings);
-  if (status != STATUS_OK || !twins.found) return status;
+  TRY(gather(where, added, normalized, strings, &n, err));
+  TRY(matcher_build(strings, n, matcher, &twins, err));
+  if (!twins.found) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: \"%.80s\" and \"%.80s\" are the same when normalized", where,
                    added->tokens[twins.first].content, added->tokens[twins.second].content);
 }
@@ -340,8 +333,7 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
   if (!json && !declared) return STATUS_OK;
   if (json && !json_is_array(json)) return field_expected(where, NULL, json, "an array", err);
   added->n_ids = vocab->n_ids + (int32_t)json_count(json) + (int32_t)json_count(declared);
-  added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
-  if (!added->by_id) return STATUS_FAILED;
+  TRY(NEW(added->by_id, (size_t)added->n_ids, "added tokens", err));
   memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
   AddedLoader loading = {.where = where,
                          .vocab = vocab,

@@ -107,24 +107,20 @@ static Status read_characters(SymbolReader *r, const char *word, size_t size, Er
  * the last. */
 static Status read_affixed(SymbolReader *r, const char *word, size_t size, Error *err) {
   const Bpe *bpe = r->bpe;
-  Buffer symbol = {0};
-  Status status = STATUS_OK;
-  for (size_t at = 0; at < size && status == STATUS_OK;) {
+  OWNED(buffer_release) Buffer symbol = {0};
+  for (size_t at = 0; at < size;) {
     uint32_t code;
     size_t n = (size_t)utf8_decode(word + at, size - at, &code);
     symbol.size = 0;
-    if (at % STOP_EACH < 4 && (status = stop_check(r->interrupted, err))) break;
-    if (at > 0) status = buffer_append(&symbol, bpe->prefix, bpe->prefix_size, err);
-    if (status == STATUS_OK) status = buffer_append(&symbol, word + at, n, err);
+    if (at % STOP_EACH < 4) TRY(stop_check(r->interrupted, err));
+    if (at > 0) TRY(buffer_append(&symbol, bpe->prefix, bpe->prefix_size, err));
+    TRY(buffer_append(&symbol, word + at, n, err));
     at += n;
-    if (status == STATUS_OK && at == size)
-      status = buffer_append(&symbol, bpe->suffix, bpe->suffix_size, err);
-    if (status != STATUS_OK) break;
+    if (at == size) TRY(buffer_append(&symbol, bpe->suffix, bpe->suffix_size, err));
     int32_t id = vocab_find(bpe->vocab, symbol.data, symbol.size);
-    status = id >= 0 ? put_known(r, id, err) : put_unknown(r, symbol.data, symbol.size, err);
+    TRY(id >= 0 ? put_known(r, id, err) : put_unknown(r, symbol.data, symbol.size, err));
   }
-  buffer_release(&symbol);
-  return status;
+  return STATUS_OK;
 }
 
 static Status read_symbols(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, Error *err) {

@@ -24,18 +24,8 @@ static bool composes(const NormalStep *step) {
 Status form_load(const char *where, NormalStep *step, Error *err) {
   static const uint32_t unsafe_bits[] = {NORMAL_NFC_UNSAFE, NORMAL_NFD_UNSAFE, NORMAL_NFKC_UNSAFE,
                                          NORMAL_NFKD_UNSAFE};
-  CharSet sets[2] = {{0}, {0}};
-  KindSet members[2];
-  Status status = charset_add_flags(&sets[0], &unicode_normal, unsafe_bits[step->kind - NORMAL_NFC], err);
-  if (status == STATUS_OK) status = charset_add_flags(&sets[1], &unicode_normal, NORMAL_KNOWN, err);
-  if (status == STATUS_OK) status = kind_map_build(where, sets, 2, &step->forms, members, err);
-  if (status == STATUS_OK) {
-    for (int k = 0; k < step->forms.n_kinds; k++)
-      step->flags[k] = (uint8_t)((members[0].has[k] ? 1 : 0) | (members[1].has[k] ? NORMAL_KNOWN : 0));
-  }
-  charset_release(&sets[0]);
-  charset_release(&sets[1]);
-  return status;
+  const KindFlag flags[2] = {{unsafe_bits[step->kind - NORMAL_NFC], 1}, {NORMAL_KNOWN, NORMAL_KNOWN}};
+  return kind_map_flags(where, &unicode_normal, flags, &step->forms, step->flags, err);
 }
 
 static uint8_t flags_of(const NormalStep *step, uint32_t code) {
@@ -45,9 +35,7 @@ static uint8_t flags_of(const NormalStep *step, uint32_t code) {
 /* --- decomposing a run */
 
 Status composed_push(NormalScratch *s, Composed character, Error *err) {
-  TRY(mem_grow(&s->run, &s->capacity, s->n_run + 1, sizeof *s->run, "characters to compose", err));
-  s->run[s->n_run++] = character;
-  return STATUS_OK;
+  return APPEND(s->run, s->n_run, s->capacity, "characters to compose", err, character);
 }
 
 static uint8_t combining_class(const NormalStep *step, uint32_t code) {
@@ -86,8 +74,8 @@ static Status sort_marks(Composed *run, size_t n, Error *err) {
   size_t next[257] = {0}; /* where the next mark of each class goes */
   for (size_t i = 0; i < n; i++) next[run[i].class + 1]++;
   for (size_t c = 1; c < 257; c++) next[c] += next[c - 1];
-  Composed *sorted = mem_alloc(n, sizeof *sorted, "characters to compose", err);
-  if (!sorted) return STATUS_FAILED;
+  Composed *sorted;
+  TRY(NEW(sorted, n, "characters to compose", err));
   for (size_t i = 0; i < n; i++) sorted[next[run[i].class]++] = run[i];
   memcpy(run, sorted, n * sizeof *run);
   free(sorted);

@@ -24,9 +24,8 @@ static Status feed_part(Decoding *d, size_t i, const char *text, size_t size, Bu
 /* Passes bytes on as text: whole characters, and U+FFFD for invalid sequences. `end`: nothing follows. */
 static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *out, Error *err) {
   size_t done = 0, at = 0;
-  Status status = STATUS_OK;
   if (held->size == 0) return STATUS_OK;
-  while (at < held->size && status == STATUS_OK) {
+  while (at < held->size) {
     uint32_t code;
     int length = utf8_decode(held->data + at, held->size - at, &code);
     if (length == 0 && !end) break;
@@ -34,13 +33,12 @@ static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *
       at += (size_t)length;
       continue;
     }
-    status = feed_part(d, i, held->data + done, at - done, out, err);
-    if (status == STATUS_OK) status = feed_part(d, i, replacement_character, 3, out, err);
+    TRY(feed_part(d, i, held->data + done, at - done, out, err));
+    TRY(feed_part(d, i, replacement_character, 3, out, err));
     at += utf8_bad_length(held->data + at, held->size - at);
     done = at;
   }
-  if (status == STATUS_OK) status = feed_part(d, i, held->data + done, at - done, out, err);
-  if (status != STATUS_OK) return status;
+  TRY(feed_part(d, i, held->data + done, at - done, out, err));
   if (at < held->size) memmove(held->data, held->data + at, held->size - at);
   held->size -= at;
   return STATUS_OK;
@@ -69,37 +67,37 @@ static Status map_token(const char *token, size_t size, Buffer *bytes, Error *er
 
 /* --- Metaspace */
 
+Status append_replaced(Buffer *buffer, const char *text, size_t size, const char *from, size_t from_size,
+                       const char *to, size_t to_size, Error *err) {
+  for (const char *at = text, *end = text + size; at < end;) {
+    const char *hit = memmem(at, (size_t)(end - at), from, from_size), *until = hit ? hit : end;
+    TRY(buffer_append(buffer, at, (size_t)(until - at), err));
+    if (hit) TRY(buffer_append(buffer, to, to_size, err));
+    at = hit ? until + from_size : end;
+  }
+  return STATUS_OK;
+}
+
 static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];
   bool drop = step->drop_first && (step->fused || !state->seen);
   state->seen = true;
-  Buffer token = {0};
-  Status status = STATUS_OK;
-  for (size_t at = 0; at < size && status == STATUS_OK;) {
-    const char *hit = memmem(text + at, size - at, step->mark, step->mark_size);
-    size_t until = hit ? (size_t)(hit - text) : size;
-    status = buffer_append(&token, text + at, until - at, err);
-    if (status == STATUS_OK && hit && !drop) status = buffer_append(&token, " ", 1, err);
-    at = hit ? until + step->mark_size : size;
-  }
-  if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
-  buffer_release(&token);
-  return status;
+  OWNED(buffer_release) Buffer token = {0};
+  TRY(append_replaced(&token, text, size, step->mark, step->mark_size, " ", drop ? 0 : 1, err));
+  return feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
 }
 
 /* --- Replace */
 
 static Status replace_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
-  Buffer token = {0};
+  OWNED(buffer_release) Buffer token = {0};
   d->regex.text_size = d->came;
   Status status = pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size,
                                   growth_of(d->decoder->where.text, d->came), &token, err);
   regex_pause(&d->regex);
-  if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
-  buffer_release(&token);
-  return status;
+  return status ? status : feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
 }
 
 /* How many bytes at the end of text[0 .. size) can be the beginning of the literal. */
@@ -140,15 +138,13 @@ static int fallback_byte(const char *token, size_t size) {
 /* Ends the run of bytes: it becomes one token of text or, if it is invalid, U+FFFD for each byte. */
 static Status flush_bytes(Decoding *d, size_t i, Buffer *out, Error *err) {
   DecodeState *state = &d->states[i];
-  Status status = STATUS_OK;
   if (state->held.size > 0 && !state->invalid && state->checked == state->held.size) {
-    status = feed(d, i + 1, state->held.data, state->held.size, out, err);
+    TRY(feed(d, i + 1, state->held.data, state->held.size, out, err));
   } else {
-    for (size_t n = state->held.size; n > 0 && status == STATUS_OK; n--)
-      status = feed(d, i + 1, replacement_character, 3, out, err);
+    for (size_t n = state->held.size; n > 0; n--) TRY(feed(d, i + 1, replacement_character, 3, out, err));
   }
   state->held.size = state->checked = 0;
-  return status;
+  return STATUS_OK;
 }
 
 static Status byte_fallback(Decoding *d, size_t i, const char *token, size_t size, Buffer *out, Error *err) {
@@ -262,11 +258,9 @@ static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
   if (waits(step) && held->size > 0) {
-    Buffer token = *held;
+    OWNED(buffer_release) Buffer token = *held;
     *held = (Buffer){0};
-    Status status = run_token(d, i, token.data, token.size, out, err);
-    buffer_release(&token);
-    if (status != STATUS_OK) return status;
+    TRY(run_token(d, i, token.data, token.size, out, err));
   }
   switch (step->kind) {
   case DECODE_BYTE_LEVEL: return feed_lossy(d, i + 1, held, true, out, err);

@@ -58,6 +58,10 @@ typedef struct {
   size_t came, work; /* bytes of all tokens, and bytes passed from step to step for them */
 } Decoding;
 
+/* Appends a text in which `to` replaces each `from`. PRECOND from_size > 0 */
+Status append_replaced(Buffer *buffer, const char *text, size_t size, const char *from, size_t from_size,
+                       const char *to, size_t to_size, Error *err);
+
 /* Appends the whole characters that are certain after the next token, token[0 .. size) as in the
  * vocabulary. STATUS_MODEL if the steps exceed growth_of(). */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);

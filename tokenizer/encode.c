@@ -8,7 +8,6 @@
  * Called by: users of tokenizer.h. Always true: an EncodeScratch belongs to one call, a Tokenizer never
  * changes. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/utf8.h"
 #include "tokenizer/internal.h"
@@ -115,8 +114,7 @@ static Status encode_template(EncodeScratch *s, bool add_special, IdList *ids, E
 
 /* Records where each byte's character begins. */
 static Status trace_origin(EncodeScratch *s, Error *err) {
-  s->origin = mem_alloc(s->size, sizeof *s->origin, "a text's origin", err);
-  if (!s->origin) return STATUS_FAILED;
+  TRY(NEW(s->origin, s->size, "a text's origin", err));
   uint32_t start = 0;
   for (size_t i = 0; i < s->size; i++) {
     if (((unsigned char)s->text[i] & 0xc0) != 0x80) start = (uint32_t)i;

@@ -86,80 +86,69 @@ static Status add_tables(Buffer *image, ImageHeader *header, const Model *model,
 /* Appends the JSON text with null in place of the two tables. */
 static Status add_rest(Buffer *image, ImageHeader *header, const char *text, size_t size,
                        const JsonSkip skips[2], Error *err) {
-  Buffer rest = {0};
+  OWNED(buffer_release) Buffer rest = {0};
   const bool in_order = skips[0].span.text < skips[1].span.text;
   const char *at = text;
-  Status status = STATUS_OK;
-  for (int i = 0; i < 2 && status == STATUS_OK; i++) {
+  for (int i = 0; i < 2; i++) {
     const JsonSpan span = skips[in_order ? i : 1 - i].span;
     if (!span.text) continue;
-    status = buffer_append(&rest, at, (size_t)(span.text - at), err);
-    if (status == STATUS_OK) status = buffer_append(&rest, "null", 4, err);
+    TRY(buffer_append(&rest, at, (size_t)(span.text - at), err));
+    TRY(buffer_append(&rest, "null", 4, err));
     at = span.text + span.size;
   }
-  if (status == STATUS_OK) status = buffer_append(&rest, at, (size_t)(text + size - at), err);
-  if (status == STATUS_OK) status = add(image, header, JSON, rest.data, rest.size, err);
-  buffer_release(&rest);
-  return status;
+  TRY(buffer_append(&rest, at, (size_t)(text + size - at), err));
+  return add(image, header, JSON, rest.data, rest.size, err);
 }
 
 static Status make(const char *path, const char *text, size_t size, Buffer *image, Error *err) {
   JsonSkip skips[2] = {TOKENIZER_SKIPS};
-  Tokenizer *tokenizer;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
   ImageHeader header;
   memset(&header, 0, sizeof header);
   TRY(tokenizer_open(path, &tokenizer, err));
-  Status status = json_parse(path, STATUS_MODEL, text, size, skips, 2, NULL, err);
-  if (status == STATUS_OK) status = buffer_append(image, &header, sizeof header, err);
-  if (status == STATUS_OK) status = add_tables(image, &header, &tokenizer->model, err);
-  if (status == STATUS_OK) status = add_rest(image, &header, text, size, skips, err);
-  const Buffer *declared = &tokenizer->declared;
-  if (status == STATUS_OK) status = add(image, &header, DECLARED, declared->data, declared->size, err);
-  if (status == STATUS_OK) {
-    memcpy(header.magic, MAGIC, sizeof MAGIC);
-    header.model = tokenizer->model;
-    memcpy(image->data, &header, sizeof header);
-  }
-  tokenizer_close(tokenizer);
-  return status;
+  TRY(json_parse(path, STATUS_MODEL, text, size, skips, 2, NULL, err));
+  TRY(buffer_append(image, &header, sizeof header, err));
+  TRY(add_tables(image, &header, &tokenizer->model, err));
+  TRY(add_rest(image, &header, text, size, skips, err));
+  TRY(add(image, &header, DECLARED, tokenizer->declared.data, tokenizer->declared.size, err));
+  memcpy(header.magic, MAGIC, sizeof MAGIC);
+  header.model = tokenizer->model;
+  memcpy(image->data, &header, sizeof header);
+  return STATUS_OK;
 }
 
 Status tokenizer_image_make(const char *path, int *descriptor, Error *err) {
-  MappedFile file;
-  Buffer image = {0};
+  OWNED(file_unmap) MappedFile file = {0};
+  OWNED(buffer_release) Buffer image = {0};
   *descriptor = -1;
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = make(path, (const char *)file.data, file.size, &image, err);
-  file_unmap(&file);
-  if (status == STATUS_OK) *descriptor = memfd_create("auk tokenizer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (status == STATUS_OK && *descriptor < 0)
-    status = error_set(err, STATUS_FAILED, "no memory for a copy of %s", path);
-  if (status == STATUS_OK) status = descriptor_write(*descriptor, path, image.data, image.size, err);
-  if (status == STATUS_OK)
-    fcntl(*descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  buffer_release(&image);
-  return status;
+  TRY(make(path, (const char *)file.data, file.size, &image, err));
+  *descriptor = memfd_create("auk tokenizer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (*descriptor < 0) return error_set(err, STATUS_FAILED, "no memory for a copy of %s", path);
+  TRY(descriptor_write(*descriptor, path, image.data, image.size, err));
+  fcntl(*descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return STATUS_OK;
 }
 
 /* --- opening */
 
-static void *part(const unsigned char *image, int which) {
-  const ImageHeader *header = (const ImageHeader *)image;
-  return header->size[which] ? (void *)(uintptr_t)(image + header->at[which]) : NULL;
+static void *part(const ImageHeader *header, int which) {
+  return header->size[which] ? (void *)((uintptr_t)header + header->at[which]) : NULL;
 }
 
-static Status check(const char *name, const unsigned char *image, size_t size, Error *err) {
-  const ImageHeader *header = (const ImageHeader *)image;
-  bool good = size >= sizeof *header && memcmp(header->magic, MAGIC, sizeof MAGIC) == 0;
+static Status check(const char *name, const ImageHeader *header, size_t size, Error *err) {
+  bool good = memcmp(header->magic, MAGIC, sizeof MAGIC) == 0;
   for (int i = 0; i < N_PARTS && good; i++)
     good = header->at[i] <= size && header->size[i] <= size - header->at[i];
   return good ? STATUS_OK
               : error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
 }
 
-/* Sets *model to the model of the image. *model owns the mapping from here on. */
-static void tables(const unsigned char *image, size_t size, Model *model) {
-  *model = ((const ImageHeader *)image)->model;
+/* Sets *model to the model of its image. */
+static void set_tables(Model *model) {
+  const ImageHeader *image = model->image;
+  const size_t size = model->image_bytes;
+  *model = image->model;
   model->image = image;
   model->image_bytes = size;
   Vocab *v = &model->vocab;
@@ -190,27 +179,21 @@ static void tables(const unsigned char *image, size_t size, Model *model) {
 
 Status tokenizer_image_open(const char *name, int descriptor, Tokenizer **out, Error *err) {
   struct stat state;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
   *out = NULL;
+  TRY(NEW(tokenizer, 1, "a tokenizer", err));
   if (fstat(descriptor, &state) != 0 || state.st_size < (off_t)sizeof(ImageHeader))
     return error_set(err, STATUS_FAILED, "%s: the copy in memory is not of this build", name);
   const size_t size = (size_t)state.st_size;
-  unsigned char *image = mmap(NULL, size, PROT_READ, MAP_SHARED, descriptor, 0);
-  if (image == MAP_FAILED) return error_set(err, STATUS_FAILED, "%s: cannot map the copy in memory", name);
-  Status status = check(name, image, size, err);
-  Tokenizer *tokenizer = status ? NULL : mem_alloc(1, sizeof *tokenizer, "a tokenizer", err);
-  if (!tokenizer) {
-    munmap(image, size);
-    return status ? status : STATUS_FAILED;
-  }
-  const ImageHeader *header = (const ImageHeader *)image;
-  tables(image, size, &tokenizer->model);
+  const ImageHeader *header = mmap(NULL, size, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (header == MAP_FAILED) return error_set(err, STATUS_FAILED, "%s: cannot map the copy in memory", name);
+  tokenizer->model.image = header;
+  tokenizer->model.image_bytes = size;
+  TRY(check(name, header, size, err));
+  set_tables(&tokenizer->model);
   if (header->size[DECLARED])
-    status = buffer_append(&tokenizer->declared, part(image, DECLARED), header->size[DECLARED], err);
-  if (status == STATUS_OK)
-    status = tokenizer_load(name, part(image, JSON), header->size[JSON], tokenizer, err);
-  if (status == STATUS_OK)
-    *out = tokenizer;
-  else
-    tokenizer_close(tokenizer);
-  return status;
+    TRY(buffer_append(&tokenizer->declared, part(header, DECLARED), header->size[DECLARED], err));
+  TRY(tokenizer_load(name, part(header, JSON), header->size[JSON], tokenizer, err));
+  *out = TAKE(tokenizer);
+  return STATUS_OK;
 }

@@ -12,7 +12,6 @@
 #include "tokenizer/matcher.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "tokenizer/stop.h"
 
@@ -134,28 +133,23 @@ Status matcher_build(MatchString *strings, size_t n, Matcher *m, MatchTwins *twi
   qsort(strings, n, sizeof *strings, compare_ends);
   TRY(count_nodes(strings, n, &n_nodes, twins, err));
   if (twins->found) return STATUS_OK;
-  StringRange *ranges = mem_alloc(n_nodes, sizeof *ranges, "added tokens", err);
-  m->byte = mem_alloc(n_nodes, sizeof *m->byte, "added tokens", err);
-  m->first = mem_alloc(n_nodes + 1, sizeof *m->first, "added tokens", err);
-  m->fail = mem_alloc(n_nodes, sizeof *m->fail, "added tokens", err);
-  m->longest = mem_alloc(n_nodes, sizeof *m->longest, "added tokens", err);
-  bool made = ranges && m->byte && m->first && m->fail && m->longest;
-  if (made) {
-    m->n_nodes = (uint32_t)n_nodes;
-    make_nodes(strings, n, m, ranges);
-    link_nodes(m);
-  }
-  free(ranges);
-  return made ? STATUS_OK : STATUS_FAILED;
+  OWNED(mem_release) StringRange *ranges = NULL;
+  TRY(NEW(ranges, n_nodes, "added tokens", err));
+  TRY(NEW(m->byte, n_nodes, "added tokens", err));
+  TRY(NEW(m->first, n_nodes + 1, "added tokens", err));
+  TRY(NEW(m->fail, n_nodes, "added tokens", err));
+  TRY(NEW(m->longest, n_nodes, "added tokens", err));
+  m->n_nodes = (uint32_t)n_nodes;
+  make_nodes(strings, n, m, ranges);
+  link_nodes(m);
+  return STATUS_OK;
 }
 
 /* --- finding */
 
 static Status add_match(MatchList *list, size_t at, int32_t number, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text",
-               err));
-  list->items[list->count++] = (Match){(uint32_t)at, number};
-  return STATUS_OK;
+  return APPEND(list->items, list->count, list->capacity, "added tokens of a text", err,
+                (Match){(uint32_t)at, number});
 }
 
 Status matcher_find(const Matcher *m, const char *text, size_t size, const volatile int *interrupted,

@@ -72,16 +72,15 @@ static Status replace(const NormalStep *step, RegexScratch *regex, const Traced 
   if (!text->origin)
     return pattern_replace(&step->pattern, regex, text->text, text->size, step->content, step->content_size,
                            out->growth, &out->text, err);
-  ByteSpanList spans = {0};
-  Status status = pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err);
-  for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
+  OWNED(byte_span_list_release) ByteSpanList spans = {0};
+  TRY(pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err));
+  for (size_t i = 0; i < spans.count; i++) {
     ByteSpan s = spans.items[i];
     /* New characters get the origin of the last character that they replace, as in the reference. */
-    status = s.match ? traced_put(out, step->content, step->content_size, text, s.end - 1u, false, err)
-                     : traced_put(out, text->text + s.start, s.end - s.start, text, s.start, true, err);
+    TRY(s.match ? traced_put(out, step->content, step->content_size, text, s.end - 1u, false, err)
+                : traced_put(out, text->text + s.start, s.end - s.start, text, s.start, true, err));
   }
-  byte_span_list_release(&spans);
-  return status;
+  return STATUS_OK;
 }
 
 static bool is_space(uint32_t code) {

@@ -10,36 +10,25 @@
 
 static Status replace_all(Buffer *bytes, const char *from, size_t from_size, const char *to, size_t to_size,
                           Error *err) {
-  Buffer made = {0};
-  Status status = STATUS_OK;
-  for (size_t at = 0; at < bytes->size && status == STATUS_OK;) {
-    const char *hit = memmem(bytes->data + at, bytes->size - at, from, from_size);
-    size_t until = hit ? (size_t)(hit - bytes->data) : bytes->size;
-    status = buffer_append(&made, bytes->data + at, until - at, err);
-    if (status == STATUS_OK && hit) status = buffer_append(&made, to, to_size, err);
-    at = hit ? until + from_size : bytes->size;
-  }
-  buffer_release(bytes);
-  *bytes = made;
-  return status;
+  OWNED(buffer_release) Buffer before = *bytes;
+  *bytes = (Buffer){0};
+  return append_replaced(bytes, before.data, before.size, from, from_size, to, to_size, err);
 }
 
 static Status decode_byte_level(Buffer *bytes, Error *err) {
-  Buffer made = {0};
-  Status status = STATUS_OK;
-  bool mapped = true;
-  for (size_t at = 0; at < bytes->size && status == STATUS_OK && mapped;) {
+  OWNED(buffer_release) Buffer made = {0};
+  for (size_t at = 0; at < bytes->size;) {
     uint32_t code;
     int length = utf8_decode(bytes->data + at, bytes->size - at, &code);
     int byte = length > 0 ? byte_level_byte(code) : -1;
     const char c = (char)byte;
-    mapped = byte >= 0;
-    if (mapped) status = buffer_append(&made, &c, 1, err);
-    at += (size_t)(length > 0 ? length : 1);
+    if (byte < 0) return STATUS_OK;
+    TRY(buffer_append(&made, &c, 1, err));
+    at += (size_t)length;
   }
-  if (status != STATUS_OK || !mapped) return buffer_release(&made), status;
-  buffer_release(bytes);
+  const Buffer before = *bytes;
   *bytes = made;
+  made = before;
   return STATUS_OK;
 }
 

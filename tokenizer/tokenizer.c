@@ -13,19 +13,13 @@
 static Status load(const char *name, const char *text, size_t size, Buffer *declared, Tokenizer **out,
                    Error *err) {
   *out = NULL;
-  Tokenizer *tokenizer = mem_alloc(1, sizeof *tokenizer, "a tokenizer", err);
-  if (!tokenizer) {
-    buffer_release(declared);
-    return STATUS_FAILED;
-  }
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
+  TRY(NEW(tokenizer, 1, "a tokenizer", err));
   tokenizer->declared = *declared;
-  Status status = tokenizer_load(name, text, size, tokenizer, err);
-  if (status == STATUS_OK) {
-    *out = tokenizer;
-  } else {
-    tokenizer_close(tokenizer);
-  }
-  return status;
+  *declared = (Buffer){0};
+  TRY(tokenizer_load(name, text, size, tokenizer, err));
+  *out = TAKE(tokenizer);
+  return STATUS_OK;
 }
 
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **out, Error *err) {
@@ -34,18 +28,13 @@ Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenize
 
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err) {
   *tokenizer = NULL;
-  MappedFile file;
-  Buffer declared = {0};
+  OWNED(file_unmap) MappedFile file = {0};
+  OWNED(buffer_release) Buffer declared = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
-  if (status == STATUS_OK) status = content_expect_no_pointer(path, file.data, file.size, err);
-  if (status == STATUS_OK) status = declared_read(path, &declared, err);
-  if (status == STATUS_OK)
-    status = load(path, (const char *)file.data, file.size, &declared, tokenizer, err);
-  else
-    buffer_release(&declared);
-  file_unmap(&file);
-  return status;
+  TRY(content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err));
+  TRY(content_expect_no_pointer(path, file.data, file.size, err));
+  TRY(declared_read(path, &declared, err));
+  return load(path, (const char *)file.data, file.size, &declared, tokenizer, err);
 }
 
 JsonSpan tokenizer_declared(const Tokenizer *tokenizer) {
@@ -118,8 +107,7 @@ struct TokenizerStream {
 
 Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream,
                              Error *err) {
-  *stream = mem_alloc(1, sizeof **stream, "decoding", err);
-  if (!*stream) return STATUS_FAILED;
+  TRY(NEW(*stream, 1, "decoding", err));
   (*stream)->tokenizer = tokenizer;
   (*stream)->skip_special = skip_special;
   (*stream)->decoding.decoder = &tokenizer->decoder;
@@ -152,12 +140,8 @@ void tokenizer_stream_close(TokenizerStream *stream) {
 
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special,
                         Buffer *text, Error *err) {
-  TokenizerStream *stream;
+  OWNED(tokenizer_stream_release) TokenizerStream *stream = NULL;
   TRY(tokenizer_stream_open(tokenizer, skip_special, &stream, err));
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < n && status == STATUS_OK; i++)
-    status = tokenizer_stream_push(stream, ids[i], text, err);
-  if (status == STATUS_OK) status = tokenizer_stream_end(stream, text, err);
-  tokenizer_stream_close(stream);
-  return status;
+  for (size_t i = 0; i < n; i++) TRY(tokenizer_stream_push(stream, ids[i], text, err));
+  return tokenizer_stream_end(stream, text, err);
 }

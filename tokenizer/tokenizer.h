@@ -26,6 +26,7 @@ Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenize
 /* All tokens that the other files declare, as JSON, for hashes; size 0 if they declare none. */
 JsonSpan tokenizer_declared(const Tokenizer *tokenizer);
 void tokenizer_close(Tokenizer *tokenizer);
+RELEASE_BY(tokenizer_release, Tokenizer, tokenizer_close)
 
 /* Loads the tokenizer.json at `path` for other processes of this build. *descriptor is a sealed memfd with an
  * image of the loaded tables, which the caller closes; -1 after a failure. */
@@ -87,3 +88,4 @@ Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, Toke
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err);
 Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* then ready again */
 void tokenizer_stream_close(TokenizerStream *stream);
+RELEASE_BY(tokenizer_stream_release, TokenizerStream, tokenizer_stream_close)

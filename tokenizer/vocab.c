@@ -92,8 +92,8 @@ Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, si
 /* Grows the table, so that it stays less than half full with one more token. */
 static Status rehash(Vocab *v, Error *err) {
   size_t size = v->slots ? (v->mask + 1) * 4 : 1024;
-  VocabSlot *slots = mem_alloc(size, sizeof *slots, "the vocabulary", err);
-  if (!slots) return STATUS_FAILED;
+  VocabSlot *slots;
+  TRY(NEW(slots, size, "the vocabulary", err));
   if (!v->slots) v->seed = hash_seed();
   free(v->slots);
   v->slots = slots;
@@ -123,8 +123,7 @@ Status vocab_add(Vocab *v, const char *content, size_t size, int32_t id, Error *
 }
 
 Status vocab_index_ids(const char *where, Vocab *v, Error *err) {
-  v->token_of = mem_alloc((size_t)v->n_ids, sizeof *v->token_of, "the vocabulary", err);
-  if (!v->token_of) return STATUS_FAILED;
+  TRY(NEW(v->token_of, (size_t)v->n_ids, "the vocabulary", err));
   memset(v->token_of, 0xff, (size_t)v->n_ids * sizeof *v->token_of);
   for (size_t i = 0; i < v->count; i++) {
     int32_t *token = &v->token_of[v->tokens[i].id];
@@ -160,8 +159,7 @@ Status vocab_load(const char *where, JsonSpan span, Vocab *v, Error *err) {
   if (!span.text || !json_cursor_enter(&cursor, '{'))
     return error_set(err, STATUS_MODEL, "%s is %s, expected an object", where,
                      json_cursor_describe(cursor, found));
-  Buffer unescaped = {0};
-  Status status = read_tokens(where, cursor, &unescaped, v, err);
-  buffer_release(&unescaped);
-  return status == STATUS_OK ? vocab_index_ids(where, v, err) : status;
+  OWNED(buffer_release) Buffer unescaped = {0};
+  TRY(read_tokens(where, cursor, &unescaped, v, err));
+  return vocab_index_ids(where, v, err);
 }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/fused/halves.h"
 #include "cuda/kernels/fused/screen/screen.h"
 #include "cuda/kernels/ptx/device.h"
@@ -126,8 +127,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                           void **memory, Step **step, Error *err) {
   const Model *m = loaded->model;
   const int n_layers = m->config.n_layers;
-  StepLayer *layers = mem_alloc((size_t)n_layers, sizeof *layers, "fused steps", err);
-  if (!layers) return STATUS_FAILED;
+  OWNED(mem_release) StepLayer *layers = NULL;
+  TRY(NEW(layers, (size_t)n_layers, "fused steps", err));
   for (int i = 0; i < n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
   const StepModel model = {.layers = layers,
                            .lm_head = &loaded->head,
@@ -143,11 +144,9 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .taps = taps,
                            .several = several,
                            .screen = loaded->screen};
-  Status status = cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)),
-                              "no memory for fused steps", err);
-  if (!status) status = step_open(&model, plan, *memory, loaded->stream, step, err);
-  free(layers);
-  return status;
+  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
+                  err));
+  return step_open(&model, plan, *memory, loaded->stream, step, err);
 }
 
 /* True if the fused step can keep hidden states for a drafter (TapList); otherwise separate kernels do it. */
@@ -155,6 +154,8 @@ static bool keeps_taps(const BackendModel *loaded, KvType kv) {
   StepPlan plan;
   return plan_of(loaded, kv, 1, &plan, NULL) == STATUS_OK && step_keeps_taps(&plan.shape);
 }
+
+RELEASE_BY(fused_release, FusedStep, fused_close)
 
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **out,
                   Error *err) {
@@ -168,26 +169,20 @@ Status fused_open(const BackendModel *loaded, const StateOptions *options, float
   }
   StepTaps to = {.rows = taps, .n = options->taps.n};
   for (int i = 0; i < to.n; i++) to.layers |= UINT64_C(1) << options->taps.layers[i];
-  FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
-  if (!f) return STATUS_FAILED;
+  OWNED(fused_release) FusedStep *f = NULL;
+  TRY(NEW(f, 1, "fused steps", err));
   f->shape = step_shape(&loaded->model->config);
   f->demanded = loaded->decode_step == DECODE_FUSED;
   f->head = &loaded->head;
-  Status status = STATUS_OK;
-  for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
+  for (int i = 0; i < STEP_KERNELS && options->max_chunk > 1 << i >> 1; i++) {
     StepPlan plan;
     const bool wanted = i == 0 && f->demanded;
-    status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
-    if (status && !wanted)
-      status = STATUS_OK;
-    else if (!status)
-      status = open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err);
+    const Status status = plan_of(loaded, options->kv, 1 << i, &plan, wanted ? err : NULL);
+    if (wanted) TRY(status);
+    if (!status)
+      TRY(open_kernel(loaded, &plan, to, options->n_sequences > 1, &f->memory[i], &f->steps[i], err));
   }
-  if (status) {
-    fused_close(f);
-    return status;
-  }
-  *out = f;
+  *out = TAKE(f);
   return STATUS_OK;
 }
 

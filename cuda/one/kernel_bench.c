@@ -145,7 +145,7 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
                   .y_stride = like->interleaved ? like->n_out / 2 : like->n_out};
   const size_t copy_bytes = (size_t)stored_bytes(like) + 1, rows = (size_t)n_tokens;
   m->n = copy_bytes > b->cold_bytes / MAX_COPIES ? (int)(b->cold_bytes / copy_bytes) + 1 : MAX_COPIES;
-  if (!(m->copies = mem_alloc((size_t)m->n, sizeof *m->copies, "matrices", err))) return STATUS_FAILED;
+  TRY(NEW(m->copies, (size_t)m->n, "matrices", err));
   size_t bytes = 0, x_bytes = rows * (size_t)m->x_stride * 2, y_bytes = rows * (size_t)m->y_stride * 4;
   for (int i = 0; i < m->n; i++)
     TRY(linear_lay_out(&m->copies[i], like->name, like->type, like->n_in, like->n_out, given_group(like),
@@ -293,11 +293,8 @@ static Status time_layer(Bench *b, const LayerMatrix *layer, Matrices *stored, M
 }
 
 static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err) {
-  Matrices stored = {0}, dense = {0};
-  Status status = time_layer(b, layer, &stored, &dense, err);
-  matrices_free(&stored);
-  matrices_free(&dense);
-  return status;
+  OWNED(matrices_free) Matrices stored = {0}, dense = {0};
+  return time_layer(b, layer, &stored, &dense, err);
 }
 
 /* --- the model's matrices */
@@ -383,12 +380,10 @@ static Status measure_read(Bench *b, double *us, Error *err) {
 static Status measure_matmul(Bench *b, DeviceLinear *like, double *us, Error *err) {
   *us = 0;
   for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_matmul_us; n *= 2) {
-    Matrices m = {0};
+    OWNED(matrices_free) Matrices m = {0};
     TRY(dense_like("a square matrix", n, n, like, err));
-    Status status = matrices_make(b, like, n, &m, err);
-    if (!status) status = time_matmul(b, &m, LINEAR_TO_F16, n, row_named(cublas_row), us, err);
-    matrices_free(&m);
-    TRY(status);
+    TRY(matrices_make(b, like, n, &m, err));
+    TRY(time_matmul(b, &m, LINEAR_TO_F16, n, row_named(cublas_row), us, err));
     b->rates.fp16_tflops = 2.0 * n * n * n / *us * 1e-6;
   }
   return STATUS_OK;
@@ -422,9 +417,8 @@ static Status open_bench(Bench *b, Error *err) {
   b->cold_bytes = 4 * (size_t)l2_bytes;
   for (size_t i = 0; i < b->times->n_counts; i++)
     if (b->most_tokens < b->times->n_tokens[i]) b->most_tokens = b->times->n_tokens[i];
-  b->events = mem_alloc(n_events, sizeof *b->events, "events", err);
-  b->runs_us = mem_alloc(n_events, sizeof *b->runs_us, "times", err);
-  if (!b->events || !b->runs_us) return STATUS_FAILED;
+  TRY(NEW(b->events, n_events, "events", err));
+  TRY(NEW(b->runs_us, n_events, "times", err));
   for (size_t i = 0; i < n_events; i++)
     TRY(cuda_status(cudaEventCreate(&b->events[i]), "cannot make an event", err));
   TRY(cuda_status(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "cannot make a stream", err));
@@ -442,28 +436,24 @@ static void close_bench(Bench *b) {
 
 Status kernel_bench(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                     KernelTimeSink sink, void *user, Error *err) {
-  Bench bench = {.options = options, .times = times, .sink = sink, .user = user};
-  BackendModel planned = {0};
+  OWNED(close_bench) Bench bench = {.options = options, .times = times, .sink = sink, .user = user};
+  OWNED(weights_release) BackendModel planned = {0};
   if (options->kernel && !row_named(options->kernel))
     return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", options->kernel);
-  Status status = open_bench(&bench, err);
-  if (!status) status = weights_plan(model, &planned, err);
-  if (!status) status = time_machine(&bench, err);
-  if (!status) status = time_model(&bench, &planned, err);
-  weights_release(&planned);
-  close_bench(&bench);
-  return status;
+  TRY(open_bench(&bench, err));
+  TRY(weights_plan(model, &planned, err));
+  TRY(time_machine(&bench, err));
+  return time_model(&bench, &planned, err);
 }
 
 Status kernel_bench_machine(const BackendOptions *options, MachineRates *rates, Error *err) {
   const KernelTimesOptions times = {.repetitions = 5};
-  Bench bench = {.options = options, .times = &times};
+  OWNED(close_bench) Bench bench = {.options = options, .times = &times};
   DeviceLinear like;
   double us;
-  Status status = open_bench(&bench, err);
-  if (!status) status = measure_read(&bench, &us, err);
-  if (!status) status = measure_matmul(&bench, &like, &us, err);
+  TRY(open_bench(&bench, err));
+  TRY(measure_read(&bench, &us, err));
+  TRY(measure_matmul(&bench, &like, &us, err));
   *rates = bench.rates;
-  close_bench(&bench);
-  return status;
+  return STATUS_OK;
 }

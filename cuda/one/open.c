@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/delta/delta.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/layers/altup.h"
@@ -240,8 +241,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
 /* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
 static Status place_layers(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  s->layers = mem_alloc((size_t)c->n_layers, sizeof *s->layers, "session", err);
-  if (!s->layers) return STATUS_FAILED;
+  TRY(NEW(s->layers, (size_t)c->n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const int from = config_layer(c, i).kv_layer;
     s->layers[i].recurrent = state_floats_before(c, i);
@@ -293,10 +293,9 @@ void state_close(BackendState *s) {
 static Status open_sequences(BackendState *s, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const size_t n_places = (size_t)c->n_layers * CACHE_PARTS;
-  CachePlace *places = mem_alloc(n_places, sizeof *places, "session", err);
-  if (!places) return STATUS_FAILED;
-  Status status = STATUS_OK;
-  for (int i = 0; i < c->n_layers && !status; i++) {
+  OWNED(mem_release) CachePlace *places = NULL;
+  TRY(NEW(places, n_places, "session", err));
+  for (int i = 0; i < c->n_layers; i++) {
     const LayerConfig own = config_layer(c, i);
     for (CachePart part = 0; part < CACHE_PARTS; part++) {
       const bool has = state_cache_rows(c, &s->options, i, part) > 0;
@@ -309,18 +308,14 @@ static Status open_sequences(BackendState *s, Error *err) {
     if (own.kind != LAYER_ATTENTION) continue;
     const Attention attention = state_attention(s, i);
     const int blocks = attention_unit_blocks(&attention), tokens = attention_tile_tokens(&attention);
-    status = sequences_add_tile_size(&s->sequences, tokens, err);
+    TRY(sequences_add_tile_size(&s->sequences, tokens, err));
     if (tokens > 0 && blocks > s->sequences.unit_blocks) s->sequences.unit_blocks = blocks;
   }
   const size_t bytes = n_places * sizeof *places;
-  if (!status)
-    status = cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err);
-  free(places);
-  TRY(status);
+  TRY(cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
-  if (!(s->row_versions = mem_alloc(n, sizeof *s->row_versions, "session", err)) ||
-      !(s->row_picks = mem_alloc(n, sizeof *s->row_picks, "session", err)))
-    return STATUS_FAILED;
+  TRY(NEW(s->row_versions, n, "session", err));
+  TRY(NEW(s->row_picks, n, "session", err));
   for (size_t i = 0; i < n; i++) s->row_versions[i] = UINT64_MAX;
   return sequences_open(&s->sequences, &s->options, err);
 }

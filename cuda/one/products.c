@@ -7,11 +7,11 @@
 
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/ops/host_rows.h"
 #include "cuda/kernels/ops/order.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/weights.h"
-#include "model/layers.h"
 
 /* --- GPU or CPU */
 
@@ -190,9 +190,7 @@ Status products_open(BackendState *s, Error *err) {
   }
   if (m->n_host == 0) return STATUS_OK;
   const size_t choices = (size_t)host->n_rows * (size_t)m->model->config.experts.n_chosen;
-  host->calls =
-      mem_alloc((size_t)m->n_host * (size_t)host->n_rows, sizeof *host->calls, "calls of the CPU", err);
-  if (!host->calls) return STATUS_FAILED;
+  TRY(NEW(host->calls, (size_t)m->n_host * (size_t)host->n_rows, "calls of the CPU", err));
   TRY(cuda_status(
       cudaHostAlloc((void **)&host->x, (x + y + 2 * choices) * sizeof(float), cudaHostAllocMapped),
       "cannot pin memory", err));

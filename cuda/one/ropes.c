@@ -1,7 +1,7 @@
 /* ropes.c - see ropes.h. */
 #include "cuda/one/ropes.h"
 
-#include <stdlib.h>
+#include "base/owned.h"
 
 static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
   const ModelConfig *config = &loaded->model->config;
@@ -17,18 +17,15 @@ void ropes_place(BackendModel *loaded, DeviceArena *arena) {
 
 /* Copies the frequencies of all ropes, although most models use one. */
 Status ropes_copy(BackendModel *loaded, Error *err) {
-  float *host = mem_alloc(MAX_HEAD_DIM / 2, sizeof *host, "rotary frequencies", err);
-  Status status = host ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < N_ROPES && !status; i++) {
+  OWNED(mem_release) float *host = NULL;
+  TRY(NEW(host, MAX_HEAD_DIM / 2, "rotary frequencies", err));
+  for (int i = 0; i < N_ROPES; i++) {
     DeviceRope *rope = &loaded->ropes[i];
     rope_frequencies(rope_config(loaded, i), i == ROPE_OF_LONG_TEXTS, host, &rope->attention_factor);
-    status =
-        cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, (size_t)rope->n_pairs * sizeof *host,
+    TRY(cuda_status(cudaMemcpyAsync((void *)rope->frequencies, host, (size_t)rope->n_pairs * sizeof *host,
                                     cudaMemcpyHostToDevice, loaded->stream),
-                    "cannot copy rotary frequencies", err);
-    if (!status)
-      status = cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
+                    "cannot copy rotary frequencies", err));
+    TRY(cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err));
   }
-  free(host);
-  return status;
+  return STATUS_OK;
 }

@@ -1,7 +1,6 @@
 /* rows.c - see rows.h. Called by: table.c, draft.c, layers/.   Calls: norm_rope.h. */
 #include "cuda/one/rows.h"
 
-#include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ops/values.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/products.h"

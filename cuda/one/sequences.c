@@ -1,6 +1,8 @@
 /* sequences.c - see sequences.h. */
 #include "cuda/one/sequences.h"
 
+#include "base/owned.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,9 +54,8 @@ Status sequences_open(Sequences *s, const StateOptions *o, Error *err) {
   s->invariant = o->invariant;
   s->n_table = pages_of(o->n_ctx);
   s->max_logit_rows = o->max_logit_rows;
-  s->tables = mem_alloc((size_t)s->n_sequences * (size_t)s->n_table, sizeof *s->tables, "page tables", err);
-  s->sequence_of = mem_alloc((size_t)s->max_logit_rows, sizeof *s->sequence_of, "page tables", err);
-  if (!s->tables || !s->sequence_of) return STATUS_FAILED;
+  TRY(NEW(s->tables, (size_t)s->n_sequences * (size_t)s->n_table, "page tables", err));
+  TRY(NEW(s->sequence_of, (size_t)s->max_logit_rows, "page tables", err));
   for (int i = 0; i < 2; i++) {
     DeviceArena arena = {0};
     void *memory;

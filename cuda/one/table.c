@@ -99,11 +99,13 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   return cpu_products_open(loaded->model, options->n_threads, products_cpu_rows(loaded), &loaded->cpu, err);
 }
 
+RELEASE_BY(unload, BackendModel, cuda_unload)
+
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
-  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
-  if (!loaded) return STATUS_FAILED;
+  OWNED(unload) BackendModel *loaded = NULL;
+  TRY(NEW(loaded, 1, "model", err));
   loaded->model = model;
   loaded->target = options->target;
   loaded->gpu = options->gpu;
@@ -111,16 +113,15 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   loaded->kernel = options->target ? NULL : options->kernel;
   loaded->graphs = !options->no_graphs;
   loaded->n_threads = options->n_threads;
-  Status status = forward_prepare(&cuda_backend, &model->config, &loaded->program, err);
-  if (status == STATUS_OK) status = open_model(loaded, options, err);
-  if (status)
-    cuda_unload(loaded);
-  else
-    *out = loaded;
-  return status;
+  TRY(forward_prepare(&cuda_backend, &model->config, &loaded->program, err));
+  TRY(open_model(loaded, options, err));
+  *out = TAKE(loaded);
+  return STATUS_OK;
 }
 
 /* --- a session */
+
+RELEASE_BY(state_release, BackendState, state_close)
 
 static Status cuda_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
   *out = NULL;
@@ -131,18 +132,15 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
     return error_set(err, STATUS_USAGE, "%s needs --kv f16 on a GPU: it has an index of positions",
                      loaded->model->config.architecture);
   TRY(prepare_matrices(loaded, options, err));
-  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
-  if (!s) return STATUS_FAILED;
+  OWNED(state_release) BackendState *s = NULL;
+  TRY(NEW(s, 1, "session", err));
   s->loaded = loaded;
   s->options = *options;
   s->peers.rank = loaded->rank;
   s->notes_version = UINT64_MAX;
-  Status status = state_open(s, err);
-  if (status)
-    state_close(s);
-  else
-    *out = s;
-  return status;
+  TRY(state_open(s, err));
+  *out = TAKE(s);
+  return STATUS_OK;
 }
 
 /* --- a step */

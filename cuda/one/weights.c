@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/experts/stored.h"
 #include "cuda/kernels/linear/random_weights.h"
 #include "cuda/kernels/ptx/device.h"
@@ -419,10 +420,9 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
 static Status measure(Loader *loader, size_t most, size_t *bytes, Error *err) {
   BackendModel *loaded = loader->loaded;
   const int n_layers = loaded->model->config.n_layers;
-  loaded->layers = mem_alloc((size_t)n_layers, sizeof *loaded->layers, "layers", err);
-  loaded->host = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->host, "layers", err);
-  loaded->ordered = mem_alloc((size_t)n_layers * LAYER_MATRICES, sizeof *loaded->ordered, "layers", err);
-  if (!loaded->layers || !loaded->host || !loaded->ordered) return STATUS_FAILED;
+  TRY(NEW(loaded->layers, (size_t)n_layers, "layers", err));
+  TRY(NEW(loaded->host, (size_t)n_layers * LAYER_MATRICES, "layers", err));
+  TRY(NEW(loaded->ordered, (size_t)n_layers * LAYER_MATRICES, "layers", err));
   TRY(measure_with(loader, 0, bytes, err));
   if (most == 0 || *bytes <= most) return STATUS_OK;
   int low = 1, high = 2 * n_layers;
@@ -638,8 +638,7 @@ static void close_upload(Loader *l) {
 }
 
 static Status open_upload(Loader *l, Error *err) {
-  l->floats = mem_alloc(l->n_floats, sizeof *l->floats, "vectors", err);
-  Status status = l->floats ? STATUS_OK : STATUS_FAILED;
+  Status status = NEW(l->floats, l->n_floats, "vectors", err);
   if (!status)
     status = upload_open(&l->uploader, l->loaded->stream, l->options->n_threads, l->slot_bytes, err);
   if (status) close_upload(l);
@@ -711,8 +710,7 @@ static Status open_stream(BackendModel *loaded, const Loader *loader, const Back
   static const BackendOptions silent; /* loading reports no progress from now on */
   loaded->n_host_experts = loaded->model->config.experts.n_experts > 0 ? loader->host_experts : 0;
   loaded->n_host_layers = loader->host_layers;
-  loaded->weight_stream = mem_alloc(1, sizeof *loaded->weight_stream, "matrices on the host", err);
-  if (!loaded->weight_stream) return STATUS_FAILED;
+  TRY(NEW(loaded->weight_stream, 1, "matrices on the host", err));
   Loader *kept = &loaded->weight_stream->loader;
   *kept = (Loader){.loaded = loaded,
                    .slot_bytes = loader->slot_bytes,

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 
 enum { BLOCK = ROUNDING_BLOCK, UPDATE_ROWS = 2048 };
@@ -57,15 +58,13 @@ static Status invert(const Factor *f, Error *err) {
 
 /* The mean of H's diagonal. */
 static Status mean_square(const Factor *f, const float *h, double *mean, Error *err) {
-  float *squares = mem_alloc((size_t)f->n, sizeof *squares, "a factor of inputs", err);
-  if (!squares) return STATUS_FAILED;
-  Status status = rounding_diagonal(f->n, h, f->negated, f->gpu->stream, err);
-  if (status == STATUS_OK)
-    status = gpu_fetch(f->gpu, squares, f->negated, (size_t)f->n * sizeof *squares, err);
+  OWNED(mem_release) float *squares = NULL;
+  TRY(NEW(squares, (size_t)f->n, "a factor of inputs", err));
+  TRY(rounding_diagonal(f->n, h, f->negated, f->gpu->stream, err));
+  TRY(gpu_fetch(f->gpu, squares, f->negated, (size_t)f->n * sizeof *squares, err));
   *mean = 0;
   for (int i = 0; i < f->n; i++) *mean += (double)squares[i] / f->n;
-  free(squares);
-  return status;
+  return STATUS_OK;
 }
 
 Status gpu_factor(const QuantizerState *state, const float *h, int n, float *lower, Error *err) {

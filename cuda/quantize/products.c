@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 #include "quantize/layer.h"
 
@@ -61,8 +62,8 @@ static bool has_same_rows(const OtherProduct *a, const OtherProduct *b) {
  * same; sets where[i], the rows of product i there. */
 static Status send_rows(Gpu *gpu, const OtherProduct *products, int n, float *there, float **where,
                         Error *err) {
-  OtherProduct *sent = mem_alloc((size_t)n, sizeof *sent, "products", err);
-  if (!sent) return STATUS_FAILED;
+  OWNED(mem_release) OtherProduct *sent = NULL;
+  TRY(NEW(sent, (size_t)n, "products", err));
   int n_sent = 0, n_rows = 0;
   const size_t n_in = (size_t)products->linear->n_in;
   for (int i = 0; i < n; i++) {
@@ -74,9 +75,7 @@ static Status send_rows(Gpu *gpu, const OtherProduct *products, int n, float *th
     n_rows += products[i].n_rows;
     sent[n_sent++] = products[i];
   }
-  Status status = gpu_send_rows(gpu, fill_row, &(ProductRows){sent}, n_rows, (int)n_in, there, err);
-  free(sent);
-  return status;
+  return gpu_send_rows(gpu, fill_row, &(ProductRows){sent}, n_rows, (int)n_in, there, err);
 }
 
 static Status multiply_all(const QuantizerState *state, OtherProduct *products, int n, float **where,
@@ -118,10 +117,9 @@ Status gpu_multiply(const QuantizerState *state, OtherProduct *products, int n, 
     if (!reads || linear->input_skip) return STATUS_OK;
   }
   if (work < LEAST_WORK) return STATUS_OK;
-  float **where = mem_alloc((size_t)n, sizeof *where, "products", err);
-  if (!where) return STATUS_FAILED;
-  Status status = multiply_all(state, products, n, where, err);
-  free(where);
-  *done = status == STATUS_OK;
-  return status;
+  OWNED(mem_release) float **where = NULL;
+  TRY(NEW(where, (size_t)n, "products", err));
+  TRY(multiply_all(state, products, n, where, err));
+  *done = true;
+  return STATUS_OK;
 }

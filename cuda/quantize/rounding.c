@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 
 enum { MOST_ROWS = 2048, MOST_FLOATS = 1 << 25 };
@@ -48,26 +49,23 @@ static Rows at(const Part *p, float *rows, int row, int column) {
  * SCRATCH_C and SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
-  double *sums, *here = mem_alloc((size_t)p->n_rows, sizeof *here, "a loss", err);
+  double *sums;
+  OWNED(mem_release) double *here = NULL;
   float *products = NULL;
-  Status status = here ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK)
-    status = gpu_scratch(p->gpu, SCRATCH_C, p->floats, sizeof *products, &products, err);
-  if (status == STATUS_OK)
-    status = gpu_scratch(p->gpu, SCRATCH_VECTORS, (size_t)p->n_rows, sizeof *sums, &sums, err);
-  for (int i = 0; status == STATUS_OK && i < p->n; i += block) {
+  TRY(NEW(here, (size_t)p->n_rows, "a loss", err));
+  TRY(gpu_scratch(p->gpu, SCRATCH_C, p->floats, sizeof *products, &products, err));
+  TRY(gpu_scratch(p->gpu, SCRATCH_VECTORS, (size_t)p->n_rows, sizeof *sums, &sums, err));
+  for (int i = 0; i < p->n; i += block) {
     const int n = p->n - i < block ? p->n - i : block, next = i + n;
-    status = gpu_product(p->gpu, at(p, d, 0, next), p->n_rows, at(p, p->h, i, next), n, p->n - next, 0,
-                         at(p, products, 0, i), err);
-    if (status == STATUS_OK)
-      status = gpu_product(p->gpu, at(p, d, 0, i), p->n_rows, at(p, p->h, i, i), n, n, next < p->n ? 2 : 0,
-                           at(p, products, 0, i), err);
+    TRY(gpu_product(p->gpu, at(p, d, 0, next), p->n_rows, at(p, p->h, i, next), n, p->n - next, 0,
+                    at(p, products, 0, i), err));
+    TRY(gpu_product(p->gpu, at(p, d, 0, i), p->n_rows, at(p, p->h, i, i), n, n, next < p->n ? 2 : 0,
+                    at(p, products, 0, i), err));
   }
-  if (status == STATUS_OK) status = rounding_dots(p->n_rows, p->n, d, products, sums, p->gpu->stream, err);
-  if (status == STATUS_OK) status = gpu_fetch(p->gpu, here, sums, (size_t)p->n_rows * sizeof *sums, err);
-  for (int r = 0; status == STATUS_OK && r < p->n_rows; r++) *loss += here[r];
-  free(here);
-  return status;
+  TRY(rounding_dots(p->n_rows, p->n, d, products, sums, p->gpu->stream, err));
+  TRY(gpu_fetch(p->gpu, here, sums, (size_t)p->n_rows * sizeof *sums, err));
+  for (int r = 0; r < p->n_rows; r++) *loss += here[r];
+  return STATUS_OK;
 }
 
 static RoundingSearch search_of(const GroupSearch *search) {
@@ -81,17 +79,16 @@ static RoundingSearch search_of(const GroupSearch *search) {
  * inverses. */
 static Status send_factors(Gpu *gpu, int n, const float *h, const float *factors, float *there, Error *err) {
   const size_t size = (size_t)n;
-  float *here = mem_alloc(3 * size, sizeof *here, "rounding", err);
-  Status status = here ? rounding_diagonal(n, h, there, gpu->stream, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = gpu_fetch(gpu, here, there, size * sizeof *here, err);
-  for (size_t i = 0; here && i < size; i++) {
+  OWNED(mem_release) float *here = NULL;
+  TRY(NEW(here, 3 * size, "rounding", err));
+  TRY(rounding_diagonal(n, h, there, gpu->stream, err));
+  TRY(gpu_fetch(gpu, here, there, size * sizeof *here, err));
+  for (size_t i = 0; i < size; i++) {
     here[size + i] = factors[i];
     here[2 * size + i] = 1 / factors[i];
     here[i] *= here[2 * size + i] * here[2 * size + i];
   }
-  if (status == STATUS_OK) status = gpu_send(gpu, there, here, 3 * size * sizeof *here, err);
-  free(here);
-  return status;
+  return gpu_send(gpu, there, here, 3 * size * sizeof *here, err);
 }
 
 Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const Weights *weights,

@@ -4,6 +4,8 @@
  * Always true: size <= capacity; a failed call leaves the contents unchanged. */
 #include "base/buffer.h"
 
+#include "base/owned.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,9 +44,7 @@ void buffer_release(Buffer *buffer) {
 }
 
 Status id_list_append(IdList *list, int32_t id, Error *err) {
-  TRY(mem_grow(&list->ids, &list->capacity, list->count + 1, sizeof *list->ids, "token ids", err));
-  list->ids[list->count++] = id;
-  return STATUS_OK;
+  return APPEND(list->ids, list->count, list->capacity, "token ids", err, id);
 }
 
 void id_list_release(IdList *list) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
+#include "base/owned.h"
 #include "base/private_file.h"
 
 static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* SEED_B: the golden ratio's bits */
@@ -26,8 +27,8 @@ enum { SMALL_BYTES = 16 << 20 };
 Status content_of_bytes(const void *bytes, size_t size, int n_threads, const volatile int *interrupted,
                         ContentHash *hash, Error *err) {
   size_t n_pieces = (size + CONTENT_PIECE - 1) / CONTENT_PIECE;
-  ContentHash *pieces = mem_alloc(n_pieces, sizeof *pieces, "hashes of a file", err);
-  if (!pieces) return STATUS_FAILED;
+  ContentHash *pieces;
+  TRY(NEW(pieces, n_pieces, "hashes of a file", err));
   const unsigned char *data = bytes;
 #pragma omp parallel for schedule(dynamic) if (n_pieces > 4) num_threads(n_threads)
   for (size_t i = 0; i < n_pieces; i++) {
@@ -101,16 +102,14 @@ Status content_cache_store(const char *directory, const FileStamp *stamp, int64_
   memcpy(entry.magic, MAGIC, sizeof MAGIC);
   entry.check = entry_check(&entry);
   TRY(private_directory(directory, err));
-  char *path = entry_path(directory, stamp, err);
+  OWNED(mem_release) char *path = entry_path(directory, stamp, err);
   if (!path) return STATUS_FAILED;
-  AtomicFile file;
-  Status status = private_file_create(path, &file, err);
-  if (status == STATUS_OK && (status = atomic_file_write(&file, &entry, sizeof entry, err)) != STATUS_OK)
-    atomic_file_abort(&file);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  *stored = status == STATUS_OK;
-  free(path);
-  return status;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  TRY(private_file_create(path, &file, err));
+  TRY(atomic_file_write(&file, &entry, sizeof entry, err));
+  TRY(atomic_file_commit(&file, err));
+  *stored = true;
+  return STATUS_OK;
 }
 
 Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/owned.h"
 #include "base/size_text.h"
 #include "base/utf8.h"
 
@@ -300,25 +301,18 @@ static bool take_name(AtomicFile *file, mode_t mode) {
  * nothing proves that its owner is gone: a PID is of one host and one namespace, locks need not reach other
  * hosts that share the directory, and the file of a writer that waits may be old. */
 static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
-  char *directory = path_directory(file->path, err);
+  OWNED(mem_release) char *directory = path_directory(file->path, err);
   if (!directory) return STATUS_FAILED;
-  Status status = STATUS_FAILED;
   for (int attempt = 0;; attempt++) {
     char name[64];
     snprintf(name, sizeof name, ".auk-%ld-%d.tmp", (long)getpid(), attempt);
-    if (!(file->temporary = path_join(directory, name, err))) break;
-    if (take_name(file, mode)) {
-      status = STATUS_OK;
-      break;
-    }
+    if (!(file->temporary = path_join(directory, name, err))) return STATUS_FAILED;
+    if (take_name(file, mode)) return STATUS_OK;
     bool taken = errno == EEXIST && attempt < 1000; /* left by a killed process that had the same PID */
-    if (!taken) status = system_error(err, STATUS_FAILED, file->path, "write there");
-    free(file->temporary);
-    file->temporary = NULL;
-    if (!taken) break;
+    if (!taken) system_error(err, STATUS_FAILED, file->path, "write there");
+    free(TAKE(file->temporary));
+    if (!taken) return STATUS_FAILED;
   }
-  free(directory);
-  return status;
 }
 
 /* Opens a file without a name, which is gone when the process ends, even if killed. Without O_TMPFILE in the

@@ -37,18 +37,15 @@ static void restore_strings(cJSON *item) {
 
 static Status parse(const char *name, Status refused, bool python, const char *text, size_t size,
                     JsonSkip *skips, size_t n_skips, Json **tree, Error *err) {
-  Buffer copy = {0};
+  OWNED(buffer_release) Buffer copy = {0};
   if (tree) *tree = NULL;
-  Status status = json_validate(name, refused, python, text, size, skips, n_skips, tree ? &copy : NULL, err);
-  if (status == STATUS_OK && tree) {
-    *tree = cJSON_ParseWithLength(copy.data, copy.size);
-    if (*tree)
-      restore_strings(*tree);
-    else
-      status = error_set(err, STATUS_FAILED, "out of memory: the JSON of %s", name); /* the text is valid */
-  }
-  buffer_release(&copy);
-  return status;
+  TRY(json_validate(name, refused, python, text, size, skips, n_skips, tree ? &copy : NULL, err));
+  if (!tree) return STATUS_OK;
+  *tree = cJSON_ParseWithLength(copy.data, copy.size);
+  if (!*tree)
+    return error_set(err, STATUS_FAILED, "out of memory: the JSON of %s", name); /* the text is valid */
+  restore_strings(*tree);
+  return STATUS_OK;
 }
 
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,

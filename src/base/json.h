@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "base/status.h"
+#include "base/owned.h"
 
 typedef struct cJSON Json; /* an object, array or value of a parsed tree */
 
@@ -39,6 +39,7 @@ Status json_parse(const char *name, Status refused, const char *text, size_t siz
 Status json_parse_python(const char *name, Status refused, const char *text, size_t size, Json **tree,
                          Error *err);
 void json_free(Json *tree);
+RELEASE_BY(json_release, Json, json_free)
 
 /* The member's value; NULL if it is absent or null, or if `object` is no object. */
 const Json *json_member(const Json *object, const char *key);

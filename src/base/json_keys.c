@@ -53,22 +53,19 @@ void json_keys_begin(JsonKeys *keys) {
 
 Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, size_t at, size_t size,
                       Error *err) {
-  TRY(mem_grow(&keys->keys, &keys->capacity, keys->n_keys + 1, sizeof *keys->keys, "the keys of JSON objects",
-               err));
-  keys->keys[keys->n_keys++] = (JsonKey){
-      .hash = sip_hash(keys->seed, content, content_size), .at = (uint32_t)at, .size = (uint32_t)size};
-  return STATUS_OK;
+  return APPEND(keys->keys, keys->n_keys, keys->capacity, "the keys of JSON objects", err,
+                (JsonKey){.hash = sip_hash(keys->seed, content, content_size),
+                          .at = (uint32_t)at,
+                          .size = (uint32_t)size});
 }
 
 /* Reports whether two keys with the same hash are equal. */
 static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error *err) {
-  Buffer one = {0}, other = {0};
-  Status status = json_unescape(text + a.at, a.size, &one, err);
-  if (status == STATUS_OK) status = json_unescape(text + b.at, b.size, &other, err);
+  OWNED(buffer_release) Buffer one = {0}, other = {0};
+  TRY(json_unescape(text + a.at, a.size, &one, err));
+  TRY(json_unescape(text + b.at, b.size, &other, err));
   *same = one.size == other.size && (one.size == 0 || memcmp(one.data, other.data, one.size) == 0);
-  buffer_release(&one);
-  buffer_release(&other);
-  return status;
+  return STATUS_OK;
 }
 
 /* Looks each key up in a hash table with open addressing, at most half full; a slot holds a key's index plus

@@ -35,11 +35,9 @@ Status output_write_shown(const void *bytes, size_t size, Error *err) {
 
 Status output_write_to(int descriptor, const char *name, const void *bytes, size_t size, Error *err) {
   if (!isatty(descriptor)) return descriptor_write(descriptor, name, bytes, size, err);
-  Buffer shown = {0};
-  Status status = terminal_text(&shown, bytes, size, err);
-  if (status == STATUS_OK) status = descriptor_write(descriptor, name, shown.data, shown.size, err);
-  buffer_release(&shown);
-  return status;
+  OWNED(buffer_release) Buffer shown = {0};
+  TRY(terminal_text(&shown, bytes, size, err));
+  return descriptor_write(descriptor, name, shown.data, shown.size, err);
 }
 
 Status output_write(const void *bytes, size_t size, Error *err) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/status.h"
+#include "base/owned.h"
 
 void output_begin(void); /* once, at the start of the program */
 

@@ -40,7 +40,7 @@ void *mem_alloc(size_t n, size_t size, const char *what, Error *err);
  * address of the pointer to the array, *capacity the room in items. On failure both are unchanged. */
 Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const char *what, Error *err);
 
-/* The only macro that returns. To release something first, use `if ((status = call)) goto done`. */
+/* The only macro that returns. It releases what is declared as OWNED() (owned.h). */
 #define TRY(call)                                                                                            \
   do {                                                                                                       \
     Status try_status_ = (call);                                                                             \

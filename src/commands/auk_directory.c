@@ -7,7 +7,6 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
-#include "base/owned.h"
 
 /* Length without trailing slashes, so that "/" is extended to "/auk". */
 static int length_of(const char *directory) {

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/owned.h"
 
 int command_finish(Status status, const Error *err) {
   bool printed = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;

@@ -2,9 +2,7 @@
  * inspect*.c. */
 #include "commands/device.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +17,6 @@
 #include "commands/threads.h"
 #include "cuda/one/table.h"
 #include "cuda/several/several.h"
-#include "engine/probe.h"
 #include "engine/session.h"
 
 #if AUK_CUDA

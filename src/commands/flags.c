@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/did_you_mean.h"
@@ -18,9 +17,7 @@
 /* --- lists */
 
 Status string_list_add(StringList *list, const char *item, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
-  list->items[list->count++] = item;
-  return STATUS_OK;
+  return APPEND(list->items, list->count, list->capacity, "arguments", err, item);
 }
 
 void string_list_release(StringList *list) {

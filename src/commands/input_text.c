@@ -2,10 +2,12 @@
 #include "commands/input_text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/output.h"
 #include "base/utf8.h"
 #include "commands/common.h"
 
@@ -136,37 +138,52 @@ Status text_begin_lines(const char *name, Buffer *first, Error *err) {
   return content_expect_text(name, first->data ? first->data : "", first->size, false, STATUS_USAGE, err);
 }
 
-static Status take_lines(FILE *input, const char *name, LineSink take, void *user, const char *what,
-                         Error *err) {
-  Buffer line = {0};
-  size_t n_lines = 0, n_failed = 0, first_failed = 0;
-  Status status;
-  for (;;) {
-    bool found, failed = false;
-    status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
-    if (status != STATUS_OK || !found) break;
-    if (n_lines == 0) status = text_begin_lines(name, &line, err);
-    if (status != STATUS_OK) break;
-    status = take(user, name, ++n_lines, &line, &failed, err);
-    if (status != STATUS_OK) break;
-    if (failed && n_failed++ == 0) first_failed = n_lines;
-  }
-  buffer_release(&line);
-  if (status == STATUS_OK && n_failed > 0)
-    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines %s, line %zu first", name, n_failed, n_lines,
-                     what, first_failed);
-  return status;
+Status line_append_member(const char *name, const char *text, size_t size, Buffer *out, Error *err) {
+  TRY(buffer_append(out, "{", 1, err));
+  TRY(append_json_member(out, name, text, size, err));
+  return buffer_append_string(out, "}\n", err);
 }
 
-Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err) {
+static Status answer_line(LineAnswer answer, void *user, const char *where, const Buffer *line, bool *failed,
+                          Error *err) {
+  OWNED(buffer_release) Buffer out = {0};
+  Error wrong = {{0}};
+  *failed = answer(user, where, line, &out, &wrong) != STATUS_OK;
+  if (*failed) {
+    out.size = 0;
+    TRY(line_append_member("error", wrong.text, strlen(wrong.text), &out, err));
+  }
+  return output_write(out.data, out.size, err);
+}
+
+static Status answer_lines(FILE *input, const char *name, LineAnswer answer, void *user, const char *what,
+                           Error *err) {
+  OWNED(buffer_release) Buffer line = {0};
+  size_t n_lines = 0, n_failed = 0, first_failed = 0;
+  for (;;) {
+    bool found, failed;
+    char where[320];
+    TRY(stream_read_line(input, name, TEXT_LIMIT, &line, &found, err));
+    if (!found) break;
+    if (n_lines == 0) TRY(text_begin_lines(name, &line, err));
+    snprintf(where, sizeof where, "%.280s: line %zu", name, ++n_lines);
+    TRY(answer_line(answer, user, where, &line, &failed, err));
+    if (failed && n_failed++ == 0) first_failed = n_lines;
+  }
+  if (n_failed == 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines %s, line %zu first", name, n_failed, n_lines,
+                   what, first_failed);
+}
+
+Status lines_answer(const char *path, LineAnswer answer, void *user, const char *what, Error *err) {
   if (is_standard_input(path)) {
     text_note_terminal();
-    return take_lines(stdin, text_name(path), take, user, what, err);
+    return answer_lines(stdin, text_name(path), answer, user, what, err);
   }
   TRY(file_refuse_url(path, err));
   FILE *input = fopen(path, "re");
   if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
-  Status status = take_lines(input, path, take, user, what, err);
+  Status status = answer_lines(input, path, answer, user, what, err);
   fclose(input);
   return status;
 }

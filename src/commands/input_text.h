@@ -37,12 +37,14 @@ void text_drop_newline(Buffer *text);              /* the final newline of a fil
 
 /* Drops the byte order mark of an input's first line, and refuses formats other than text by their name. */
 Status text_begin_lines(const char *name, Buffer *first, Error *err);
-/* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
- * as it arrives, the first without its byte order mark. Failed lines do not stop the loop; at the end they
- * cause STATUS_FAILED with "NAME: 2 of 9 lines WHAT, line 3 first". */
-typedef Status (*LineSink)(void *user, const char *name, size_t number, const Buffer *line, bool *failed,
-                           Error *err);
-Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
+/* Calls answer(user, "NAME: line N", line, &out, &error) for each line of a file (NULL or "-": standard
+ * input) as it arrives, the first without its byte order mark, and writes `out`, to which the answer is
+ * appended, or {"error": MESSAGE}. Failed lines do not stop the loop; at the end they cause STATUS_FAILED
+ * with "NAME: 2 of 9 lines WHAT, line 3 first". */
+typedef Status (*LineAnswer)(void *user, const char *where, const Buffer *line, Buffer *out, Error *err);
+Status lines_answer(const char *path, LineAnswer answer, void *user, const char *what, Error *err);
+/* Appends {"NAME": "TEXT"} and a newline. */
+Status line_append_member(const char *name, const char *text, size_t size, Buffer *out, Error *err);
 
 /* Appends ids that are separated by white space, commas or brackets, and may have a byte order mark before
  * them; `name` is for messages. */

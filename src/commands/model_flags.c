@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/models/decimal.h"
 #include "commands/models/hub.h"

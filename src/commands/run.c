@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/answer/answer.h"
 #include "commands/answer/choose.h"
 #include "commands/answer/prompt.h"

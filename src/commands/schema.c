@@ -1,14 +1,11 @@
 /* schema.c - `auk schema`: checks a JSON Schema and texts against it, and measures masks for lines of JSON.
  * Always true: a text is valid if it would be allowed as an answer under the schema, to its last byte. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/form/form.h"
@@ -156,8 +153,7 @@ static Status take_ids(Lines *lines, Constraint *c, const IdList *ids, Times *ti
     TRY(constraint_mask(c, lines->mask, err));
     bool allowed = mask_has(lines->mask, ids->ids[i]);
     if (allowed) TRY(constraint_take(c, ids->ids[i], accepted, err));
-    TRY(mem_grow(&times->items, &times->capacity, times->count + 1, sizeof *times->items, "times", err));
-    times->items[times->count++] = (clock_thread_ms() - start) * 1e3;
+    TRY(APPEND(times->items, times->count, times->capacity, "times", err, (clock_thread_ms() - start) * 1e3));
     *accepted &= allowed;
   }
   *accepted = *accepted && constraint_may_end(c);
@@ -276,47 +272,29 @@ static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffe
   return written == STATUS_OK ? buffer_append_string(out, "}\n", err) : written;
 }
 
-/* Writes the answer to one line. A mistake in the line is an answer too, and sets *failed. */
-static Status take_line(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
-                        Error *err) {
-  (void)name, (void)number;
-  Json *line = NULL;
-  Buffer out = {0};
-  Error wrong = {{0}};
+static Status take_line(void *user, const char *where, const Buffer *text, Buffer *out, Error *err) {
+  (void)where;
+  OWNED(json_release) Json *line = NULL;
   JsonSkip schema = {"schema", {NULL, 0}};
   Status status =
-      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, &schema, 1, &line, &wrong);
-  if (status == STATUS_OK) status = answer_line(user, line, schema.span, &out, &wrong);
-  if (!line || !json_is_object(line)) {
-    const Error reason = wrong;
-    error_set(&wrong, status, "%s (a line is {\"schema\": {...}, \"tests\": [\"...\"]})", reason.text);
-  }
-  json_free(line);
-  *failed = status != STATUS_OK;
-  if (*failed) {
-    out.size = 0;
-    status = buffer_append_string(&out, "{", err);
-    if (status == STATUS_OK) status = append_json_member(&out, "error", wrong.text, strlen(wrong.text), err);
-    if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
-  }
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
-  return status;
+      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, &schema, 1, &line, err);
+  if (status == STATUS_OK) status = answer_line(user, line, schema.span, out, err);
+  if (json_is_object(line)) return status;
+  const Error reason = *err;
+  return error_set(err, status, "%s (a line is {\"schema\": {...}, \"tests\": [\"...\"]})", reason.text);
 }
 
 static Status run_lines(const Options *options, Error *err) {
   Lines lines = {.options = options};
-  Tokenizer *tokenizer = NULL;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
+  OWNED(mem_release) uint64_t *mask = NULL;
   TRY(tokenizer_place_open(&options->model, &tokenizer, err));
   lines.tokenizer = tokenizer;
-  Status status = vocabulary_open(tokenizer, &lines.vocabulary, err);
-  if (status == STATUS_OK) {
-    lines.mask = mem_alloc(lines.vocabulary.n_words + 1, sizeof *lines.mask, "masks", err);
-    status = lines.mask ? lines_take(options->file, take_line, &lines, "failed", err) : STATUS_FAILED;
-    free(lines.mask);
-    vocabulary_close(&lines.vocabulary);
-  }
-  tokenizer_close(tokenizer);
+  TRY(vocabulary_open(tokenizer, &lines.vocabulary, err));
+  Status status = NEW(mask, lines.vocabulary.n_words + 1, "masks", err);
+  lines.mask = mask;
+  if (status == STATUS_OK) status = lines_answer(options->file, take_line, &lines, "failed", err);
+  vocabulary_close(&lines.vocabulary);
   return status;
 }
 

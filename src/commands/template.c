@@ -2,14 +2,11 @@
  * Always true: every input line has one output line; of a checkpoint only the files with its template and
  *              special tokens are read. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
@@ -52,14 +49,6 @@ static Status render_line(const Chat *chat, const Json *line, TrustedText *text,
   return chat_render_json(chat, line, now, text, raised, err);
 }
 
-static Status write_member(const char *name, const char *text, size_t size, Error *err) {
-  OWNED(buffer_release) Buffer out = {0};
-  TRY(buffer_append(&out, "{", 1, err));
-  TRY(append_json_member(&out, name, text, size, err));
-  TRY(buffer_append_string(&out, "}\n", err));
-  return output_write(out.data, out.size, err);
-}
-
 /* Parses a line, and brings its messages into the form that templates read (messages_append()). */
 static Status parse_line(const char *where, const Buffer *line, Json **json, Error *err) {
   const JsonSpan text = {line->data ? line->data : "", line->size};
@@ -79,31 +68,19 @@ static bool begins_object(const Buffer *line) {
   return at < line->size && line->data[at] == '{';
 }
 
-/* Writes the answer to one line; *refused: the line is not valid input for a template. */
-static Status take_line(void *user, const char *name, size_t number, const Buffer *line, bool *refused,
-                        Error *err) {
-  const Chat *chat = user;
-  Json *json = NULL;
-  TrustedText text = {0};
-  Error wrong = {{0}};
+/* A failure says that the line is not valid input for a template; what a template says is an answer. */
+static Status take_line(void *user, const char *where, const Buffer *line, Buffer *out, Error *err) {
+  OWNED(json_release) Json *json = NULL;
+  OWNED(trusted_text_release) TrustedText text = {0};
   bool raised = false;
-  char where[320];
-  snprintf(where, sizeof where, "%.280s: line %zu", name, number);
-  Status status = parse_line(where, line, &json, &wrong);
-  if (status == STATUS_OK) status = render_line(chat, json, &text, &raised, &wrong);
-  *refused = status == STATUS_USAGE && !raised;
-  if (*refused) {
-    const Error reason = wrong;
-    error_set(&wrong, status, "%s%s%s%s", json ? where : "", json ? ": " : "", reason.text,
-              begins_object(line) ? "" : " (a line is {\"messages\": [...]})");
-  }
-  json_free(json);
+  Status status = parse_line(where, line, &json, err);
+  if (status == STATUS_OK) status = render_line(user, json, &text, &raised, err);
   if (status == STATUS_OK || raised)
-    status = write_member(raised ? "error" : "rendered", text.text.data, text.text.size, err);
-  else
-    status = write_member("error", wrong.text, strlen(wrong.text), err);
-  trusted_text_release(&text);
-  return status;
+    return line_append_member(raised ? "error" : "rendered", text.text.data, text.text.size, out, err);
+  const Error reason = *err;
+  if (status != STATUS_USAGE) return line_append_member("error", reason.text, strlen(reason.text), out, err);
+  return error_set(err, status, "%s%s%s%s", json ? where : "", json ? ": " : "", reason.text,
+                   begins_object(line) ? "" : " (a line is {\"messages\": [...]})");
 }
 
 static const char about[] =
@@ -146,16 +123,13 @@ static Status find_directory(const Options *options, char **directory, Error *er
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
-  Chat *chat = NULL;
-  char *directory = NULL;
-  Status status = find_directory(options, &directory, err);
-  if (status == STATUS_OK) status = chat_open(directory, options->choice, NULL, &chat, err);
-  if (status == STATUS_OK && !chat)
-    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", directory);
-  free(directory);
-  if (status == STATUS_OK) status = lines_take(options->file, take_line, chat, "are no conversations", err);
-  chat_close(chat);
-  return status;
+  OWNED(chat_release) Chat *chat = NULL;
+  OWNED(mem_release) char *directory = NULL;
+  TRY(find_directory(options, &directory, err));
+  TRY(chat_open(directory, options->choice, NULL, &chat, err));
+  if (!chat)
+    return error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", directory);
+  return lines_answer(options->file, take_line, chat, "are no conversations", err);
 }
 
 const Interface template_interface = {

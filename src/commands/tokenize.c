@@ -1,16 +1,12 @@
 /* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for lines of JSON.
  * Always true: standard output carries only ids and text; the input text is used unchanged, to its last
  *              newline. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
-#include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/model_flags.h"
 #include "model/model.h"
@@ -20,7 +16,6 @@ typedef struct {
   const char *text, *file;
   bool decode, jsonl;
   bool no_add_special, no_parse_special, skip_special;
-  Buffer operands; /* joined by spaces, NUL-terminated */
 } Options;
 
 /* --- ids as text */
@@ -123,32 +118,15 @@ static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *
   return buffer_append_string(out, "}\n", err);
 }
 
-/* Writes the answer to one line. A mistake in the line is an answer too, and sets *failed. */
-static Status take_line(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
-                        Error *err) {
-  (void)name, (void)number;
-  const Tokenizer *tokenizer = user;
-  Json *line = NULL;
-  Buffer out = {0};
-  Error wrong = {{0}};
+static Status take_line(void *user, const char *where, const Buffer *text, Buffer *out, Error *err) {
+  (void)where;
+  OWNED(json_release) Json *line = NULL;
   Status status =
-      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, &line, &wrong);
-  if (status == STATUS_OK) status = answer_line(tokenizer, line, &out, &wrong);
-  if (!line || !json_is_object(line)) {
-    const Error reason = wrong;
-    error_set(&wrong, status, "%s (a line is {\"text\": \"...\"} or {\"ids\": [...]})", reason.text);
-  }
-  json_free(line);
-  *failed = status != STATUS_OK;
-  if (*failed) {
-    out.size = 0;
-    status = buffer_append_string(&out, "{\"error\": ", err);
-    if (status == STATUS_OK) status = json_write_string(&out, wrong.text, strlen(wrong.text), err);
-    if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
-  }
-  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-  buffer_release(&out);
-  return status;
+      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, &line, err);
+  if (status == STATUS_OK) status = answer_line(user, line, out, err);
+  if (json_is_object(line)) return status;
+  const Error reason = *err;
+  return error_set(err, status, "%s (a line is {\"text\": \"...\"} or {\"ids\": [...]})", reason.text);
 }
 
 static const char about[] =
@@ -189,36 +167,34 @@ static const FlagRule rules[] = {
     {"--no-add-special, --no-parse-special", EXCLUDES, "--decode", NULL},
 };
 
-/* A text is a single operand; ids are any number of operands. */
-static Status take_operands(Options *options, const char *const *operands, size_t n, Error *err) {
+/* A text is a single operand; ids are any number of operands, which are joined by spaces. */
+static Status take_operands(Options *options, Buffer *joined, const char *const *operands, size_t n,
+                            Error *err) {
   if ((n > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
   if (n > 1 && !options->decode)
     return error_set(err, STATUS_USAGE,
                      "unexpected argument \"%s\" (a text of several words stands in quotes)", operands[1]);
   for (size_t i = 0; i < n; i++) {
-    if (i) TRY(buffer_append(&options->operands, " ", 1, err));
-    TRY(buffer_append_string(&options->operands, operands[i], err));
+    if (i) TRY(buffer_append(joined, " ", 1, err));
+    TRY(buffer_append_string(joined, operands[i], err));
   }
   if (n == 0) return STATUS_OK;
-  TRY(buffer_append(&options->operands, "", 1, err));
-  options->text = options->operands.data;
+  TRY(buffer_append(joined, "", 1, err));
+  options->text = joined->data;
   return STATUS_OK;
 }
 
 static Status run(CommandCall *call, Error *err) {
   Options *options = call->options;
-  Tokenizer *tokenizer = NULL;
-  Status status = take_operands(options, call->operands, call->n_operands, err);
-  if (status == STATUS_OK && options->jsonl && options->text)
-    status = error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
-  if (status == STATUS_OK) status = tokenizer_place_open(&options->model, &tokenizer, err);
-  if (status == STATUS_OK)
-    status = options->jsonl ? lines_take(options->file, take_line, tokenizer, "failed", err)
-                            : run_text(tokenizer, options, &call->out, err);
-  tokenizer_close(tokenizer);
-  buffer_release(&options->operands);
-  return status;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
+  OWNED(buffer_release) Buffer operands = {0};
+  TRY(take_operands(options, &operands, call->operands, call->n_operands, err));
+  if (options->jsonl && options->text)
+    return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
+  TRY(tokenizer_place_open(&options->model, &tokenizer, err));
+  return options->jsonl ? lines_answer(options->file, take_line, tokenizer, "failed", err)
+                        : run_text(tokenizer, options, &call->out, err);
 }
 
 const Interface tokenize_interface = {

@@ -3,7 +3,6 @@
 
 #include "constrain/closing.h"
 #include "constrain/frames.h"
-#include "constrain/schema_internal.h"
 
 /* True if a value of the schema is found, or the search ends without an answer. */
 static bool is_proven(Machine *m, uint32_t schema) {

@@ -146,10 +146,9 @@ static Status try_hard_schemas(Machine *m, Error *err) {
 
 /* Makes the first mask, which is kept, so that a constraint that is too hard is refused now. */
 static Status try_first_mask(Constraint *c, Error *err) {
-  uint64_t *mask = mem_alloc(c->vocabulary->n_words, sizeof *mask, "masks", err);
-  const Status status = mask ? constraint_mask(c, mask, err) : STATUS_FAILED;
-  free(mask);
-  return status;
+  OWNED(mem_release) uint64_t *mask = NULL;
+  TRY(NEW(mask, c->vocabulary->n_words, "masks", err));
+  return constraint_mask(c, mask, err);
 }
 
 /* --- opening */
@@ -237,8 +236,8 @@ static void add_escapes(uint64_t *escapes, uint32_t n_words, int32_t id, const c
 
 Status constraint_write_plainly(Constraint *constraint, Error *err) {
   const Vocabulary *v = constraint->vocabulary;
-  uint64_t *escapes = mem_alloc(N_ESCAPES * (size_t)v->n_words + 1, sizeof *escapes, "masks", err);
-  if (!escapes) return STATUS_FAILED;
+  uint64_t *escapes;
+  TRY(NEW(escapes, N_ESCAPES * (size_t)v->n_words + 1, "masks", err));
   for (int32_t id = 0; id < v->n_ids; id++) {
     size_t size;
     const char *bytes = vocabulary_bytes(v, id, &size);

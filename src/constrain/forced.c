@@ -131,17 +131,14 @@ static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
  * of text[0..size); else *found is false. */
 static Status encode_after(const Tokenizer *tokenizer, const char *text, size_t n_before, size_t size,
                            IdList *ids, bool *found, Error *err) {
-  IdList before = {0}, all = {0};
+  OWNED(id_list_release) IdList before = {0}, all = {0};
   const EncodeOptions options = {0};
-  Status status = tokenizer_encode(tokenizer, text, n_before, options, &before, err);
-  if (status == STATUS_OK) status = tokenizer_encode(tokenizer, text, size, options, &all, err);
-  *found = status == STATUS_OK && before.count < all.count &&
+  TRY(tokenizer_encode(tokenizer, text, n_before, options, &before, err));
+  TRY(tokenizer_encode(tokenizer, text, size, options, &all, err));
+  *found = before.count < all.count &&
            (before.count == 0 || memcmp(before.ids, all.ids, before.count * sizeof *all.ids) == 0);
-  for (size_t i = before.count; *found && i < all.count && status == STATUS_OK; i++)
-    status = id_list_append(ids, all.ids[i], err);
-  id_list_release(&before);
-  id_list_release(&all);
-  return status;
+  for (size_t i = before.count; *found && i < all.count; i++) TRY(id_list_append(ids, all.ids[i], err));
+  return STATUS_OK;
 }
 
 /* Keeps, of the ids from `start` on, those whose bytes are within bytes[0..n_settled). */

@@ -63,8 +63,8 @@ static void order_free(KeyOrder *order) {
 }
 
 static Status make_words(Machine *m, KeyOrder *order, Error *err) {
-  LangWord *words = mem_alloc(order->keys.count + 1, sizeof *words, "a constraint", err);
-  if (!words) return STATUS_FAILED;
+  LangWord *words;
+  TRY(NEW(words, order->keys.count + 1, "a constraint", err));
   for (size_t i = 0; i < order->keys.count; i++) {
     const Key *key = &m->set->keys[order->keys.items[i]];
     words[i] = (LangWord){key->bytes, key->size, LANG_EMPTY};
@@ -75,17 +75,13 @@ static Status make_words(Machine *m, KeyOrder *order, Error *err) {
 }
 
 static Status make_order(Machine *m, const uint32_t *schemas, uint32_t n, KeyOrder *order, Error *err) {
-  KeyTable visited = {0};
-  Status status = STATUS_OK;
-  order->schemas = mem_alloc((size_t)n + 1, sizeof *order->schemas, "a constraint", err);
-  if (!order->schemas) return STATUS_FAILED;
+  OWNED(key_table_release) KeyTable visited = {0};
+  TRY(NEW(order->schemas, (size_t)n + 1, "a constraint", err));
   if (n > 0) memcpy(order->schemas, schemas, n * sizeof *schemas);
   order->n_schemas = n;
-  for (uint32_t i = 0; i < n && status == STATUS_OK; i++)
-    status = add_schema(m, schemas[i], order, &visited, err);
-  key_table_release(&visited);
-  if (status == STATUS_OK) status = number_keys(order, err);
-  return status == STATUS_OK ? make_words(m, order, err) : status;
+  for (uint32_t i = 0; i < n; i++) TRY(add_schema(m, schemas[i], order, &visited, err));
+  TRY(number_keys(order, err));
+  return make_words(m, order, err);
 }
 
 static bool is_of(const KeyOrder *order, const uint32_t *schemas, uint32_t n) {

@@ -111,8 +111,7 @@ bool machine_tidy(Machine *machine, JsonState *state) {
 
 Status machine_open(SchemaSet *set, Machine *machine, Error *err) {
   *machine = (Machine){.set = set, .plain_number = LANG_UNKNOWN};
-  machine->places = mem_alloc(set->count, sizeof *machine->places, "a constraint", err);
-  if (!machine->places) return STATUS_FAILED;
+  TRY(NEW(machine->places, set->count, "a constraint", err));
   for (size_t i = 0; i < set->count; i++) {
     const Schema *s = &set->schemas[i];
     machine->has_open |= s->open_items != SCHEMA_NONE || s->open_members != SCHEMA_NONE;

@@ -33,15 +33,11 @@ JsonKind json_kind(const Json *json) {
 }
 
 Status number_list_add(NumberList *list, uint32_t number, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
-  list->items[list->count++] = number;
-  return STATUS_OK;
+  return APPEND(list->items, list->count, list->capacity, "a schema", err, number);
 }
 
 Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a schema", err));
-  list->items[list->count++] = (KeySchema){key, schema};
-  return STATUS_OK;
+  return APPEND(list->items, list->count, list->capacity, "a schema", err, (KeySchema){key, schema});
 }
 
 /* --- keys */

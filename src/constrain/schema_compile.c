@@ -145,11 +145,10 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
   Langs *l = &k->set->langs;
   unsigned kinds = 0;
   size_t n_words = 0, i = 0;
-  NumberSet values = {.n_words = 0};
-  LangWord *words = mem_alloc(n + 1, sizeof *words, "a schema", k->err);
-  if (!words) return STATUS_FAILED;
-  Status status = STATUS_OK;
-  for (const Json *value = first; i < n && status == STATUS_OK; value = json_next(value), i++) {
+  OWNED(number_set_release) NumberSet values = {.n_words = 0};
+  OWNED(mem_release) LangWord *words = NULL;
+  TRY(NEW(words, n + 1, "a schema", k->err));
+  for (const Json *value = first; i < n; value = json_next(value), i++) {
     const unsigned kind = KIND_BIT(json_kind(value));
     kinds |= kind;
     if (kind == KIND_BIT(JSON_STRING)) {
@@ -158,27 +157,24 @@ static Status take_values(const Keyword *k, const Json *first, size_t n) {
       n_words++;
     } else if (kind == KIND_BIT(JSON_NUMBER)) {
       Decimal d;
-      status = read_decimal(k, value, &d);
-      if (status == STATUS_OK) status = number_set_add(numbers_of(k), &values, &d, k->err);
+      TRY(read_decimal(k, value, &d));
+      TRY(number_set_add(numbers_of(k), &values, &d, k->err));
     } else if (kind & (KIND_BIT(JSON_ARRAY) | KIND_BIT(JSON_OBJECT))) {
       uint32_t constant;
-      status = schema_add_constant(k->set, value, own(k)->pointer, &constant, k->err);
-      const bool is_const = strcmp(k->key, "const") == 0;
-      if (is_const) own(k)->const_container = constant;
-      if (status == STATUS_OK && !is_const) status = number_list_add(&own(k)->constants, constant, k->err);
+      TRY(schema_add_constant(k->set, value, own(k)->pointer, &constant, k->err));
+      if (strcmp(k->key, "const") == 0)
+        own(k)->const_container = constant;
+      else
+        TRY(number_list_add(&own(k)->constants, constant, k->err));
     }
   }
-  if (status == STATUS_OK) {
-    own(k)->kinds &= kinds;
-    const Lang strings = lang_words(l, words, n_words), number = number_set_lang(numbers_of(k), &values);
-    if (n == 1) lang_declare_single(l, n_words ? strings : number);
-    restrict_string(k, strings);
-    restrict_number(k, number);
-    own(k)->has_constants |= strcmp(k->key, "enum") == 0;
-  }
-  free(words);
-  number_set_release(&values);
-  return status;
+  own(k)->kinds &= kinds;
+  const Lang strings = lang_words(l, words, n_words), number = number_set_lang(numbers_of(k), &values);
+  if (n == 1) lang_declare_single(l, n_words ? strings : number);
+  restrict_string(k, strings);
+  restrict_number(k, number);
+  own(k)->has_constants |= strcmp(k->key, "enum") == 0;
+  return STATUS_OK;
 }
 
 static Status take_enum(const Keyword *k) {

@@ -11,10 +11,9 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/owned.h"
 #include "cpu/cpu.h"
 #include "model/buffers.h"
-
-#include <omp.h>
 
 enum {
   LINE = 64,
@@ -352,23 +351,22 @@ static void cpu_close(BackendState *state) {
   free(state);
 }
 
+RELEASE_BY(state_release, BackendState, cpu_close)
+
 static Status cpu_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
   *out = NULL;
-  BackendState *state = mem_alloc(1, sizeof *state, "a session", err);
-  if (!state) return STATUS_FAILED;
+  OWNED(state_release) BackendState *state = NULL;
+  TRY(NEW(state, 1, "a session", err));
   state->loaded = loaded;
   state->options = *options;
   const ModelConfig *config = &loaded->model->config;
   Buffers memory;
   state->memory = mem_alloc(measure(state, config, &memory), 1, "a session's cache and activations", err);
-  if (!state->memory) {
-    cpu_close(state);
-    return STATUS_FAILED;
-  }
+  if (!state->memory) return STATUS_FAILED;
   uint8_t *start = state->memory;
   buffers_begin(&memory, start + (LINE - (uintptr_t)start % LINE) % LINE);
   lay_out(state, config, &memory);
-  *out = state;
+  *out = TAKE(state);
   return STATUS_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cpu/cpu.h"
 #include "model/layers.h"
 
@@ -117,8 +118,8 @@ static CpuRope make_rope(const RopeConfig *rope, bool long_rope, float *place) {
 static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error *err) {
   const size_t global = (size_t)config->rope.rotary_dim / 2,
                local = (size_t)config->local_rope.rotary_dim / 2;
-  float *place = mem_alloc(2 * global + local, sizeof *place, "rotary frequencies", err);
-  if (!place) return STATUS_FAILED;
+  float *place;
+  TRY(NEW(place, 2 * global + local, "rotary frequencies", err));
   loaded->ropes[ROPE_GLOBAL] = make_rope(&config->rope, false, place);
   loaded->long_rope = make_rope(&config->rope, true, place + global);
   loaded->ropes[ROPE_LOCAL] = make_rope(&config->local_rope, false, place + 2 * global);
@@ -130,8 +131,7 @@ static Status make_hashes(const ModelConfig *config, BackendModel *loaded, Error
   size_t n = 0;
   for (int layer = 0; layer < config->n_layers; layer++) n += config_layer(config, layer).ngrams > 0;
   if (n == 0) return STATUS_OK;
-  loaded->hashes = mem_alloc(n, sizeof *loaded->hashes, "hashes of n-grams", err);
-  if (!loaded->hashes) return STATUS_FAILED;
+  TRY(NEW(loaded->hashes, n, "hashes of n-grams", err));
   for (int layer = 0; layer < config->n_layers; layer++)
     if (config_layer(config, layer).ngrams)
       ngram_hash(config, layer, &loaded->hashes[config_layer(config, layer).ngrams - 1]);
@@ -144,32 +144,27 @@ static size_t count_experts(const ModelConfig *config) {
   return n;
 }
 
+RELEASE_BY(unload, BackendModel, cpu_unload)
+
 Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   const ModelConfig *config = &model->config;
-  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "the CPU backend", err);
-  if (!loaded) return STATUS_FAILED;
+  OWNED(unload) BackendModel *loaded = NULL;
+  TRY(NEW(loaded, 1, "the CPU backend", err));
   loaded->model = model;
   int n_usable, n_threads = options->n_threads > 0 ? options->n_threads : omp_get_num_procs();
   const Kernels *const *usable = kernels_usable(&n_usable);
   loaded->kernels = usable[n_usable - 1];
   loaded->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
-  loaded->layers = mem_alloc((size_t)config->n_layers, sizeof *loaded->layers, "the CPU backend", err);
-  if (!loaded->layers) goto failed;
+  TRY(NEW(loaded->layers, (size_t)config->n_layers, "the CPU backend", err));
   const size_t n_experts = count_experts(config);
-  if (n_experts) loaded->experts = mem_alloc(n_experts, sizeof *loaded->experts, "the CPU backend", err);
-  if (n_experts && !loaded->experts) goto failed;
-  if (make_hashes(config, loaded, err)) goto failed;
-  loaded->vectors =
-      mem_alloc(take_vectors(model, NULL, loaded), sizeof *loaded->vectors, "norms and biases", err);
-  if (!loaded->vectors) goto failed;
+  if (n_experts) TRY(NEW(loaded->experts, n_experts, "the CPU backend", err));
+  TRY(make_hashes(config, loaded, err));
+  TRY(NEW(loaded->vectors, take_vectors(model, NULL, loaded), "norms and biases", err));
   take_vectors(model, loaded->vectors, loaded);
-  if (make_ropes(config, loaded, err)) goto failed;
-  *out = loaded;
+  TRY(make_ropes(config, loaded, err));
+  *out = TAKE(loaded);
   return STATUS_OK;
-failed:
-  cpu_unload(loaded);
-  return STATUS_FAILED;
 }
 
 /* The name of the instruction set alone: sets differ in rounding and in the order of sums; threads and chunks

@@ -6,26 +6,26 @@
 
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "cpu/cpu.h"
-#include "model/layers.h"
 
 struct CpuProducts {
   BackendModel *loaded;
   BackendState *state;
 };
 
+RELEASE_BY(products_release, CpuProducts, cpu_products_close)
+
 Status cpu_products_open(const Model *model, int n_threads, int max_rows, CpuProducts **out, Error *err) {
   const BackendOptions options = {.n_threads = team_size(n_threads)};
   const StateOptions sizes = {.n_ctx = 1, .max_chunk = max_rows, .max_logit_rows = 1, .kv = KV_F16};
-  CpuProducts *made = *out = mem_alloc(1, sizeof *made, "matrices on the host", err);
-  if (!made) return STATUS_FAILED;
-  Status status = cpu_backend.load(model, &options, &made->loaded, err);
-  if (!status) status = cpu_backend.open(made->loaded, &sizes, &made->state, err);
-  if (!status) status = team_open(options.n_threads, &made->loaded->team, err);
-  if (!status) return STATUS_OK;
-  cpu_products_close(made);
-  *out = NULL;
-  return status;
+  OWNED(products_release) CpuProducts *made = *out = NULL;
+  TRY(NEW(made, 1, "matrices on the host", err));
+  TRY(cpu_backend.load(model, &options, &made->loaded, err));
+  TRY(cpu_backend.open(made->loaded, &sizes, &made->state, err));
+  TRY(team_open(options.n_threads, &made->loaded->team, err));
+  *out = TAKE(made);
+  return STATUS_OK;
 }
 
 void cpu_products_close(CpuProducts *products) {

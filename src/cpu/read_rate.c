@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/owned.h"
 #include "cpu/cpu.h"
 
 #include <omp.h>
@@ -47,8 +48,8 @@ Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, E
   *rates = (MachineRates){0};
   const int n_threads = options->n_threads ? options->n_threads : omp_get_max_threads();
   const size_t bytes = bytes_for(n_threads), n = bytes / sizeof(uint64_t);
-  uint64_t *words = mem_alloc(n, sizeof *words, "memory to read", err);
-  if (!words) return STATUS_FAILED;
+  uint64_t *words;
+  TRY(NEW(words, n, "memory to read", err));
   touch(words, n, n_threads);
   uint64_t odd = 0; /* stays 0: in 0 .. n - 1, n a multiple of 4, each bit is set an even number of times */
   for (int pass = 0; pass < PASSES; pass++) {

@@ -93,18 +93,16 @@ struct Batch {
 static Status open_sequences(Batch *b, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
   const size_t n = (size_t)b->sizes.n_sequences;
-  if (!(b->slots = mem_alloc(n, sizeof *b->slots, "sequences", err)) ||
-      !(b->active = mem_alloc(n, sizeof *b->active, "sequences", err)) ||
-      !(b->idle = mem_alloc(n, sizeof *b->idle, "sequences", err)) ||
-      !(b->parts = mem_alloc(n, sizeof *b->parts, "sequences", err)))
-    return STATUS_FAILED;
+  TRY(NEW(b->slots, n, "sequences", err));
+  TRY(NEW(b->active, n, "sequences", err));
+  TRY(NEW(b->idle, n, "sequences", err));
+  TRY(NEW(b->parts, n, "sequences", err));
   for (size_t i = 0; i < n; i++) {
     Sequence *s = &b->slots[i];
     b->idle[i] = s;
     s->slot = (int)i;
-    if (!(s->ids = mem_alloc((size_t)b->sizes.n_ctx + 1, sizeof *s->ids, "ids of sequences", err)) ||
-        !(s->pages = mem_alloc((size_t)b->n_table, sizeof *s->pages, "page tables", err)))
-      return STATUS_FAILED;
+    TRY(NEW(s->ids, (size_t)b->sizes.n_ctx + 1, "ids of sequences", err));
+    TRY(NEW(s->pages, (size_t)b->n_table, "page tables", err));
     TRY(sampler_open(&greedy, b->config->vocab_size, &s->sampler, err));
   }
   return STATUS_OK;
@@ -112,21 +110,22 @@ static Status open_sequences(Batch *b, Error *err) {
 
 static Status open_rows(Batch *b, Error *err) {
   const size_t n = (size_t)b->sizes.max_chunk, vocab = (size_t)b->config->vocab_size;
-  const bool complete = (b->ids = mem_alloc(n, sizeof *b->ids, "rows of a step", err)) &&
-                        (b->rows = mem_alloc(n, sizeof *b->rows, "rows of a step", err)) &&
-                        (b->samplers = mem_alloc(n, sizeof *b->samplers, "rows of a step", err)) &&
-                        (b->picks = mem_alloc(n, sizeof *b->picks, "rows of a step", err)) &&
-                        (b->logits = mem_alloc(vocab, sizeof *b->logits, "logits", err));
-  return complete ? STATUS_OK : STATUS_FAILED;
+  TRY(NEW(b->ids, n, "rows of a step", err));
+  TRY(NEW(b->rows, n, "rows of a step", err));
+  TRY(NEW(b->samplers, n, "rows of a step", err));
+  TRY(NEW(b->picks, n, "rows of a step", err));
+  return NEW(b->logits, vocab, "logits", err);
 }
+
+RELEASE_BY(batch_release, Batch, batch_close)
 
 Status batch_open(const Backend *backend, BackendModel *loaded, const Model *model,
                   const BatchOptions *options, Batch **batch, Error *err) {
   *batch = NULL;
   const StateOptions sizes = batch_sizes(options, backend, &model->config);
   TRY(batch_check(options, backend, &model->config, err));
-  Batch *b = mem_alloc(1, sizeof *b, "a batch", err);
-  if (!b) return STATUS_FAILED;
+  OWNED(batch_release) Batch *b = NULL;
+  TRY(NEW(b, 1, "a batch", err));
   *b = (Batch){.backend = backend,
                .config = &model->config,
                .sizes = sizes,
@@ -134,18 +133,15 @@ Status batch_open(const Backend *backend, BackendModel *loaded, const Model *mod
                .shares = !batch_has_states(backend, &model->config)};
   b->n_guesses = batch_guesses(options, backend, &model->config);
   b->guess_always = options->guess_always;
-  Status status = drafter_pool_open(&options->draft, batch_drafters(options, backend, &model->config),
-                                    sizes.n_ctx, &b->drafters, err);
-  if (status == STATUS_OK) status = open_sequences(b, err);
-  if (status == STATUS_OK) status = open_rows(b, err);
-  if (status == STATUS_OK) status = page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err);
-  if (status == STATUS_OK) status = forward_prepare(backend, b->config, &b->program, err);
-  if (status == STATUS_OK) status = backend->open(loaded, &sizes, &b->state, err);
-  if (status == STATUS_OK)
-    *batch = b;
-  else
-    batch_close(b);
-  return status;
+  TRY(drafter_pool_open(&options->draft, batch_drafters(options, backend, &model->config), sizes.n_ctx,
+                        &b->drafters, err));
+  TRY(open_sequences(b, err));
+  TRY(open_rows(b, err));
+  TRY(page_pool_open(sizes.n_pages, backend->page_tokens, &b->pool, err));
+  TRY(forward_prepare(backend, b->config, &b->program, err));
+  TRY(backend->open(loaded, &sizes, &b->state, err));
+  *batch = TAKE(b);
+  return STATUS_OK;
 }
 
 void batch_close(Batch *b) {

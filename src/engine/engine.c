@@ -2,6 +2,8 @@
  * Calls: one.c, batch.c. */
 #include "engine/engine.h"
 
+#include "base/owned.h"
+
 #include <stdlib.h>
 
 struct Engine {
@@ -17,23 +19,20 @@ static Status open_one(One *one, const Backend *backend, BackendModel *loaded, c
   one->n_ctx = session_context(one->session);
   one->chunk = backend->chunk;
   one->rounds_by_rows = backend->memory != NULL;
-  one->ids = mem_alloc((size_t)one->n_ctx + 1, sizeof *one->ids, "a prompt", err);
-  return one->ids ? STATUS_OK : STATUS_FAILED;
+  return NEW(one->ids, (size_t)one->n_ctx + 1, "a prompt", err);
 }
+
+RELEASE_BY(engine_release, Engine, engine_close)
 
 Status engine_open(const Backend *backend, BackendModel *loaded, const Model *model,
                    const EngineOptions *options, Engine **engine, Error *err) {
   *engine = NULL;
-  Engine *e = mem_alloc(1, sizeof *e, "an engine", err);
-  if (!e) return STATUS_FAILED;
-  Status status = options->session ? open_one(&e->one, backend, loaded, model, options, err) : STATUS_OK;
-  if (status == STATUS_OK && options->batch)
-    status = batch_open(backend, loaded, model, options->batch, &e->batch, err);
-  if (status == STATUS_OK)
-    *engine = e;
-  else
-    engine_close(e);
-  return status;
+  OWNED(engine_release) Engine *e = NULL;
+  TRY(NEW(e, 1, "an engine", err));
+  if (options->session) TRY(open_one(&e->one, backend, loaded, model, options, err));
+  if (options->batch) TRY(batch_open(backend, loaded, model, options->batch, &e->batch, err));
+  *engine = TAKE(e);
+  return STATUS_OK;
 }
 
 void engine_close(Engine *e) {

@@ -32,24 +32,20 @@ struct PagePool {
   int newest, oldest; /* ends of the list of known pages without users */
 };
 
+RELEASE_BY(pool_release, PagePool, page_pool_close)
+
 Status page_pool_open(int n_pages, int page_tokens, PagePool **out, Error *err) {
   *out = NULL;
-  PagePool *pool = mem_alloc(1, sizeof *pool, "a pool of pages", err);
-  if (!pool) return STATUS_FAILED;
+  OWNED(pool_release) PagePool *pool = NULL;
+  TRY(NEW(pool, 1, "a pool of pages", err));
   *pool = (PagePool){
       .n_pages = n_pages, .page_tokens = page_tokens, .n_buckets = 1, .newest = NONE, .oldest = NONE};
   while (pool->n_buckets < (uint64_t)n_pages) pool->n_buckets *= 2;
-  const bool complete =
-      (pool->pages = mem_alloc((size_t)n_pages, sizeof *pool->pages, "a pool of pages", err)) &&
-      (pool->ids =
-           mem_alloc((size_t)n_pages * (size_t)page_tokens, sizeof *pool->ids, "ids of pages", err)) &&
-      (pool->buckets = mem_alloc(pool->n_buckets, sizeof *pool->buckets, "a pool of pages", err));
-  if (!complete) {
-    page_pool_close(pool);
-    return STATUS_FAILED;
-  }
+  TRY(NEW(pool->pages, (size_t)n_pages, "a pool of pages", err));
+  TRY(NEW(pool->ids, (size_t)n_pages * (size_t)page_tokens, "ids of pages", err));
+  TRY(NEW(pool->buckets, pool->n_buckets, "a pool of pages", err));
   for (uint64_t i = 0; i < pool->n_buckets; i++) pool->buckets[i] = NONE;
-  *out = pool;
+  *out = TAKE(pool);
   return STATUS_OK;
 }
 

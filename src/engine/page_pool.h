@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/owned.h"
 
 typedef struct PagePool PagePool;
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "engine/sampler_math.h"
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to float and double");
@@ -67,26 +68,24 @@ static Status check_settings(const SamplerSettings *s, int vocab_size, Error *er
   return STATUS_OK;
 }
 
+RELEASE_BY(sampler_release, Sampler, sampler_close)
+
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err) {
   *sampler = NULL;
   TRY(check_settings(settings, vocab_size, err));
   size_t n = ((size_t)vocab_size + LANES - 1) / LANES * LANES;
-  Sampler *s = mem_alloc(1, sizeof *s, "sampler", err);
-  if (!s) return STATUS_FAILED;
+  OWNED(sampler_release) Sampler *s = NULL;
+  TRY(NEW(s, 1, "sampler", err));
   s->settings = *settings;
   s->vocab_size = vocab_size;
-  bool complete = (s->seen = mem_alloc(n, sizeof *s->seen, "sampler", err)) &&
-                  (s->generated = mem_alloc(n, sizeof *s->generated, "sampler", err)) &&
-                  (s->seen_ids = mem_alloc(n, sizeof *s->seen_ids, "sampler", err)) &&
-                  (s->scores = mem_alloc(n, sizeof *s->scores, "sampler", err)) &&
-                  (s->ids = mem_alloc(n, sizeof *s->ids, "sampler", err)) &&
-                  (s->keys = mem_alloc(n, sizeof *s->keys, "sampler", err)) &&
-                  (s->weights = mem_alloc(n, sizeof *s->weights, "sampler", err));
-  if (!complete) {
-    sampler_close(s);
-    return STATUS_FAILED;
-  }
-  *sampler = s;
+  TRY(NEW(s->seen, n, "sampler", err));
+  TRY(NEW(s->generated, n, "sampler", err));
+  TRY(NEW(s->seen_ids, n, "sampler", err));
+  TRY(NEW(s->scores, n, "sampler", err));
+  TRY(NEW(s->ids, n, "sampler", err));
+  TRY(NEW(s->keys, n, "sampler", err));
+  TRY(NEW(s->weights, n, "sampler", err));
+  *sampler = TAKE(s);
   return STATUS_OK;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/owned.h"
 #include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 
@@ -68,6 +69,8 @@ StateOptions session_sizes(const SessionOptions *options, const Backend *backend
   return sizes;
 }
 
+RELEASE_BY(session_release, Session, session_close)
+
 Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
                     const SessionOptions *options, Session **session, Error *err) {
   *session = NULL;
@@ -80,8 +83,8 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   if (options->n_guesses < 0 || options->n_guesses > DRAFT_MOST)
     return error_set(err, STATUS_USAGE, "%d guesses in a step, expected 0 to %d", options->n_guesses,
                      DRAFT_MOST);
-  Session *s = mem_alloc(1, sizeof *s, "session", err);
-  if (!s) return STATUS_FAILED;
+  OWNED(session_release) Session *s = NULL;
+  TRY(NEW(s, 1, "session", err));
   s->backend = backend;
   s->config = &model->config;
   s->sizes = session_sizes(options, backend, &model->config);
@@ -96,26 +99,20 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
     s->drafting.guessing.row_costs = backend->row_costs ? backend->row_costs(loaded) : NULL;
   }
   s->kept.n_slots = s->sizes.n_slots - (s->sizes.n_slots > 0 && s->drafting.drafter);
-  Status status = STATUS_FAILED;
-  if (!(s->kv_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->kv_bytes, "session", err)))
-    goto failed;
-  if (!(s->state_bytes = mem_alloc((size_t)s->config->n_layers, sizeof *s->state_bytes, "session", err)))
-    goto failed;
+  TRY(NEW(s->kv_bytes, (size_t)s->config->n_layers, "session", err));
+  TRY(NEW(s->state_bytes, (size_t)s->config->n_layers, "session", err));
   for (int i = 0; i < s->config->n_layers; i++) {
     s->kv_bytes[i] = kv_token_bytes(s->config, i, s->sizes.kv);
     s->state_bytes[i] = s->kept.n_slots ? backend->recurrent_bytes(s->config, i) : 0;
   }
-  if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
-  if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
-  if (!(s->last = mem_alloc((size_t)s->config->vocab_size, sizeof *s->last, "session", err))) goto failed;
-  if ((status = sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err))) goto failed;
-  if ((status = forward_prepare(backend, s->config, &s->program, err))) goto failed;
-  if ((status = backend->open(loaded, &s->sizes, &s->state, err))) goto failed;
-  *session = s;
+  TRY(NEW(s->ids, (size_t)s->sizes.n_ctx, "session", err));
+  TRY(NEW(s->logits, (size_t)s->config->vocab_size, "session", err));
+  TRY(NEW(s->last, (size_t)s->config->vocab_size, "session", err));
+  TRY(sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err));
+  TRY(forward_prepare(backend, s->config, &s->program, err));
+  TRY(backend->open(loaded, &s->sizes, &s->state, err));
+  *session = TAKE(s);
   return STATUS_OK;
-failed:
-  session_close(s);
-  return status;
 }
 
 void session_close(Session *s) {

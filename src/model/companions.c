@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/owned.h"
 #include "model/loaders.h"
 
 const char *const model_companions[N_MODEL_COMPANIONS] = {
@@ -43,16 +44,14 @@ static bool is_weights(const Model *model, const FileId *id) {
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err) {
   const FileId id = {device, inode};
   *has = is_weights(model, &id) || has_id(model->tokenizer_path, &id);
-  char *directory = model_directory(model, err);
-  Status status = directory ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK && !*has; i++) {
-    char *path = path_join(directory, model_companions[i], err);
-    status = path ? STATUS_OK : STATUS_FAILED;
+  OWNED(mem_release) char *directory = model_directory(model, err);
+  if (!directory) return STATUS_FAILED;
+  for (int i = 0; i < N_MODEL_COMPANIONS && !*has; i++) {
+    OWNED(mem_release) char *path = path_join(directory, model_companions[i], err);
+    if (!path) return STATUS_FAILED;
     *has = has_id(path, &id);
-    free(path);
   }
-  free(directory);
-  return status;
+  return STATUS_OK;
 }
 
 /* --- the tokenizer */

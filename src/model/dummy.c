@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/half.h"
+#include "base/owned.h"
 #include "model/loaders.h"
 
 /* --- addresses */
@@ -183,9 +184,7 @@ static Status place_ngrams(Arena *arena, Model *model, Error *err) {
   model->table_bytes = 0;
   if (config->streams.n == 0) return STATUS_OK;
   if (!model->files->ngram_shards)
-    model->files->ngram_shards =
-        mem_alloc((size_t)config->n_layers, sizeof *model->files->ngram_shards, "tables of n-grams", err);
-  if (!model->files->ngram_shards) return STATUS_FAILED;
+    TRY(NEW(model->files->ngram_shards, (size_t)config->n_layers, "tables of n-grams", err));
   for (int i = 0; i < config->n_layers; i++) {
     if (!config_layer(config, i).ngrams) continue;
     const int n_rows = (int)ngram_rows(config, i), n_columns = ngram_columns(&config->ngrams);
@@ -233,11 +232,9 @@ static Status reserve(Model *model, size_t bytes, Error *err) {
 
 static Status read_config(const char *path, ModelConfig *config, Error *err) {
   if (file_is_directory(path)) return config_load(path, config, err);
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = config_parse(path, (const char *)file.data, file.size, config, err);
-  file_unmap(&file);
-  return status;
+  return config_parse(path, (const char *)file.data, file.size, config, err);
 }
 
 Status model_open_dummy(const char *path, Model **out, Error *err) {

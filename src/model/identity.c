@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/owned.h"
 #include "model/loaders.h"
 
 static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error *err) {
@@ -19,8 +20,8 @@ static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error
 static Status add_derived(const Model *model, ContentHash *list, Error *err) {
   const double flagged[] = {model->config.rope.theta, model->config.norm_eps};
   size_t n_tensors = model_tensor_count(model);
-  bool *used = mem_alloc(n_tensors, sizeof *used, "tensors", err);
-  if (!used) return STATUS_FAILED;
+  bool *used;
+  TRY(NEW(used, n_tensors, "tensors", err));
   for (size_t i = 0; i < n_tensors; i++) used[i] = model_tensor(model, i)->used;
   Status status = add_bytes(list, used, n_tensors * sizeof *used, err);
   free(used);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/owned.h"
 #include "model/loaders.h"
 
 static Status check_overrides(const ModelOverrides *overrides, Error *err) {
@@ -17,8 +18,8 @@ static Status check_overrides(const ModelOverrides *overrides, Error *err) {
 }
 
 Status model_make(const char *path, Model **model, Error *err) {
-  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
-  if (!((*model)->files = mem_alloc(1, sizeof *(*model)->files, "a model", err))) return STATUS_FAILED;
+  TRY(NEW(*model, 1, "a model", err));
+  TRY(NEW((*model)->files, 1, "a model", err));
   (*model)->files->path = path_join("", path, err); /* a copy */
   return (*model)->files->path ? STATUS_OK : STATUS_FAILED;
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/owned.h"
+
 enum {
   IDS = REGISTER_IDS,
   X = REGISTER_X,
@@ -180,7 +182,7 @@ Status program_make(const ModelConfig *config, Program *program, Error *err) {
   static const LayerConfig none; /* stands for the layer of operations outside the layers */
   *program = (Program){.cut = -1, .kept = -1};
   const size_t most = (size_t)config->n_layers * MOST_OF_A_LAYER + 2;
-  if (!(program->ops = mem_alloc(most, sizeof *program->ops, "program", err))) return STATUS_FAILED;
+  TRY(NEW(program->ops, most, "program", err));
   add(program, config, &none, config->draft.kind ? OP_DRAFT_EMBED : OP_EMBED, -1);
   for (int layer = 0; layer < config->n_layers; layer++) add_layer(program, config, layer);
   add(program, config, &none, OP_LOGITS, config->n_layers);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "model/layers.h"
 #include "model/loaders.h"
 #include "model/program.h"
@@ -234,8 +235,7 @@ Status config_part(const Model *model, int index, int n, ModelConfig *part, Erro
   part->conv.channels /= n;
   part->layers = NULL;
   if (!whole->layers) return STATUS_OK;
-  part->layers = mem_alloc((size_t)whole->n_layers, sizeof *part->layers, "layers", err);
-  if (!part->layers) return STATUS_FAILED;
+  TRY(NEW(part->layers, (size_t)whole->n_layers, "layers", err));
   for (int i = 0; i < whole->n_layers; i++) {
     const LayerConfig *own = &whole->layers[i];
     part->layers[i] = *own;
@@ -456,10 +456,8 @@ static Status cut_layers(const Cut *cut, Part *part, Error *err) {
                n_delta = (size_t)config_count_layers(c, LAYER_DELTA, c->n_layers);
   size_t n_experts = 0, next = 0;
   for (int i = 0; i < c->n_layers; i++) n_experts += (size_t)config_layer(c, i).n_experts;
-  part->model.layers = mem_alloc((size_t)c->n_layers, sizeof *part->model.layers, "layers", err);
-  if (!part->model.layers) return STATUS_FAILED;
-  if (n_experts > 0 && !(part->experts = mem_alloc(n_experts, sizeof *part->experts, "experts", err)))
-    return STATUS_FAILED;
+  TRY(NEW(part->model.layers, (size_t)c->n_layers, "layers", err));
+  if (n_experts > 0) TRY(NEW(part->experts, n_experts, "experts", err));
   if (n_delta > 0 && !(part->taps = mem_alloc(n_delta, taps, "convolutions", err))) return STATUS_FAILED;
   for (int i = 0; i < c->n_layers; i++) {
     const size_t before = (size_t)config_count_layers(c, LAYER_DELTA, i);
@@ -487,8 +485,8 @@ static Status cut_model(const Cut *cut, Part *part, Error *err) {
 Status model_part(const Model *whole, int index, int n, Model **out, Error *err) {
   const Cut cut = {whole, index, n, find_units(whole)};
   *out = NULL;
-  Part *part = mem_alloc(1, sizeof *part, "a model's part", err);
-  if (!part) return STATUS_FAILED;
+  Part *part;
+  TRY(NEW(part, 1, "a model's part", err));
   part->model = *whole;
   part->model.layers = NULL;
   part->model.config.layers = NULL;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/hash64.h"
+#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
@@ -76,7 +77,7 @@ static Status take_proxy(Cells *cells, const char *text, size_t size, int width,
     slot = &cells->slots[at = (at + 1) % PROXY_SLOTS];
   if (!slot->text) {
     if (cells->count == PROXY_MOST) return STATUS_OK;
-    if (!(slot->text = mem_alloc(size ? size : 1, 1, "a line", err))) return STATUS_FAILED;
+    TRY(NEW(slot->text, size ? size : 1, "a line", err));
     memcpy(slot->text, text, size);
     slot->size = size;
     slot->width = width;

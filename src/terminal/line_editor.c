@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
@@ -412,8 +411,8 @@ static void bind_keys(EditLine *line) {
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err) {
   *editor = NULL;
-  LineEditor *e = mem_alloc(1, sizeof *e, "the line editor", err);
-  if (!e) return STATUS_FAILED;
+  LineEditor *e;
+  TRY(NEW(e, 1, "the line editor", err));
   e->complete = complete;
   e->user = user;
   cells_begin();

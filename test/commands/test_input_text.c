@@ -1,5 +1,6 @@
 /* test_input_text.c - texts, lines and ids as people write them. */
 #include <limits.h>
+#include <unistd.h>
 
 #include "commands/input_text.h"
 #include "test/directory.h"
@@ -55,18 +56,33 @@ static void only_the_newline_at_the_end_is_dropped(void **state) {
   }
 }
 
-static Status take(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
-                   Error *err) {
-  Buffer *seen = user;
-  *failed = text->size && text->data[0] == '!';
-  if (text->size && text->data[0] == '#') return error_set(err, STATUS_FAILED, "stop");
-  return buffer_printf(seen, err, "%zu%s=%.*s;", number, name[0] == '/' ? "" : name, (int)text->size,
-                       text->data ? text->data : "");
+static Status answer(void *user, const char *where, const Buffer *text, Buffer *out, Error *err) {
+  const char *path = user, *bytes = text->data ? text->data : "";
+  assert_memory_equal(where, path, strlen(path));
+  if (*bytes == '!') return error_set(err, STATUS_USAGE, "not %.*s", (int)text->size, bytes);
+  return buffer_printf(out, err, "%s=%.*s;", strrchr(where, ' ') + 1, (int)text->size, bytes);
 }
 
-static void each_line_is_taken_and_those_that_failed_are_counted(void **state) {
+/* Runs lines_answer() over the file; returns what it wrote to standard output. */
+static const char *answers(char *path, Status *status, Error *err) {
+  static char written[900];
+  FILE *file = tmpfile();
+  fflush(stdout);
+  const int before = dup(STDOUT_FILENO);
+  assert_true(file && before >= 0);
+  dup2(fileno(file), STDOUT_FILENO);
+  *status = lines_answer(path, answer, path, "failed", err);
+  dup2(before, STDOUT_FILENO);
+  close(before);
+  rewind(file);
+  written[fread(written, 1, sizeof written - 1, file)] = 0;
+  fclose(file);
+  return written;
+}
+
+static void each_line_is_answered_and_those_that_failed_are_counted(void **state) {
   static const struct {
-    const char *lines, *seen, *error; /* %s: the file */
+    const char *lines, *written, *error; /* %s: the file */
     Status status;
   } cases[] = {
       {"", "", "", STATUS_OK},
@@ -79,26 +95,25 @@ static void each_line_is_taken_and_those_that_failed_are_counted(void **state) {
        "b;",
        "", STATUS_OK},
       {"\n\n", "1=;2=;", "", STATUS_OK},
-      {"a\n!\n!b\nc\n", "1=a;2=!;3=!b;4=c;", "%s: 2 of 4 lines failed, line 2 first", STATUS_FAILED},
-      {"!\n", "1=!;", "%s: 1 of 1 lines failed, line 1 first", STATUS_FAILED},
-      {"!\n#\na", "1=!;", "stop", STATUS_FAILED},
+      {"a\n!\n!b\nc\n", "1=a;{\"error\": \"not !\"}\n{\"error\": \"not !b\"}\n4=c;",
+       "%s: 2 of 4 lines failed, line 2 first", STATUS_FAILED},
+      {"!\n", "{\"error\": \"not !\"}\n", "%s: 1 of 1 lines failed, line 1 first", STATUS_FAILED},
+      {"%PDF-1.4\na", "", "%s is a PDF, expected text", STATUS_USAGE},
   };
   char *path = in_directory(own_directory, "lines");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Buffer seen = {0};
     Error err = {{0}};
+    Status status;
     char want[900];
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(cases[i].lines, file);
     fclose(file);
-    assert_int_equal(lines_take(path, take, &seen, "failed", &err), cases[i].status);
+    assert_string_equal(answers(path, &status, &err), cases[i].written);
+    assert_int_equal(status, cases[i].status);
     const char *place = strstr(cases[i].error, "%s");
     snprintf(want, sizeof want, "%s%s", place ? path : "", place ? place + 2 : cases[i].error);
     assert_string_equal(err.text, want);
-    assert_int_equal(seen.size, strlen(cases[i].seen));
-    if (seen.size) assert_memory_equal(seen.data, cases[i].seen, seen.size);
-    buffer_release(&seen);
   }
 }
 
@@ -106,7 +121,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ids_stand_between_blanks_commas_and_brackets),
       cmocka_unit_test(only_the_newline_at_the_end_is_dropped),
-      cmocka_unit_test(each_line_is_taken_and_those_that_failed_are_counted),
+      cmocka_unit_test(each_line_is_answered_and_those_that_failed_are_counted),
   };
   return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
 }

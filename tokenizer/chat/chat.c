@@ -90,18 +90,14 @@ static Status append_rendered(TrustedText *out, const TrustedText *rendered, boo
 
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err) {
-  Buffer text = {0};
-  Json *variables = NULL;
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(json_release) Json *variables = NULL;
+  OWNED(trusted_text_release) TrustedText rendered = {0};
   bool raised = false;
-  Status status = append_variables(&text, messages, n_messages, chat->in_parts, options, err);
-  if (status == STATUS_OK)
-    status = json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err);
-  buffer_release(&text);
-  TrustedText rendered = {0};
-  if (status == STATUS_OK) status = chat_render_json(chat, variables, chat_now(), &rendered, &raised, err);
-  json_free(variables);
-  if (status == STATUS_OK) status = append_rendered(out, &rendered, options.trusted, err);
-  trusted_text_release(&rendered);
+  TRY(append_variables(&text, messages, n_messages, chat->in_parts, options, err));
+  TRY(json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err));
+  const Status status = chat_render_json(chat, variables, chat_now(), &rendered, &raised, err);
+  if (status == STATUS_OK) return append_rendered(out, &rendered, options.trusted, err);
   if (!raised || !err) return status;
   Error message = *err;
   return error_set(err, STATUS_USAGE, "the chat template says: %s", message.text);
@@ -137,17 +133,15 @@ void chat_try_parts(Chat *chat) {
 
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err) {
-  PromptPiece *pieces = mem_alloc(text->n_runs, sizeof *pieces, "a prompt", err);
-  if (!pieces) return STATUS_FAILED;
+  OWNED(mem_release) PromptPiece *pieces = NULL;
+  TRY(NEW(pieces, text->n_runs, "a prompt", err));
   size_t from = 0;
   for (size_t i = 0; i < text->n_runs; i++) {
     size_t end = text->runs[i].end;
     pieces[i] = (PromptPiece){text->text.data + from, end - from, trusted || text->runs[i].trusted};
     from = end;
   }
-  Status status = tokenizer_encode_pieces(tokenizer, pieces, text->n_runs, false, ids, err);
-  free(pieces);
-  return status;
+  return tokenizer_encode_pieces(tokenizer, pieces, text->n_runs, false, ids, err);
 }
 
 /* --- properties of the template */

@@ -23,6 +23,7 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
 Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
                  Error *err);
 void chat_close(Chat *chat); /* NULL is fine */
+RELEASE_BY(chat_release, Chat, chat_close)
 
 /* As tokenizer_heed(), for rendering. */
 void chat_heed(Chat *chat, const volatile int *interrupted);

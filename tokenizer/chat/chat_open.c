@@ -50,17 +50,13 @@ static Status collect_specials(const Json *first, const Json *second, Buffer *ob
 /* special_tokens_map.json wins over a tokenizer_config.json without added_tokens_decoder (declared.c). */
 static Status read_specials(const char *directory, const Json *config, Chat *chat, Error *err) {
   const bool map_wins = !json_member(config, "added_tokens_decoder");
-  Json *map = NULL;
-  Buffer object = {0};
+  OWNED(json_release) Json *map = NULL;
+  OWNED(buffer_release) Buffer object = {0};
   if (directory) TRY(checkpoint_json(directory, "special_tokens_map.json", &map, err));
-  Status status = collect_specials(map_wins ? map : config, map_wins ? config : map, &object, err);
-  if (status == STATUS_OK)
-    status =
-        json_parse("special tokens", STATUS_MODEL, object.data, object.size, NULL, 0, &chat->specials, err);
-  if (status == STATUS_OK) chat->hash = hash64(object.data, object.size, chat->hash);
-  buffer_release(&object);
-  json_free(map);
-  return status;
+  TRY(collect_specials(map_wins ? map : config, map_wins ? config : map, &object, err));
+  TRY(json_parse("special tokens", STATUS_MODEL, object.data, object.size, NULL, 0, &chat->specials, err));
+  chat->hash = hash64(object.data, object.size, chat->hash);
+  return STATUS_OK;
 }
 
 /* --- templates */
@@ -82,24 +78,19 @@ static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) 
 
 /* Reads a file that the user names, possibly a fifo. */
 static Status parse_file(Chat *chat, const char *path, const char *source, Error *err) {
-  Buffer text = {0};
-  Status status = file_read(path, TEMPLATE_FILE_LIMIT, &text, err);
-  if (status == STATUS_OK) status = content_expect_text(path, text.data, text.size, false, STATUS_MODEL, err);
-  if (status == STATUS_OK) status = parse_as(chat, source, text.data ? text.data : "", text.size, err);
-  buffer_release(&text);
-  return status;
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(file_read(path, TEMPLATE_FILE_LIMIT, &text, err));
+  TRY(content_expect_text(path, text.data, text.size, false, STATUS_MODEL, err));
+  return parse_as(chat, source, text.data ? text.data : "", text.size, err);
 }
 
 /* Maps a regular file of the checkpoint; template_parse() checks its length. */
 static Status parse_part(Chat *chat, const char *path, const char *source, Error *err) {
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err);
-  if (status == STATUS_OK) status = content_expect_no_pointer(path, file.data, file.size, err);
-  if (status == STATUS_OK)
-    status = parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
-  file_unmap(&file);
-  return status;
+  TRY(content_expect_text(path, file.data, file.size, false, STATUS_MODEL, err));
+  TRY(content_expect_no_pointer(path, file.data, file.size, err));
+  return parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
 }
 
 /* Appends ", NAME" for each name of a list of templates, as far as there is room. */
@@ -191,32 +182,23 @@ static Status refuse_lists(const char *directory, const Json *config, const Json
 /* Parses the checkpoint's own template, searched in transformers' order; chat->template stays NULL without
  * one. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
-  char *path = path_join(directory, "chat_template.jinja", err);
+  OWNED(mem_release) char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;
-  Status status = STATUS_OK;
-  if (!name && file_is_named(path)) status = parse_part(chat, path, "chat_template.jinja", err);
-  free(path);
-  if (status == STATUS_OK && !chat->template)
-    status = parse_member(chat, config, "tokenizer_config.json", name, err);
-  if (status != STATUS_OK || chat->template) return status;
-  Json *own;
+  if (!name && file_is_named(path)) TRY(parse_part(chat, path, "chat_template.jinja", err));
+  if (!chat->template) TRY(parse_member(chat, config, "tokenizer_config.json", name, err));
+  if (chat->template) return STATUS_OK;
+  OWNED(json_release) Json *own = NULL;
   TRY(checkpoint_json(directory, "chat_template.json", &own, err));
-  status = parse_member(chat, own, "chat_template.json", name, err);
-  if (status == STATUS_OK && !name && !chat->template) status = refuse_lists(directory, config, own, err);
-  json_free(own);
-  return status;
+  TRY(parse_member(chat, own, "chat_template.json", name, err));
+  return name || chat->template ? STATUS_OK : refuse_lists(directory, config, own, err);
 }
 
 /* Parses additional_chat_templates/NAME.jinja. */
 static Status parse_additional(Chat *chat, const char *directory, const char *name, Error *err) {
-  Buffer path = {0};
-  Status status = strchr(name, '/') ? STATUS_OK
-                                    : buffer_printf(&path, err, "%s/additional_chat_templates/%s.jinja%c",
-                                                    directory, name, 0);
-  if (status == STATUS_OK && path.size && file_is_named(path.data))
-    status = parse_part(chat, path.data, name, err);
-  buffer_release(&path);
-  return status;
+  OWNED(buffer_release) Buffer path = {0};
+  if (strchr(name, '/')) return STATUS_OK;
+  TRY(buffer_printf(&path, err, "%s/additional_chat_templates/%s.jinja%c", directory, name, 0));
+  return file_is_named(path.data) ? parse_part(chat, path.data, name, err) : STATUS_OK;
 }
 
 /* --- choosing one */
@@ -268,18 +250,14 @@ static Status open_into(Chat *chat, const char *directory, const char *choice, c
 
 Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
                  Error *err) {
-  Json *config = NULL;
+  OWNED(json_release) Json *config = NULL;
+  OWNED(chat_release) Chat *opened = NULL;
   *chat = NULL;
-  Chat *opened = mem_alloc(1, sizeof *opened, "a chat template", err);
-  if (!opened) return STATUS_FAILED;
-  Status status = directory ? checkpoint_json(directory, "tokenizer_config.json", &config, err) : STATUS_OK;
-  if (status == STATUS_OK) status = open_into(opened, directory, choice, tokenizer, config, err);
-  json_free(config);
-  if (status == STATUS_OK && opened->template)
-    chat_try_parts(*chat = opened);
-  else
-    chat_close(opened);
-  return status;
+  TRY(NEW(opened, 1, "a chat template", err));
+  if (directory) TRY(checkpoint_json(directory, "tokenizer_config.json", &config, err));
+  TRY(open_into(opened, directory, choice, tokenizer, config, err));
+  if (opened->template) chat_try_parts(*chat = TAKE(opened));
+  return STATUS_OK;
 }
 
 void chat_close(Chat *chat) {

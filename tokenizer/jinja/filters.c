@@ -4,7 +4,6 @@
  * sequences.c. */
 #include "tokenizer/jinja/filters.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

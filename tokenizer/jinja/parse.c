@@ -420,16 +420,13 @@ static Status parse_into(Template *template, const char *text, size_t size, Erro
 
 Status template_parse(const char *name, const char *text, size_t size, Template **parsed, Error *err) {
   *parsed = NULL;
-  Template *template = mem_alloc(1, sizeof *template, "a chat template", err);
-  if (!template) return STATUS_FAILED;
+  OWNED(template_release) Template *template = NULL;
+  TRY(NEW(template, 1, "a chat template", err));
   template->name = strdup(name);
-  Status status = template->name ? parse_into(template, text, size, err)
-                                 : error_set(err, STATUS_FAILED, "out of memory: a chat template");
-  if (status == STATUS_OK)
-    *parsed = template;
-  else
-    template_close(template);
-  return status;
+  if (!template->name) return error_set(err, STATUS_FAILED, "out of memory: a chat template");
+  TRY(parse_into(template, text, size, err));
+  *parsed = TAKE(template);
+  return STATUS_OK;
 }
 
 void template_close(Template *parsed) {

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/utf8.h"
 #include "tokenizer/jinja/eval.h"
 #include "tokenizer/unicode/unicode.h"
 

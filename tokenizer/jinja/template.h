@@ -21,6 +21,7 @@ typedef struct Template Template; /* parsed; read-only from then on */
  * and leave NULL. Close with template_close() (NULL is fine). */
 Status template_parse(const char *name, const char *text, size_t size, Template **parsed, Error *err);
 void template_close(Template *parsed);
+RELEASE_BY(template_release, Template, template_close)
 
 /* Text that records which of its parts are the template's own (trusted) and which came from outside. */
 typedef struct {

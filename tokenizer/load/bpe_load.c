@@ -36,8 +36,8 @@ const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right) {
 
 /* Grows the table of rules. */
 static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
-  Merge *old = bpe->merges, *merges = mem_alloc(size, sizeof *merges, "merge rules", err);
-  if (!merges) return STATUS_FAILED;
+  Merge *old = bpe->merges, *merges;
+  TRY(NEW(merges, size, "merge rules", err));
   size_t old_size = old ? bpe->merge_mask + 1 : 0;
   memset(merges, 0xff, size * sizeof *merges);
   bpe->merges = merges;
@@ -232,8 +232,8 @@ static Status add_far(Bpe *bpe, uint64_t joint, Error *err) {
   Joints *j = &bpe->joints;
   if (!j->far || j->n_far * 2 > j->far_mask) {
     size_t size = j->far ? (j->far_mask + 1) * 2 : 1024;
-    uint64_t *far = mem_alloc(size, sizeof *far, "merge rules", err);
-    if (!far) return STATUS_FAILED;
+    uint64_t *far;
+    TRY(NEW(far, size, "merge rules", err));
     for (size_t i = 0; j->far && i <= j->far_mask; i++) {
       if (!j->far[i]) continue;
       size_t at = hash_word(bpe->seed, j->far[i]) & (size - 1);
@@ -253,8 +253,7 @@ static Status add_far(Bpe *bpe, uint64_t joint, Error *err) {
 
 static Status load_joints(Bpe *bpe, Error *err) {
   Joints *j = &bpe->joints;
-  j->near = mem_alloc(256 * 256 / 8, 1, "merge rules", err);
-  if (!j->near) return STATUS_FAILED;
+  TRY(NEW(j->near, 256 * 256 / 8, "merge rules", err));
   if (bpe->prefix_size || bpe->suffix_size) return STATUS_OK; /* symbols depend on their place in the word */
   for (size_t i = 0; i <= bpe->merge_mask; i++) {
     if (bpe->merges[i].pair == NO_PAIR) continue;
@@ -285,8 +284,7 @@ static Status load_symbols(Bpe *bpe, Error *err) {
   vocab_fallback_ids(bpe->vocab, bpe->byte_fallback, bpe->fallback_ids);
   bpe->unk_id = bpe->has_unk ? vocab_find(bpe->vocab, bpe->unk, bpe->unk_size) : -1;
   if (bpe->bytes) return STATUS_OK;
-  bpe->code_ids = mem_alloc(0x10000, sizeof *bpe->code_ids, "the vocabulary", err);
-  if (!bpe->code_ids) return STATUS_FAILED;
+  TRY(NEW(bpe->code_ids, 0x10000, "the vocabulary", err));
   memset(bpe->code_ids, 0xff, 0x10000 * sizeof *bpe->code_ids);
   for (size_t i = 0; i < bpe->vocab->count; i++) {
     const VocabToken *token = &bpe->vocab->tokens[i];
@@ -304,8 +302,7 @@ static Status string_or_empty(const char *where, const Json *json, const char *k
                               Error *err) {
   if (json_member(json, key)) return field_string(where, json, key, out, size, err);
   *size = 0;
-  *out = mem_alloc(1, 1, key, err);
-  return *out ? STATUS_OK : STATUS_FAILED;
+  return NEW(*out, 1, key, err);
 }
 
 static Status load_options(const char *where, const Json *json, Bpe *bpe, Error *err) {

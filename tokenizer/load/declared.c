@@ -16,23 +16,16 @@
 
 Status checkpoint_json(const char *directory, const char *name, Json **json, Error *err) {
   *json = NULL;
-  char *path = path_join(directory, name, err);
+  OWNED(mem_release) char *path = path_join(directory, name, err);
+  OWNED(file_unmap) MappedFile file = {0};
   if (!path) return STATUS_FAILED;
-  MappedFile file = {0};
-  Status status = STATUS_OK;
-  if (file_is_named(path)) {
-    status = file_map(path, STATUS_MODEL, &file, err);
-    if (status == STATUS_OK)
-      status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
-    if (status == STATUS_OK && !json_is_object(*json)) {
-      status = field_expected(path, "its JSON", *json, "an object", err);
-      json_free(*json);
-      *json = NULL;
-    }
-    file_unmap(&file);
-  }
-  free(path);
-  return status;
+  if (!file_is_named(path)) return STATUS_OK;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  OWNED(json_release) Json *read = NULL;
+  TRY(json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &read, err));
+  if (!json_is_object(read)) return field_expected(path, "its JSON", read, "an object", err);
+  *json = TAKE(read);
+  return STATUS_OK;
 }
 
 /* The sources of special tokens: tokenizer_config.json alone if that has added_tokens_decoder, else also
@@ -195,14 +188,13 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   size_t n;
   if (!object) return STATUS_OK;
   if (!json_is_object(object)) return field_expected(where, NULL, object, "an object", err);
-  Numbered *list = mem_alloc(json_count(object), sizeof *list, "added tokens", err);
-  if (!list) return STATUS_FAILED;
-  Status status = number(where, object, by_key, list, &n, err);
-  for (size_t i = 0; i < n && status == STATUS_OK; i++)
+  OWNED(mem_release) Numbered *list = NULL;
+  TRY(NEW(list, json_count(object), "added tokens", err));
+  TRY(number(where, object, by_key, list, &n, err));
+  for (size_t i = 0; i < n; i++)
     if (i + 1 == n || list[i + 1].id != list[i].id) /* of two tokens with one id the later counts */
-      status = append_numbered(where, files, &list[i], by_key, out, err);
-  free(list);
-  return status;
+      TRY(append_numbered(where, files, &list[i], by_key, out, err));
+  return STATUS_OK;
 }
 
 /* Appends a special token. An added token with its content stays as it is, or becomes special

@@ -84,8 +84,7 @@ Status field_string(const char *where, const Json *json, const char *key, char *
   if (!value) return missing(where, key, err);
   if (!json_is_string(value)) return field_expected(where, key, value, "a string", err);
   const char *bytes = json_string(value, size);
-  *out = mem_alloc(*size + 1, 1, key, err);
-  if (!*out) return STATUS_FAILED;
+  TRY(NEW(*out, *size + 1, key, err));
   memcpy(*out, bytes, *size);
   return STATUS_OK;
 }

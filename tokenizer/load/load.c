@@ -88,8 +88,7 @@ static Status index_added(Tokenizer *t, Error *err) {
   t->n_ids = t->model.vocab.n_ids;
   for (size_t i = 0; i < t->added.count; i++)
     if (t->added.tokens[i].id >= t->n_ids) t->n_ids = t->added.tokens[i].id + 1;
-  t->skipped = mem_alloc(t->added.count, sizeof *t->skipped, "added tokens", err);
-  if (!t->skipped) return STATUS_FAILED;
+  TRY(NEW(t->skipped, t->added.count, "added tokens", err));
   for (size_t i = 0; i < t->added.count; i++) {
     const AddedToken *token = &t->added.tokens[i];
     t->normal_special |= token->special && token->normalized;
@@ -136,13 +135,9 @@ static Status load_parts(const char *name, const Json *root, const Json *declare
 Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err) {
   JsonSkip skips[2] = {TOKENIZER_SKIPS};
   const Buffer *declared = &tokenizer->declared;
-  Json *root, *tokens = NULL;
+  OWNED(json_release) Json *root = NULL, *tokens = NULL;
   TRY(json_parse(name, STATUS_MODEL, text, size, skips, 2, &root, err));
-  Status status = declared->size
-                      ? json_parse(name, STATUS_MODEL, declared->data, declared->size, NULL, 0, &tokens, err)
-                      : STATUS_OK;
-  if (status == STATUS_OK) status = load_parts(name, root, tokens, skips, tokenizer, err);
-  json_free(tokens);
-  json_free(root);
-  return status;
+  if (declared->size)
+    TRY(json_parse(name, STATUS_MODEL, declared->data, declared->size, NULL, 0, &tokens, err));
+  return load_parts(name, root, tokens, skips, tokenizer, err);
 }

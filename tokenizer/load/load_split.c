@@ -27,16 +27,8 @@ static Status load_behavior(const char *where, const Json *json, Behavior *behav
 /* Divides the characters by two flags (second 0: by one); role[] has bit 0 for the first and bit 1 for the
  * second. */
 static Status load_map(const char *where, uint32_t flag, uint32_t second, SplitStep *step, Error *err) {
-  CharSet sets[2] = {{0}, {0}};
-  KindSet members[2];
-  Status status = charset_add_flags(&sets[0], &unicode_flags, flag, err);
-  if (status == STATUS_OK && second) status = charset_add_flags(&sets[1], &unicode_flags, second, err);
-  if (status == STATUS_OK) status = kind_map_build(where, sets, 2, &step->map, members, err);
-  for (int k = 0; k < step->map.n_kinds && status == STATUS_OK; k++)
-    step->role[k] = (uint8_t)((members[0].has[k] ? 1 : 0) | (members[1].has[k] ? 2 : 0));
-  charset_release(&sets[0]);
-  charset_release(&sets[1]);
-  return status;
+  const KindFlag flags[2] = {{flag, 1}, {second, 2}};
+  return kind_map_flags(where, &unicode_flags, flags, &step->map, step->role, err);
 }
 
 static Status load_split(const char *where, const Json *json, SplitStep *step, Error *err) {

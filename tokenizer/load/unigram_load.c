@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tokenizer/load/fields.h"
 #include "tokenizer/unigram.h"
@@ -101,16 +100,15 @@ static Status read_pieces(const char *where, JsonCursor cursor, Buffer *unescape
 static Status build_matcher(const char *where, const Vocab *vocab, Unigram *u, Error *err) {
   size_t n = 0;
   MatchTwins twins;
-  MatchString *strings = mem_alloc(vocab->count, sizeof *strings, "pieces", err);
-  if (!strings) return STATUS_FAILED;
+  OWNED(mem_release) MatchString *strings = NULL;
+  TRY(NEW(strings, vocab->count, "pieces", err));
   for (size_t i = 0; i < vocab->count; i++) {
     const VocabToken *token = &vocab->tokens[i];
     if (token->size > 0) /* an empty piece, which the reference accepts, never matches */
       strings[n++] = (MatchString){vocab->bytes.data + token->offset, token->size, token->id};
   }
-  Status status = matcher_build(strings, n, &u->matcher, &twins, err);
-  free(strings);
-  if (status != STATUS_OK || !twins.found) return status;
+  TRY(matcher_build(strings, n, &u->matcher, &twins, err));
+  if (!twins.found) return STATUS_OK;
   size_t size;
   return error_set(err, STATUS_MODEL, "%s: pieces %d and %d are both \"%.80s\"", where, (int)twins.first,
                    (int)twins.second, vocab_content(vocab, twins.first, &size));
@@ -119,8 +117,7 @@ static Status build_matcher(const char *where, const Vocab *vocab, Unigram *u, E
 /* Sets u->shorter. A string ends at the node whose longest string is not that of the node's fail link. */
 static Status link_pieces(const Vocab *vocab, Unigram *u, Error *err) {
   const Matcher *m = &u->matcher;
-  u->shorter = mem_alloc(vocab->count, sizeof *u->shorter, "pieces", err);
-  if (!u->shorter) return STATUS_FAILED;
+  TRY(NEW(u->shorter, vocab->count, "pieces", err));
   for (uint32_t node = 1; node < m->n_nodes; node++) {
     const int32_t shorter = m->longest[m->fail[node]];
     if (m->longest[node] != shorter) u->shorter[m->longest[node]] = shorter;

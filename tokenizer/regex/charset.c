@@ -1,6 +1,6 @@
 /* charset.c - sets of code points; see charset.h.
  *
- * Called by: regex.c, regex_parse.c, regex_class.c, compose.c, load_split.c, at load time only. */
+ * Called by: regex.c, regex_parse.c, regex_class.c, kinds.c, at load time only. */
 #include "tokenizer/regex/charset.h"
 
 #include <stdlib.h>
@@ -71,71 +71,62 @@ Status charset_add_value(CharSet *set, const RunTable *table, uint32_t value, Er
 
 Status charset_complement(CharSet *set, Error *err) {
   charset_tidy(set);
-  CharSet out = {0};
+  OWNED(charset_release) CharSet before = *set;
+  *set = (CharSet){0};
   uint32_t next = 0;
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < set->count && status == STATUS_OK; i++) {
-    if (set->ranges[i].first > next) status = charset_add(&out, next, set->ranges[i].first - 1, err);
-    next = set->ranges[i].last + 1;
+  for (size_t i = 0; i < before.count; i++) {
+    if (before.ranges[i].first > next) TRY(charset_add(set, next, before.ranges[i].first - 1, err));
+    next = before.ranges[i].last + 1;
   }
-  if (status == STATUS_OK && next < UNICODE_END) status = charset_add(&out, next, UNICODE_END - 1, err);
-  charset_release(set);
-  *set = out;
-  return status;
+  return next < UNICODE_END ? charset_add(set, next, UNICODE_END - 1, err) : STATUS_OK;
 }
 
-Status charset_take(CharSet *set, CharSet *part, Status status, bool negated, Error *err) {
-  if (status == STATUS_OK && negated) status = charset_complement(part, err);
-  if (status == STATUS_OK) status = charset_unite(set, part, err);
-  charset_release(part);
-  return status;
+Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err) {
+  if (negated) TRY(charset_complement(part, err));
+  return charset_unite(set, part, err);
 }
 
 Status charset_intersect(CharSet *set, const CharSet *other, Error *err) {
-  CharSet out = {0};
-  Status status = STATUS_OK;
   charset_tidy(set);
-  for (size_t i = 0, j = 0; i < set->count && j < other->count && status == STATUS_OK;) {
-    CharRange a = set->ranges[i], b = other->ranges[j];
+  OWNED(charset_release) CharSet before = *set;
+  *set = (CharSet){0};
+  for (size_t i = 0, j = 0; i < before.count && j < other->count;) {
+    CharRange a = before.ranges[i], b = other->ranges[j];
     uint32_t first = a.first > b.first ? a.first : b.first, last = a.last < b.last ? a.last : b.last;
-    if (first <= last) status = charset_add(&out, first, last, err);
+    if (first <= last) TRY(charset_add(set, first, last, err));
     if (a.last < b.last) {
       i++;
     } else {
       j++;
     }
   }
-  charset_release(set);
-  *set = out;
-  return status;
+  return STATUS_OK;
 }
 
 /* unicode_fold maps few code points, so walking it finds all case classes. */
 Status charset_fold(CharSet *set, Error *err) {
-  CharSet stand_ins = {0}, more = {0}; /* representatives of classes with a member in `set` */
-  Status status = STATUS_OK;
+  OWNED(charset_release) CharSet stand_ins = {0}; /* representatives of classes with a member in `set` */
+  OWNED(charset_release) CharSet more = {0};
   charset_tidy(set);
-  for (int pass = 0; pass < 2 && status == STATUS_OK; pass++) {
-    for (size_t i = 0; i < unicode_fold.count && status == STATUS_OK; i++) {
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t i = 0; i < unicode_fold.count; i++) {
       const CaseSeries *s = &unicode_fold.series[i];
-      for (uint32_t code = s->first; code <= s->last && status == STATUS_OK; code += (uint32_t)s->stride) {
+      for (uint32_t code = s->first; code <= s->last; code += (uint32_t)s->stride) {
         uint32_t stand_in = (uint32_t)((int32_t)code + s->delta);
         if (pass == 0) {
           if (charset_contains(set, code) || charset_contains(set, stand_in))
-            status = charset_add(&stand_ins, stand_in, stand_in, err);
+            TRY(charset_add(&stand_ins, stand_in, stand_in, err));
         } else if (charset_contains(&stand_ins, stand_in)) {
-          status = charset_add(&more, code, code, err);
+          TRY(charset_add(&more, code, code, err));
         }
       }
     }
     charset_tidy(&stand_ins);
   }
-  if (status == STATUS_OK) status = charset_unite(set, &stand_ins, err);
-  if (status == STATUS_OK) status = charset_unite(set, &more, err);
+  TRY(charset_unite(set, &stand_ins, err));
+  TRY(charset_unite(set, &more, err));
   charset_tidy(set);
-  charset_release(&stand_ins);
-  charset_release(&more);
-  return status;
+  return STATUS_OK;
 }
 
 bool charset_contains(const CharSet *set, uint32_t code) {

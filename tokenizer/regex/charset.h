@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "base/status.h"
+#include "base/owned.h"
 #include "tokenizer/unicode/unicode.h"
 
 typedef struct {
@@ -25,8 +25,8 @@ void charset_tidy(CharSet *set);
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
 /* Adds all members of `other` and leaves `set` untidy. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
-/* Adds `part`, or its complement if negated, unless `status`, of making it, is a failure. Empties `part`. */
-Status charset_take(CharSet *set, CharSet *part, Status status, bool negated, Error *err);
+/* Adds `part`, or its complement, which `part` is then, if negated. */
+Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err);
 
 /* The functions from here on leave `set` tidy. These two add the code points whose value has a bit of
  * `mask`, or is `value`. */

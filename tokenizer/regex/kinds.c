@@ -106,12 +106,13 @@ Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, Kin
   size_t n_edges = 0;
   for (size_t i = 0; i < n_sets; i++) n_edges += 2 * sets[i].count;
   Signatures s = {.bytes = n_sets / 8 + 1};
-  Edge *edges = mem_alloc(n_edges, sizeof *edges, "a regular expression's sets", err);
-  s.signatures = mem_alloc(MAX_KINDS + 1, s.bytes, "kinds of characters", err);
-  map->block_of = mem_alloc(BLOCKS, sizeof *map->block_of, "kinds of characters", err);
-  Status status = STATUS_FAILED;
-  if (!edges || !s.signatures || !map->block_of) goto done;
-  s.current = s.signatures + MAX_KINDS * s.bytes;
+  OWNED(mem_release) Edge *edges = NULL;
+  OWNED(mem_release) uint8_t *signatures = NULL;
+  TRY(NEW(edges, n_edges, "a regular expression's sets", err));
+  TRY(NEW(signatures, (MAX_KINDS + 1) * s.bytes, "kinds of characters", err));
+  TRY(NEW(map->block_of, BLOCKS, "kinds of characters", err));
+  s.signatures = signatures;
+  s.current = signatures + MAX_KINDS * s.bytes;
   size_t at = 0;
   for (size_t i = 0; i < n_sets; i++) {
     for (size_t r = 0; r < sets[i].count; r++) {
@@ -121,15 +122,24 @@ Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, Kin
   }
   qsort(edges, n_edges, sizeof *edges, by_code);
   while (n_edges > 0 && edges[n_edges - 1].code == UNICODE_END) n_edges--;
-  if ((status = sweep(where, edges, n_edges, &s, map, err))) goto done;
+  TRY(sweep(where, edges, n_edges, &s, map, err));
   for (size_t i = 0; i < n_sets; i++) {
     for (int k = 0; k < MAX_KINDS; k++)
       members[i].has[k] = k < map->n_kinds && (s.signatures[(size_t)k * s.bytes + i / 8] >> i % 8 & 1);
   }
-done:
-  free(edges);
-  free(s.signatures);
-  return status;
+  return STATUS_OK;
+}
+
+Status kind_map_flags(const char *where, const RunTable *table, const KindFlag flags[2], KindMap *map,
+                      uint8_t bits[4], Error *err) {
+  OWNED(charset_release) CharSet first = {0}, second = {0};
+  KindSet members[2];
+  TRY(charset_add_flags(&first, table, flags[0].flag, err));
+  TRY(charset_add_flags(&second, table, flags[1].flag, err));
+  TRY(kind_map_build(where, (const CharSet[]){first, second}, 2, map, members, err));
+  for (int k = 0; k < map->n_kinds; k++)
+    bits[k] = (members[0].has[k] ? flags[0].bit : 0) | (members[1].has[k] ? flags[1].bit : 0);
+  return STATUS_OK;
 }
 
 void kind_map_release(KindMap *map) {

@@ -29,6 +29,15 @@ typedef struct {
  * Release it also after a failure. */
 Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, KindMap *map, KindSet *members,
                       Error *err);
+
+/* Code points whose value in a table has the flag: their kinds have the bit. */
+typedef struct {
+  uint32_t flag;
+  uint8_t bit;
+} KindFlag;
+/* Divides all code points by two flags; bits[kind] has the bits of the flags. Otherwise as above. */
+Status kind_map_flags(const char *where, const RunTable *table, const KindFlag flags[2], KindMap *map,
+                      uint8_t bits[4], Error *err);
 void kind_map_release(KindMap *map);
 
 static inline uint8_t kind_of(const KindMap *map, uint32_t code) {

@@ -10,8 +10,7 @@
 
 Status pattern_literal(const char *bytes, size_t size, Pattern *pattern, Error *err) {
   *pattern = (Pattern){.size = size};
-  pattern->literal = mem_alloc(size, 1, "a pattern", err);
-  if (!pattern->literal) return STATUS_FAILED;
+  TRY(NEW(pattern->literal, size, "a pattern", err));
   memcpy(pattern->literal, bytes, size);
   return STATUS_OK;
 }
@@ -67,15 +66,13 @@ Status growth_refused(Growth growth, Error *err) {
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                        const char *content, size_t content_size, Growth growth, Buffer *out, Error *err) {
   const size_t limit = growth.limit;
-  ByteSpanList spans = {0};
-  Status status = pattern_spans(pattern, scratch, text, size, 0, &spans, err);
-  for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
+  OWNED(byte_span_list_release) ByteSpanList spans = {0};
+  TRY(pattern_spans(pattern, scratch, text, size, 0, &spans, err));
+  for (size_t i = 0; i < spans.count; i++) {
     ByteSpan span = spans.items[i];
     size_t more = span.match ? content_size : span.end - span.start;
-    status = more > limit || out->size > limit - more
-                 ? growth_refused(growth, err)
-                 : buffer_append(out, span.match ? content : text + span.start, more, err);
+    if (more > limit || out->size > limit - more) return growth_refused(growth, err);
+    TRY(buffer_append(out, span.match ? content : text + span.start, more, err));
   }
-  byte_span_list_release(&spans);
-  return status;
+  return STATUS_OK;
 }

@@ -64,20 +64,19 @@ static Status append_kinds(Buffer *pattern, const KindSet *members, int n_kinds,
 
 /* Writes the pattern in PCRE2's language, each set as a class of its kinds. */
 static Status write_pattern(const RegexParser *p, KindMap *map, Buffer *pattern, Error *err) {
-  KindSet *members = mem_alloc(p->n_sets, sizeof *members, "a regular expression", err);
-  if (!members) return STATUS_FAILED;
-  Status status = kind_map_build(p->where, p->sets, p->n_sets, map, members, err);
-  for (size_t i = 0; i < p->n_units && status == STATUS_OK; i++) {
+  OWNED(mem_release) KindSet *members = NULL;
+  TRY(NEW(members, p->n_sets, "a regular expression", err));
+  TRY(kind_map_build(p->where, p->sets, p->n_sets, map, members, err));
+  for (size_t i = 0; i < p->n_units; i++) {
     uint32_t unit = p->units[i];
     if (unit >= UNIT_SET) {
-      status = append_kinds(pattern, &members[unit - UNIT_SET], map->n_kinds, err);
+      TRY(append_kinds(pattern, &members[unit - UNIT_SET], map->n_kinds, err));
     } else {
       const char byte = (char)unit;
-      status = buffer_append(pattern, &byte, 1, err);
+      TRY(buffer_append(pattern, &byte, 1, err));
     }
   }
-  free(members);
-  return status;
+  return STATUS_OK;
 }
 
 static Status compile_code(const Regex *regex, const Buffer *pattern, uint32_t options, pcre2_code **code,
@@ -101,32 +100,26 @@ static Status compile_pattern(Regex *regex, const Buffer *pattern, Error *err) {
   return STATUS_OK;
 }
 
+static void parser_release(RegexParser *parser) {
+  for (size_t i = 0; i < parser->n_sets; i++) charset_release(&parser->sets[i]);
+  free(parser->sets);
+  free(parser->units);
+}
+
 Status regex_compile(const char *where, const char *pattern, size_t size, Regex **out, Error *err) {
   *out = NULL;
-  Regex *regex = mem_alloc(1, sizeof *regex, "a regular expression", err);
-  if (!regex) return STATUS_FAILED;
+  OWNED(regex_release) Regex *regex = NULL;
+  OWNED(buffer_release) Buffer written = {0};
+  OWNED(parser_release)
   RegexParser parser = {.where = where, .text = (const unsigned char *)pattern, .size = size};
-  Buffer written = {0};
-  Status status = STATUS_FAILED;
+  TRY(NEW(regex, 1, "a regular expression", err));
   regex->where = strdup(where);
-  if (!regex->where) {
-    error_set(err, STATUS_FAILED, "out of memory: a regular expression");
-    goto done;
-  }
-  if ((status = regex_parse(&parser, err))) goto done;
-  if ((status = write_pattern(&parser, &regex->map, &written, err))) goto done;
-  status = compile_pattern(regex, &written, err);
-done:
-  buffer_release(&written);
-  for (size_t i = 0; i < parser.n_sets; i++) charset_release(&parser.sets[i]);
-  free(parser.sets);
-  free(parser.units);
-  if (status == STATUS_OK) {
-    *out = regex;
-  } else {
-    regex_free(regex);
-  }
-  return status;
+  if (!regex->where) return error_set(err, STATUS_FAILED, "out of memory: a regular expression");
+  TRY(regex_parse(&parser, err));
+  TRY(write_pattern(&parser, &regex->map, &written, err));
+  TRY(compile_pattern(regex, &written, err));
+  *out = TAKE(regex);
+  return STATUS_OK;
 }
 
 void regex_free(Regex *regex) {

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/owned.h"
 #include "base/status.h"
 
 /* A part of a text, in bytes. */
@@ -55,6 +56,7 @@ void regex_pause(RegexScratch *scratch);
  * or STATUS_FAILED without memory. */
 Status regex_compile(const char *where, const char *pattern, size_t size, Regex **regex, Error *err);
 void regex_free(Regex *regex);
+RELEASE_BY(regex_release, Regex, regex_free)
 
 /* True if the expression can match the empty string. */
 bool regex_matches_empty(const Regex *regex);

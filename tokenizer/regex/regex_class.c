@@ -158,14 +158,14 @@ static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSe
   if (n == sizeof name || !regex_looking_at(p, '}'))
     return regex_refuse(p, err, "a property's name is too long or has no '}' behind it");
   name[n] = '\0';
-  CharSet property = {0};
+  OWNED(charset_release) CharSet property = {0};
   bool known;
-  Status status = add_property(&property, name, in_class, &known, err);
-  if (status == STATUS_OK && !known)
-    status = regex_refuse(p, err, "\\p{%.*s}: unknown property", (int)(p->at - begin),
-                          (const char *)p->text + begin);
+  TRY(add_property(&property, name, in_class, &known, err));
+  if (!known)
+    return regex_refuse(p, err, "\\p{%.*s}: unknown property", (int)(p->at - begin),
+                        (const char *)p->text + begin);
   p->at++;
-  return charset_take(set, &property, status, negated, err);
+  return charset_take(set, &property, negated, err);
 }
 
 /* --- escapes */
@@ -208,27 +208,26 @@ static Status parse_octal(RegexParser *p, uint32_t *code) {
 static Status escape_set(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, CharSet *set,
                          Error *err) {
   bool negated = letter < 0x80 && isupper((int)letter);
-  CharSet part = {0};
-  Status status;
+  OWNED(charset_release) CharSet part = {0};
   *is_set = true;
   switch (letter) {
   case 'd':
-  case 'D': status = add_categories(&part, "Nd", err); break;
+  case 'D': TRY(add_categories(&part, "Nd", err)); break;
   case 'w':
-  case 'W': status = add_word(&part, in_class, err); break;
+  case 'W': TRY(add_word(&part, in_class, err)); break;
   case 's':
-  case 'S': status = charset_add_flags(&part, &unicode_flags, CHAR_SPACE, err); break;
+  case 'S': TRY(charset_add_flags(&part, &unicode_flags, CHAR_SPACE, err)); break;
   case 'h':
   case 'H':
-    status = charset_add(&part, '0', '9', err);
-    if (status == STATUS_OK) status = charset_add(&part, 'A', 'F', err);
-    if (status == STATUS_OK) status = charset_add(&part, 'a', 'f', err);
+    TRY(charset_add(&part, '0', '9', err));
+    TRY(charset_add(&part, 'A', 'F', err));
+    TRY(charset_add(&part, 'a', 'f', err));
     break;
   case 'p':
   case 'P': return parse_property(p, negated, in_class, set, err);
   default: *is_set = false; return STATUS_OK;
   }
-  return charset_take(set, &part, status, negated, err);
+  return charset_take(set, &part, negated, err);
 }
 
 Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
@@ -281,8 +280,9 @@ static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
         memcmp(p->text + p->at + n, ":]", 2) != 0)
       continue;
     p->at += n + 2;
-    CharSet part = {0};
-    return charset_take(set, &part, add_named(&part, &brackets[i], err), negated, err);
+    OWNED(charset_release) CharSet part = {0};
+    TRY(add_named(&part, &brackets[i], err));
+    return charset_take(set, &part, negated, err);
   }
   return regex_refuse(p, err, "this [:bracket:] is not supported");
 }
@@ -294,10 +294,8 @@ static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *e
   p->at++; /* the '-' */
   bool is_set;
   uint32_t last;
-  CharSet ignored = {0};
-  Status status = parse_member(p, &is_set, &last, &ignored, err);
-  charset_release(&ignored);
-  if (status != STATUS_OK) return status;
+  OWNED(charset_release) CharSet ignored = {0};
+  TRY(parse_member(p, &is_set, &last, &ignored, err));
   if (is_set) return regex_refuse(p, err, "a set at the end of a range");
   if (last < first) return regex_refuse(p, err, "a range that runs backwards");
   return charset_add(set, first, last, err);
@@ -354,25 +352,23 @@ static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, con
 }
 
 static Status fold_class(const RegexParser *p, bool negated, CharSet *set, Error *err) {
-  CharSet plain = {0};
-  Status status = charset_unite(&plain, set, err);
+  OWNED(charset_release) CharSet plain = {0};
+  TRY(charset_unite(&plain, set, err));
   charset_tidy(&plain);
-  if (status == STATUS_OK) status = charset_fold(set, err);
-  if (status == STATUS_OK && !negated) status = refuse_multi_folds(p, &plain, set, err);
-  charset_release(&plain);
-  return status;
+  TRY(charset_fold(set, err));
+  return negated ? STATUS_OK : refuse_multi_folds(p, &plain, set, err);
 }
 
 Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
   if (++p->depth > 200) return regex_refuse(p, err, "nested too deep");
   bool negated = regex_looking_at(p, '^'), intersected = false;
   if (negated) p->at++;
-  CharSet current = {0}, all = {0};
-  Status status = parse_unions(p, &current, &all, &intersected, err);
-  charset_release(&current);
-  if (status == STATUS_OK && ignore_case) status = fold_class(p, negated, &all, err);
+  OWNED(charset_release) CharSet current = {0};
+  OWNED(charset_release) CharSet all = {0};
+  TRY(parse_unions(p, &current, &all, &intersected, err));
+  if (ignore_case) TRY(fold_class(p, negated, &all, err));
   p->depth--;
-  return charset_take(set, &all, status, negated, err);
+  return charset_take(set, &all, negated, err);
 }
 
 static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {

@@ -44,9 +44,7 @@ Status regex_next(RegexParser *p, uint32_t *code, Error *err) {
 /* --- writing units */
 
 static Status emit_unit(RegexParser *p, uint32_t unit, Error *err) {
-  TRY(mem_grow(&p->units, &p->units_capacity, p->n_units + 1, sizeof *p->units, "a regular expression", err));
-  p->units[p->n_units++] = unit;
-  return STATUS_OK;
+  return APPEND(p->units, p->n_units, p->units_capacity, "a regular expression", err, unit);
 }
 
 static Status emit(RegexParser *p, const char *text, Error *err) {
@@ -54,38 +52,22 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Appends `set` as a unit; takes over its memory and leaves it empty. */
+/* Appends `set` as a unit, which takes over its memory unless there is an equal one. */
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
   charset_tidy(set);
   while (i < p->n_sets && !charset_equal(&p->sets[i], set)) i++;
-  if (i == MAX_SETS) {
-    charset_release(set);
-    return regex_refuse(p, err, "more than %d sets of characters", MAX_SETS);
-  }
+  if (i == MAX_SETS) return regex_refuse(p, err, "more than %d sets of characters", MAX_SETS);
   if (i == p->n_sets) {
-    Status status =
-        mem_grow(&p->sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err);
-    if (status != STATUS_OK) {
-      charset_release(set);
-      return status;
-    }
+    TRY(mem_grow(&p->sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err));
     p->sets[p->n_sets++] = *set;
     *set = (CharSet){0};
   }
-  charset_release(set);
   return emit_unit(p, UNIT_SET + (uint32_t)i, err);
 }
 
-/* emit_set() if `built`, the status of building the set, is STATUS_OK. */
-static Status emit_built(RegexParser *p, Status built, CharSet *set, Error *err) {
-  if (built == STATUS_OK) return emit_set(p, set, err);
-  charset_release(set);
-  return built;
-}
-
 static Status emit_character(RegexParser *p, uint32_t code, Error *err) {
-  CharSet set = {0};
+  OWNED(charset_release) CharSet set = {0};
   TRY(charset_add(&set, code, code, err));
   return emit_set(p, &set, err);
 }
@@ -128,21 +110,24 @@ static Status emit_literal(RegexParser *p, uint32_t code, RegexOptions options, 
     p->n_literals = 0;
     return emit_character(p, code, err);
   }
-  CharSet set = {0};
+  OWNED(charset_release) CharSet set = {0};
   TRY(note_literal(p, code, err));
   TRY(charset_add(&set, code, code, err));
-  return emit_built(p, charset_fold(&set, err), &set, err);
+  TRY(charset_fold(&set, err));
+  return emit_set(p, &set, err);
 }
 
 static Status emit_dot(RegexParser *p, bool newline_too, Error *err) {
-  CharSet set = {0};
-  Status status = newline_too ? STATUS_OK : charset_add(&set, '\n', '\n', err);
-  return emit_built(p, status == STATUS_OK ? charset_complement(&set, err) : status, &set, err);
+  OWNED(charset_release) CharSet set = {0};
+  if (!newline_too) TRY(charset_add(&set, '\n', '\n', err));
+  TRY(charset_complement(&set, err));
+  return emit_set(p, &set, err);
 }
 
 static Status emit_word(RegexParser *p, Error *err) {
-  CharSet set = {0};
-  return emit_built(p, charset_add_flags(&set, &unicode_flags, CHAR_WORD, err), &set, err);
+  OWNED(charset_release) CharSet set = {0};
+  TRY(charset_add_flags(&set, &unicode_flags, CHAR_WORD, err));
+  return emit_set(p, &set, err);
 }
 
 /* \b: exactly one side is a word; \B: both or neither. */
@@ -164,11 +149,11 @@ static Status emit_linebreak(RegexParser *p, Error *err) {
   TRY(emit_character(p, '\r', err));
   TRY(emit_character(p, '\n', err));
   TRY(emit(p, "|", err));
-  CharSet set = {0};
-  Status status = charset_add(&set, '\n', '\r', err);
-  if (status == STATUS_OK) status = charset_add(&set, 0x85, 0x85, err);
-  if (status == STATUS_OK) status = charset_add(&set, 0x2028, 0x2029, err);
-  TRY(emit_built(p, status, &set, err));
+  OWNED(charset_release) CharSet set = {0};
+  TRY(charset_add(&set, '\n', '\r', err));
+  TRY(charset_add(&set, 0x85, 0x85, err));
+  TRY(charset_add(&set, 0x2028, 0x2029, err));
+  TRY(emit_set(p, &set, err));
   return emit(p, ")", err);
 }
 
@@ -195,15 +180,12 @@ static Status parse_escape(RegexParser *p, RegexOptions options, Atom *atom, Err
   *atom = ATOM_PLAIN;
   if (letter == 'R') return emit_linebreak(p, err);
   if (letter == 'N' || letter == 'O') return emit_dot(p, letter == 'O', err);
-  CharSet set = {0};
+  OWNED(charset_release) CharSet set = {0};
   bool is_set = false;
-  Status status = regex_escape(p, letter, false, &is_set, &code, &set, err);
-  if (status == STATUS_OK && is_set) {
-    p->n_literals = 0;
-    return emit_set(p, &set, err);
-  }
-  charset_release(&set);
-  return status == STATUS_OK ? emit_literal(p, code, options, err) : status;
+  TRY(regex_escape(p, letter, false, &is_set, &code, &set, err));
+  if (!is_set) return emit_literal(p, code, options, err);
+  p->n_literals = 0;
+  return emit_set(p, &set, err);
 }
 
 static Status close_group(RegexParser *p, Error *err) {
@@ -305,8 +287,9 @@ static Status parse_atom(RegexParser *p, RegexOptions options, Atom *atom, Error
     return emit(p, "|\\z)", err);
   case '[': {
     p->n_literals = 0;
-    CharSet set = {0};
-    return emit_built(p, regex_class(p, options.ignore_case, &set, err), &set, err);
+    OWNED(charset_release) CharSet set = {0};
+    TRY(regex_class(p, options.ignore_case, &set, err));
+    return emit_set(p, &set, err);
   }
   case '?':
   case '*':

@@ -8,7 +8,6 @@
 #include "cuda/kernels/ops/altup.h"
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/one/products.h"
-#include "cuda/one/rows.h"
 
 /* Numbers of all streams of a row. */
 static size_t row_of_streams(const ModelConfig *c) {

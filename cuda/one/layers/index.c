@@ -3,7 +3,6 @@
 
 #include "cuda/kernels/attention/chosen.h"
 #include "cuda/kernels/ops/index.h"
-#include "cuda/one/rows.h"
 
 /* Rows that have memory for scores and chosen positions at once: in a long text a row needs much. */
 enum { ROWS_AT_ONCE = 128 };

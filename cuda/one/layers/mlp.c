@@ -7,7 +7,6 @@
 #include "cuda/one/layers/narrow.h"
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
-#include "cuda/one/rows.h"
 #include "cuda/one/shared.h"
 
 /* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. */

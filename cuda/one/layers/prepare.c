@@ -1,6 +1,7 @@
 /* prepare.c - see prepare.h.   Calls: linear.h, weights.h, draft.h. */
 #include "cuda/one/layers/prepare.h"
 
+#include "base/owned.h"
 #include "cuda/one/draft.h"
 #include "cuda/one/layers/parts.h"
 #include "cuda/one/weights.h"
@@ -101,14 +102,12 @@ static Status look_at(void *user, const DeviceLinear *w, bool is_special, int ro
 }
 
 static Status look_at_all(const Model *model, int gpu, Look *look, Error *err) {
-  BackendModel planned = {.model = model};
+  OWNED(weights_release) BackendModel planned = {.model = model};
   const Visit v = {.model = &planned, .work = look_at, .user = look};
   look->fast = true;
   TRY(linear_device(gpu, &look->device, err));
-  Status status = weights_plan(model, &planned, err);
-  if (status == STATUS_OK) status = visit_all(&v, err);
-  weights_release(&planned);
-  return status;
+  TRY(weights_plan(model, &planned, err));
+  return visit_all(&v, err);
 }
 
 Status prepare_check_invariant(const Model *model, const BackendOptions *options, Error *err) {

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "cuda/kernels/ops/streams.h"
 #include "cuda/kernels/ops/streams_few.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/products.h"
-#include "cuda/one/rows.h"
 #include "model/ngram_rows.h"
 
 /* The host's part of a layer's n-grams, for n_rows rows. */
@@ -74,9 +74,8 @@ Status streams_open(BackendState *s, Error *err) {
   memset(to->tokens, 0, tokens); /* rows that pad a step have the tokens of an earlier step */
   for (size_t i = 0; i < rows / sizeof *to->host_rows; i++) /* a dummy model has no table: made-up numbers */
     to->host_rows[i] = s->loaded->model->dummy ? (float)(i * 37 % 101) / 50 - 1 : 0;
-  if (!(to->calls = mem_alloc(n_layers * chunk, sizeof *to->calls, "session", err)) ||
-      !(to->hashes = mem_alloc(n_layers, sizeof *to->hashes, "session", err)))
-    return STATUS_FAILED;
+  TRY(NEW(to->calls, n_layers * chunk, "session", err));
+  TRY(NEW(to->hashes, n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const size_t index = (size_t)config_layer(c, i).ngrams - 1;
     if (!config_layer(c, i).ngrams) continue;

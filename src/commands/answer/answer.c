@@ -7,22 +7,21 @@
 
 #include "commands/answer/filters/filters.h"
 
+RELEASE_BY(answer_release, Answer, answer_free)
+
 Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size_t n, const AnswerSink *sink,
                   AnswerResult *result, Answer **out, EngineRequest *request, Error *err) {
   *out = NULL;
   *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
   TRY(assistant_check_prompt(a, n, assistant_n_ctx(a), err));
-  Answer *answer = mem_alloc(1, sizeof *answer, "an answer", err);
-  if (!answer) return STATUS_FAILED;
+  OWNED(answer_release) Answer *answer = NULL;
+  TRY(NEW(answer, 1, "an answer", err));
   *answer = (Answer){.sampler = a->sampler};
   *request =
       (EngineRequest){.ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .n_ctx = assistant_n_ctx(a)};
-  const Status status = filters_begin(answer, a, form, sink, result, request, err);
-  if (status == STATUS_OK)
-    *out = answer;
-  else
-    answer_free(answer);
-  return status;
+  TRY(filters_begin(answer, a, form, sink, result, request, err));
+  *out = TAKE(answer);
+  return STATUS_OK;
 }
 
 Status answer_end(Answer *answer, const EngineResult *done, Error *err) {

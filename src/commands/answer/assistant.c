@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/common.h"
 #include "commands/input_text.h"

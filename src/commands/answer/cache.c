@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"
@@ -88,15 +87,12 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Err
   uint64_t limit = DEFAULT_LIMIT;
   if (flags->limit) TRY(size_parse("--cache-limit", flags->limit, 0, &limit, err));
   if (flags->off || !(flags->on || flags->directory)) return STATUS_OK;
-  Cache *cache = mem_alloc(1, sizeof *cache, "a cache", err);
-  if (!cache) return STATUS_FAILED;
+  OWNED(mem_release) Cache *cache = NULL;
+  TRY(NEW(cache, 1, "a cache", err));
   *cache = (Cache){.use = *use, .limit = limit};
-  Status status = cache_directory(flags->directory, &cache->directory, err);
-  if (status == STATUS_OK)
-    *out = cache;
-  else
-    free(cache);
-  return status;
+  TRY(cache_directory(flags->directory, &cache->directory, err));
+  *out = TAKE(cache);
+  return STATUS_OK;
 }
 
 /* Hashes the program file: another build may round differently. */

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/answer/cache.h"
 #include "commands/commands.h"
@@ -101,12 +100,11 @@ static Status clear(const char *directory, Error *err) {
 }
 
 static Status list(const char *directory, Buffer *out, Error *err) {
-  PrefixList files;
+  OWNED(prefix_list_release) PrefixList files = {0};
   Groups groups = {0};
-  Status status = prefix_directory_list(directory, &files, err);
-  if (status == STATUS_OK) status = write_list(directory, &files, &groups, out, err);
+  TRY(prefix_directory_list(directory, &files, err));
+  Status status = write_list(directory, &files, &groups, out, err);
   free(groups.items);
-  prefix_list_release(&files);
   return status;
 }
 

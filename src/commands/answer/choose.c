@@ -9,8 +9,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 
@@ -40,9 +38,7 @@ static Status add_choice(Choices *choices, const char *text, size_t size, size_t
   for (size_t i = 0; i < choices->n; i++)
     if (choices->items[i].size == size && memcmp(choices->items[i].text, text, size) == 0)
       return error_set(err, STATUS_USAGE, "--choose: \"%.*s\" is there twice", (int)size, text);
-  TRY(mem_grow(&choices->items, capacity, choices->n + 1, sizeof *choices->items, "answers", err));
-  choices->items[choices->n++] = (Choice){.text = text, .size = size};
-  return STATUS_OK;
+  return APPEND(choices->items, choices->n, *capacity, "answers", err, (Choice){.text = text, .size = size});
 }
 
 /* Adds the comma-separated answers, without surrounding blanks. */
@@ -101,8 +97,7 @@ static Status render(const Assistant *a, const ChatMessage *messages, size_t n_m
   prompt->add_special = !a->chat;
   if (a->chat) TRY(chat_render(a->chat, messages, n_messages, options, &prompt->text, err));
   size_t n_runs = a->chat ? prompt->text.n_runs : 1, start = 0;
-  prompt->pieces = mem_alloc(n_runs + 4, sizeof *prompt->pieces, "a prompt", err);
-  if (!prompt->pieces) return STATUS_FAILED;
+  TRY(NEW(prompt->pieces, n_runs + 4, "a prompt", err));
   if (!a->chat) {
     prompt->pieces[prompt->n++] = (PromptPiece){last->text ? last->text : "", last->size, trusted};
     return STATUS_OK;
@@ -158,17 +153,17 @@ static Status encode_all(Choices *choices, const Assistant *a, Pieces *prompt, E
   return STATUS_OK;
 }
 
+static void pieces_release(Pieces *prompt) {
+  free(prompt->pieces);
+  trusted_text_release(&prompt->text);
+}
+
 static Status encode_messages(Choices *choices, const Assistant *a, const ChatMessage *messages,
                               size_t n_messages, Error *err) {
-  Pieces prompt = {0};
-  Status status = render(a, messages, n_messages, &prompt, err);
-  if (status == STATUS_OK) {
-    close_thought(a, &prompt);
-    status = encode_all(choices, a, &prompt, err);
-  }
-  free(prompt.pieces);
-  trusted_text_release(&prompt.text);
-  return status;
+  OWNED(pieces_release) Pieces prompt = {0};
+  TRY(render(a, messages, n_messages, &prompt, err));
+  close_thought(a, &prompt);
+  return encode_all(choices, a, &prompt, err);
 }
 
 /* --- scores */

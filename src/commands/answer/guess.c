@@ -6,7 +6,6 @@
 
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
-#include "engine/drafters/published.h"
 #include "engine/step_cost.h"
 
 const Flag guess_flags[] = {
@@ -129,11 +128,9 @@ Status guesser_open(const GuessFlags *flags, const Model *target, const Tokenize
   TRY(check_split(g, device, err));
   TRY(device_fit(&g->device, g->model, err));
   if (!tokenizer) return STATUS_OK;
-  Tokenizer *draft = NULL;
-  Status status = model_tokenizer_open(g->model, g->place.path, &draft, err);
-  if (status == STATUS_OK) status = check_vocabulary(g, target, tokenizer, draft, err);
-  tokenizer_close(draft);
-  return status;
+  OWNED(tokenizer_release) Tokenizer *draft = NULL;
+  TRY(model_tokenizer_open(g->model, g->place.path, &draft, err));
+  return check_vocabulary(g, target, tokenizer, draft, err);
 }
 
 void guesser_choose(Guesser *g, const Backend *backend, SessionOptions *options) {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"
 #include "commands/commands.h"

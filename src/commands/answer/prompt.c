@@ -10,10 +10,8 @@
 #include <unistd.h>
 
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/answer/named_prompt.h"
 #include "commands/answer/truncate.h"
-#include "commands/common.h"
 #include "commands/input_text.h"
 
 const Flag prompt_flags[] = {

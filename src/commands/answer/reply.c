@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 
 const Flag reply_flags[] = {
@@ -175,13 +173,10 @@ static Status write_shown(void *user, const char *bytes, size_t size, Error *err
 }
 
 /* If `status` is STATUS_OK, ends the JSON object in `line` and writes it; releases `line` in any case. */
-static Status write_line(const Reply *reply, Buffer *line, Status status, Error *err) {
-  if (status == STATUS_OK) status = buffer_append(line, "}\n", 2, err);
-  if (status == STATUS_OK)
-    status = reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
-                              : output_write(line->data, line->size, err);
-  buffer_release(line);
-  return status;
+static Status write_line(const Reply *reply, Buffer *line, Error *err) {
+  TRY(buffer_append(line, "}\n", 2, err));
+  return reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
+                          : output_write(line->data, line->size, err);
 }
 
 Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *a,
@@ -212,10 +207,10 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
 /* --- streaming */
 
 static Status put_piece(Reply *reply, const char *key, const char *text, size_t size, Error *err) {
-  Buffer line = {0};
-  Status status = buffer_append(&line, "{", 1, err);
-  if (status == STATUS_OK) status = append_json_member(&line, key, text, size, err);
-  return write_line(reply, &line, status, err);
+  OWNED(buffer_release) Buffer line = {0};
+  TRY(buffer_append(&line, "{", 1, err));
+  TRY(append_json_member(&line, key, text, size, err));
+  return write_line(reply, &line, err);
 }
 
 static Status take_thought(Reply *reply, const char *text, size_t size, Error *err) {
@@ -299,10 +294,10 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
       .seed = reply->assistant->sampler.seed,
       .model = reply->assistant->place.name,
   };
-  Buffer line = {0};
-  Status status = buffer_append(&line, "{", 1, err);
-  if (status == STATUS_OK) status = answer_json(&line, &text, result, err);
-  return write_line(reply, &line, status, err);
+  OWNED(buffer_release) Buffer line = {0};
+  TRY(buffer_append(&line, "{", 1, err));
+  TRY(answer_json(&line, &text, result, err));
+  return write_line(reply, &line, err);
 }
 
 static void report_cut(const Reply *reply, const AnswerResult *result) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/output.h"
-#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "commands/common.h"
 #include "terminal/cells.h"

@@ -23,20 +23,18 @@ static void guess_ends(const char *text, size_t size, Tokens *tokens) {
 
 static Status find_ends(const Tokenizer *tokenizer, const char *text, size_t size, Tokens *tokens,
                         Error *err) {
-  TokenizerStream *stream = NULL;
-  Buffer decoded = {0};
-  Status status = tokenizer_stream_open(tokenizer, false, &stream, err);
-  for (size_t i = 0; status == STATUS_OK && i < tokens->ids.count; i++) {
-    status = tokenizer_stream_push(stream, tokens->ids.ids[i], &decoded, err);
+  OWNED(tokenizer_stream_release) TokenizerStream *stream = NULL;
+  OWNED(buffer_release) Buffer decoded = {0};
+  TRY(tokenizer_stream_open(tokenizer, false, &stream, err));
+  for (size_t i = 0; i < tokens->ids.count; i++) {
+    TRY(tokenizer_stream_push(stream, tokens->ids.ids[i], &decoded, err));
     tokens->ends[i] = decoded.size;
   }
-  if (status == STATUS_OK) status = tokenizer_stream_end(stream, &decoded, err);
+  TRY(tokenizer_stream_end(stream, &decoded, err));
   bool same = decoded.size == size && (size == 0 || memcmp(decoded.data, text, size) == 0);
-  if (status == STATUS_OK && !same) guess_ends(text, size, tokens);
-  if (status == STATUS_OK && tokens->ids.count) tokens->ends[tokens->ids.count - 1] = size;
-  tokenizer_stream_close(stream);
-  buffer_release(&decoded);
-  return status;
+  if (!same) guess_ends(text, size, tokens);
+  if (tokens->ids.count) tokens->ends[tokens->ids.count - 1] = size;
+  return STATUS_OK;
 }
 
 /* Sets `left` to the text without tokens [first, first + n_cut). */
@@ -71,19 +69,18 @@ static Status cut_until_it_fits(const Truncator *t, const Tokens *tokens, const 
   return STATUS_OK;
 }
 
+static void tokens_release(Tokens *tokens) {
+  id_list_release(&tokens->ids);
+  free(tokens->ends);
+}
+
 Status truncate_text(const Truncator *t, const char *text, size_t size, IdList *ids, TruncationResult *result,
                      Error *err) {
   *result = (TruncationResult){.n_before = ids->count};
-  Tokens tokens = {0};
-  Buffer left = {0};
-  Status status = tokenizer_encode(t->tokenizer, text, size, (EncodeOptions){0}, &tokens.ids, err);
-  if (status == STATUS_OK) {
-    tokens.ends = mem_alloc(tokens.ids.count + 1, sizeof *tokens.ends, "the places of tokens", err);
-    status = tokens.ends ? find_ends(t->tokenizer, text, size, &tokens, err) : STATUS_FAILED;
-  }
-  if (status == STATUS_OK) status = cut_until_it_fits(t, &tokens, text, size, &left, ids, result, err);
-  buffer_release(&left);
-  id_list_release(&tokens.ids);
-  free(tokens.ends);
-  return status;
+  OWNED(tokens_release) Tokens tokens = {0};
+  OWNED(buffer_release) Buffer left = {0};
+  TRY(tokenizer_encode(t->tokenizer, text, size, (EncodeOptions){0}, &tokens.ids, err));
+  TRY(NEW(tokens.ends, tokens.ids.count + 1, "the places of tokens", err));
+  TRY(find_ends(t->tokenizer, text, size, &tokens, err));
+  return cut_until_it_fits(t, &tokens, text, size, &left, ids, result, err);
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -85,13 +84,13 @@ static Status survive_interruption(const Dialogue *d, Status status) {
 }
 
 static Status talk(Dialogue *d, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   Status status = STATUS_OK;
   int n_none = 0;
   while (status == STATUS_OK && !d->leaves) {
     InputKind kind;
-    status = chat_input_read(&d->input, &text, &kind, err);
-    if (status || kind == INPUT_END) break;
+    TRY(chat_input_read(&d->input, &text, &kind, err));
+    if (kind == INPUT_END) break;
     n_none = kind == INPUT_NONE ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
     if (kind != INPUT_NONE) status = survive_interruption(d, take_input(d, &text, kind, err));
@@ -99,7 +98,6 @@ static Status talk(Dialogue *d, Error *err) {
     dialogue_end_turn(d);
     if (d->interactive && console_leaving()) break;
   }
-  buffer_release(&text);
   if (status == STATUS_OK && d->interactive && console_leaving()) return STATUS_INTERRUPTED;
   if (status == STATUS_OK && !d->interactive && d->weights_changed)
     return error_set(err, STATUS_FAILED, "the chat ends with messages that were not answered");

@@ -1,8 +1,6 @@
 /* chat_commands.c - the commands of a chat. Called by: chat.c. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/text_editor.h"
 #include "commands/chat/user_path.h"

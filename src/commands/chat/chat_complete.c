@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
@@ -23,8 +22,8 @@ typedef struct {
 
 static Status remember(Candidates *c, const char *word, const char *ending, Error *err) {
   const size_t length = strlen(word), end = strlen(ending);
-  char *copy = mem_alloc(length + end + 1, 1, "a list", err);
-  if (!copy) return STATUS_FAILED;
+  char *copy;
+  TRY(NEW(copy, length + end + 1, "a list", err));
   memcpy(copy, word, length);
   memcpy(copy + length, ending, end);
   Status status = string_list_add(&c->words, copy, err);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "commands/answer/answer.h"
@@ -44,19 +43,18 @@ void dialogue_release(Dialogue *d) {
 /* Writes a text and ends its last line; words wrap. PRECOND d->interactive */
 static Status put_wrapped(const Dialogue *d, bool dim, const char *text, size_t size, Error *err) {
   const bool wraps = !d->assistant.flags->answer.no_wrap;
+  OWNED(markdown_release)
   Markdown m = {.wrap = {.styles = d->dim, .columns = wraps ? terminal_columns(fileno(d->screen)) : 0},
                 .is_plain = true,
                 .is_dim = dim && d->dim};
-  Buffer safe = {0};
-  Status status = terminal_text(&safe, text, size, err);
-  if (status == STATUS_OK) status = buffer_append(&safe, "\n", 1, err);
-  if (status == STATUS_OK) status = markdown_push(&m, safe.data, safe.size, err);
-  if (status == STATUS_OK) status = markdown_end(&m, err);
-  if (status == STATUS_OK && m.wrap.out.size) fwrite(m.wrap.out.data, 1, m.wrap.out.size, d->screen);
+  OWNED(buffer_release) Buffer safe = {0};
+  TRY(terminal_text(&safe, text, size, err));
+  TRY(buffer_append(&safe, "\n", 1, err));
+  TRY(markdown_push(&m, safe.data, safe.size, err));
+  TRY(markdown_end(&m, err));
+  if (m.wrap.out.size) fwrite(m.wrap.out.data, 1, m.wrap.out.size, d->screen);
   fflush(d->screen);
-  buffer_release(&safe);
-  markdown_release(&m);
-  return status;
+  return STATUS_OK;
 }
 
 void dialogue_line(const Dialogue *d, bool is_note, const char *format, ...) {

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/private_file.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/shell_command.h"
 #include "commands/common.h"

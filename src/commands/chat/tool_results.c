@@ -2,11 +2,9 @@
  * --tool-command writes; see dialogue.h. Called by: dialogue.c, chat_commands.c. Calls: shell_command.c. */
 #include <sys/wait.h>
 
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/shell_command.h"
-#include "commands/common.h"
 #include "commands/input_text.h"
 
 enum { MOST_RESULT = 1 << 20 }; /* bytes that --tool-command may write */

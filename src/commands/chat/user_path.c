@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "base/owned.h"
 
 Status user_path(const char *text, size_t size, char **path, Error *err) {
   OWNED(buffer_release) Buffer name = {0};

@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/commands.h"
 #include "commands/common.h"

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-
 static const char *const role_names[] = {
     [ROLE_SYSTEM] = "system", [ROLE_USER] = "user", [ROLE_ASSISTANT] = "assistant", [ROLE_TOOL] = "tool"};
 
@@ -105,8 +103,7 @@ size_t conversation_n_turns(const Conversation *c) {
 Status conversation_view(const Conversation *c, size_t first, ChatMessage **view, size_t *n, Error *err) {
   size_t leading = conversation_next_turn(c, 0);
   *n = 0;
-  *view = mem_alloc(c->count, sizeof **view, "a conversation", err);
-  if (!*view) return STATUS_FAILED;
+  TRY(NEW(*view, c->count, "a conversation", err));
   for (size_t i = 0; i < c->count; i++) {
     const Message *m = &c->messages[i];
     if (i >= leading && i < first) continue;

@@ -8,7 +8,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
@@ -146,21 +145,16 @@ static Status name_models(Conversation *c, const char *model, Error *err) {
 }
 
 Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err) {
-  Json *tree = NULL;
+  OWNED(json_release) Json *tree = NULL;
   const Json *list;
-  Buffer text = {0};
-  Status status = parse(path, &text, &tree, &list, err);
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(parse(path, &text, &tree, &list, err));
   const JsonSpan whole = {text.data, text.size};
-  if (status == STATUS_OK)
-    status = read_messages(path, list, list == tree ? whole : json_span_member(whole, "messages"),
-                           conversation, err);
-  ConversationHead own = {0};
-  if (status == STATUS_OK) status = read_head(tree, head ? head : &own, err);
-  if (status == STATUS_OK) status = name_models(conversation, head ? head->model : own.model, err);
-  conversation_head_release(&own);
-  json_free(tree);
-  buffer_release(&text);
-  return status;
+  TRY(read_messages(path, list, list == tree ? whole : json_span_member(whole, "messages"), conversation,
+                    err));
+  OWNED(conversation_head_release) ConversationHead own = {0};
+  TRY(read_head(tree, head ? head : &own, err));
+  return name_models(conversation, head ? head->model : own.model, err);
 }
 
 /* --- the head alone */
@@ -193,22 +187,18 @@ static Status load_whole_head(const char *path, ConversationHead *head, Error *e
 
 Status conversation_load_head(const char *path, ConversationHead *head, Error *err) {
   static const char end[] = "\"messages\": []}";
-  Buffer text = {0};
-  Json *tree = NULL;
-  Status status = read_beginning(path, &text, err);
-  if (status == STATUS_OK) status = buffer_append(&text, "", 1, err);
-  char *messages = status ? NULL : strstr(text.data, before_messages);
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(json_release) Json *tree = NULL;
+  TRY(read_beginning(path, &text, err));
+  TRY(buffer_append(&text, "", 1, err));
+  char *messages = strstr(text.data, before_messages);
   if (messages) {
     text.size = (size_t)(messages - text.data);
-    status = buffer_append_string(&text, end, err);
-    if (status == STATUS_OK && json_parse(path, STATUS_USAGE, text.data, text.size, NULL, 0, &tree, NULL))
-      tree = NULL;
-    if (tree) status = read_head(tree, head, err);
+    TRY(buffer_append_string(&text, end, err));
+    if (json_parse(path, STATUS_USAGE, text.data, text.size, NULL, 0, &tree, NULL) == STATUS_OK)
+      TRY(read_head(tree, head, err));
   }
-  buffer_release(&text);
-  json_free(tree);
-  if (status || (head->title && head->n_turns)) return status;
-  return load_whole_head(path, head, err);
+  return head->title && head->n_turns ? STATUS_OK : load_whole_head(path, head, err);
 }
 
 /* --- writing */
@@ -305,14 +295,11 @@ Status conversation_write(const Conversation *c, const ConversationHead *head, B
 /* Refuses to overwrite a file that is not a conversation: the name may be mistyped. */
 static Status may_replace(const char *path, Error *err) {
   if (!file_exists(path)) return STATUS_OK;
-  Json *tree = NULL;
+  OWNED(json_release) Json *tree = NULL;
   const Json *list;
   Error ignored;
-  Buffer text = {0};
-  Status status = file_is_directory(path) ? STATUS_USAGE : parse(path, &text, &tree, &list, &ignored);
-  json_free(tree);
-  buffer_release(&text);
-  if (status == STATUS_OK) return STATUS_OK;
+  OWNED(buffer_release) Buffer text = {0};
+  if (!file_is_directory(path) && parse(path, &text, &tree, &list, &ignored) == STATUS_OK) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is there already and holds no conversation: it is left as it is",
                    path);
 }

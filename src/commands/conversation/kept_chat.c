@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "base/private_file.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"

@@ -5,15 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "base/utf8.h"
 
 Status bound_begin(Bound *b, AnswerForm *form, const IdList *ends, Error *err) {
   if (!form->given) return STATUS_OK;
   const size_t n_model = ((size_t)form->vocab_size + 63) / 64, n = form->vocabulary->n_words;
   *b = (Bound){.form = form, .ends = ends, .n_words = n > n_model ? n : n_model};
-  b->mask = mem_alloc(b->n_words, sizeof *b->mask, "a mask", err);
-  if (!b->mask) return STATUS_FAILED;
+  TRY(NEW(b->mask, b->n_words, "a mask", err));
   return form_begin(form, err);
 }
 

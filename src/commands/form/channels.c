@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
-
 #define CHANNEL  "<|channel|>"
 #define MESSAGE  "<|message|>"
 #define FUNCTION "functions."

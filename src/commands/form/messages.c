@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
-
 static bool begins(JsonSpan value, char first) {
   return value.text && value.text[0] == first;
 }

@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/hash64.h"
 #include "base/json.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/form/messages.h"
 #include "commands/input_text.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "constrain/grammar/plain_text.h"
 
 /* --- functions */
@@ -158,11 +157,9 @@ Status written_functions_add(WrittenFunctions *functions, const char *file, Json
     return error_set(err, STATUS_USAGE, "%s: the name of tool %zu has <, > or a line end", file,
                      functions->count);
   if (!functions->marks->before_key || !schema.text) return STATUS_OK;
-  Json *tree = NULL;
-  Status status = json_parse(file, STATUS_USAGE, schema.text, schema.size, NULL, 0, &tree, err);
-  if (status == STATUS_OK) status = read_arguments(file, functions->marks, function, tree, options, err);
-  json_free(tree);
-  return status;
+  OWNED(json_release) Json *tree = NULL;
+  TRY(json_parse(file, STATUS_USAGE, schema.text, schema.size, NULL, 0, &tree, err));
+  return read_arguments(file, functions->marks, function, tree, options, err);
 }
 
 void written_functions_release(WrittenFunctions *functions) {
@@ -190,10 +187,8 @@ void written_call_release(WrittenCall *call) {
 
 /* Begins a word, to which add_to_word() appends. */
 static Status begin_word(WrittenCall *call, size_t function, size_t key, Error *err) {
-  TRY(mem_grow(&call->word_list, &call->words_capacity, call->n_words + 1, sizeof *call->word_list, "a call",
-               err));
-  call->word_list[call->n_words++] = (WrittenWord){.at = call->words.size, .function = function, .key = key};
-  return STATUS_OK;
+  return APPEND(call->word_list, call->n_words, call->words_capacity, "a call", err,
+                (WrittenWord){.at = call->words.size, .function = function, .key = key});
 }
 
 static Status add_to_word(WrittenCall *call, const char *text, size_t size, Error *err) {

@@ -17,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/holder_internal.h"
 #include "commands/keep/place.h"
@@ -210,9 +209,9 @@ static bool has_no_business(const Holder *h, const Caller *caller) {
 }
 
 Status holder_listen(Holder *h, int ms, Error *err) {
-  struct pollfd *entries = mem_alloc(h->n_callers + 1, sizeof *entries, "calls", err);
+  OWNED(mem_release) struct pollfd *entries = NULL;
   const size_t n = h->n_callers;
-  if (!entries) return STATUS_FAILED;
+  TRY(NEW(entries, n + 1, "calls", err));
   const bool is_deaf = clock_ms() < h->deaf_until_ms;
   entries[0] = (struct pollfd){is_deaf ? -1 : h->listener, POLLIN, 0};
   if (is_deaf && ms > DEAF_MS) ms = DEAF_MS;
@@ -233,7 +232,6 @@ Status holder_listen(Holder *h, int ms, Error *err) {
     if (caller->wire.ended || has_no_business(h, caller)) close_call(h, i);
   }
   if (n_ready > 0 && entries[0].revents) accept_calls(h);
-  free(entries);
   return STATUS_OK;
 }
 
@@ -312,6 +310,7 @@ static void close_holder(Holder *h) {
 
 Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
                   Error *err) {
+  OWNED(close_holder)
   Holder holder = {.assistant = assistant,
                    .keep_seconds = options->keep_seconds,
                    .listener = -1,
@@ -319,10 +318,8 @@ Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Ass
                    .image = -1,
                    .since = (int64_t)time(NULL)};
   signal(SIGPIPE, SIG_IGN);
-  Status status = open_holder(&holder, flags, err);
+  TRY(open_holder(&holder, flags, err));
   holder.used_ms = clock_ms();
-  if (status == STATUS_OK) status = announce(&holder, options, err);
-  if (status == STATUS_OK) status = serve(&holder, err);
-  close_holder(&holder);
-  return status;
+  TRY(announce(&holder, options, err));
+  return serve(&holder, err);
 }

@@ -54,6 +54,8 @@ static bool ids_fit(const Holder *h, const char *bytes, size_t n) {
   return fit;
 }
 
+RELEASE_BY(request_release, Request, free_request)
+
 static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
   const ModelConfig *config = &h->assistant->model->config;
   WireAsk ask;
@@ -66,21 +68,17 @@ static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size,
             !ids_fit(h, end - (size_t)ask.n_forced * sizeof(int32_t), (size_t)ask.n_forced);
   if (*broken) return STATUS_OK;
   TRY(mem_grow(&h->requests, &h->requests_capacity, h->n_requests + 1, sizeof(Request *), "requests", err));
-  Request *r = mem_alloc(1, sizeof *r, "a request", err);
-  if (!r) return STATUS_FAILED;
+  OWNED(request_release) Request *r = NULL;
+  TRY(NEW(r, 1, "a request", err));
   *r = (Request){.holder = h, .caller = caller, .ask = ask, .n_forced = ask.n_forced};
-  const bool complete =
-      (r->ids = mem_alloc(size, 1, "a request", err)) &&
-      (r->mask = mem_alloc((size_t)(config->vocab_size + 63) / 64, sizeof *r->mask, "a request", err)) &&
-      (r->scores = mem_alloc((size_t)ask.n_best + 1, sizeof *r->scores, "a request", err)) &&
-      (r->log_p = mem_alloc((size_t)ask.n_scored, sizeof *r->log_p, "a request", err));
-  if (!complete) {
-    free_request(r);
-    return STATUS_FAILED;
-  }
+  r->ids = mem_alloc(size, 1, "a request", err);
+  if (!r->ids) return STATUS_FAILED;
+  TRY(NEW(r->mask, (size_t)(config->vocab_size + 63) / 64, "a request", err));
+  TRY(NEW(r->scores, (size_t)ask.n_best + 1, "a request", err));
+  TRY(NEW(r->log_p, (size_t)ask.n_scored, "a request", err));
   memcpy(r->ids, ids, size);
   if (ask.lockstep && ask.n_scored == 0 && ask.n_forced == 0) await_reply(r);
-  h->requests[h->n_requests++] = r;
+  h->requests[h->n_requests++] = TAKE(r);
   return STATUS_OK;
 }
 

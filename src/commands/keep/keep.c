@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -169,25 +168,19 @@ static Status end_all(Error *err) {
 /* --- starting */
 
 static Status start(const AssistantFlags *flags, int seconds, Error *err) {
-  ModelPlace place = {0};
-  Model *model = NULL;
-  Remote *remote = NULL;
-  Status status = model_place_find(&flags->model, &place, err);
-  if (status == STATUS_OK) status = model_place_open_known(&place, &flags->model, &model, err);
-  if (status == STATUS_OK) status = model_tokenizer_check(model, place.path, err);
-  if (status == STATUS_OK)
-    status = keep_start(flags, &place, model,
-                        flags->answer.context == 0 ? model->config.max_position : flags->answer.context,
-                        seconds, &remote, err);
-  if (status == STATUS_OK) {
-    const WireWelcome *facts = remote_facts(remote);
-    print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", place.name, (int)facts->pid,
-               facts->backend, facts->n_ctx, facts->n_sequences);
-  }
-  remote_close(remote);
-  model_close(model);
-  model_place_release(&place);
-  return status;
+  OWNED(model_place_release) ModelPlace place = {0};
+  OWNED(model_release) Model *model = NULL;
+  OWNED(remote_release) Remote *remote = NULL;
+  TRY(model_place_find(&flags->model, &place, err));
+  TRY(model_place_open_known(&place, &flags->model, &model, err));
+  TRY(model_tokenizer_check(model, place.path, err));
+  TRY(keep_start(flags, &place, model,
+                 flags->answer.context == 0 ? model->config.max_position : flags->answer.context, seconds,
+                 &remote, err));
+  const WireWelcome *facts = remote_facts(remote);
+  print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", place.name, (int)facts->pid,
+             facts->backend, facts->n_ctx, facts->n_sequences);
+  return STATUS_OK;
 }
 
 static Status hold(AssistantFlags *flags, int seconds, bool quiet, Error *err) {

@@ -19,7 +19,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/watch.h"
 

@@ -19,7 +19,6 @@
 
 #include "base/file.h"
 #include "base/hash64.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/wire.h"
 #include "model/identity.h"

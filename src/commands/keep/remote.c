@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/common.h"
 #include "commands/keep/watch.h"
 
 typedef struct {
@@ -69,20 +68,15 @@ Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote
   bool welcome = false;
   *out = NULL;
   *silent = false;
-  Remote *r = mem_alloc(1, sizeof *r, "a connection", err);
-  if (!r) {
-    Wire unused = wire_on(socket);
-    wire_close(&unused);
-    return STATUS_FAILED;
-  }
-  r->wire = wire_on(socket);
-  Status status = wire_put(&r->wire, WIRE_HELLO, hello, sizeof *hello, key->data, key->size, err);
-  if (status == STATUS_OK) status = await_welcome(r, &welcome, silent, err);
-  if (status == STATUS_OK && welcome)
-    *out = r;
-  else
-    remote_close(r);
-  return status;
+  OWNED(wire_close) Wire wire = wire_on(socket);
+  OWNED(remote_release) Remote *r = NULL;
+  TRY(NEW(r, 1, "a connection", err));
+  r->wire = wire;
+  wire = wire_on(-1);
+  TRY(wire_put(&r->wire, WIRE_HELLO, hello, sizeof *hello, key->data, key->size, err));
+  TRY(await_welcome(r, &welcome, silent, err));
+  if (welcome) *out = TAKE(r);
+  return STATUS_OK;
 }
 
 /* --- asking */

@@ -2,6 +2,7 @@
  * (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
 #pragma once
 
+#include "base/owned.h"
 #include "commands/keep/wire.h"
 
 typedef struct Remote Remote;
@@ -11,6 +12,7 @@ typedef struct Remote Remote;
 Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, bool *silent,
                    Error *err);
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
+RELEASE_BY(remote_release, Remote, remote_close)
 
 const WireWelcome *remote_facts(const Remote *remote);
 bool remote_is_alive(Remote *remote); /* false: the holder has ended */

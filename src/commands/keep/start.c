@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/keep/launch.h"
 
@@ -124,9 +123,8 @@ Status keep_each(KeepVisit *visit, void *user, Error *err) {
   Status status = STATUS_OK;
   while (open_directory && status == STATUS_OK && (entry = readdir(open_directory))) {
     if (!name_ends_with(entry->d_name, ".sock")) continue;
-    char *path = path_join(directory, entry->d_name, err);
+    OWNED(mem_release) char *path = path_join(directory, entry->d_name, err);
     status = path ? visit_socket(path, visit, user, err) : STATUS_FAILED;
-    free(path);
   }
   if (open_directory) closedir(open_directory);
   free(directory);

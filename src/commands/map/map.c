@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
 #include "commands/map/map_job.h"

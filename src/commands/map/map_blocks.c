@@ -2,6 +2,8 @@
  * map_records.c. */
 #include "commands/map/map_blocks.h"
 
+#include "base/owned.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +38,7 @@ bool blocks_size(const MapSettings *settings, size_t *size) {
 }
 
 Status blocks_open(const BlocksOptions *options, Blocks **out, Error *err) {
-  *out = mem_alloc(1, sizeof **out, "blocks of records", err);
-  if (!*out) return STATUS_FAILED;
+  TRY(NEW(*out, 1, "blocks of records", err));
   (*out)->options = *options;
   return claims_open(&options->claim, &(*out)->claims, err);
 }

@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_claim_life.h"
 #include "commands/map/map_results.h"
@@ -221,22 +220,21 @@ static Status open_directory(Claims *c, Error *err) {
   return life_begin(alive.text, c->options.lease_s, &c->life, err);
 }
 
+RELEASE_BY(claims_release, Claims, claims_close)
+
 Status claims_open(const ClaimOptions *options, Claims **out, Error *err) {
   *out = NULL;
   if (!*options->directory)
     return error_set(err, STATUS_USAGE, "--claim: the name of the directory is empty");
   if (strlen(options->directory) > PATH_MAX - 256)
     return error_set(err, STATUS_USAGE, "--claim: the name of the directory is too long");
-  Claims *c = mem_alloc(1, sizeof *c, "claims", err);
-  if (!c) return STATUS_FAILED;
+  OWNED(claims_release) Claims *c = NULL;
+  TRY(NEW(c, 1, "claims", err));
   *c = (Claims){.options = *options, .n_open = options->n_blocks};
-  c->states = mem_alloc(options->n_blocks, 1, "claims", err);
-  Status status = c->states ? open_directory(c, err) : STATUS_FAILED;
-  if (status == STATUS_OK)
-    *out = c;
-  else
-    claims_close(c);
-  return status;
+  TRY(NEW(c->states, options->n_blocks, "claims", err));
+  TRY(open_directory(c, err));
+  *out = TAKE(c);
+  return STATUS_OK;
 }
 
 /* --- taking */

@@ -77,8 +77,8 @@ static int start_thread(Life *life) {
 
 Status life_begin(const char *path, int lease_s, Life **out, Error *err) {
   *out = NULL;
-  Life *life = mem_alloc(1, sizeof *life, "a lease", err);
-  if (!life) return STATUS_FAILED;
+  Life *life;
+  TRY(NEW(life, 1, "a lease", err));
   life->every_ms = lease_s * 1e3 / BEATS;
   life->path = mem_alloc(strlen(path) + 1, 1, "a lease", err);
   Status status = life->path ? STATUS_OK : STATUS_FAILED;
@@ -125,8 +125,7 @@ struct Watch {
 };
 
 Status watch_open(int lease_s, Watch **out, Error *err) {
-  *out = mem_alloc(1, sizeof **out, "other processes", err);
-  if (!*out) return STATUS_FAILED;
+  TRY(NEW(*out, 1, "other processes", err));
   (*out)->lease_ms = lease_s * 1e3;
   return STATUS_OK;
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "model/identity.h"
 
 static Status add_text(MapSettings *s, const char *name, const char *text, Error *err) {
@@ -82,6 +81,11 @@ typedef struct {
   Buffer exact, what;
 } TextList;
 
+static void list_release(TextList *list) {
+  buffer_release(&list->exact);
+  buffer_release(&list->what);
+}
+
 static Status add_item(TextList *list, const char *text, size_t size, const char *quote, Error *err) {
   const char *between = list->what.size ? *quote ? ", " : "," : "";
   TRY(buffer_append(&list->exact, text, size, err));
@@ -89,31 +93,24 @@ static Status add_item(TextList *list, const char *text, size_t size, const char
   return buffer_printf(&list->what, err, "%s%s%.*s%s", between, quote, (int)size, text, quote);
 }
 
-/* Adds the list as a setting unless `status` is a failure, and releases it. */
-static Status end_list(MapSettings *s, const char *name, TextList *list, Status status, Error *err) {
+static Status add_list(MapSettings *s, const char *name, const TextList *list, Error *err) {
   const bool some = list->exact.size;
-  if (status == STATUS_OK)
-    status = map_settings_add(s, name, some ? list->exact.data : "", list->exact.size,
-                              some ? list->what.data : "none", err);
-  buffer_release(&list->exact);
-  buffer_release(&list->what);
-  return status;
+  return map_settings_add(s, name, some ? list->exact.data : "", list->exact.size,
+                          some ? list->what.data : "none", err);
 }
 
 static Status add_stops(MapSettings *s, const StringList *stops, Error *err) {
-  TextList list = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < stops->count && status == STATUS_OK; i++)
-    status = add_item(&list, stops->items[i], strlen(stops->items[i]), "\"", err);
-  return end_list(s, "--stop", &list, status, err);
+  OWNED(list_release) TextList list = {0};
+  for (size_t i = 0; i < stops->count; i++)
+    TRY(add_item(&list, stops->items[i], strlen(stops->items[i]), "\"", err));
+  return add_list(s, "--stop", &list, err);
 }
 
 static Status add_choices(MapSettings *s, const Choices *choices, Error *err) {
-  TextList list = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < choices->n && status == STATUS_OK; i++)
-    status = add_item(&list, choices->items[i].text, choices->items[i].size, "", err);
-  TRY(end_list(s, "--choose", &list, status, err));
+  OWNED(list_release) TextList list = {0};
+  for (size_t i = 0; i < choices->n; i++)
+    TRY(add_item(&list, choices->items[i].text, choices->items[i].size, "", err));
+  TRY(add_list(s, "--choose", &list, err));
   return add_text(s, "--choose-by", choices->by == CHOOSE_BY_MEAN ? "mean" : "sum", err);
 }
 
@@ -148,19 +145,17 @@ static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
 /* Adds the form of answers: its flag and what it is compiled from. */
 static Status add_answer_form(MapSettings *s, const Assistant *a, Error *err) {
   const AnswerForm *form = &a->form;
-  TextList list = {0};
-  Status status = STATUS_OK;
-  if (form->given) status = add_item(&list, form->flag, strlen(form->flag), "", err);
-  if (form->member && status == STATUS_OK)
-    status = add_item(&list, form->member, form->member_size, "", err);
-  else if (form->given && status == STATUS_OK)
-    status = add_item(&list, form->text.size ? form->text.data : "", form->text.size, "", err);
-  if (form->any_order && status == STATUS_OK) status = add_item(&list, "any", 3, "", err);
-  if (form->lenient && status == STATUS_OK) status = add_item(&list, "lenient", 7, "", err);
-  if (a->tools.given && status == STATUS_OK)
-    status = add_item(&list, a->tools.list.data, a->tools.list.size, "", err);
-  if (a->tools.required && status == STATUS_OK) status = add_item(&list, "required", 8, "", err);
-  return end_list(s, "answer-form", &list, status, err);
+  OWNED(list_release) TextList list = {0};
+  if (form->given) TRY(add_item(&list, form->flag, strlen(form->flag), "", err));
+  if (form->member)
+    TRY(add_item(&list, form->member, form->member_size, "", err));
+  else if (form->given)
+    TRY(add_item(&list, form->text.size ? form->text.data : "", form->text.size, "", err));
+  if (form->any_order) TRY(add_item(&list, "any", 3, "", err));
+  if (form->lenient) TRY(add_item(&list, "lenient", 7, "", err));
+  if (a->tools.given) TRY(add_item(&list, a->tools.list.data, a->tools.list.size, "", err));
+  if (a->tools.required) TRY(add_item(&list, "required", 8, "", err));
+  return add_list(s, "answer-form", &list, err);
 }
 
 static Status add_form(MapSettings *s, const MapJob *job, Error *err) {

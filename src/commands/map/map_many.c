@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/common.h"
 #include "commands/map/map_run.h"
 
 enum { WINDOW = 4096, WAIT_MS = 20 };
@@ -117,8 +116,7 @@ static Status write_results(Many *many, Place *latest, Error *err) {
 
 static Status end_place(Many *many, Place *place, const char *note, Error *err) {
   if (*note) {
-    place->note = mem_alloc(strlen(note) + 1, 1, "a note", err);
-    if (!place->note) return STATUS_FAILED;
+    TRY(NEW(place->note, strlen(note) + 1, "a note", err));
     strcpy(place->note, note);
   }
   place->finished = true;
@@ -349,8 +347,8 @@ static Status done(void *user, const EngineRequest *request, const EngineResult 
 static Status open_workers(Lane *lane, Error *err) {
   Assistant *a = lane->assistant;
   const int n = a->batch_options.n_sequences;
-  Worker *workers = mem_alloc((size_t)n, sizeof *workers, "records in flight", err);
-  if (!workers) return STATUS_FAILED;
+  Worker *workers;
+  TRY(NEW(workers, (size_t)n, "records in flight", err));
   enter(lane->many); /* other lanes look at the workers from here on */
   lane->workers = workers;
   lane->n_workers = n;
@@ -380,9 +378,8 @@ static Status give_back(Lane *lane, size_t *n, Error *err) {
   for (int i = 0; i < lane->n_workers; i++) {
     Worker *worker = &lane->workers[i];
     if (!worker->place) continue;
-    TRY(mem_grow(&many->returned, &many->returned_capacity, many->n_returned + 1, sizeof *many->returned,
-                 "records in flight", err));
-    many->returned[many->n_returned++] = (Returned){worker->record, worker->text, worker->place};
+    TRY(APPEND(many->returned, many->n_returned, many->returned_capacity, "records in flight", err,
+               (Returned){worker->record, worker->text, worker->place}));
     worker->text = (Buffer){0};
     worker->place = NULL;
     ++*n;
@@ -458,9 +455,8 @@ static Status start_threads(Many *many, Error *err) {
 static Status open_lanes(Many *many, Error *err) {
   const Assistant *first = many->map->mapping.assistant;
   const int n_gpus = first->device.n_gpus;
-  many->lanes = mem_alloc((size_t)n_gpus, sizeof *many->lanes, "GPUs", err);
-  many->places = mem_alloc(WINDOW, sizeof *many->places, "records in flight", err);
-  if (!many->lanes || !many->places) return STATUS_FAILED;
+  TRY(NEW(many->lanes, (size_t)n_gpus, "GPUs", err));
+  TRY(NEW(many->places, WINDOW, "records in flight", err));
   many->n_lanes = n_gpus;
   for (int i = 0; i < n_gpus; i++) {
     Lane *lane = &many->lanes[i];

@@ -1,12 +1,12 @@
 /* map_part.c - see map_part.h.   Called by: map.c, merge/merge_parts.c.   Calls: map_records.c. */
 #include "commands/map/map_part.h"
 
+#include "base/owned.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "base/owned.h"
 
 /* At first each block has one record; whenever there would be more than BLOCKS blocks, their size doubles, up
  * to BLOCK_LIMIT records. So a process that dies loses little, all processes end at about the same time, and
@@ -23,9 +23,7 @@ static void merge_blocks(Survey *s) {
 static Status add_place(Survey *s, const RecordPlace *place, Error *err) {
   if (s->n_blocks == BLOCKS && s->block < BLOCK_LIMIT) merge_blocks(s);
   if (place->number % s->block != 0) return STATUS_OK;
-  TRY(mem_grow(&s->places, &s->capacity, s->n_blocks + 1, sizeof *s->places, "blocks of records", err));
-  s->places[s->n_blocks++] = *place;
-  return STATUS_OK;
+  return APPEND(s->places, s->n_blocks, s->capacity, "blocks of records", err, *place);
 }
 
 static Status survey_all(RecordReader *reader, Survey *s, Error *err) {

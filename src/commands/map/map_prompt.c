@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/form/messages.h"
 #include "commands/form/tools.h"
@@ -15,10 +14,8 @@
 
 static Status add_part(PromptPattern *pattern, PartKind kind, const char *text, size_t size, Error *err) {
   if (kind == PART_TEXT && size == 0) return STATUS_OK;
-  TRY(mem_grow(&pattern->parts, &pattern->capacity, pattern->n_parts + 1, sizeof *pattern->parts, "a prompt",
-               err));
-  pattern->parts[pattern->n_parts++] = (PatternPart){kind, text, size};
-  return STATUS_OK;
+  return APPEND(pattern->parts, pattern->n_parts, pattern->capacity, "a prompt", err,
+                (PatternPart){kind, text, size});
 }
 
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err) {

@@ -16,7 +16,6 @@
 
 #include "base/json.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/common.h"
 
 static const size_t result_limit = (size_t)256 << 20;

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_results.h"
 

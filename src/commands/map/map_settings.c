@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "base/utf8.h"
 
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
 static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant",

@@ -97,8 +97,7 @@ Status against_take(void *user, int row, const float *logits, Error *err) {
   }
   if (!isfinite(divergence))
     return error_set(err, STATUS_FAILED, "the logits of row %d hold a NaN or an infinity", row);
-  TRY(mem_grow(&a->divergences, &a->capacity, a->n_taken + 1, sizeof *a->divergences, "divergences", err));
-  a->divergences[a->n_taken++] = divergence;
+  TRY(APPEND(a->divergences, a->n_taken, a->capacity, "divergences", err, divergence));
   a->n_same += logits[own_top] == logits[top];
   if (row + 1 == a->n) return STATUS_OK;
   a->nll += own_sum - (double)own[a->ids[row + 1]];

@@ -419,9 +419,8 @@ static Status run_tests_of_model(Bench *bench, Error *err) {
   TRY(choose_context(bench, err));
   SessionOptions session = {.n_ctx = bench->n_ctx, .kv = subject->kv, .sampler = subject->sampler};
   TRY(load(bench, &session, err));
-  bench->ids = mem_alloc((size_t)bench->n_ctx, sizeof *bench->ids, "tokens", err);
-  bench->rates = mem_alloc((size_t)subject->repetitions, sizeof *bench->rates, "repetitions", err);
-  if (!bench->ids || !bench->rates) return STATUS_FAILED;
+  TRY(NEW(bench->ids, (size_t)bench->n_ctx, "tokens", err));
+  TRY(NEW(bench->rates, (size_t)subject->repetitions, "repetitions", err));
   TRY(time_first_token(bench, err));
   TRY(measure_machine(bench, err));
   return bench_print(&bench->subject, columns, sizeof columns / sizeof *columns, run_tests, bench, err);

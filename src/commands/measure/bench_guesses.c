@@ -152,8 +152,7 @@ static Status run_test(Run *run, Table *table, Error *err) {
   const int n_before = run->depth > 0 ? run->depth : 1;
   Guesser guesser = {.flags = NULL};
   Rates rates = {0};
-  run->ids = mem_alloc((size_t)n_before, sizeof *run->ids, "tokens", err);
-  if (!run->ids) return STATUS_FAILED;
+  TRY(NEW(run->ids, (size_t)n_before, "tokens", err));
   for (int i = 0; i < n_before; i++)
     run->ids[i] =
         (int32_t)((uint32_t)(i + 1) * 2654435761u % (uint32_t)run->tests->subject->model->config.vocab_size);

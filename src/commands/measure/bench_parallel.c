@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/owned.h"
 #include "engine/step_cost.h"
 
 typedef struct Run Run;
@@ -172,9 +173,10 @@ static Status put_row(const Run *run, const Rates *rates, Table *table, Error *e
 static Status test_and_print(void *user, Run *run, Error *err) {
   Table *table = user;
   Rates rates;
-  run->ids = mem_alloc((size_t)run->n_prompt, sizeof *run->ids, "a prompt", err);
-  run->asked = mem_alloc((size_t)run->n_sequences, sizeof *run->asked, "sequences", err);
-  Status status = run->ids && run->asked ? measure(run, &rates, err) : STATUS_FAILED;
+  run->asked = NULL;
+  Status status = NEW(run->ids, (size_t)run->n_prompt, "a prompt", err);
+  if (!status) status = NEW(run->asked, (size_t)run->n_sequences, "sequences", err);
+  if (!status) status = measure(run, &rates, err);
   free(run->ids);
   free(run->asked);
   return status ? status : put_row(run, &rates, table, err);

@@ -33,13 +33,11 @@ Status bench_put_device(const BenchSubject *subject, Table *table, Error *err) {
 
 Status bench_print(BenchSubject *subject, const Column *columns, size_t n_columns, BenchRows *put_rows,
                    void *user, Error *err) {
-  Table table = {0};
+  OWNED(table_release) Table table = {0};
   bench_say(subject, NULL);
   device_describe(subject->device, subject->device_name);
-  Status status = table_begin(&table, subject->form, columns, n_columns, err);
-  if (status == STATUS_OK) status = put_rows(user, &table, err);
+  TRY(table_begin(&table, subject->form, columns, n_columns, err));
+  const Status status = put_rows(user, &table, err);
   bench_say(subject, NULL);
-  if (status == STATUS_OK) status = table_end(&table, err);
-  table_release(&table);
-  return status;
+  return status ? status : table_end(&table, err);
 }

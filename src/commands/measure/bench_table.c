@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "base/output.h"
-#include "base/owned.h"
 
 static Status flush(Table *table, Error *err) {
   Status status = output_write(table->out.data, table->out.size, err);

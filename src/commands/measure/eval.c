@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
@@ -49,14 +48,11 @@ typedef struct {
 /* --- the tokens */
 
 static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
-  Tokenizer *tokenizer = NULL;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
   TRY(model_tokenizer_open(eval->model, eval->place.path, &tokenizer, err));
   tokenizer_heed(tokenizer, eval->interrupted);
   const EncodeOptions options = {.add_special = true, .parse_special = eval->options->parse_special};
-  Status status =
-      tokenizer_encode(tokenizer, text->data ? text->data : "", text->size, options, &eval->ids, err);
-  tokenizer_close(tokenizer);
-  return status;
+  return tokenizer_encode(tokenizer, text->data ? text->data : "", text->size, options, &eval->ids, err);
 }
 
 static Status read_ids(Eval *eval, Error *err) {

@@ -2,12 +2,10 @@
 #include "commands/merge/merge_parts.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/map/map_blocks.h"
 #include "commands/map/map_shard.h"
@@ -61,8 +59,7 @@ static Status take_settings(MergeParts *m, Error *err) {
 }
 
 static Status copy_path(const char *path, MergePart *part, Error *err) {
-  part->path = mem_alloc(strlen(path) + 1, 1, "parts", err);
-  if (!part->path) return STATUS_FAILED;
+  TRY(NEW(part->path, strlen(path) + 1, "parts", err));
   strcpy(part->path, path);
   return STATUS_OK;
 }
@@ -94,8 +91,7 @@ static Status begin_shards(MergeParts *m, const char *path, Shard *shard, Error 
   m->name = path;
   TRY(read_shard(path, &m->format, &m->settings, shard, err));
   TRY(take_settings(m, err));
-  m->parts = mem_alloc(shard->count, sizeof *m->parts, "parts", err);
-  if (!m->parts) return STATUS_FAILED;
+  TRY(NEW(m->parts, shard->count, "parts", err));
   m->n_parts = shard->count;
   for (size_t i = 0; i < m->n_parts; i++) {
     const Shard part = {i + 1, m->n_parts};
@@ -175,8 +171,7 @@ static Status open_blocks(MergeParts *m, const char *directory, Error *err) {
   if (!blocks_size(&m->settings, &m->block))
     return error_set(err, STATUS_USAGE, "%s: these are no results of --claim", directory);
   m->n_parts = (m->n_records + m->block - 1) / m->block;
-  m->parts = mem_alloc(m->n_parts, sizeof *m->parts, "parts", err);
-  if (!m->parts) return STATUS_FAILED;
+  TRY(NEW(m->parts, m->n_parts, "parts", err));
   for (size_t i = 0; i < m->n_parts; i++) {
     MergePart *part = &m->parts[i];
     Buffer path = {0};

@@ -10,10 +10,8 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "commands/common.h"
 #include "commands/models/hub.h"
-#include "commands/names.h"
 #include "model/model.h"
 
 /* Appends an entry; takes ownership of name and path, also after a failure. */
@@ -102,10 +100,9 @@ static Status visit(Checkpoints *list, const char *path, int depth, Error *err);
 
 static Status visit_names(Checkpoints *list, const char *path, const Names *names, int depth, Error *err) {
   for (size_t i = 0; i < names->count; i++) {
-    char *below = path_join(path, names->items[i], err);
-    Status status = below ? visit(list, below, depth + 1, err) : STATUS_FAILED;
-    free(below);
-    TRY(status);
+    OWNED(mem_release) char *below = path_join(path, names->items[i], err);
+    if (!below) return STATUS_FAILED;
+    TRY(visit(list, below, depth + 1, err));
   }
   return STATUS_OK;
 }

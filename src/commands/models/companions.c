@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "commands/common.h"
 
 /* --- one file */
@@ -34,6 +33,10 @@ typedef struct {
   Buffer names;
   int n;
 } Differing; /* files that exist with other bytes than the model's */
+
+static void differing_release(Differing *differing) {
+  buffer_release(&differing->names);
+}
 
 /* Prepares a copy of `from`; if `to` exists, as it must with `copy` NULL, compares the two files. */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
@@ -71,13 +74,9 @@ static Status refuse_differing(const Differing *differing, const char *directory
 }
 
 static Status copy_all(const char *directory, const char *beside, Companions *copies, Error *err) {
-  Differing differing = {0};
-  Status status = STATUS_OK;
-  for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++)
-    status = copy_named(directory, beside, i, copies, &differing, err);
-  if (status == STATUS_OK) status = refuse_differing(&differing, directory, err);
-  buffer_release(&differing.names);
-  return status;
+  OWNED(differing_release) Differing differing = {0};
+  for (int i = 0; i < N_MODEL_COMPANIONS; i++) TRY(copy_named(directory, beside, i, copies, &differing, err));
+  return refuse_differing(&differing, directory, err);
 }
 
 Status companions_copy(const Model *model, const char *output, Companions *copies, Error *err) {
@@ -106,14 +105,12 @@ static Status place_one(const char *directory, int which, Companions *copies, Di
 }
 
 Status companions_commit(const Model *model, Companions *copies, Error *err) {
-  Differing differing = {0};
+  OWNED(differing_release) Differing differing = {0};
   OWNED(mem_release) char *directory = model_directory(model, err);
-  Status status = directory ? STATUS_OK : STATUS_FAILED;
-  for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++)
-    if (copies->files[i].path) status = place_one(directory, i, copies, &differing, err);
-  if (status == STATUS_OK) status = refuse_differing(&differing, directory, err);
-  buffer_release(&differing.names);
-  return status;
+  if (!directory) return STATUS_FAILED;
+  for (int i = 0; i < N_MODEL_COMPANIONS; i++)
+    if (copies->files[i].path) TRY(place_one(directory, i, copies, &differing, err));
+  return refuse_differing(&differing, directory, err);
 }
 
 void companions_release(Companions *copies) {

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "base/owned.h"
 #include "commands/common.h"
 
 bool drafts_is_drafter(const char *path) {

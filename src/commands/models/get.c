@@ -2,7 +2,6 @@
  * itself never uses the network.   Called by: main.c through the command table. */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -58,16 +57,12 @@ static int run_program(char *const argv[]) {
 /* Looks at the model as an answer would, without its weights. */
 static Status check(const char *name, Error *err) {
   const ModelFlags flags = {.path = name};
-  ModelPlace place = {0};
-  Model *model = NULL;
-  Tokenizer *tokenizer = NULL;
-  Status status = model_place_find(&flags, &place, err);
-  if (status == STATUS_OK) status = model_place_open_known(&place, &flags, &model, err);
-  if (status == STATUS_OK) status = model_tokenizer_open(model, place.path, &tokenizer, err);
-  tokenizer_close(tokenizer);
-  model_close(model);
-  model_place_release(&place);
-  return status;
+  OWNED(model_place_release) ModelPlace place = {0};
+  OWNED(model_release) Model *model = NULL;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
+  TRY(model_place_find(&flags, &place, err));
+  TRY(model_place_open_known(&place, &flags, &model, err));
+  return model_tokenizer_open(model, place.path, &tokenizer, err);
 }
 
 static Status run(CommandCall *call, Error *err) {

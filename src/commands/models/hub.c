@@ -13,7 +13,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/owned.h"
 #include "commands/models/checkpoints.h"
 #include "commands/names.h"
 
@@ -115,25 +114,22 @@ static Status has_file(const char *directory, const char *name, bool *has, Error
 /* *missing: the first shard in the index that does not exist, in new memory, or NULL. The loader reports
  * errors in the index itself. */
 static Status missing_shard(const char *snapshot, const char *index, char **missing, Error *err) {
-  MappedFile file;
-  Json *tree = NULL;
+  OWNED(file_unmap) MappedFile file = {0};
+  OWNED(json_release) Json *tree = NULL;
   TRY(file_map(index, STATUS_MODEL, &file, err));
-  Status status = json_parse(index, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &tree, err);
-  const Json *map = status == STATUS_OK ? json_member(tree, "weight_map") : NULL;
+  TRY(json_parse(index, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &tree, err));
+  const Json *map = json_member(tree, "weight_map");
   const char *last = ""; /* the previous shard: thousands of tensors share few shards */
-  for (const Json *entry = json_first(map); entry && status == STATUS_OK && !*missing;
-       entry = json_next(entry)) {
+  for (const Json *entry = json_first(map); entry && !*missing; entry = json_next(entry)) {
     size_t size;
     const char *shard = json_is_string(entry) ? json_string(entry, &size) : "";
     if (strcmp(shard, last) == 0 || !is_part(shard, strlen(shard))) continue;
     last = shard;
     bool has;
-    status = has_file(snapshot, shard, &has, err);
-    if (status == STATUS_OK && !has) status = path_print(missing, err, "%s", shard);
+    TRY(has_file(snapshot, shard, &has, err));
+    if (!has) TRY(path_print(missing, err, "%s", shard));
   }
-  json_free(tree);
-  file_unmap(&file);
-  return status;
+  return STATUS_OK;
 }
 
 static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
@@ -162,11 +158,8 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
   if (has) return STATUS_OK;
   TRY(has_file(snapshot, index_name, &has_index, err));
   if (has_index) {
-    char *index = path_join(snapshot, index_name, err);
-    if (!index) return STATUS_FAILED;
-    Status status = missing_shard(snapshot, index, missing, err);
-    free(index);
-    return status;
+    OWNED(mem_release) char *index = path_join(snapshot, index_name, err);
+    return index ? missing_shard(snapshot, index, missing, err) : STATUS_FAILED;
   }
   TRY(is_downloading(snapshot, &downloading, err));
   return downloading ? path_print(missing, err, "%s", single) : STATUS_OK;
@@ -228,16 +221,14 @@ static Status consider_snapshot(const char *repository, const char *commit, Snap
 }
 
 static Status best_snapshot(const char *repository, char **path, Error *err) {
-  char *directory;
-  Names names = {0};
+  OWNED(mem_release) char *directory = NULL;
+  OWNED(names_release) Names names = {0};
   Snapshot best = {0};
   TRY(path_print(&directory, err, "%s/snapshots", repository));
   Status status = names_read(directory, &names, err);
-  free(directory);
   for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
     if (is_part(names.items[i], strlen(names.items[i])))
       status = consider_snapshot(repository, names.items[i], &best, err);
-  names_release(&names);
   *path = best.path;
   return status;
 }
@@ -273,13 +264,11 @@ static FetchText fetch_text(const HubName *name) {
 
 Status hub_find(const char *text, char **path, Error *err) {
   HubName name;
-  char *hub = NULL, *repository = NULL;
+  OWNED(mem_release) char *hub = NULL, *repository = NULL;
   *path = NULL;
   if (!file_exists(text) && read_name(text, &name)) TRY(hub_directory(&hub, err));
   Status status = hub ? find_repository(hub, &name, &repository, err) : STATUS_OK;
   if (status == STATUS_OK && repository) status = find_snapshot(repository, name.revision, path, err);
-  free(repository);
-  free(hub);
   if (status == STATUS_OK && *path) return STATUS_OK;
   free(*path);
   *path = NULL;
@@ -338,9 +327,7 @@ Status hub_check(const char *text, const char *path, Error *err) {
 /* --- listing */
 
 static Status add_model(HubModels *list, char *name, char *path, Error *err) {
-  TRY(mem_grow(&list->models, &list->capacity, list->count + 1, sizeof *list->models, "models", err));
-  list->models[list->count++] = (HubModel){name, path};
-  return STATUS_OK;
+  return APPEND(list->models, list->count, list->capacity, "models", err, (HubModel){name, path});
 }
 
 /* The site's name of a directory in the cache: the first "--" stands for the slash, since organisations

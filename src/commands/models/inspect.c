@@ -510,40 +510,31 @@ static const FlagRule rules[] = {
 
 static Status run(CommandCall *call, Error *err) {
   const Options *options = call->options;
-  ModelPlace place = {0};
-  Model *model = NULL;
+  OWNED(model_place_release) ModelPlace place = {0};
+  OWNED(model_release) Model *model = NULL;
   if (options->architectures) return inspect_print_architectures(&call->out, err);
-  Status status = model_place_find(&options->model, &place, err);
-  if (status == STATUS_OK && drafts_is_drafter(place.path)) {
-    status = options->tensors || options->split || options->program
-                 ? error_set(err, STATUS_USAGE, "%s is a drafter: %s is for models", place.path,
-                             options->tensors ? "--tensors"
-                             : options->split ? "--split"
-                                              : "--program")
-                 : drafts_inspect(place.path, options->json, &call->out, err);
-    model_place_release(&place);
-    return status;
+  TRY(model_place_find(&options->model, &place, err));
+  if (drafts_is_drafter(place.path))
+    return options->tensors || options->split || options->program
+               ? error_set(err, STATUS_USAGE, "%s is a drafter: %s is for models", place.path,
+                           options->tensors ? "--tensors"
+                           : options->split ? "--split"
+                                            : "--program")
+               : drafts_inspect(place.path, options->json, &call->out, err);
+  TRY(model_place_open(&place, &options->model, &model, err));
+  if (options->program) {
+    TRY(inspect_print_program(&call->out, model, err));
+    return buffer_append_string(&call->out, "\n", err);
   }
-  if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
-  if (status == STATUS_OK && options->program) {
-    status = inspect_print_program(&call->out, model, err);
-    if (status == STATUS_OK) status = buffer_append_string(&call->out, "\n", err);
-  } else if (status == STATUS_OK) {
-    Inspection inspection = inspect(model, place.path);
-    Prediction prediction;
-    Pools pools;
-    DeviceShares shares = {.n = 0};
-    status = inspect_predict(model, options->gpu_memory, &prediction, err);
-    if (status == STATUS_OK) status = inspect_pools(model, &prediction, &pools, err);
-    if (status == STATUS_OK && options->split) status = device_shares(model, options->split, &shares, err);
-    if (status == STATUS_OK)
-      status = (options->json ? inspect_print_json : print_report)(&call->out, &inspection, &prediction,
-                                                                   &pools, &shares, options->tensors, err);
-    device_shares_release(&shares);
-  }
-  model_close(model);
-  model_place_release(&place);
-  return status;
+  Inspection inspection = inspect(model, place.path);
+  Prediction prediction;
+  Pools pools;
+  OWNED(device_shares_release) DeviceShares shares = {.n = 0};
+  TRY(inspect_predict(model, options->gpu_memory, &prediction, err));
+  TRY(inspect_pools(model, &prediction, &pools, err));
+  if (options->split) TRY(device_shares(model, options->split, &shares, err));
+  return (options->json ? inspect_print_json : print_report)(&call->out, &inspection, &prediction, &pools,
+                                                             &shares, options->tensors, err);
 }
 
 const Interface inspect_interface = {

@@ -1,10 +1,8 @@
 /* inspect_program.c - `auk inspect --program`: the operations of a step, what they read and write, and the
  * tensors that they take. Called by: inspect.c. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "commands/models/inspect.h"
 #include "model/program.h"
 
@@ -157,12 +155,10 @@ static Status print_layers(Buffer *out, const Model *model, const Program *progr
   const Op *op = program->ops + 1, *end = program->ops + program->n - 1;
   TRY(print_operation(out, model, program->ops, err));
   while (op < end) {
-    Buffer text = {0};
+    OWNED(buffer_release) Buffer text = {0};
     const int layer = op->layer;
-    Status status = print_layer(&text, model, program, &op, err);
-    if (!status) status = add_layer(groups, n, &text, layer, err);
-    buffer_release(&text);
-    TRY(status);
+    TRY(print_layer(&text, model, program, &op, err));
+    TRY(add_layer(groups, n, &text, layer, err));
   }
   for (int i = 0; i < *n; i++) {
     const Alike *group = &groups[i];

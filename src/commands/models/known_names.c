@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "commands/did_you_mean.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"

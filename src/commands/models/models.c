@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -142,13 +141,11 @@ static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
 
 /* Opens everything that an answer needs except the weights. */
 static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) {
-  Tokenizer *tokenizer = NULL;
+  OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
   if (checkpoint->from_hub) TRY(hub_check(checkpoint->name, checkpoint->path, err));
   TRY(model_open(checkpoint->path, NULL, model, err));
   TRY(model_check_known(*model, err));
-  Status status = model_tokenizer_open(*model, checkpoint->path, &tokenizer, err);
-  tokenizer_close(tokenizer);
-  return status;
+  return model_tokenizer_open(*model, checkpoint->path, &tokenizer, err);
 }
 
 static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts *facts, Error *err) {
@@ -186,15 +183,13 @@ static Status look_at_drafter(const Checkpoint *checkpoint, const Checkpoints *l
 /* Collects the facts. A refusal of the checkpoint is a fact; other failures (memory) end the command. */
 static Status look_at(const Checkpoint *checkpoint, const Checkpoints *list, Facts *facts, Error *err) {
   *facts = (Facts){0};
-  Model *model = NULL;
+  OWNED(model_release) Model *model = NULL;
   if (drafts_is_drafter(checkpoint->path)) {
     TRY(look_at_drafter(checkpoint, list, facts, err));
     return look_into(checkpoint, NULL, facts, err);
   }
   facts->status = open_all(checkpoint, &model, &facts->reason);
-  Status status = look_into(checkpoint, model, facts, err);
-  model_close(model);
-  return status;
+  return look_into(checkpoint, model, facts, err);
 }
 
 /* --- as lines */

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/output.h"
-#include "base/owned.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/model_flags.h"

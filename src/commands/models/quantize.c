@@ -156,14 +156,11 @@ static Status encode(const Options *o, const Tokenizer *tokenizer, const char *n
 }
 
 static Status encode_file(const Options *o, const Tokenizer *tokenizer, int i, Parts *parts, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   const char *path = o->calibration.items[i];
-  Status status = text_read_with_nul(path, &text, err);
-  if (status == STATUS_OK)
-    status = encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, i,
-                    (int)o->calibration.count, parts, err);
-  buffer_release(&text);
-  return status;
+  TRY(text_read_with_nul(path, &text, err));
+  return encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, i,
+                (int)o->calibration.count, parts, err);
 }
 
 static Status read_texts(const Options *o, const Model *model, const char *path, Parts *parts, Error *err) {
@@ -249,8 +246,8 @@ static Status print_tables(const Options *o, const QuantizeReport *report, const
 static Status print_report(const Options *o, const QuantizeReport *report, Error *err) {
   size_t n = 0, weights = 0, kept = 0;
   double before = 0, after = 0;
-  const MatrixReport **rows = mem_alloc(report->n, sizeof *rows, "a report", err);
-  if (!rows) return STATUS_FAILED;
+  const MatrixReport **rows;
+  TRY(NEW(rows, report->n, "a report", err));
   for (size_t i = 0; i < report->n; i++) {
     const MatrixReport *item = &report->items[i];
     kept += item->kept;

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
-#include "base/owned.h"
 #include "base/private_file.h"
 #include "commands/auk_directory.h"
 #include "commands/common.h"

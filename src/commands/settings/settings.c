@@ -435,8 +435,7 @@ void settings_blame(const Settings *settings, Error *err) {
 
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err) {
   Applying a = {.settings = settings, .parse = parse, .section = -1};
-  a.results = mem_alloc(settings->n_lines, sizeof *a.results, "settings", err);
-  if (!a.results) return STATUS_FAILED;
+  TRY(NEW(a.results, settings->n_lines, "settings", err));
   for (size_t i = 0; i < settings->n_lines; i++) a.results[i] = SET_ABSENT;
   Status status = choose_model(&a, err);
   if (status == STATUS_OK && a.section >= 0) status = apply_lines(&a, a.section, !a.named, err);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "commands/common.h"
 
 ShellValue flag_shell_value(const Flag *flag) {
   static const ShellValue of_hint[] = {

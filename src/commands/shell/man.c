@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "commands/common.h"
 #include "commands/shell/guide.h"
 
 /* --- escaping for roff */

@@ -149,23 +149,18 @@ static Status find_rule(Parser *p, const char *name, size_t size, uint32_t *numb
 
 static Status parse_literal(Parser *p, int *index) {
   Lang made = LANG_EMPTY;
-  Buffer bytes = {0};
-  Status status = STATUS_OK;
+  OWNED(buffer_release) Buffer bytes = {0};
   p->at++;
-  while (status == STATUS_OK && peek(p) != '"') {
+  while (peek(p) != '"') {
     uint32_t code;
     char utf8[4];
-    if (p->at >= p->size || peek(p) == '\n') {
-      status = refuse(p, "'\"' at the end of the literal");
-      break;
-    }
-    status = take_character(p, &code);
-    if (status == STATUS_OK) status = buffer_append(&bytes, utf8, (size_t)utf8_encode(code, utf8), p->err);
+    if (p->at >= p->size || peek(p) == '\n') return refuse(p, "'\"' at the end of the literal");
+    TRY(take_character(p, &code));
+    TRY(buffer_append(&bytes, utf8, (size_t)utf8_encode(code, utf8), p->err));
   }
   p->at++;
   if (bytes.size) made = lang_declare_text(p->langs, lang_literal(p->langs, bytes.data, bytes.size));
-  buffer_release(&bytes);
-  return status == STATUS_OK ? add_lang(p, made, index) : status;
+  return add_lang(p, made, index);
 }
 
 static Status read_class(Parser *p, CharSet *set) {
@@ -192,15 +187,13 @@ static Status read_class(Parser *p, CharSet *set) {
 }
 
 static Status parse_class(Parser *p, int *index) {
-  CharSet set = {0};
-  Status status = read_class(p, &set);
+  OWNED(charset_release) CharSet set = {0};
+  TRY(read_class(p, &set));
   Langs *l = p->langs;
   const size_t start = l->n_stack;
   for (size_t i = 0; i < set.count; i++)
     lang_push(l, lang_characters(l, set.ranges[i].first, set.ranges[i].last));
-  const Lang made = lang_or_pushed(l, start, lang_or_all);
-  charset_release(&set);
-  return status == STATUS_OK ? add_lang(p, lang_declare_text(p->langs, made), index) : status;
+  return add_lang(p, lang_declare_text(l, lang_or_pushed(l, start, lang_or_all)), index);
 }
 
 static Status parse_alternatives(Parser *p, bool nested, int *index);
@@ -239,15 +232,13 @@ static Status take_id(Parser *p, uint32_t *id) {
 /* The id of a text that is one token. */
 static Status find_token(Parser *p, size_t start, uint32_t *id) {
   const EncodeOptions options = {.parse_special = true};
-  IdList ids = {0};
+  OWNED(id_list_release) IdList ids = {0};
   const char *text = p->text + start;
   const size_t size = p->at - start;
-  Status status = tokenizer_encode(p->tokenizer, text, size, options, &ids, p->err);
-  if (status == STATUS_OK && ids.count != 1)
-    status = refuse_at(p, start, "a text that is one token of this model", text, size);
-  *id = status == STATUS_OK ? (uint32_t)ids.ids[0] : 0;
-  id_list_release(&ids);
-  return status;
+  TRY(tokenizer_encode(p->tokenizer, text, size, options, &ids, p->err));
+  if (ids.count != 1) return refuse_at(p, start, "a text that is one token of this model", text, size);
+  *id = (uint32_t)ids.ids[0];
+  return STATUS_OK;
 }
 
 static Status parse_token(Parser *p, int *index) {

@@ -34,7 +34,7 @@ static Lang plain_values(SchemaSet *set) {
 
 Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
                           const char *end, Grammar **grammar, Error *err) {
-  SchemaSet set;
+  OWNED(schema_close) SchemaSet set = {.count = 0};
   *grammar = NULL;
   TRY(schema_open(name, text, size, options, &set, err));
   Langs *langs = &set.langs;
@@ -43,8 +43,6 @@ Status grammar_open_value(const char *name, const char *text, size_t size, Schem
   const Lang values = has_strings ? ended_by(langs, plain_values(&set), end) : LANG_NONE;
   Error inner;
   Status status = langs_check(langs, &inner);
-  if (status != STATUS_OK) error_set(err, status, "%s: %s", name, inner.text);
-  if (status == STATUS_OK && has_strings) status = grammar_open_lang(name, langs, values, grammar, err);
-  schema_close(&set);
-  return status;
+  if (status != STATUS_OK) return error_set(err, status, "%s: %s", name, inner.text);
+  return has_strings ? grammar_open_lang(name, langs, values, grammar, err) : STATUS_OK;
 }

@@ -90,9 +90,7 @@ typedef struct {
 } SymbolList;
 
 static Status append(SymbolList *list, SymbolKind kind, uint32_t number, Error *err) {
-  TRY(mem_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "a grammar", err));
-  list->items[list->count++] = (Symbol){kind, number};
-  return STATUS_OK;
+  return APPEND(list->items, list->count, list->capacity, "a grammar", err, (Symbol){kind, number});
 }
 
 static Status add_rule(Productions *out, uint32_t owner, uint32_t *number, Error *err) {
@@ -246,8 +244,8 @@ static bool test_empty(Langs *langs, Symbol symbol) {
 /* Sets holds[rule]: if the rule has the property; lacks[alternative]: how many of its symbols lack it. */
 static Status spread(Langs *langs, const Productions *p, SymbolTest test, bool *holds, uint32_t *lacks,
                      Error *err) {
-  uint32_t *memory = mem_alloc(2 * p->n_symbols + 2 * p->n_rules + 1, sizeof *memory, "a grammar", err);
-  if (!memory) return STATUS_FAILED;
+  uint32_t *memory;
+  TRY(NEW(memory, 2 * p->n_symbols + 2 * p->n_rules + 1, "a grammar", err));
   uint32_t *next = memory, *of = next + p->n_symbols, *uses = of + p->n_symbols, *queue = uses + p->n_rules;
   size_t n_queued = 0;
   memset(uses, 0xff, p->n_rules * sizeof *uses);
@@ -366,33 +364,29 @@ static Status check_beginning(const Search *s, const Alternative *alternative) {
 static Status refuse_left_recursion(Maker *m, bool *holds, uint32_t *lacks) {
   const Productions *p = m->out;
   TRY(spread(m->langs, p, test_empty, holds, lacks, m->err));
-  uint32_t *memory = mem_alloc(p->n_rules, 4 * sizeof *memory, "a grammar", m->err);
-  if (!memory) return STATUS_FAILED;
+  OWNED(mem_release) uint32_t *memory = NULL;
+  TRY(NEW(memory, 4 * (size_t)p->n_rules, "a grammar", m->err));
   Search s = {.m = m, .is_empty = holds, .order = memory, .low = memory + p->n_rules};
   s.component = s.low + p->n_rules;
   s.stack = s.component + p->n_rules;
-  Status status = STATUS_OK;
-  for (uint32_t rule = 0; rule < p->n_rules && status == STATUS_OK; rule++)
-    if (s.order[rule] == 0) status = search(&s, rule);
-  for (uint32_t rule = 0; rule < p->n_rules && status == STATUS_OK; rule++)
-    for (uint32_t a = p->rules[rule].first; a != NO_ALTERNATIVE && status == STATUS_OK;
-         a = p->alternatives[a].next)
-      status = check_beginning(&s, &p->alternatives[a]);
-  free(memory);
-  return status;
+  for (uint32_t rule = 0; rule < p->n_rules; rule++)
+    if (s.order[rule] == 0) TRY(search(&s, rule));
+  for (uint32_t rule = 0; rule < p->n_rules; rule++)
+    for (uint32_t a = p->rules[rule].first; a != NO_ALTERNATIVE; a = p->alternatives[a].next)
+      TRY(check_beginning(&s, &p->alternatives[a]));
+  return STATUS_OK;
 }
 
 /* --- the whole */
 
 static Status check(Maker *m) {
   const Productions *p = m->out;
-  bool *holds = mem_alloc(p->n_rules, sizeof *holds, "a grammar", m->err);
-  uint32_t *lacks = holds ? mem_alloc(p->n_alternatives + 1, sizeof *lacks, "a grammar", m->err) : NULL;
-  Status status = lacks ? drop_dead(m, holds, lacks) : STATUS_FAILED;
-  if (status == STATUS_OK) status = refuse_left_recursion(m, holds, lacks);
-  free(holds);
-  free(lacks);
-  return status;
+  OWNED(mem_release) bool *holds = NULL;
+  OWNED(mem_release) uint32_t *lacks = NULL;
+  TRY(NEW(holds, p->n_rules, "a grammar", m->err));
+  TRY(NEW(lacks, p->n_alternatives + 1, "a grammar", m->err));
+  TRY(drop_dead(m, holds, lacks));
+  return refuse_left_recursion(m, holds, lacks);
 }
 
 static Status make(Maker *m) {
@@ -411,22 +405,23 @@ static Status make(Maker *m) {
   return check(m);
 }
 
+static void maker_release(Maker *m) {
+  free(m->visits);
+  free(m->is_nested);
+  free(m->node_is_nested);
+  free(m->meanings);
+  free(m->numbers);
+}
+
 Status productions_make(Langs *langs, const char *name, const GbnfTree *tree, Productions *out, Error *err) {
   const size_t n = tree->n_rules;
-  Maker m = {.langs = langs, .name = name, .tree = tree, .out = out, .err = err};
-  m.visits = mem_alloc(n, 1, "a grammar", err);
-  m.is_nested = m.visits ? mem_alloc(n, sizeof *m.is_nested, "a grammar", err) : NULL;
-  m.node_is_nested =
-      m.is_nested ? mem_alloc(tree->n_nodes, sizeof *m.node_is_nested, "a grammar", err) : NULL;
-  m.meanings = m.node_is_nested ? mem_alloc(n, sizeof *m.meanings, "a grammar", err) : NULL;
-  m.numbers = m.meanings ? mem_alloc(n, sizeof *m.numbers, "a grammar", err) : NULL;
-  Status status = m.numbers ? make(&m) : STATUS_FAILED;
-  free(m.visits);
-  free(m.is_nested);
-  free(m.node_is_nested);
-  free(m.meanings);
-  free(m.numbers);
-  return status;
+  OWNED(maker_release) Maker m = {.langs = langs, .name = name, .tree = tree, .out = out, .err = err};
+  TRY(NEW(m.visits, n, "a grammar", err));
+  TRY(NEW(m.is_nested, n, "a grammar", err));
+  TRY(NEW(m.node_is_nested, tree->n_nodes, "a grammar", err));
+  TRY(NEW(m.meanings, n, "a grammar", err));
+  TRY(NEW(m.numbers, n, "a grammar", err));
+  return make(&m);
 }
 
 Status productions_make_lang(Lang lang, Productions *out, Error *err) {

@@ -3,7 +3,6 @@
 #include "constrain/lang/lang_list.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "constrain/lang/lang_internal.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/owned.h"
 #include "constrain/lang/regular_expression_parse.h"
 
 typedef struct {
@@ -182,25 +182,20 @@ static Lang compile(Compiler *c, int index, bool at_start, Lang rest) {
 
 Status regular_expression_parse(Langs *langs, const char *text, size_t size, RegexUse use, Lang *out,
                                 Error *err) {
-  RegexTree tree = {0};
+  OWNED(regex_tree_release) RegexTree tree = {0};
+  OWNED(mem_release) Lang *sets = NULL;
   const bool whole = use == REGEX_WHOLE;
-  Status status = regex_tree_parse(text, size, whole, &tree, err);
-  Lang *sets = status == STATUS_OK ? mem_alloc(tree.n_sets + 1, sizeof *sets, "an expression", err) : NULL;
-  if (status == STATUS_OK && !sets) status = STATUS_FAILED;
-  if (status == STATUS_OK) {
-    Compiler c = {langs, &tree, sets, NULL};
-    for (size_t i = 0; i < tree.n_sets; i++) sets[i] = LANG_UNKNOWN;
-    *out = compile(&c, tree.root, true, whole ? LANG_EMPTY : LANG_ALL);
-    if (!whole) {
-      Lang before = lang_repeat(langs, lang_any_character(langs), 1, LANG_NO_END);
-      *out = lang_or(langs, *out, lang_then(langs, before, compile(&c, tree.root, false, LANG_ALL)));
-    }
-    tree.unsupported = c.refusal != NULL;
-    status =
-        c.refusal ? error_set(err, STATUS_USAGE, "%s is not supported", c.refusal) : langs_check(langs, err);
-  }
+  const Status status = regex_tree_parse(text, size, whole, &tree, err);
   langs->unsupported = tree.unsupported;
-  free(sets);
-  regex_tree_release(&tree);
-  return status;
+  TRY(status);
+  TRY(NEW(sets, tree.n_sets + 1, "an expression", err));
+  Compiler c = {langs, &tree, sets, NULL};
+  for (size_t i = 0; i < tree.n_sets; i++) sets[i] = LANG_UNKNOWN;
+  *out = compile(&c, tree.root, true, whole ? LANG_EMPTY : LANG_ALL);
+  if (!whole) {
+    Lang before = lang_repeat(langs, lang_any_character(langs), 1, LANG_NO_END);
+    *out = lang_or(langs, *out, lang_then(langs, before, compile(&c, tree.root, false, LANG_ALL)));
+  }
+  langs->unsupported = c.refusal != NULL;
+  return c.refusal ? error_set(err, STATUS_USAGE, "%s is not supported", c.refusal) : langs_check(langs, err);
 }

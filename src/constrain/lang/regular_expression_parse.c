@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash64.h"
+#include "base/owned.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang.h"
 
@@ -68,7 +69,7 @@ static Status add_set_node(Parser *p, int set, int *index) {
   return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
 }
 
-/* Adds a node for the set, whose memory it takes over. Equal sets are kept once. */
+/* Adds a node for the set, which is kept once and then left empty. */
 static Status add_set(Parser *p, CharSet *set, int *index) {
   RegexTree *tree = p->tree;
   charset_tidy(set);
@@ -77,19 +78,13 @@ static Status add_set(Parser *p, CharSet *set, int *index) {
   uint32_t found;
   for (NumberWalk w = number_table_walk(&tree->sets_by_content, hash); number_walk_next(&w, &found);) {
     const CharSet *other = &tree->sets[found];
-    if (other->count != set->count || (bytes && memcmp(other->ranges, set->ranges, bytes) != 0)) continue;
-    charset_release(set);
-    return add_set_node(p, (int)found, index);
+    if (other->count == set->count && (!bytes || memcmp(other->ranges, set->ranges, bytes) == 0))
+      return add_set_node(p, (int)found, index);
   }
-  if (!number_table_reserve(&tree->sets_by_content)) {
-    charset_release(set);
-    return error_set(p->err, STATUS_FAILED, "out of memory");
-  }
-  Status status = mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets,
-                           "an expression", p->err);
-  if (status != STATUS_OK) return charset_release(set), status;
-  tree->sets[tree->n_sets] = *set;
-  *set = (CharSet){0};
+  if (!number_table_reserve(&tree->sets_by_content)) return error_set(p->err, STATUS_FAILED, "out of memory");
+  TRY(mem_grow(&tree->sets, &tree->sets_capacity, tree->n_sets + 1, sizeof *tree->sets, "an expression",
+               p->err));
+  tree->sets[tree->n_sets] = TAKE(*set);
   number_table_put(&tree->sets_by_content, hash, (uint32_t)tree->n_sets);
   return add_set_node(p, (int)tree->n_sets++, index);
 }
@@ -111,11 +106,9 @@ static const uint32_t digits[][2] = {{'0', '9'}},
                                     {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
 static Status add_ranges(Parser *p, CharSet *set, Ranges ranges, bool inverted) {
-  CharSet part = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; i < ranges.n && status == STATUS_OK; i++)
-    status = charset_add(&part, ranges.of[i][0], ranges.of[i][1], p->err);
-  return charset_take(set, &part, status, inverted, p->err);
+  OWNED(charset_release) CharSet part = {0};
+  for (size_t i = 0; i < ranges.n; i++) TRY(charset_add(&part, ranges.of[i][0], ranges.of[i][1], p->err));
+  return charset_take(set, &part, inverted, p->err);
 }
 
 /* Names of general categories in two forms, as in ECMA-262, table "Value aliases ... for
@@ -149,19 +142,17 @@ static Status add_property(Parser *p, CharSet *set, bool inverted) {
   const char *wanted = named ? strchr(name, '=') + 1 : name;
   for (size_t i = 0; i < sizeof category_names / sizeof *category_names; i++)
     if (strcmp(wanted, category_names[i][0]) == 0) wanted = category_names[i][1];
-  CharSet ranges = {0};
+  OWNED(charset_release) CharSet ranges = {0};
   bool known = false;
-  Status status = STATUS_OK;
-  for (uint32_t i = 0; unicode_category_names[i] && status == STATUS_OK; i++) {
+  for (uint32_t i = 0; unicode_category_names[i]; i++) {
     if (strncmp(unicode_category_names[i], wanted, strlen(wanted)) != 0 || strlen(wanted) > 2 || !*wanted)
       continue;
     known = true;
-    status = charset_add_value(&ranges, &unicode_categories, i, p->err);
+    TRY(charset_add_value(&ranges, &unicode_categories, i, p->err));
   }
-  if (status == STATUS_OK && !known)
-    status = not_supported(p, "unknown property (general categories are known)");
+  if (!known) return not_supported(p, "unknown property (general categories are known)");
   p->at = (size_t)(end + 1 - p->text);
-  return charset_take(set, &ranges, status, inverted, p->err);
+  return charset_take(set, &ranges, inverted, p->err);
 }
 
 /* Reads n hexadecimal digits. */
@@ -281,27 +272,24 @@ static Status class_members(Parser *p, CharSet *set) {
 }
 
 static Status parse_class(Parser *p, int *index) {
-  CharSet set = {0};
+  OWNED(charset_release) CharSet set = {0};
   bool inverted = take(p, "^");
-  Status status = class_members(p, &set);
-  if (status == STATUS_OK && inverted) status = charset_complement(&set, p->err);
-  if (status != STATUS_OK) return charset_release(&set), status;
+  TRY(class_members(p, &set));
+  if (inverted) TRY(charset_complement(&set, p->err));
   return add_set(p, &set, index);
 }
 
 static Status parse_one(Parser *p, int *index) {
-  CharSet set = {0};
+  OWNED(charset_release) CharSet set = {0};
   bool is_class = false;
   uint32_t code = 0;
-  Status status;
   if (take(p, ".")) {
-    status = add_ranges(p, &set, RANGES(line_ends), true);
+    TRY(add_ranges(p, &set, RANGES(line_ends), true));
     is_class = true;
   } else {
-    status = take(p, "\\") ? take_escape(p, &set, false, &is_class, &code) : take_character(p, &code);
+    TRY(take(p, "\\") ? take_escape(p, &set, false, &is_class, &code) : take_character(p, &code));
   }
-  if (status == STATUS_OK && !is_class) status = charset_add(&set, code, code, p->err);
-  if (status != STATUS_OK) return charset_release(&set), status;
+  if (!is_class) TRY(charset_add(&set, code, code, p->err));
   return add_set(p, &set, index);
 }
 
@@ -329,9 +317,7 @@ static Status take_name(Parser *p) {
     if (p->size - p->names[i] >= size && memcmp(p->text + p->names[i], p->text + begin, size) == 0)
       return refuse(p, "another group has this name");
   if (p->n_names == MAX_NAMES) return not_supported(p, "over 1,000 groups have names");
-  TRY(mem_grow(&p->names, &p->names_capacity, p->n_names + 1, sizeof *p->names, "an expression", p->err));
-  p->names[p->n_names++] = begin;
-  return STATUS_OK;
+  return APPEND(p->names, p->n_names, p->names_capacity, "an expression", p->err, begin);
 }
 
 static Status parse_group(Parser *p, int *index) {

@@ -413,10 +413,9 @@ static Status compute_first(Masks *masks, Error *err) {
   Machine *m = masks->m;
   Langs *l = &m->set->langs;
   const size_t start = l->count;
-  Status status = STATUS_OK;
-  uint64_t *mask = mem_alloc(masks->v->n_words, sizeof *mask, "masks", err);
-  if (!mask) return STATUS_FAILED;
-  for (uint32_t i = 0; i < m->set->count && l->count - start < MAX_EARLY && status == STATUS_OK; i++) {
+  OWNED(mem_release) uint64_t *mask = NULL;
+  TRY(NEW(mask, masks->v->n_words, "masks", err));
+  for (uint32_t i = 0; i < m->set->count && l->count - start < MAX_EARLY; i++) {
     const Lang strings = schema_strings(m->set, i);
     if (lang_is_plain(l, strings)) continue;
     const Lang text = lang_text(l, strings);
@@ -424,10 +423,9 @@ static Status compute_first(Masks *masks, Error *err) {
     uint32_t min, max;
     if (lex != LEX_NONE && !lex_takes_any_text(m, lex) && !lex_is_counter(m, lex, &min, &max))
       stay_inside(masks, lex, mask);
-    status = schema_check_strings(m->set, i, err);
+    TRY(schema_check_strings(m->set, i, err));
   }
-  free(mask);
-  return status == STATUS_OK ? machine_check(m, err) : status;
+  return machine_check(m, err);
 }
 
 Status masks_open(Machine *machine, const Vocabulary *vocabulary, Masks *masks, Error *err) {

@@ -68,8 +68,8 @@ static void add_nodes(Trie *trie, const Word *words, uint32_t n, uint32_t at) {
 }
 
 static Status trie_make(Word *words, uint32_t n, Trie *trie, Error *err) {
-  Word *spare = mem_alloc((size_t)n + 1, sizeof *spare, "tokens", err);
-  if (!spare) return STATUS_FAILED;
+  Word *spare;
+  TRY(NEW(spare, (size_t)n + 1, "tokens", err));
   sort_words(words, spare, n, 0);
   free(spare);
   size_t n_nodes = 0;
@@ -82,11 +82,10 @@ static Status trie_make(Word *words, uint32_t n, Trie *trie, Error *err) {
     n_nodes += words[i].size - common;
   }
   *trie = (Trie){.n = 0};
-  trie->bytes = mem_alloc(n_nodes + 1, 1, "a trie of tokens", err);
-  trie->skip = trie->bytes ? mem_alloc(n_nodes + 1, sizeof(uint32_t), "a trie of tokens", err) : NULL;
-  trie->entries = trie->skip ? mem_alloc(n_nodes + 1, sizeof(uint32_t), "a trie of tokens", err) : NULL;
-  trie->values = trie->entries ? mem_alloc(n + 1, sizeof(int32_t), "a trie of tokens", err) : NULL;
-  if (!trie->values) return STATUS_FAILED;
+  TRY(NEW(trie->bytes, n_nodes + 1, "a trie of tokens", err));
+  TRY(NEW(trie->skip, n_nodes + 1, "a trie of tokens", err));
+  TRY(NEW(trie->entries, n_nodes + 1, "a trie of tokens", err));
+  TRY(NEW(trie->values, n + 1, "a trie of tokens", err));
   uint32_t empty = 0;
   while (empty < n && words[empty].size == 0) empty++;
   add_nodes(trie, words + empty, n - empty, 0);
@@ -183,8 +182,7 @@ static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, Er
 }
 
 static Status add_groups(Vocabulary *v, Error *err) {
-  v->groups = mem_alloc(v->n_quotes + 1, sizeof *v->groups, "tokens", err);
-  if (!v->groups) return STATUS_FAILED;
+  TRY(NEW(v->groups, v->n_quotes + 1, "tokens", err));
   for (uint32_t i = 0; i < v->n_quotes; i++) {
     if (i == 0 || by_content(&v->quotes[i - 1], &v->quotes[i], v) != 0)
       v->groups[v->n_groups++] = (QuoteGroup){i, i};
@@ -274,8 +272,7 @@ static uint64_t find_below(Trie *t, uint32_t first, uint32_t last, int missing, 
 }
 
 static Status add_below(Trie *trie, Error *err) {
-  trie->below = mem_alloc((size_t)trie->n + 1, sizeof *trie->below, "a trie of tokens", err);
-  if (!trie->below) return STATUS_FAILED;
+  TRY(NEW(trie->below, (size_t)trie->n + 1, "a trie of tokens", err));
   find_below(trie, 0, trie->n, 0, 0);
   return STATUS_OK;
 }
@@ -310,35 +307,31 @@ static Status find_set(Vocabulary *v, NumberTable *sets, size_t *capacity, uint6
 }
 
 static Status add_class_sets(Vocabulary *v, const ClassedToken *tokens, uint32_t n, Error *err) {
-  NumberTable sets = {0};
+  OWNED(number_table_release) NumberTable sets = {0};
+  OWNED(mem_release) uint32_t *numbers = NULL;
   size_t capacity = 0;
-  Status status = STATUS_OK;
-  uint32_t *numbers = mem_alloc((size_t)n + 1, sizeof *numbers, "tokens", err);
-  v->class_ids = numbers ? mem_alloc((size_t)n + 1, sizeof *v->class_ids, "tokens", err) : NULL;
-  if (!v->class_ids) status = STATUS_FAILED;
-  for (uint32_t i = 0; i < n && status == STATUS_OK; i++) {
-    status = find_set(v, &sets, &capacity, tokens[i].classes, &numbers[i], err);
-    if (status == STATUS_OK) v->class_sets[numbers[i]].n++;
+  TRY(NEW(numbers, (size_t)n + 1, "tokens", err));
+  TRY(NEW(v->class_ids, (size_t)n + 1, "tokens", err));
+  for (uint32_t i = 0; i < n; i++) {
+    TRY(find_set(v, &sets, &capacity, tokens[i].classes, &numbers[i], err));
+    v->class_sets[numbers[i]].n++;
   }
   for (uint32_t i = 1; i < v->n_class_sets; i++)
     v->class_sets[i].first = v->class_sets[i - 1].first + v->class_sets[i - 1].n;
   for (uint32_t i = 0; i < v->n_class_sets; i++) v->class_sets[i].n = 0;
-  for (uint32_t i = 0; i < n && status == STATUS_OK; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     ClassSet *set = &v->class_sets[numbers[i]];
     v->class_ids[set->first + set->n++] = tokens[i].id;
   }
-  free(numbers);
-  number_table_release(&sets);
-  return status;
+  return STATUS_OK;
 }
 
 static Status add_classes(Vocabulary *v, Word *words, Error *err) {
   const size_t n_nodes = v->tokens.n + 1;
-  v->height = mem_alloc(n_nodes, 1, "tokens", err);
-  v->has_class =
-      v->height ? mem_alloc((size_t)N_CLASSES * v->n_words, sizeof *v->has_class, "masks", err) : NULL;
-  ClassedToken *tokens = v->has_class ? mem_alloc((size_t)v->n_ids + 1, sizeof *tokens, "tokens", err) : NULL;
-  if (!tokens) return STATUS_FAILED;
+  OWNED(mem_release) ClassedToken *tokens = NULL;
+  TRY(NEW(v->height, n_nodes, "tokens", err));
+  TRY(NEW(v->has_class, (size_t)N_CLASSES * v->n_words, "masks", err));
+  TRY(NEW(tokens, (size_t)v->n_ids + 1, "tokens", err));
   for (int byte = 0; byte < 256; byte++) v->class_of[byte] = (uint8_t)class_of_byte((unsigned char)byte);
   TRY(add_below(&v->tokens, err));
   TRY(add_below(&v->rests, err));
@@ -359,27 +352,24 @@ static Status add_classes(Vocabulary *v, Word *words, Error *err) {
       v->class_weights[c]++;
     }
   }
-  Status status = add_class_sets(v, tokens, n, err);
-  free(tokens);
-  return status == STATUS_OK ? trie_make(words, n_partial, &v->partial, err) : status;
+  TRY(add_class_sets(v, tokens, n, err));
+  return trie_make(words, n_partial, &v->partial, err);
 }
 
 /* --- opening */
 
 static Status read_bytes(const Tokenizer *tokenizer, Vocabulary *v, Error *err) {
-  Buffer all = {0}, token = {0};
-  Status status = STATUS_OK;
-  for (int32_t id = 0; id < v->n_ids && status == STATUS_OK; id++) {
+  OWNED(buffer_release) Buffer all = {0}, token = {0};
+  for (int32_t id = 0; id < v->n_ids; id++) {
     bool is_text;
-    status = tokenizer_token_bytes(tokenizer, id, &token, &is_text, err);
-    if (status == STATUS_OK && is_text && token.size <= MAX_TOKEN_BYTES)
-      status = buffer_append(&all, token.data ? token.data : "", token.size, err);
+    TRY(tokenizer_token_bytes(tokenizer, id, &token, &is_text, err));
+    if (is_text && token.size <= MAX_TOKEN_BYTES)
+      TRY(buffer_append(&all, token.data ? token.data : "", token.size, err));
     v->offsets[id + 1] = (uint32_t)all.size;
   }
-  buffer_release(&token);
-  if (status == STATUS_OK) status = buffer_append(&all, "", 1, err);
-  v->bytes = all.data;
-  return status;
+  TRY(buffer_append(&all, "", 1, err));
+  v->bytes = TAKE(all.data);
+  return STATUS_OK;
 }
 
 static Status add_inside(Vocabulary *v, Error *err) {
@@ -398,8 +388,8 @@ static bool is_space(uint8_t byte) {
 
 /* Makes `space`, and the trie of tokens without their leading white space. */
 static Status make_unspaced(Vocabulary *v, Error *err) {
-  Word *words = mem_alloc((size_t)v->n_ids + 1, sizeof *words, "tokens", err);
-  if (!words) return STATUS_FAILED;
+  OWNED(mem_release) Word *words = NULL;
+  TRY(NEW(words, (size_t)v->n_ids + 1, "tokens", err));
   uint32_t n = 0;
   for (int32_t id = 0; id < v->n_ids; id++) {
     size_t size;
@@ -409,10 +399,8 @@ static Status make_unspaced(Vocabulary *v, Error *err) {
     if (size == 0) mask_add(v->space, id);
     if (size > 0) words[n++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
   }
-  Status status = trie_make(words, n, &v->unspaced, err);
-  if (status == STATUS_OK) status = add_below(&v->unspaced, err);
-  free(words);
-  return status;
+  TRY(trie_make(words, n, &v->unspaced, err));
+  return add_below(&v->unspaced, err);
 }
 
 static Status make_tries(Vocabulary *v, Word *words, Error *err) {
@@ -423,8 +411,7 @@ static Status make_tries(Vocabulary *v, Word *words, Error *err) {
     if (size > 0) words[n++] = (Word){(const uint8_t *)bytes, (uint32_t)size, id};
   }
   TRY(trie_make(words, n, &v->tokens, err));
-  v->characters = mem_alloc((size_t)v->n_ids + 1, 1, "tokens", err);
-  if (!v->characters) return STATUS_FAILED;
+  TRY(NEW(v->characters, (size_t)v->n_ids + 1, "tokens", err));
   TRY(add_string_parts(v, words, &n_rests, err));
   TRY(add_inside(v, err));
   TRY(add_groups(v, err));
@@ -440,9 +427,9 @@ static Status make_all(Vocabulary *v, Error *err) {
   {
 #pragma omp section
     {
-      Word *words = mem_alloc((size_t)v->n_ids + 1, sizeof *words, "tokens", &errors[0]);
-      statuses[0] = words ? make_tries(v, words, &errors[0]) : STATUS_FAILED;
-      free(words);
+      OWNED(mem_release) Word *words = NULL;
+      statuses[0] = NEW(words, (size_t)v->n_ids + 1, "tokens", &errors[0]);
+      if (words) statuses[0] = make_tries(v, words, &errors[0]);
     }
 #pragma omp section
     statuses[1] = make_unspaced(v, &errors[1]);
@@ -457,9 +444,9 @@ Status vocabulary_open(const Tokenizer *tokenizer, Vocabulary *vocabulary, Error
   *v = (Vocabulary){.n_ids = tokenizer_n_ids(tokenizer)};
   const size_t n = (size_t)v->n_ids;
   v->n_words = (uint32_t)((n + 63) / 64);
-  v->offsets = mem_alloc(n + 1, sizeof *v->offsets, "tokens", err);
-  v->space = v->offsets ? mem_alloc(v->n_words, sizeof *v->space, "tokens", err) : NULL;
-  Status status = v->space ? read_bytes(tokenizer, v, err) : STATUS_FAILED;
+  Status status = NEW(v->offsets, n + 1, "tokens", err);
+  if (status == STATUS_OK) status = NEW(v->space, v->n_words, "tokens", err);
+  if (status == STATUS_OK) status = read_bytes(tokenizer, v, err);
   if (status == STATUS_OK) status = make_all(v, err);
   if (status != STATUS_OK) vocabulary_close(v);
   return status;

@@ -1,6 +1,8 @@
 /* draft_model.c - see draft_model.h.   Called by: the commands.   Calls: session.c. */
 #include "engine/drafters/draft_model.h"
 
+#include "base/owned.h"
+
 #include <stdlib.h>
 
 typedef struct {
@@ -32,11 +34,8 @@ static void close_model(void *self) {
 
 Status draft_model_open(Session *session, int vocab_size, double cost, Drafter *drafter, Error *err) {
   *drafter = (Drafter){.name = NULL};
-  ModelDrafter *d = mem_alloc(1, sizeof *d, "the draft model", err);
-  if (!d) {
-    session_close(session);
-    return STATUS_FAILED;
-  }
+  ModelDrafter *d;
+  if (NEW(d, 1, "the draft model", err)) return session_close(session), STATUS_FAILED;
   *d = (ModelDrafter){session, vocab_size};
   *drafter = (Drafter){.name = "model", .cost = cost, .self = d, .propose = propose, .close = close_model};
   return STATUS_OK;

@@ -7,6 +7,8 @@
  *              so that cutting the text removes the first positions of chains. */
 #include "engine/drafters/draft_text.h"
 
+#include "base/owned.h"
+
 #include <stdlib.h>
 
 enum {
@@ -104,20 +106,19 @@ static size_t text_bytes(const void *user, int n_ctx) {
          heads_for(n_ctx) * sizeof *d->heads;
 }
 
+RELEASE_BY(text_release, TextDrafter, close_text)
+
 Status draft_text_open(int n_ctx, Drafter *drafter, Error *err) {
   *drafter = (Drafter){.name = NULL};
-  TextDrafter *d = mem_alloc(1, sizeof *d, "guesses", err);
-  if (!d) return STATUS_FAILED;
+  OWNED(text_release) TextDrafter *d = NULL;
+  TRY(NEW(d, 1, "guesses", err));
   const unsigned n_heads = heads_for(n_ctx);
   d->n_ctx = n_ctx;
   d->mask = n_heads - 1;
-  if (!(d->ids = mem_alloc((size_t)n_ctx, sizeof *d->ids, "guesses", err)) ||
-      !(d->before = mem_alloc((size_t)n_ctx, sizeof *d->before, "guesses", err)) ||
-      !(d->heads = mem_alloc(n_heads, sizeof *d->heads, "guesses", err))) {
-    close_text(d);
-    return STATUS_FAILED;
-  }
-  *drafter = (Drafter){.name = "text", .self = d, .propose = propose, .close = close_text};
+  TRY(NEW(d->ids, (size_t)n_ctx, "guesses", err));
+  TRY(NEW(d->before, (size_t)n_ctx, "guesses", err));
+  TRY(NEW(d->heads, n_heads, "guesses", err));
+  *drafter = (Drafter){.name = "text", .self = TAKE(d), .propose = propose, .close = close_text};
   return STATUS_OK;
 }
 

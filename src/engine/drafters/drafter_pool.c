@@ -1,13 +1,14 @@
 /* drafter_pool.c - see drafter_pool.h.   Called by: session.c, batch.c. */
 #include "engine/drafters/drafter_pool.h"
 
+#include "base/owned.h"
+
 #include <stdlib.h>
 
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err) {
   if (n == 0) return STATUS_OK;
-  if (!(pool->drafters = mem_alloc((size_t)n, sizeof *pool->drafters, "drafters", err)) ||
-      !(pool->idle = mem_alloc((size_t)n, sizeof *pool->idle, "drafters", err)))
-    return STATUS_FAILED;
+  TRY(NEW(pool->drafters, (size_t)n, "drafters", err));
+  TRY(NEW(pool->idle, (size_t)n, "drafters", err));
   for (; pool->n < n; pool->n++) {
     Drafter *drafter = &pool->drafters[pool->n];
     TRY(source->open(source->user, n_ctx, drafter, err));

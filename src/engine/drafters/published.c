@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/owned.h"
 #include "engine/forward.h"
 
 enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache; the row after its states */
@@ -285,24 +286,22 @@ static Status open_all(Published *p, const PublishedOptions *options, Error *err
   return p->backend->open(p->loaded, &p->sizes, &p->state, err);
 }
 
+RELEASE_BY(published_release, Published, close_published)
+
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err) {
   static const char *const names[] = {[DRAFT_EAGLE3] = "eagle3",
                                       [DRAFT_DFLASH] = "dflash",
                                       [DRAFT_MTP] = "mtp",
                                       [DRAFT_GEMMA4] = "assistant"};
   *drafter = (Drafter){.name = NULL};
-  Published *p = mem_alloc(1, sizeof *p, "the drafter", err);
-  if (!p) return STATUS_FAILED;
+  OWNED(published_release) Published *p = NULL;
+  TRY(NEW(p, 1, "the drafter", err));
   p->backend = options->backend;
   p->target = options->target;
   p->model = options->model;
   p->draft = options->model->config.draft;
   p->sizes = sizes_of(options);
-  Status status = open_all(p, options, err);
-  if (status) {
-    close_published(p);
-    return status;
-  }
+  TRY(open_all(p, options, err));
   *drafter = (Drafter){.name = names[p->draft.kind],
                        .taps = p->taps,
                        .cost = options->cost,
@@ -311,5 +310,6 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
                        .propose = propose,
                        .forget = forget,
                        .close = close_published};
+  p = NULL;
   return STATUS_OK;
 }

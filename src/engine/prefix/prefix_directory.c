@@ -109,17 +109,15 @@ void prefix_mark_used(const char *path, int64_t used_ns) {
 }
 
 static Status remove_oldest(const char *directory, uint64_t limit, int *n_removed, Error *err) {
-  PrefixList list;
-  Status status = list_names(directory, "", "", SIZE_MAX, true, &list, err);
-  for (size_t i = 0; status == STATUS_OK && i < list.count && list.bytes > limit; i++) {
-    char *path = path_join(directory, list.items[i].name, err);
-    if (!path) status = STATUS_FAILED;
-    if (path && unlink(path) == 0) ++*n_removed;
+  OWNED(prefix_list_release) PrefixList list = {0};
+  TRY(list_names(directory, "", "", SIZE_MAX, true, &list, err));
+  for (size_t i = 0; i < list.count && list.bytes > limit; i++) {
+    OWNED(mem_release) char *path = path_join(directory, list.items[i].name, err);
+    if (!path) return STATUS_FAILED;
+    if (unlink(path) == 0) ++*n_removed;
     list.bytes -= list.items[i].bytes;
-    free(path);
   }
-  prefix_list_release(&list);
-  return status;
+  return STATUS_OK;
 }
 
 /* Opens the lock file. *lock is -1 without failure if there is neither a lock file nor a file to remove, so

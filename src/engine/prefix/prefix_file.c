@@ -118,7 +118,7 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
   *found = true;
   if (!(file->path = strdup(path))) return error_set(err, STATUS_FAILED, "out of memory: a path");
   const size_t most = head_bytes(kind, start, PREFIX_BLOCK), head_size = size < most ? size : most;
-  if (!(file->head = mem_alloc(most, 1, "a file's head", err))) return STATUS_FAILED;
+  TRY(NEW(file->head, most, "a file's head", err));
   TRY(private_file_read(file->descriptor, file->path, 0, file->head, head_size, err));
   return prefix_head_check(file->path, file->head, head_size, size, kind, start, file, err);
 }
@@ -158,8 +158,8 @@ bool prefix_file_summary(const char *path, PrefixSummary *summary) {
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err) {
   size_t size = head_bytes(kind, start, n), key_size = strlen(kind->key), label_size = strlen(label);
-  unsigned char *head = mem_alloc(size, 1, "a file's head", err);
-  if (!head) return STATUS_FAILED;
+  OWNED(mem_release) unsigned char *head = NULL;
+  TRY(NEW(head, size, "a file's head", err));
   Header header = {.start = start,
                    .n = n,
                    .n_layers = kind->n_layers,
@@ -174,16 +174,9 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
   memcpy(head + sums_offset(kind, start, n), sums, (size_t)kind->n_layers * sizeof *sums);
   header.check = check_of(head, size);
   memcpy(head, &header, sizeof header);
-  AtomicFile file;
-  Status status = private_file_create(path, &file, err);
-  if (status == STATUS_OK) {
-    status = atomic_file_write(&file, head, size, err);
-    if (status == STATUS_OK) status = atomic_file_write(&file, data, header.data_bytes, err);
-    if (status == STATUS_OK)
-      status = atomic_file_commit(&file, err);
-    else
-      atomic_file_abort(&file);
-  }
-  free(head);
-  return status;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  TRY(private_file_create(path, &file, err));
+  TRY(atomic_file_write(&file, head, size, err));
+  TRY(atomic_file_write(&file, data, header.data_bytes, err));
+  return atomic_file_commit(&file, err);
 }

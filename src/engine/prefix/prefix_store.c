@@ -311,11 +311,11 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
   const Walk walk = walk_of(store, session, ids, n, report);
   const int before = session_length(session);
   int n_held = before;
+  OWNED(mem_release)
   unsigned char *memory = mem_alloc((size_t)store->options.n_threads, walk.room, "cached keys", err);
-  Status status = memory ? restore_from(&walk, memory, &n_held, err) : STATUS_FAILED;
-  if (status == STATUS_OK && has_states(&walk)) status = restore_state(&walk, memory, n_held, err);
-  free(memory);
-  TRY(status);
+  if (!memory) return STATUS_FAILED;
+  TRY(restore_from(&walk, memory, &n_held, err));
+  if (has_states(&walk)) TRY(restore_state(&walk, memory, n_held, err));
   session_adopt(session, ids, n_held);
   report->n_tokens = session_common(session, ids, n) - before;
   return STATUS_OK;
@@ -392,13 +392,11 @@ static Status save_file(Walk *walk, const PrefixKind *kind, int start, int n, in
     memory->sums[layer] = hash64(bytes, size, 0);
     bytes += size;
   }
-  char *path = path_of(walk, before, own, kind->state, err);
+  OWNED(mem_release) char *path = path_of(walk, before, own, kind->state, err);
   if (!path) return STATUS_FAILED;
-  Status status = prefix_file_write(path, kind, walk->store->options.label, walk->ids, start, n, memory->data,
-                                    memory->sums, err);
-  if (status == STATUS_OK) prefix_mark_used(path, walk->now_ns - (kind->state ? start + n : start));
-  free(path);
-  if (status != STATUS_OK) return status;
+  TRY(prefix_file_write(path, kind, walk->store->options.label, walk->ids, start, n, memory->data,
+                        memory->sums, err));
+  prefix_mark_used(path, walk->now_ns - (kind->state ? start + n : start));
   walk->report->n_files++;
   walk->report->bytes += prefix_file_bytes(kind, start, n);
   return STATUS_OK;
@@ -513,14 +511,12 @@ static Status save_all(Walk *walk, int start, int end, uint64_t before, const Sa
   size_t size = prefix_data_bytes(&walk->kind, PREFIX_BLOCK);
   if (has_states(walk) && prefix_data_bytes(&walk->states, 1) > size)
     size = prefix_data_bytes(&walk->states, 1);
-  const SaveMemory memory = {mem_alloc(size, 1, "keys and values to be saved", err),
-                             mem_alloc((size_t)walk->kind.n_layers, sizeof(uint64_t), "checksums", err)};
-  Status status = memory.data && memory.sums ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK) status = save_blocks(walk, start, end, before, &memory, err);
-  if (status == STATUS_OK) status = save_states(walk, saved, &memory, err);
-  free(memory.data);
-  free(memory.sums);
-  return status;
+  OWNED(mem_release) unsigned char *data = NULL;
+  OWNED(mem_release) uint64_t *sums = NULL;
+  TRY(NEW(data, size, "keys and values to be saved", err));
+  TRY(NEW(sums, (size_t)walk->kind.n_layers, "checksums", err));
+  TRY(save_blocks(walk, start, end, before, &(SaveMemory){data, sums}, err));
+  return save_states(walk, saved, &(SaveMemory){data, sums}, err);
 }
 
 /* The last position up to n whose state the store has, or 0; n if the model has no recurrent state. */

@@ -15,7 +15,6 @@
 #include "base/json.h"
 #include "model/config/architectures.h"
 #include "model/layers.h"
-#include "model/quant/quantization.h"
 
 /* --- architecture */
 
@@ -435,12 +434,11 @@ Status config_limit_rules(const char *file, ModelConfig *config, Error *err) {
 
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {
   *config = (ModelConfig){0};
-  Json *tree = NULL;
+  OWNED(json_release) Json *tree = NULL;
   ConfigReader r;
-  Status status = reader_open(name, text, size, &tree, &r, err);
-  if (status == STATUS_OK) status = parse_config(&r, config);
-  json_free(tree);
-  return status == STATUS_OK ? config_limit_rules(name, config, err) : status;
+  TRY(reader_open(name, text, size, &tree, &r, err));
+  TRY(parse_config(&r, config));
+  return config_limit_rules(name, config, err);
 }
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
@@ -451,25 +449,22 @@ static bool is_quant_file(ConfigFile kind) {
 }
 
 static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, Error *err) {
-  MappedFile file;
-  Json *tree = NULL;
+  OWNED(file_unmap) MappedFile file = {0};
+  OWNED(json_release) Json *tree = NULL;
   ConfigReader r;
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
-  if (status == STATUS_OK) {
-    status = kind == CONFIG_FILE     ? parse_config(&r, config)
-             : kind == AWQ_FILE      ? quantization_parse(&r, "awq", &config->quant)
-             : kind == GPTQ_FILE     ? quantization_parse(&r, "gptq", &config->quant)
-             : kind == MODELOPT_FILE ? quantization_parse(&r, "modelopt", &config->quant)
-                                     : parse_generation(&r, config);
-  }
+  TRY(reader_open(path, (const char *)file.data, file.size, &tree, &r, err));
+  if (kind == GENERATION_FILE) return parse_generation(&r, config);
+  TRY(kind == CONFIG_FILE ? parse_config(&r, config)
+                          : quantization_parse(&r,
+                                               kind == AWQ_FILE    ? "awq"
+                                               : kind == GPTQ_FILE ? "gptq"
+                                                                   : "modelopt",
+                                               &config->quant));
   ContentHash content;
-  if (status == STATUS_OK && kind != GENERATION_FILE &&
-      (status = content_of_bytes(file.data, file.size, 1, NULL, &content, err)) == STATUS_OK)
-    content_add(&config->content, content);
-  json_free(tree);
-  file_unmap(&file);
-  return status;
+  TRY(content_of_bytes(file.data, file.size, 1, NULL, &content, err));
+  content_add(&config->content, content);
+  return STATUS_OK;
 }
 
 Status config_load(const char *directory, ModelConfig *config, Error *err) {
@@ -481,12 +476,9 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
     if (is_quant_file((ConfigFile)kind) && config->quant.given) continue;
-    char *path = path_join(directory, names[kind], err);
+    OWNED(mem_release) char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
-    Status status = STATUS_OK;
-    if (kind == CONFIG_FILE || file_is_named(path)) status = load_file(path, (ConfigFile)kind, config, err);
-    free(path);
-    TRY(status);
+    if (kind == CONFIG_FILE || file_is_named(path)) TRY(load_file(path, (ConfigFile)kind, config, err));
   }
   return config_limit_rules(directory, config, err);
 }

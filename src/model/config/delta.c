@@ -5,8 +5,6 @@
  * models/olmo_hybrid/configuration_olmo_hybrid.py, models/kimi_linear/configuration_kimi_linear.py. */
 #include "model/config/architectures.h"
 
-#include <string.h>
-
 int delta_channels(const DeltaConfig *delta) {
   return 2 * delta->n_key_heads * delta->key_dim + delta->n_value_heads * delta->value_dim;
 }

@@ -284,10 +284,9 @@ typedef struct {
 } OpenConfig; /* starts zeroed; close it also after a failure */
 
 static Status open_config(const char *directory, OpenConfig *c, Error *err) {
-  char *path = path_join(directory, "config.json", err);
-  Status status = path ? file_map(path, STATUS_MODEL, &c->file, err) : STATUS_FAILED;
-  free(path);
-  TRY(status);
+  OWNED(mem_release) char *path = path_join(directory, "config.json", err);
+  if (!path) return STATUS_FAILED;
+  TRY(file_map(path, STATUS_MODEL, &c->file, err));
   return reader_open(c->file.path, (const char *)c->file.data, c->file.size, &c->tree, &c->reader, err);
 }
 
@@ -308,20 +307,18 @@ static Status load(const OpenConfig *c, const char *directory, const ModelConfig
 }
 
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err) {
-  OpenConfig c = {.tree = NULL};
+  OWNED(close_config) OpenConfig c = {.tree = NULL};
   *config = (ModelConfig){0};
-  Status status = open_config(directory, &c, err);
-  if (status == STATUS_OK) status = load(&c, directory, target, config, err);
-  close_config(&c);
-  return status;
+  TRY(open_config(directory, &c, err));
+  return load(&c, directory, target, config, err);
 }
 
 Status config_is_draft(const char *directory, bool *is_draft, Error *err) {
-  OpenConfig c = {.tree = NULL};
+  OWNED(close_config) OpenConfig c = {.tree = NULL};
   DraftKind kind = DRAFT_NONE;
-  Status status = open_config(directory, &c, err);
-  if (status == STATUS_OK) status = find_kind(&c.reader, &kind);
-  close_config(&c);
+  *is_draft = false;
+  TRY(open_config(directory, &c, err));
+  TRY(find_kind(&c.reader, &kind));
   *is_draft = kind != DRAFT_NONE;
-  return status;
+  return STATUS_OK;
 }

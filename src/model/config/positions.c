@@ -5,7 +5,6 @@
 #include "model/config/architectures.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -531,8 +530,7 @@ Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch,
 
 Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   size_t n = (size_t)config->n_layers;
-  config->layers = mem_alloc(n, sizeof *config->layers, "sizes of layers", r->err);
-  if (!config->layers) return STATUS_FAILED;
+  TRY(NEW(config->layers, n, "sizes of layers", r->err));
   const bool two_ropes = has(arch, LOCAL_ROPE);
   if (has(arch, NO_ROPE)) /* sizes of the rope that no layer uses */
     config->rope = (RopeConfig){.rotary_dim = config->latent.rope_dim, .theta = arch->rope_theta};

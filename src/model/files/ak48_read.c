@@ -6,9 +6,8 @@
  * config.json in the same directory, else, with q and k norms, are Qwen3's; theta_source and eps_source name
  * the source. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "base/owned.h"
 #include "model/files/ak48.h"
 #include "model/loaders.h"
 
@@ -108,17 +107,12 @@ static void make_config(bool qk_norm, ModelConfig *config) {
 static Status find_config(const char *path, const char *directory, const ModelConfig *header, bool qk_norm,
                           Model *model, Error *err) {
   model->theta_source = model->eps_source = qk_norm ? from_qwen3 : NULL;
-  char *config_path = path_join(directory, "config.json", err);
+  OWNED(mem_release) char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
-  Status status = STATUS_OK;
-  if (!file_is_named(config_path)) {
-    make_config(qk_norm, &model->config);
-  } else if ((status = config_load(directory, &model->config, err)) == STATUS_OK) {
-    model->theta_source = model->eps_source = "config.json beside the file";
-    status = check_beside(config_path, path, &model->config, header, qk_norm, err);
-  }
-  free(config_path);
-  return status;
+  if (!file_is_named(config_path)) return make_config(qk_norm, &model->config), STATUS_OK;
+  TRY(config_load(directory, &model->config, err));
+  model->theta_source = model->eps_source = "config.json beside the file";
+  return check_beside(config_path, path, &model->config, header, qk_norm, err);
 }
 
 static Status apply_overrides(const ModelOverrides *overrides, Model *model, Error *err) {
@@ -167,13 +161,11 @@ Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model
   TRY(ak48_header_decode(path, file->data, file->size, &header, err));
   TRY(decide_qk_norm(file, &header, &qk_norm, err));
   model->layout = LAYOUT_AK48;
-  char *directory = path_directory(path, err);
+  OWNED(mem_release) char *directory = path_directory(path, err);
   if (!directory) return STATUS_FAILED;
-  Status status = find_config(path, directory, &header, qk_norm, model, err);
-  if (status == STATUS_OK) status = ak48_header_decode(path, file->data, file->size, &model->config, err);
-  if (status == STATUS_OK) status = apply_overrides(overrides, model, err);
-  if (status == STATUS_OK) status = read_body(qk_norm, model, err);
-  if (status == STATUS_OK) status = find_tokenizer(model, directory, overrides, err);
-  free(directory);
-  return status;
+  TRY(find_config(path, directory, &header, qk_norm, model, err));
+  TRY(ak48_header_decode(path, file->data, file->size, &model->config, err));
+  TRY(apply_overrides(overrides, model, err));
+  TRY(read_body(qk_norm, model, err));
+  return find_tokenizer(model, directory, overrides, err);
 }

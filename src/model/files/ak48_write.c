@@ -4,8 +4,6 @@
  * Two passes over the model: the first refuses by name what the format cannot express, before anything is
  * written; the second writes. Every weight reads back to the same number. Memory: one small buffer. */
 #include <inttypes.h>
-#include <limits.h>
-#include <string.h>
 
 #include "base/half.h"
 #include "model/files/ak48.h"

@@ -3,7 +3,6 @@
  *
  * Weights are used in place; float_scales.c checks and converts the scales. Scales of activations and of the
  * KV cache (input_scale, input_global_scale, activation_scale, k_scale, v_scale) are not used. */
-#include <string.h>
 
 #include "model/files/hf_layer.h"
 

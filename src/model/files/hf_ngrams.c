@@ -3,6 +3,7 @@
  * Called by: hf_directory.c.   Calls: hf_tensors.c. No rows are read here. */
 #include <string.h>
 
+#include "base/owned.h"
 #include "model/files/hf_tensors.h"
 
 /* hf_use() for a tensor of a table: bytes of tables are counted apart. */
@@ -128,8 +129,7 @@ Status hf_ngrams_take(HfLoader *loader) {
   if (config->streams.n == 0) return STATUS_OK;
   for (int i = 0; i < config->n_layers; i++)
     if (config_layer(config, i).ngrams) n += (size_t)count_parts(loader, i, &whole);
-  files->ngram_shards = mem_alloc(n + 1, sizeof *files->ngram_shards, "tables of n-grams", loader->err);
-  if (!files->ngram_shards) return STATUS_FAILED;
+  TRY(NEW(files->ngram_shards, n + 1, "tables of n-grams", loader->err));
   NgramShard *next = files->ngram_shards;
   for (int i = 0, n_shards = 0; i < config->n_layers; i++, next += n_shards, n_shards = 0)
     if (config_layer(config, i).ngrams) TRY(take_table(loader, i, next, &n_shards));

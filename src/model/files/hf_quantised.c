@@ -7,6 +7,7 @@
  * their data here, the other quantised layers from model_prepare(). */
 #include <string.h>
 
+#include "base/owned.h"
 #include "model/files/hf_layer.h"
 
 static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTensor *tensor, Linear *linear) {
@@ -21,9 +22,8 @@ static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTenso
 
 static Status add_stored(HfLoader *loader, const StoredWeights *stored) {
   ModelFiles *files = loader->model->files;
-  TRY(mem_grow(&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
-               "quantised layers", loader->err));
-  files->stored[files->n_stored++] = *stored;
+  TRY(APPEND(files->stored, files->n_stored, files->stored_capacity, "quantised layers", loader->err,
+             *stored));
   loader->model->made_bytes += stored_made_bytes(stored);
   loader->model->replaced_bytes += stored_replaced_bytes(stored);
   return STATUS_OK;

@@ -171,7 +171,7 @@ static Status read_entry(HeaderReader *reader, JsonCursor *cursor) {
 static Status read_header(HeaderReader *reader, JsonSpan header) {
   Safetensors *file = reader->file;
   /* header.size is enough: a name takes two quotes in the text and one NUL here. */
-  if (!(file->names = mem_alloc(header.size, 1, "tensor names", reader->err))) return STATUS_FAILED;
+  TRY(NEW(file->names, header.size, "tensor names", reader->err));
   reader->names_end = file->names;
   JsonCursor cursor = json_cursor(header);
   if (cursor.at != header.text || !json_cursor_enter(&cursor, '{'))
@@ -218,17 +218,13 @@ static Status check_cover(HeaderReader *reader, const uint32_t *by_place) {
 static Status index_tensors(HeaderReader *reader) {
   Safetensors *file = reader->file;
   size_t n = file->n_tensors;
-  uint32_t *by_place = mem_alloc(n, sizeof *by_place, "tensor index", reader->err);
-  file->by_name = mem_alloc(n, sizeof *file->by_name, "tensor index", reader->err);
-  Status status = by_place && file->by_name ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK) {
-    for (size_t i = 0; i < n; i++) file->by_name[i] = by_place[i] = (uint32_t)i;
-    qsort_r(file->by_name, n, sizeof *file->by_name, compare_names, file);
-    qsort_r(by_place, n, sizeof *by_place, compare_places, file);
-    status = check_cover(reader, by_place);
-  }
-  free(by_place);
-  return status;
+  OWNED(mem_release) uint32_t *by_place = NULL;
+  TRY(NEW(by_place, n, "tensor index", reader->err));
+  TRY(NEW(file->by_name, n, "tensor index", reader->err));
+  for (size_t i = 0; i < n; i++) file->by_name[i] = by_place[i] = (uint32_t)i;
+  qsort_r(file->by_name, n, sizeof *file->by_name, compare_names, file);
+  qsort_r(by_place, n, sizeof *by_place, compare_places, file);
+  return check_cover(reader, by_place);
 }
 
 /* Reads the header's length and checks it against the size of the file. */

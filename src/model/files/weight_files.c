@@ -26,8 +26,8 @@ static Status open_shard(Opener *opener, const char *path, Safetensors **out) {
   WeightFiles *files = opener->files;
   TRY(mem_grow(&files->shards, &opener->shard_capacity, files->n_shards + 1, sizeof *files->shards, "shards",
                opener->err));
-  Safetensors *shard = mem_alloc(1, sizeof *shard, "a shard", opener->err);
-  if (!shard) return STATUS_FAILED;
+  Safetensors *shard;
+  TRY(NEW(shard, 1, "a shard", opener->err));
   files->shards[files->n_shards++] = shard;
   *out = shard;
   return safetensors_open(path, shard, opener->err);
@@ -49,15 +49,12 @@ static Status shard_named(Opener *opener, const char *name, const char *tensor, 
     files->shards[files->n_shards - 1] = *out;
     return STATUS_OK;
   }
-  char *path = path_join(opener->directory, name, opener->err);
+  OWNED(mem_release) char *path = path_join(opener->directory, name, opener->err);
   if (!path) return STATUS_FAILED;
-  Status status = STATUS_OK;
   if (!file_is_named(path))
-    status = error_set(opener->err, STATUS_MODEL, "%s is missing; %s names it for tensor %s", path,
-                       INDEX_NAME, tensor);
-  if (status == STATUS_OK) status = open_shard(opener, path, out);
-  free(path);
-  return status;
+    return error_set(opener->err, STATUS_MODEL, "%s is missing; %s names it for tensor %s", path, INDEX_NAME,
+                     tensor);
+  return open_shard(opener, path, out);
 }
 
 static Status add_entry(Opener *opener, const char *name, const char *shard_name) {
@@ -68,10 +65,8 @@ static Status add_entry(Opener *opener, const char *name, const char *shard_name
   if (!tensor)
     return error_set(opener->err, STATUS_MODEL, "%s: tensor %s is missing; %s says it is here",
                      shard->file.path, name, INDEX_NAME);
-  TRY(mem_grow(&files->indexed, &opener->index_capacity, files->n_indexed + 1, sizeof *files->indexed,
-               "tensor index", opener->err));
-  files->indexed[files->n_indexed++] = tensor;
-  return STATUS_OK;
+  return APPEND(files->indexed, files->n_indexed, opener->index_capacity, "tensor index", opener->err,
+                tensor);
 }
 
 static Status read_weight_map(Opener *opener, JsonSpan map) {
@@ -80,27 +75,21 @@ static Status read_weight_map(Opener *opener, JsonSpan map) {
   if (!map.text || !json_cursor_enter(&cursor, '{'))
     return error_set(opener->err, STATUS_MODEL, "%s: weight_map is %s, expected an object",
                      opener->files->path, json_cursor_describe(cursor, found));
-  Buffer name = {0}, shard = {0};
-  Status status = STATUS_OK;
-  for (bool first = true; status == STATUS_OK && json_cursor_next(&cursor, &first);) {
+  OWNED(buffer_release) Buffer name = {0}, shard = {0};
+  for (bool first = true; json_cursor_next(&cursor, &first);) {
     bool is_string;
     name.size = shard.size = 0;
-    if ((status = json_cursor_string(&cursor, &name, &is_string, opener->err)) ||
-        (status = buffer_append(&name, "", 1, opener->err)))
-      break;
+    TRY(json_cursor_string(&cursor, &name, &is_string, opener->err));
+    TRY(buffer_append(&name, "", 1, opener->err));
     const JsonCursor at = cursor;
-    if ((status = json_cursor_string(&cursor, &shard, &is_string, opener->err)) ||
-        (status = buffer_append(&shard, "", 1, opener->err)))
-      break;
+    TRY(json_cursor_string(&cursor, &shard, &is_string, opener->err));
+    TRY(buffer_append(&shard, "", 1, opener->err));
     if (!is_string || strlen(shard.data) + 1 != shard.size || strlen(name.data) + 1 != name.size)
-      status = error_set(opener->err, STATUS_MODEL, "%s: tensor %s: its file is %s, expected a plain name",
-                         opener->files->path, name.data, json_cursor_describe(at, found));
-    else
-      status = add_entry(opener, name.data, shard.data);
+      return error_set(opener->err, STATUS_MODEL, "%s: tensor %s: its file is %s, expected a plain name",
+                       opener->files->path, name.data, json_cursor_describe(at, found));
+    TRY(add_entry(opener, name.data, shard.data));
   }
-  buffer_release(&name);
-  buffer_release(&shard);
-  return status;
+  return STATUS_OK;
 }
 
 static int compare_tensors(const void *a, const void *b) {
@@ -114,20 +103,17 @@ static int compare_shards(const void *a, const void *b) {
 
 static Status open_index(Opener *opener) {
   WeightFiles *files = opener->files;
-  MappedFile file;
+  OWNED(file_unmap) MappedFile file = {0};
   TRY(file_map(files->path, STATUS_MODEL, &file, opener->err));
   JsonSkip map = {.path = "weight_map"};
-  Status status = content_expect_no_pointer(files->path, file.data, file.size, opener->err);
-  if (status == STATUS_OK)
-    status =
-        json_parse(files->path, STATUS_MODEL, (const char *)file.data, file.size, &map, 1, NULL, opener->err);
-  if (status == STATUS_OK) status = read_weight_map(opener, map.span);
-  file_unmap(&file);
-  if (status == STATUS_OK && files->n_indexed > 0) {
+  TRY(content_expect_no_pointer(files->path, file.data, file.size, opener->err));
+  TRY(json_parse(files->path, STATUS_MODEL, (const char *)file.data, file.size, &map, 1, NULL, opener->err));
+  TRY(read_weight_map(opener, map.span));
+  if (files->n_indexed > 0) {
     qsort(files->indexed, files->n_indexed, sizeof *files->indexed, compare_tensors);
     qsort(files->shards, files->n_shards, sizeof(Safetensors *), compare_shards);
   }
-  return status;
+  return STATUS_OK;
 }
 
 /* Files of other formats, in order of precedence, with advice. */

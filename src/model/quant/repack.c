@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
+#include "base/owned.h"
 #include "model/loaders.h"
 
 #include <omp.h>
@@ -405,12 +406,11 @@ static Status convert_groups(const Repacker *r, const StoredWeights *stored, uin
 static Status make_groups(const Repacker *r, const StoredWeights *stored) {
   if (stored_groups_are_canonical(stored)) return STATUS_OK;
   const size_t n = n_groups(stored->linear) * (size_t)stored->linear->n_out;
-  uint8_t *zeros = mem_alloc(n, sizeof *zeros, "zero points", r->err);
-  float *scales = zeros ? mem_alloc(n, sizeof *scales, "scales", r->err) : NULL;
-  Status status = scales ? convert_groups(r, stored, zeros, scales) : STATUS_FAILED;
-  free(zeros);
-  free(scales);
-  return status;
+  OWNED(mem_release) uint8_t *zeros = NULL;
+  OWNED(mem_release) float *scales = NULL;
+  TRY(NEW(zeros, n, "zero points", r->err));
+  TRY(NEW(scales, n, "scales", r->err));
+  return convert_groups(r, stored, zeros, scales);
 }
 
 static Status make_int8_scales(const Repacker *r, const StoredWeights *stored) {
@@ -485,6 +485,6 @@ Status model_prepare_but_experts(Model *model, int n_threads, Error *err) {
   ModelFiles *files = model->files;
   const size_t n = files->n_experts * N_EXPERT_LINEARS;
   if (n == 0 || files->prepared) return prepare(model, n_threads, NULL, err);
-  if (!files->waiting) files->waiting = mem_alloc(n, sizeof *files->waiting, "experts", err);
-  return files->waiting ? prepare(model, n_threads, files->waiting, err) : STATUS_FAILED;
+  if (!files->waiting) TRY(NEW(files->waiting, n, "experts", err));
+  return prepare(model, n_threads, files->waiting, err);
 }

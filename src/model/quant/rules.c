@@ -73,8 +73,7 @@ Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind,
                "rules of quantisation", r->err));
   QuantRule *rule = &quant->rules[quant->n_rules];
   *rule = (QuantRule){.kind = kind, .scheme = scheme};
-  rule->pattern = mem_alloc(size + 1, 1, "the name of a module", r->err);
-  if (!rule->pattern) return STATUS_FAILED;
+  TRY(NEW(rule->pattern, size + 1, "the name of a module", r->err));
   memcpy(rule->pattern, pattern, size);
   quant->n_named += named;
   quant->n_rules++; /* from now on quantization_release() frees the rule */
@@ -125,10 +124,8 @@ static Status sort_rules(QuantConfig *quant, Error *err) {
   free(quant->named);
   free(quant->others);
   quant->others = NULL;
-  quant->named = mem_alloc(quant->n_named + 1, sizeof *quant->named, "rules of quantisation", err);
-  if (!quant->named) return STATUS_FAILED;
-  quant->others = mem_alloc(n_others + 1, sizeof *quant->others, "rules of quantisation", err);
-  if (!quant->others) return STATUS_FAILED;
+  TRY(NEW(quant->named, quant->n_named + 1, "rules of quantisation", err));
+  TRY(NEW(quant->others, n_others + 1, "rules of quantisation", err));
   for (size_t i = 0, n = 0, o = 0; i < quant->n_rules; i++) {
     if (is_name(quant->rules[i].kind, quant->rules[i].pattern))
       quant->named[n++] = (uint32_t)i;

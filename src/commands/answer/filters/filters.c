@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/owned.h"
-
 static bool in_thought(const Filters *f) {
   return f->channels.state ? f->text.is_thought : f->text.splitter.state == THINKING_INSIDE;
 }
