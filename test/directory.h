@@ -1,12 +1,12 @@
-/* directory.h - temporary directories for the tests in C: as many as one likes, or one that all tests of a
- * program share (own_directory, by the fixtures of cmocka_run_group_tests()). Everything static, failures are
+/* directory.h - temporary directories for the tests in C: as many as one likes, or own_directory, which all
+ * tests of a program share (before_all, after_all) or each has anew (TEST_IN_DIRECTORY). Failures are
  * assertions. */
 #pragma once
 
 #include <ftw.h>
 #include <sys/stat.h>
 
-#include "test/unit.h"
+#include "test/tests.h"
 
 static inline char *make_directory(void) {
   const char *parent = getenv("TMPDIR");
@@ -52,3 +52,6 @@ static inline int remove_own_directory(void **state) {
   remove_directory(own_directory);
   return 0;
 }
+
+/* A test with an empty own_directory. */
+#define TEST_IN_DIRECTORY(name) TEST_WITH(make_own_directory, remove_own_directory, name)

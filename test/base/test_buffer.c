@@ -3,9 +3,9 @@
 #include "base/buffer.h"
 #include "base/size_text.h"
 #include "base/utf8.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
-static void a_buffer_holds_what_was_appended(void **state) {
+TEST(a_buffer_holds_what_was_appended) {
   enum { N = 100000 };
   Buffer buffer = {0};
   Error err;
@@ -31,7 +31,7 @@ static void a_buffer_holds_what_was_appended(void **state) {
   assert_int_equal(buffer.size + buffer.capacity, 0);
 }
 
-static void a_buffer_prints(void **state) {
+TEST(a_buffer_prints) {
   Buffer buffer = {0};
   Error err;
   assert_int_equal(buffer_append_string(&buffer, "a", &err), STATUS_OK);
@@ -45,7 +45,7 @@ static void a_buffer_prints(void **state) {
   buffer_release(&buffer);
 }
 
-static void ids_are_kept(void **state) {
+TEST(ids_are_kept) {
   IdList list = {0};
   Error err;
   for (int32_t i = 0; i < 1000; i++) {
@@ -58,7 +58,7 @@ static void ids_are_kept(void **state) {
   assert_null(list.ids);
 }
 
-static void what_no_memory_can_hold_is_refused(void **state) {
+TEST(what_no_memory_can_hold_is_refused) {
   Error err;
   assert_null(mem_alloc(SIZE_MAX / 2, 3, "a thing", &err));
   assert_non_null(strstr(err.text, "out of memory: a thing needs"));
@@ -79,13 +79,13 @@ static void what_no_memory_can_hold_is_refused(void **state) {
   buffer_release(&buffer);
 }
 
-static void memory_is_zeroed(void **state) {
+TEST(memory_is_zeroed) {
   unsigned char *memory = mem_alloc(1000, 3, "a thing", NULL);
   for (int i = 0; i < 3000; i++) assert_int_equal(memory[i], 0);
   free(memory);
 }
 
-static void messages_can_be_shown(void **state) {
+TEST(messages_can_be_shown) {
   Error err;
   assert_int_equal(error_set(&err, STATUS_MODEL, "%s: %d", "a\n\x1b[31m\xc3\xa4\xff\x7f\xc2\x9b.", 5),
                    STATUS_MODEL);
@@ -101,7 +101,7 @@ static void messages_can_be_shown(void **state) {
   assert_int_equal(utf8_valid_prefix(err.text, strlen(err.text)), strlen(err.text));
 }
 
-static void sizes_can_be_read(void **state) {
+TEST(sizes_can_be_read) {
   assert_string_equal(size_text(0).text, "0 bytes");
   assert_string_equal(size_text(1023).text, "1023 bytes");
   assert_string_equal(size_text(1024).text, "1.0 KiB");
@@ -117,17 +117,4 @@ static void sizes_can_be_read(void **state) {
     assert_string_equal(unit, units[i]);
   }
   assert_string_equal(size_text(UINT64_MAX).text, "16.0 EiB");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_buffer_holds_what_was_appended),
-      cmocka_unit_test(a_buffer_prints),
-      cmocka_unit_test(ids_are_kept),
-      cmocka_unit_test(what_no_memory_can_hold_is_refused),
-      cmocka_unit_test(memory_is_zeroed),
-      cmocka_unit_test(messages_can_be_shown),
-      cmocka_unit_test(sizes_can_be_read),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

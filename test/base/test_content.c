@@ -11,7 +11,7 @@
 #include "base/hash64.h"
 #include "base/private_file.h"
 #include "test/directory.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* In place of the C library's: what content_clock_ns() says, reading by reading; 0: the machine's time. */
 static int64_t clock_reads_ns[4];
@@ -31,7 +31,7 @@ static void set_clock(int64_t first_ns, int64_t later_ns) {
 }
 
 /* Made with python-xxhash 3.6 (xxhash.xxh64) over bytes (i * 151 + i / 256 * 7 + 3) mod 256. */
-static void hashes_are_those_of_the_specification(void **state) {
+TEST(hashes_are_those_of_the_specification) {
   static const struct {
     size_t n;
     uint64_t plain, seeded; /* with seed 0x9E3779B97F4A7C15 */
@@ -57,7 +57,7 @@ static bool same(ContentHash one, ContentHash other) {
   return one.a == other.a && one.b == other.b;
 }
 
-static void every_byte_of_a_content_counts(void **state) {
+TEST(every_byte_of_a_content_counts) {
   const size_t size = 5 * CONTENT_PIECE + 77;
   unsigned char *bytes = calloc(1, size);
   ContentHash hash, again, other;
@@ -84,7 +84,7 @@ static void every_byte_of_a_content_counts(void **state) {
 }
 
 /* Two hashes of each piece of 1 MiB, and two of all these hashes and the size. */
-static void a_content_is_hashed_piece_by_piece(void **state) {
+TEST(a_content_is_hashed_piece_by_piece) {
   static const uint64_t seed = 0x9E3779B97F4A7C15;
   const size_t piece = 1 << 20, sizes[] = {0, 1, piece - 1, piece, piece + 1, 2 * piece, 6 * piece + 5};
   unsigned char *bytes = malloc(7 * piece);
@@ -115,7 +115,7 @@ static FileStamp old_stamp(void) {
   return (FileStamp){1, 2, 3, now - 10000000000, now - 5000000000};
 }
 
-static void a_memory_is_of_one_stamp(void **state) {
+TEST_IN_DIRECTORY(a_memory_is_of_one_stamp) {
   FileStamp stamp = old_stamp(), other;
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
@@ -134,7 +134,7 @@ static void a_memory_is_of_one_stamp(void **state) {
 }
 
 /* A change in the same moment as the last one, as a coarse clock has it, would leave the stamp as it is. */
-static void a_file_that_changed_just_now_is_not_remembered(void **state) {
+TEST_IN_DIRECTORY(a_file_that_changed_just_now_is_not_remembered) {
   int64_t now = content_clock_ns();
   ContentHash hash = {11, 12}, recalled;
   bool remembered = true;
@@ -148,7 +148,7 @@ static void a_file_that_changed_just_now_is_not_remembered(void **state) {
 }
 
 /* The coarsest clock of a file system has two seconds. */
-static void a_change_is_old_after_two_seconds(void **state) {
+TEST_IN_DIRECTORY(a_change_is_old_after_two_seconds) {
   const int64_t now = 1700000000000000000, old = now - 2000000000;
   const ContentHash hash = {11, 12};
   for (int64_t late = 0; late <= 1; late++) {
@@ -163,7 +163,7 @@ static void a_change_is_old_after_two_seconds(void **state) {
 }
 
 /* A file that another program, or a later version of ours, wrote under the name of this stamp. */
-static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
+TEST_IN_DIRECTORY(a_memory_of_another_kind_or_stamp_is_none) {
   const FileStamp stamp = {1, 2, 3, 4, 5}, other = {1, 2, 3, 4, 6};
   const struct {
     const char *magic;
@@ -186,7 +186,7 @@ static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
   }
 }
 
-static void a_damaged_memory_is_none(void **state) {
+TEST_IN_DIRECTORY(a_damaged_memory_is_none) {
   FileStamp stamp = old_stamp();
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
@@ -217,7 +217,7 @@ static void a_damaged_memory_is_none(void **state) {
   assert_false(content_cache_find(own_directory, &stamp, &recalled)); /* at once */
 }
 
-static void large_files_are_read_once(void **state) {
+TEST_IN_DIRECTORY(large_files_are_read_once) {
   char path[512], cache[512];
   strcpy(path, in_directory(own_directory, "weights"));
   strcpy(cache, in_directory(own_directory, "cache"));
@@ -286,7 +286,7 @@ static MappedFile map_holes(const char *name, off_t size) {
   return file;
 }
 
-static void files_of_up_to_16_mib_are_read_each_time(void **state) {
+TEST_IN_DIRECTORY(files_of_up_to_16_mib_are_read_each_time) {
   for (int more = 0; more < 2; more++) {
     MappedFile file = map_holes("weights", (16 << 20) + more);
     ContentSearch look = {NULL, false, 2, NULL};
@@ -300,7 +300,7 @@ static void files_of_up_to_16_mib_are_read_each_time(void **state) {
 
 /* A change within two seconds before the reading began could be followed by one that leaves the stamp as it
  * is, however long the reading takes. */
-static void what_counts_is_when_the_reading_began(void **state) {
+TEST_IN_DIRECTORY(what_counts_is_when_the_reading_began) {
   MappedFile file = map_holes("weights", (16 << 20) + 1);
   char cache[512];
   strcpy(cache, in_directory(own_directory, "cache"));
@@ -325,7 +325,7 @@ static void what_counts_is_when_the_reading_began(void **state) {
   file_unmap(&file);
 }
 
-static void kept_files_are_whole_and_private(void **state) {
+TEST_IN_DIRECTORY(kept_files_are_whole_and_private) {
   char path[512];
   strcpy(path, in_directory(own_directory, "kept"));
   AtomicFile file;
@@ -355,24 +355,4 @@ static void kept_files_are_whole_and_private(void **state) {
   assert_int_equal(private_directory(below, &err), STATUS_FAILED); /* a file is in the way */
   assert_non_null(strstr(err.text, "cannot make the directory"));
   assert_int_equal(private_directory("", &err), STATUS_USAGE);
-}
-
-int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(hashes_are_those_of_the_specification),
-      cmocka_unit_test(every_byte_of_a_content_counts),
-      cmocka_unit_test(a_content_is_hashed_piece_by_piece),
-      IN_DIRECTORY(a_memory_is_of_one_stamp),
-      IN_DIRECTORY(a_file_that_changed_just_now_is_not_remembered),
-      IN_DIRECTORY(a_change_is_old_after_two_seconds),
-      IN_DIRECTORY(a_memory_of_another_kind_or_stamp_is_none),
-      IN_DIRECTORY(a_damaged_memory_is_none),
-      IN_DIRECTORY(large_files_are_read_once),
-      IN_DIRECTORY(files_of_up_to_16_mib_are_read_each_time),
-      IN_DIRECTORY(what_counts_is_when_the_reading_began),
-      IN_DIRECTORY(kept_files_are_whole_and_private),
-  };
-#undef IN_DIRECTORY
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* test_content_format.c - formats that are known by their first bytes. */
 #include "base/file.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 #define BYTES(text) text, sizeof text - 1
 
@@ -38,15 +38,10 @@ static const struct {
     {BYTES("hello world"), NULL},
 };
 
-static void formats_are_known_by_their_first_bytes(void **state) {
+TEST(formats_are_known_by_their_first_bytes) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const char *kind = content_format(cases[i].bytes, cases[i].size);
     if (!kind != !cases[i].kind || (kind && strcmp(kind, cases[i].kind) != 0))
       fail_msg("case %zu: %s, expected %s", i, kind ? kind : "none", cases[i].kind ? cases[i].kind : "none");
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(formats_are_known_by_their_first_bytes)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

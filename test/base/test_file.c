@@ -14,7 +14,7 @@
 
 #include "base/output.h"
 #include "test/base/files.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* In place of the C library's: what is written to disk, and in which order with the name. */
 static struct {
@@ -42,7 +42,7 @@ ssize_t write(int descriptor, const void *bytes, size_t size) {
 
 /* --- reading */
 
-static void regular_files_are_mapped(void **state) {
+TEST_IN_DIRECTORY(regular_files_are_mapped) {
   MappedFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -62,7 +62,7 @@ static void regular_files_are_mapped(void **state) {
   file_unmap(&file);
 }
 
-static void what_is_no_regular_file_is_not_mapped(void **state) {
+TEST_IN_DIRECTORY(what_is_no_regular_file_is_not_mapped) {
   MappedFile file;
   Error err;
   const char *path = in_directory(own_directory, "absent");
@@ -80,7 +80,7 @@ static void what_is_no_regular_file_is_not_mapped(void **state) {
   assert_null(file.path);
 }
 
-static void texts_are_read_whole(void **state) {
+TEST_IN_DIRECTORY(texts_are_read_whole) {
   Error err;
   Buffer text = {0};
   const char *path = in_directory(own_directory, "file");
@@ -108,7 +108,7 @@ static void texts_are_read_whole(void **state) {
   buffer_release(&text);
 }
 
-static void paths_are_joined_and_examined(void **state) {
+TEST_IN_DIRECTORY(paths_are_joined_and_examined) {
   static const char *const cases[][3] = {
       {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a/b", "c/d", "a/b/c/d"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -135,7 +135,7 @@ static Status write_text(const char *path, const char *text, Error *err) {
   return status;
 }
 
-static void a_file_appears_when_it_is_complete(void **state) {
+TEST_IN_DIRECTORY(a_file_appears_when_it_is_complete) {
   AtomicFile file;
   Error err;
   struct stat info;
@@ -162,7 +162,7 @@ static void a_file_appears_when_it_is_complete(void **state) {
 
 /* A power failure must not take the file: its bytes are on the disk before the name is, and the name is
  * synced too. A fleeting file is synced in neither way. */
-static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
+TEST_IN_DIRECTORY(a_file_is_on_the_disk_when_it_has_its_name) {
   const char *path = in_directory(own_directory, "file");
   for (int fleeting = 0; fleeting < 2; fleeting++) {
     AtomicFile file;
@@ -183,7 +183,7 @@ static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
   }
 }
 
-static void a_write_that_was_interrupted_is_made_again(void **state) {
+TEST_IN_DIRECTORY(a_write_that_was_interrupted_is_made_again) {
   const char *path = in_directory(own_directory, "file");
   Error err;
   disk.n_interruptions = 3;
@@ -192,7 +192,7 @@ static void a_write_that_was_interrupted_is_made_again(void **state) {
   assert_content(path, "text");
 }
 
-static void a_file_that_was_there_keeps_its_permissions(void **state) {
+TEST_IN_DIRECTORY(a_file_that_was_there_keeps_its_permissions) {
   Error err;
   struct stat info;
   const char *path = in_directory(own_directory, "file");
@@ -205,7 +205,7 @@ static void a_file_that_was_there_keeps_its_permissions(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
-static void an_aborted_file_leaves_nothing(void **state) {
+TEST_IN_DIRECTORY(an_aborted_file_leaves_nothing) {
   AtomicFile file;
   Error err;
   put(in_directory(own_directory, "file"), "old");
@@ -217,7 +217,7 @@ static void an_aborted_file_leaves_nothing(void **state) {
 }
 
 /* However a process ends: a file without a name is gone with it. */
-static void a_killed_writer_leaves_nothing(void **state) {
+TEST_IN_DIRECTORY(a_killed_writer_leaves_nothing) {
   int status, unnamed = open(own_directory, O_TMPFILE | O_WRONLY, 0600);
   if (unnamed < 0) skip(); /* this file system has none */
   close(unnamed);
@@ -236,7 +236,7 @@ static void a_killed_writer_leaves_nothing(void **state) {
 }
 
 /* A limit on the size of files fails in the middle as a full disk does. */
-static void a_failed_write_leaves_the_old_file(void **state) {
+TEST_IN_DIRECTORY(a_failed_write_leaves_the_old_file) {
   AtomicFile file;
   Error err;
   struct rlimit limit, small;
@@ -261,7 +261,7 @@ static void a_failed_write_leaves_the_old_file(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
-static void a_failed_rename_leaves_nothing(void **state) {
+TEST_IN_DIRECTORY(a_failed_rename_leaves_nothing) {
   AtomicFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -274,7 +274,7 @@ static void a_failed_rename_leaves_nothing(void **state) {
   assert_true(file_is_directory(path));
 }
 
-static void what_cannot_be_written_is_refused(void **state) {
+TEST_IN_DIRECTORY(what_cannot_be_written_is_refused) {
   AtomicFile file;
   Error err;
   assert_int_equal(atomic_file_open("", &file, &err), STATUS_USAGE);
@@ -297,7 +297,7 @@ static void what_cannot_be_written_is_refused(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
-static void a_symbolic_link_is_followed(void **state) {
+TEST_IN_DIRECTORY(a_symbolic_link_is_followed) {
   Error err;
   AtomicFile file;
   struct stat info;
@@ -313,7 +313,7 @@ static void a_symbolic_link_is_followed(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
-static void a_full_device_is_an_error(void **state) {
+TEST_IN_DIRECTORY(a_full_device_is_an_error) {
   AtomicFile file;
   Error err;
   struct stat info;
@@ -335,7 +335,7 @@ static void *read_all(void *path) {
   return text;
 }
 
-static void a_fifo_is_written_directly(void **state) {
+TEST_IN_DIRECTORY(a_fifo_is_written_directly) {
   pthread_t reader;
   Error err;
   void *result;
@@ -352,7 +352,7 @@ static void a_fifo_is_written_directly(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
-static void a_closed_pipe_is_quiet(void **state) {
+TEST_IN_DIRECTORY(a_closed_pipe_is_quiet) {
   int ends[2];
   Error err = {"something"};
   assert_int_equal(pipe(ends), 0);
@@ -384,7 +384,7 @@ static void *write_later(void *user) {
 }
 
 /* Reads from a pipe that does not block, into which two lines come after a while each. */
-static void input_that_does_not_block_is_waited_for(void **state) {
+TEST_IN_DIRECTORY(input_that_does_not_block_is_waited_for) {
   for (int by_line = 0; by_line < 2; by_line++) {
     int ends[2];
     pthread_t writer;
@@ -419,7 +419,7 @@ static void alarms(bool on) {
   if (!on) sigaction(SIGALRM, &action, NULL);
 }
 
-static void waiting_for_input_can_be_interrupted(void **state) {
+TEST_IN_DIRECTORY(waiting_for_input_can_be_interrupted) {
   Buffer text = {0};
   Error err;
   int ends[2];
@@ -438,7 +438,7 @@ static void waiting_for_input_can_be_interrupted(void **state) {
   buffer_release(&text);
 }
 
-static void lines_are_read_one_by_one(void **state) {
+TEST_IN_DIRECTORY(lines_are_read_one_by_one) {
   Buffer line = {0};
   Error err;
   bool found;
@@ -502,11 +502,11 @@ static void write_through_pipe(bool blocking) {
   assert_int_equal(reader.sum, sum);
 }
 
-static void interrupted_and_short_writes_go_on(void **state) {
+TEST_IN_DIRECTORY(interrupted_and_short_writes_go_on) {
   write_through_pipe(true);
 }
 
-static void a_pipe_that_does_not_block_is_waited_for(void **state) {
+TEST_IN_DIRECTORY(a_pipe_that_does_not_block_is_waited_for) {
   write_through_pipe(false);
 }
 
@@ -536,7 +536,7 @@ static int print_twice(void) {
   return (int)(status == STATUS_OK ? output_printf(&err, "%d-%s", 5, "c") : status);
 }
 
-static void output_goes_out_at_once(void **state) {
+TEST_IN_DIRECTORY(output_goes_out_at_once) {
   int ends[2];
   char bytes[16];
   assert_int_equal(pipe(ends), 0);
@@ -561,7 +561,7 @@ static int write_into_redirection(void) {
 }
 
 /* A file to which a shell redirects output stays that file, and is written from its current offset on. */
-static void a_redirected_output_is_written_in_place(void **state) {
+TEST_IN_DIRECTORY(a_redirected_output_is_written_in_place) {
   struct stat before, after;
   const char *path = in_directory(own_directory, "file");
   put(path, "");
@@ -586,7 +586,7 @@ static int write_into_error_redirection(void) {
 }
 
 /* As in a shell that is given: auk ... -o LOG 2>LOG. */
-static void a_file_that_messages_go_to_is_written_in_place(void **state) {
+TEST_IN_DIRECTORY(a_file_that_messages_go_to_is_written_in_place) {
   const char *path = in_directory(own_directory, "file");
   put(path, "");
   int descriptor = open(path, O_WRONLY | O_APPEND);
@@ -603,7 +603,7 @@ static int write_what_output_reads(void) {
 }
 
 /* A descriptor that only reads could not take what is written. */
-static void a_file_that_output_is_open_for_reading_is_replaced(void **state) {
+TEST_IN_DIRECTORY(a_file_that_output_is_open_for_reading_is_replaced) {
   const char *path = in_directory(own_directory, "file");
   put(path, "older");
   int descriptor = open(path, O_RDONLY);
@@ -621,7 +621,7 @@ static int open_something_first(void) {
   return descriptor <= 2 ? 99 : (int)output_write("text", 4, &err);
 }
 
-static void a_closed_output_is_no_file_that_is_opened_later(void **state) {
+TEST_IN_DIRECTORY(a_closed_output_is_no_file_that_is_opened_later) {
   assert_int_equal(in_child(-1, open_something_first), STATUS_FAILED);
   assert_content(in_directory(own_directory, "file"), "");
 }
@@ -632,44 +632,8 @@ static int close_input_first(void) {
 }
 
 /* Nor standard input: a file would be read in place of what is not there. */
-static void a_closed_input_is_no_file_that_is_opened_later(void **state) {
+TEST_IN_DIRECTORY(a_closed_input_is_no_file_that_is_opened_later) {
   int null = open("/dev/null", O_WRONLY);
   assert_int_equal(in_child(null, close_input_first), STATUS_OK);
   close(null);
-}
-
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      IN_DIRECTORY(regular_files_are_mapped),
-      IN_DIRECTORY(what_is_no_regular_file_is_not_mapped),
-      IN_DIRECTORY(texts_are_read_whole),
-      IN_DIRECTORY(paths_are_joined_and_examined),
-      IN_DIRECTORY(a_file_appears_when_it_is_complete),
-      IN_DIRECTORY(a_file_is_on_the_disk_when_it_has_its_name),
-      IN_DIRECTORY(a_write_that_was_interrupted_is_made_again),
-      IN_DIRECTORY(a_file_that_was_there_keeps_its_permissions),
-      IN_DIRECTORY(an_aborted_file_leaves_nothing),
-      IN_DIRECTORY(a_killed_writer_leaves_nothing),
-      IN_DIRECTORY(a_failed_write_leaves_the_old_file),
-      IN_DIRECTORY(a_failed_rename_leaves_nothing),
-      IN_DIRECTORY(what_cannot_be_written_is_refused),
-      IN_DIRECTORY(a_symbolic_link_is_followed),
-      IN_DIRECTORY(a_full_device_is_an_error),
-      IN_DIRECTORY(a_fifo_is_written_directly),
-      IN_DIRECTORY(a_closed_pipe_is_quiet),
-      IN_DIRECTORY(interrupted_and_short_writes_go_on),
-      IN_DIRECTORY(a_pipe_that_does_not_block_is_waited_for),
-      IN_DIRECTORY(input_that_does_not_block_is_waited_for),
-      IN_DIRECTORY(waiting_for_input_can_be_interrupted),
-      IN_DIRECTORY(lines_are_read_one_by_one),
-      IN_DIRECTORY(output_goes_out_at_once),
-      IN_DIRECTORY(a_redirected_output_is_written_in_place),
-      IN_DIRECTORY(a_file_that_messages_go_to_is_written_in_place),
-      IN_DIRECTORY(a_file_that_output_is_open_for_reading_is_replaced),
-      IN_DIRECTORY(a_closed_output_is_no_file_that_is_opened_later),
-      IN_DIRECTORY(a_closed_input_is_no_file_that_is_opened_later),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 #include "base/output.h"
 #include "test/base/files.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* In place of the C library's: each error is an errno, 0 where the call works. */
 static struct {
@@ -136,7 +136,7 @@ static void skip_without_unnamed_files(void) {
 }
 
 /* A file has a temporary name from the beginning where its file system, or a missing /proc, asks for it. */
-static void what_cannot_reach_the_disk_does_not_get_its_name(void **state) {
+TEST_WITH(begin, end, what_cannot_reach_the_disk_does_not_get_its_name) {
   Finish *const finishes[] = {atomic_file_commit, place};
   const char *path = in_directory(own_directory, "file");
   for (int i = 0; i < 8; i++) {
@@ -155,7 +155,7 @@ static void what_cannot_reach_the_disk_does_not_get_its_name(void **state) {
 }
 
 /* Linux has closed the file then; other errors of close() are lost data. */
-static void an_interrupted_close_is_no_failure(void **state) {
+TEST_WITH(begin, end, an_interrupted_close_is_no_failure) {
   const char *path = in_directory(own_directory, "file");
   Error err = {{0}};
   faults.close = EINTR;
@@ -164,7 +164,7 @@ static void an_interrupted_close_is_no_failure(void **state) {
 }
 
 /* To be linked after close() has reported, an unnamed file needs a second descriptor. */
-static void a_file_without_a_free_descriptor_fails(void **state) {
+TEST_WITH(begin, end, a_file_without_a_free_descriptor_fails) {
   AtomicFile file;
   Error err = {{0}};
   struct rlimit limit, small;
@@ -182,7 +182,7 @@ static void a_file_without_a_free_descriptor_fails(void **state) {
   assert_int_equal(n_entries(), 0);
 }
 
-static void a_synced_file_is_synced_before_it_is_committed(void **state) {
+TEST_WITH(begin, end, a_synced_file_is_synced_before_it_is_committed) {
   AtomicFile file;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -200,7 +200,7 @@ static void a_synced_file_is_synced_before_it_is_committed(void **state) {
 
 /* --- names */
 
-static void a_file_that_needs_a_name_from_the_beginning_takes_a_free_one(void **state) {
+TEST_WITH(begin, end, a_file_that_needs_a_name_from_the_beginning_takes_a_free_one) {
   AtomicFile file;
   Error err;
   char name[64];
@@ -255,7 +255,7 @@ static Status take_way(int way, const char *path, size_t killed_after) {
   return ways[way].places ? place(&file, NULL) : atomic_file_commit(&file, NULL);
 }
 
-static void a_name_is_taken_by_the_shortest_way(void **state) {
+TEST_WITH(begin, end, a_name_is_taken_by_the_shortest_way) {
   const char *path = in_directory(own_directory, "file");
   skip_without_unnamed_files();
   for (int way = 0; way < n_ways; way++) {
@@ -268,7 +268,7 @@ static void a_name_is_taken_by_the_shortest_way(void **state) {
 
 /* A kill after any call leaves the old file or the whole new one. The whole new file can stay under its
  * temporary name too: between the two calls that replace a file, and without unnamed files. */
-static void a_kill_leaves_another_file_only_between_link_and_rename(void **state) {
+TEST_WITH(begin, end, a_kill_leaves_another_file_only_between_link_and_rename) {
   skip_without_unnamed_files();
   for (int way = 0; way < n_ways; way++) {
     const char *const expected = ways[way].calls;
@@ -300,7 +300,7 @@ static void a_kill_leaves_another_file_only_between_link_and_rename(void **state
 }
 
 /* Another process may take the name while the file is written, or remove the file that has it. */
-static void a_name_may_be_taken_or_become_free_meanwhile(void **state) {
+TEST_WITH(begin, end, a_name_may_be_taken_or_become_free_meanwhile) {
   AtomicFile file;
   Error err = {{0}};
   const char *path = in_directory(own_directory, "file");
@@ -322,7 +322,7 @@ static void a_name_may_be_taken_or_become_free_meanwhile(void **state) {
 }
 
 /* Some file systems know no RENAME_NOREPLACE, and say so with one of two errors. */
-static void a_placed_file_replaces_nothing(void **state) {
+TEST_WITH(begin, end, a_placed_file_replaces_nothing) {
   static const int errors[] = {0, EINVAL, ENOSYS};
   const char *path = in_directory(own_directory, "file");
   for (int i = 0; i < 6; i++) {
@@ -346,7 +346,7 @@ static void a_placed_file_replaces_nothing(void **state) {
   }
 }
 
-static void a_file_that_cannot_be_placed_is_no_file_that_was_there(void **state) {
+TEST_WITH(begin, end, a_file_that_cannot_be_placed_is_no_file_that_was_there) {
   Error err = {{0}};
   const char *path = in_directory(own_directory, "file");
   faults.place = faults.link = EPERM;
@@ -359,13 +359,13 @@ static void a_file_that_cannot_be_placed_is_no_file_that_was_there(void **state)
   }
 }
 
-static void a_placed_file_that_is_fleeting_is_not_synced(void **state) {
+TEST_WITH(begin, end, a_placed_file_that_is_fleeting_is_not_synced) {
   Error err;
   assert_int_equal(write_new(in_directory(own_directory, "file"), true, place, &err), STATUS_OK);
   assert_int_equal(faults.n_syncs, 0);
 }
 
-static void a_file_gets_no_other_bits_than_permissions(void **state) {
+TEST_WITH(begin, end, a_file_gets_no_other_bits_than_permissions) {
   struct stat info;
   Error err;
   const char *path = in_directory(own_directory, "file");
@@ -392,7 +392,7 @@ static void look_at_descriptor(const char *path, bool is_new) {
   atomic_file_abort(&file);
 }
 
-static void no_child_inherits_a_file_that_is_written(void **state) {
+TEST_WITH(begin, end, no_child_inherits_a_file_that_is_written) {
   const char *fifo = in_directory(own_directory, "fifo"), *path = in_directory(own_directory, "file");
   look_at_descriptor(path, true);
   faults.no_proc = true;
@@ -424,7 +424,7 @@ static int signals_and_descriptors(void) {
   return open("/dev/null", O_RDONLY) > 2 ? 0 : 3;
 }
 
-static void a_program_begins_without_signals_and_with_three_descriptors(void **state) {
+TEST_WITH(begin, end, a_program_begins_without_signals_and_with_three_descriptors) {
   int status;
   fflush(NULL);
   pid_t child = fork();
@@ -435,7 +435,7 @@ static void a_program_begins_without_signals_and_with_three_descriptors(void **s
 
 /* --- stamps, kinds, limits, paths */
 
-static void a_stamp_is_of_one_content(void **state) {
+TEST_WITH(begin, end, a_stamp_is_of_one_content) {
   const struct timespec times[] = {{1234567890, 123456789}, {1234567890, 123456789}};
   MappedFile file;
   Error err;
@@ -466,7 +466,7 @@ static void a_stamp_is_of_one_content(void **state) {
   file_unmap(&file);
 }
 
-static void other_things_than_files_are_refused_by_their_kind(void **state) {
+TEST_WITH(begin, end, other_things_than_files_are_refused_by_their_kind) {
   const struct {
     const char *path, *kind;
     bool waits, is_written; /* a read could wait for it; it is written to */
@@ -502,7 +502,7 @@ static void other_things_than_files_are_refused_by_their_kind(void **state) {
 }
 
 /* Bytes that are in the buffer already do not count. */
-static void a_text_may_be_as_long_as_the_limit(void **state) {
+TEST_WITH(begin, end, a_text_may_be_as_long_as_the_limit) {
   Buffer text = {0};
   Error err = {{0}};
   char expected[700], line[301];
@@ -533,7 +533,7 @@ static void a_text_may_be_as_long_as_the_limit(void **state) {
   buffer_release(&text);
 }
 
-static void links_are_followed_or_not(void **state) {
+TEST_WITH(begin, end, links_are_followed_or_not) {
   const char *file = in_directory(own_directory, "file"), *to_file = in_directory(own_directory, "to_file");
   const char *to_folder = in_directory(own_directory, "to_folder"),
              *lost = in_directory(own_directory, "lost");
@@ -545,7 +545,7 @@ static void links_are_followed_or_not(void **state) {
   assert_false(file_is_named(own_directory) && file_is_named("/nowhere/at/all"));
 }
 
-static void a_path_lies_in_a_directory(void **state) {
+TEST_WITH(begin, end, a_path_lies_in_a_directory) {
   static const char *const cases[][2] = {{"file", "."},  {"a/b", "a"}, {"a/b/c", "a/b"}, {"/b", "/"},
                                          {"/a/b", "/a"}, {"a/", "a"},  {"../b", ".."},   {"", "."}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -553,30 +553,4 @@ static void a_path_lies_in_a_directory(void **state) {
     assert_string_equal(directory, cases[i][1]);
     free(directory);
   }
-}
-
-int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, begin, end)
-  const struct CMUnitTest tests[] = {
-      IN_DIRECTORY(what_cannot_reach_the_disk_does_not_get_its_name),
-      IN_DIRECTORY(an_interrupted_close_is_no_failure),
-      IN_DIRECTORY(a_file_without_a_free_descriptor_fails),
-      IN_DIRECTORY(a_synced_file_is_synced_before_it_is_committed),
-      IN_DIRECTORY(a_file_that_needs_a_name_from_the_beginning_takes_a_free_one),
-      IN_DIRECTORY(a_name_is_taken_by_the_shortest_way),
-      IN_DIRECTORY(a_kill_leaves_another_file_only_between_link_and_rename),
-      IN_DIRECTORY(a_name_may_be_taken_or_become_free_meanwhile),
-      IN_DIRECTORY(a_placed_file_replaces_nothing),
-      IN_DIRECTORY(a_file_that_cannot_be_placed_is_no_file_that_was_there),
-      IN_DIRECTORY(a_placed_file_that_is_fleeting_is_not_synced),
-      IN_DIRECTORY(a_file_gets_no_other_bits_than_permissions),
-      IN_DIRECTORY(no_child_inherits_a_file_that_is_written),
-      IN_DIRECTORY(a_program_begins_without_signals_and_with_three_descriptors),
-      IN_DIRECTORY(a_stamp_is_of_one_content),
-      IN_DIRECTORY(other_things_than_files_are_refused_by_their_kind),
-      IN_DIRECTORY(a_text_may_be_as_long_as_the_limit),
-      IN_DIRECTORY(links_are_followed_or_not),
-      IN_DIRECTORY(a_path_lies_in_a_directory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* A binary format's value from its fields: (-1)^s * 2^(e - bias) * 1.m, or 2^(1 - bias) * 0.m for e = 0. */
 static double value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
@@ -22,7 +22,7 @@ static void assert_same(double got, double want, unsigned bits) {
     fail_msg("bits %#x: %a, expected %a", bits, got, want);
 }
 
-static void every_half_is_read_exactly(void **state) {
+TEST(every_half_is_read_exactly) {
   for (unsigned bits = 0; bits <= 0xffff; bits++) {
     assert_same(f16_to_float((uint16_t)bits), value_of(bits, 5, 10), bits);
     assert_same(bf16_to_float((uint16_t)bits), value_of(bits, 8, 7), bits);
@@ -30,7 +30,7 @@ static void every_half_is_read_exactly(void **state) {
 }
 
 /* E4M3 has no infinity: its largest exponent counts as the others do but for one code, NaN. */
-static void every_byte_is_read_exactly(void **state) {
+TEST(every_byte_is_read_exactly) {
   for (unsigned bits = 0; bits <= 0xff; bits++) {
     double e4m3 = value_of(bits, 4, 3);
     if ((bits & 0x78) == 0x78) e4m3 = (bits & 0x80 ? -1 : 1) * ldexp(8 + (bits & 7), 15 - 7 - 3);
@@ -39,7 +39,7 @@ static void every_byte_is_read_exactly(void **state) {
   }
 }
 
-static void every_half_is_written_as_it_was_read(void **state) {
+TEST(every_half_is_written_as_it_was_read) {
   for (unsigned bits = 0; bits <= 0xffff; bits++) {
     bool nan = (bits & 0x7fff) > 0x7c00;
     unsigned expected = nan ? (bits & 0x8000) | 0x7e00 : bits; /* all NaNs become one, with their sign */
@@ -51,7 +51,7 @@ static void every_half_is_written_as_it_was_read(void **state) {
 /* Between two neighbours lies one fp32 number that is equally far from both: the even one takes it, and the
  * fp32 numbers right beside it go to their own side. Past the largest, 65504, the neighbour is 65536:
  * infinity. */
-static void ties_go_to_the_even_neighbour(void **state) {
+TEST(ties_go_to_the_even_neighbour) {
   for (unsigned low = 0; low < 0x7c00; low++) {
     unsigned high = low + 1, even = low & 1 ? high : low;
     double above = high == 0x7c00 ? 65536 : value_of(high, 5, 10);
@@ -75,19 +75,10 @@ static double nearest_half(double x) {
   return fabs(rounded) > 65504 ? copysign(INFINITY, x) : copysign(rounded, x);
 }
 
-static void floats_go_to_the_nearest_half(void **state) {
+TEST(floats_go_to_the_nearest_half) {
   for (uint64_t bits = 0; bits <= 0xffffffff; bits += 4099) { /* a prime: all exponents, many mantissas */
     float x = bits_float((uint32_t)bits);
     double want = isfinite(x) ? nearest_half(x) : (double)x;
     assert_same(f16_to_float(float_to_f16(x)), want, (unsigned)bits);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_half_is_read_exactly),           cmocka_unit_test(every_byte_is_read_exactly),
-      cmocka_unit_test(every_half_is_written_as_it_was_read), cmocka_unit_test(ties_go_to_the_even_neighbour),
-      cmocka_unit_test(floats_go_to_the_nearest_half),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "base/json.h"
+#include "test/tests.h"
 #include "test/transcript.h"
-#include "test/unit.h"
 
 /* A text as it is written, which may hold NULs, and its size. */
 #define TEXT(literal) (literal), sizeof(literal) - 1
@@ -89,12 +89,12 @@ static void write_texts(const char *old, FILE *out) {
   }
 }
 
-static void texts_are_parsed_as_their_transcript_says(void **state) {
+TEST(texts_are_parsed_as_their_transcript_says) {
   check_transcripts("test/data/transcripts/json", write_texts);
 }
 
 /* As Python's json module writes it; nothing else of its own is taken. */
-static void infinity_may_be_pythons(void **state) {
+TEST(infinity_may_be_pythons) {
   static const char text[] = "{\"a\": [0.0, Infinity]}", object[] = "{\"b\": -Infinity}";
   Json *tree;
   Error err;
@@ -114,7 +114,7 @@ static void infinity_may_be_pythons(void **state) {
   json_free(tree);
 }
 
-static void nesting_is_limited_to_512(void **state) {
+TEST(nesting_is_limited_to_512) {
   char text[2 * 513 + 1];
   for (int depth = 512; depth <= 513; depth++) {
     memset(text, '[', (size_t)depth);
@@ -128,7 +128,7 @@ static void nesting_is_limited_to_512(void **state) {
   }
 }
 
-static void strings_keep_every_byte(void **state) {
+TEST(strings_keep_every_byte) {
   Json *tree =
       accepted(TEXT("{\"s\":\"\\u0000a\\u0000\\u0000\\ud83d\\ude00\\n\\/\\u00e4\",\"e\":\"\",\"n\":\"12\","
                     "\"k\\u0000k\":1,\"k\":2,\"z\":null}"));
@@ -154,7 +154,7 @@ static void strings_keep_every_byte(void **state) {
   json_free(tree);
 }
 
-static void what_no_double_holds_is_none(void **state) {
+TEST(what_no_double_holds_is_none) {
   Json *tree = accepted(TEXT("[1e309, -1e309, \"1\", true]"));
   for (const Json *item = json_first(tree); item; item = json_next(item)) {
     double value;
@@ -171,7 +171,7 @@ static void assert_span(JsonSpan span, const char *expected) {
   assert_memory_equal(span.text, expected, span.size);
 }
 
-static void skipped_members_are_left_as_text(void **state) {
+TEST(skipped_members_are_left_as_text) {
   static const char text[] =
       "{\"model\" : {\"vocab\": {\"a\\u0000\": 1, \"b\" : [ 2 ]} , \"merges\":[\"a b\"],\"unk\":1},"
       "\"vocab\": {\"model\": {\"vocab\": 7}}, \"list\": [{\"vocab\": 8}], \"\\u0078\": \"\\u0000\"}";
@@ -196,7 +196,7 @@ static void skipped_members_are_left_as_text(void **state) {
   json_free(tree);
 }
 
-static void skipped_members_are_validated(void **state) {
+TEST(skipped_members_are_validated) {
   static const Case cases[] = {{TEXT("{\"a\": {\"b\": 1, \"b\": 2}}"), ":1:17: duplicate key \"b\""},
                                {TEXT("{\"a\": [01]}"), ":1:8: a number begins with a needless 0"},
                                {TEXT("{\"a\": \"\xff\"}"), ":1:8: invalid UTF-8"},
@@ -215,7 +215,7 @@ static void skipped_members_are_validated(void **state) {
 
 /* --- typed members */
 
-static void members_of_a_wrong_type_are_named(void **state) {
+TEST(members_of_a_wrong_type_are_named) {
   Json *tree = accepted(TEXT(
       "{\"i\": 5, \"f\": 0.5, \"s\": \"x\", \"z\": \"a\\u0000b\", \"b\": true, \"n\": null, \"o\": {}}"));
   JsonSource source = {"file", STATUS_MODEL};
@@ -253,7 +253,7 @@ static void members_of_a_wrong_type_are_named(void **state) {
 
 /* --- the cursor */
 
-static void a_cursor_walks_what_was_validated(void **state) {
+TEST(a_cursor_walks_what_was_validated) {
   static const char text[] = " { \"a\\u0000\\\"\" : [ 1 , -2e1,\"x\" ,{} ,[ ] , [[ \"]\" ]] ], \"b\" :{\"c\" "
                              ":{\"d\":null} } ,\"e\":1.5 } ";
   json_free(accepted(TEXT(text)));
@@ -300,7 +300,7 @@ static void a_cursor_walks_what_was_validated(void **state) {
   buffer_release(&key);
 }
 
-static void what_is_found_is_described(void **state) {
+TEST(what_is_found_is_described) {
   static const char text[] = "[null, true, -0.50, \"a\\u0000b\", {\"a\": 1}, [ 1, \"]\"], \"\"]";
   static const char *const values[] = {"null", "true", "-0.50", "\"a\"", "an object", "an array", "\"\""};
   static const char *const texts[] = {"null",      "true",        "-0.50", "\"a\\u0000b\"",
@@ -327,7 +327,7 @@ static void what_is_found_is_described(void **state) {
 }
 
 /* A member that the caller did not pass over must end the walk, not go on for ever. */
-static void a_cursor_that_is_not_moved_on_ends(void **state) {
+TEST(a_cursor_that_is_not_moved_on_ends) {
   JsonCursor cursor = json_cursor((JsonSpan){TEXT("[1,2]")});
   bool first = true;
   assert_true(json_cursor_enter(&cursor, '['));
@@ -348,7 +348,7 @@ static void assert_written(const char *text, size_t size, const char *expected) 
   buffer_release(&out);
 }
 
-static void strings_are_written_so_that_they_can_be_read(void **state) {
+TEST(strings_are_written_so_that_they_can_be_read) {
   assert_written(TEXT(""), "\"\"");
   assert_written(TEXT("a\"b\\c/"), "\"a\\\"b\\\\c/\"");
   assert_written(TEXT("\0\b\t\n\v\f\r\x1f\x7f"), "\"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\u007f\"");
@@ -384,7 +384,7 @@ static Buffer large_object(int n, const char *last) {
 
 /* Five objects of 200,000 keys, each key compared with each, are 1e11 comparisons: more than 10 s on any
  * machine. In linear time they take 0.2 s, under sanitizers 1 s. */
-static void duplicates_among_many_keys_are_found_in_linear_time(void **state) {
+TEST(duplicates_among_many_keys_are_found_in_linear_time) {
   Json *tree = NULL;
   Error err;
   double begin = seconds();
@@ -400,23 +400,4 @@ static void duplicates_among_many_keys_are_found_in_linear_time(void **state) {
     buffer_release(&text);
   }
   assert_true(seconds() - begin < 10);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_parsed_as_their_transcript_says),
-      cmocka_unit_test(infinity_may_be_pythons),
-      cmocka_unit_test(nesting_is_limited_to_512),
-      cmocka_unit_test(strings_keep_every_byte),
-      cmocka_unit_test(what_no_double_holds_is_none),
-      cmocka_unit_test(skipped_members_are_left_as_text),
-      cmocka_unit_test(skipped_members_are_validated),
-      cmocka_unit_test(members_of_a_wrong_type_are_named),
-      cmocka_unit_test(a_cursor_walks_what_was_validated),
-      cmocka_unit_test(what_is_found_is_described),
-      cmocka_unit_test(a_cursor_that_is_not_moved_on_ends),
-      cmocka_unit_test(strings_are_written_so_that_they_can_be_read),
-      cmocka_unit_test(duplicates_among_many_keys_are_found_in_linear_time),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

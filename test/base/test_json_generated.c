@@ -4,11 +4,11 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static uint32_t random_state = 1;
 
-static uint32_t random_below(uint32_t n) {
+static uint32_t below(uint32_t n) {
   random_state = random_state * 1664525 + 1013904223;
   return (uint32_t)(((uint64_t)random_state * n) >> 32);
 }
@@ -54,7 +54,7 @@ static bool slow_int64(const char *text, int64_t *out) {
 
 static void put_digits(Buffer *text, uint32_t n, bool zeros) {
   for (uint32_t i = 0; i < n; i++) {
-    char digit = (char)(zeros && random_below(3) ? '0' : '0' + random_below(10));
+    char digit = (char)(zeros && below(3) ? '0' : '0' + below(10));
     if (i == 0 && text->size <= 1 && digit == '0') digit = '9'; /* no needless zero */
     buffer_append(text, &digit, 1, NULL);
   }
@@ -65,22 +65,22 @@ static void put_number(Buffer *text) {
       "9223372036854775807", "9223372036854775808",  "9223372036854775809", "0",
       "922337203685477580",  "18446744073709551615", "18446744073709551616"};
   static const char *const exponents[] = {"e%d", "E+%d", "E-%d", "e-0%d"};
-  const bool zeros = random_below(2);
-  if (random_below(2)) buffer_append(text, "-", 1, NULL);
-  if (random_below(3) == 0)
-    buffer_append_string(text, edges[random_below(7)], NULL);
+  const bool zeros = below(2);
+  if (below(2)) buffer_append(text, "-", 1, NULL);
+  if (below(3) == 0)
+    buffer_append_string(text, edges[below(7)], NULL);
   else
-    put_digits(text, 1 + random_below(21), zeros);
-  if (random_below(2)) {
+    put_digits(text, 1 + below(21), zeros);
+  if (below(2)) {
     buffer_append(text, ".", 1, NULL);
     const size_t before = text->size;
-    put_digits(text, 1 + random_below(20), zeros);
-    if (random_below(2)) memset(text->data + before, '0', text->size - before);
+    put_digits(text, 1 + below(20), zeros);
+    if (below(2)) memset(text->data + before, '0', text->size - before);
   }
-  if (random_below(2)) buffer_printf(text, NULL, exponents[random_below(4)], (int)random_below(24));
+  if (below(2)) buffer_printf(text, NULL, exponents[below(4)], (int)below(24));
 }
 
-static void integers_are_those_of_slow_arithmetic(void **state) {
+TEST(integers_are_those_of_slow_arithmetic) {
   Buffer text = {0};
   int n_whole = 0;
   for (int round = 0; round < 40000; round++) {
@@ -104,7 +104,7 @@ static void integers_are_those_of_slow_arithmetic(void **state) {
 
 static void put_space(Buffer *text) {
   static const char *const spaces[] = {"", "", "", " ", "\n", "\t\r", "         ", "                 \n"};
-  buffer_append_string(text, spaces[random_below(8)], NULL);
+  buffer_append_string(text, spaces[below(8)], NULL);
 }
 
 static void mean_bytes(Buffer *meaning, const char *bytes, size_t size) {
@@ -116,8 +116,8 @@ static void mean_bytes(Buffer *meaning, const char *bytes, size_t size) {
 static void put_escaped(Buffer *text, uint32_t code) {
   static const char codes[] = "\"\\/\b\f\n\r\t", letters[] = "\"\\/bfnrt";
   const char *letter = code && code < 0x80 ? strchr(codes, (int)code) : NULL;
-  const char *const format = random_below(2) ? "\\u%04x" : "\\u%04X";
-  if (letter && random_below(2))
+  const char *const format = below(2) ? "\\u%04x" : "\\u%04X";
+  if (letter && below(2))
     buffer_append(text, (char[]){'\\', letters[letter - codes]}, 2, NULL);
   else if (code < 0x10000)
     buffer_printf(text, NULL, format, (unsigned)code);
@@ -136,12 +136,12 @@ static void put_string(Buffer *text, Buffer *meaning, const char *begin, bool is
   Buffer bytes = {0};
   buffer_append_string(&bytes, begin, NULL);
   buffer_printf(text, NULL, "\"%s", begin);
-  for (uint32_t n = random_below(6); n > 0; n--) {
-    const uint32_t code = codes[random_below(is_key ? 26 : 27)];
+  for (uint32_t n = below(6); n > 0; n--) {
+    const uint32_t code = codes[below(is_key ? 26 : 27)];
     char encoded[4];
     const size_t size = (size_t)utf8_encode(code, encoded);
     buffer_append(&bytes, encoded, size, NULL);
-    if (code < 0x20 || code == '"' || code == '\\' || random_below(3) == 0)
+    if (code < 0x20 || code == '"' || code == '\\' || below(3) == 0)
       put_escaped(text, code);
     else
       buffer_append(text, encoded, size, NULL);
@@ -154,7 +154,7 @@ static void put_string(Buffer *text, Buffer *meaning, const char *begin, bool is
 static void put_value(Buffer *text, Buffer *meaning, int depth);
 
 static void put_container(Buffer *text, Buffer *meaning, int depth, bool object) {
-  const uint32_t n = random_below(12);
+  const uint32_t n = below(12);
   buffer_append_string(text, object ? "{" : "[", NULL);
   buffer_append_string(meaning, object ? "{" : "[", NULL);
   for (uint32_t i = 0; i < n; i++) {
@@ -179,13 +179,13 @@ static void put_container(Buffer *text, Buffer *meaning, int depth, bool object)
 static void put_value(Buffer *text, Buffer *meaning, int depth) {
   static const char *const words[] = {"true",  "false", "null", "0",
                                       "-1.50", "2E+3",  "-0",   "123456789012345678"};
-  const uint32_t kind = random_below(depth < 4 ? 8 : 4);
+  const uint32_t kind = below(depth < 4 ? 8 : 4);
   if (kind >= 4) {
     put_container(text, meaning, depth, kind & 1);
   } else if (kind >= 2) {
     put_string(text, meaning, "", false);
   } else {
-    const char *word = words[random_below(8)];
+    const char *word = words[below(8)];
     buffer_append_string(text, word, NULL);
     buffer_printf(meaning, NULL, "%s;", word);
   }
@@ -230,7 +230,7 @@ static void mean_cursor(Buffer *meaning, JsonCursor *cursor, int depth) {
   bool first = true;
   if (open == '"') {
     mean_cursor_string(meaning, cursor);
-  } else if (depth && random_below(4) == 0) {
+  } else if (depth && below(4) == 0) {
     JsonCursor inside = json_cursor(json_cursor_value(cursor));
     mean_cursor(meaning, &inside, 0);
   } else if (json_cursor_enter(cursor, '{') || json_cursor_enter(cursor, '[')) {
@@ -252,7 +252,7 @@ static void assert_same_meaning(const Buffer *got, const Buffer *want, const Buf
              (int)want->size, want->data);
 }
 
-static void trees_and_cursors_say_what_was_written(void **state) {
+TEST(trees_and_cursors_say_what_was_written) {
   Buffer text = {0}, want = {0}, got = {0};
   size_t bytes = 0;
   for (int round = 0; round < 600; round++) {
@@ -280,7 +280,7 @@ static void trees_and_cursors_say_what_was_written(void **state) {
 }
 
 /* Any bytes: what is no UTF-8 is U+FFFD, the rest comes back. */
-static void written_strings_are_read_back(void **state) {
+TEST(written_strings_are_read_back) {
   static const char *const pieces[] = {"a",
                                        "\"",
                                        "\\",
@@ -298,8 +298,8 @@ static void written_strings_are_read_back(void **state) {
   for (int round = 0; round < 3000; round++) {
     out.size = want.size = bytes.size = 0;
     uint32_t last = 0;
-    for (uint32_t n = random_below(8); n > 0; n--) {
-      const uint32_t i = random_below(13);
+    for (uint32_t n = below(8); n > 0; n--) {
+      const uint32_t i = below(13);
       buffer_append_string(&bytes, pieces[i], NULL);
       buffer_append_string(&want, i == 10 || i == 11 ? "\xef\xbf\xbd" : pieces[i], NULL);
       last = i;
@@ -323,7 +323,7 @@ static void written_strings_are_read_back(void **state) {
 
 /* --- duplicate keys, whichever two of however many; the objects before and around are of other keys */
 
-static void any_two_equal_keys_are_found(void **state) {
+TEST(any_two_equal_keys_are_found) {
   Buffer text = {0};
   for (int n = 2; n <= 20; n++) {
     for (int second = 1; second < n; second++) {
@@ -367,7 +367,7 @@ static void put_zeros(Buffer *text, size_t n) {
   buffer_append_string(text, "]}", NULL);
 }
 
-static void a_tree_has_at_most_a_million_values(void **state) {
+TEST(a_tree_has_at_most_a_million_values) {
   const size_t most = 1 << 20;
   Buffer text = {0};
   Error err = {{0}};
@@ -383,7 +383,7 @@ static void a_tree_has_at_most_a_million_values(void **state) {
   buffer_release(&text);
 }
 
-static void a_text_has_at_most_a_gigabyte(void **state) {
+TEST(a_text_has_at_most_a_gigabyte) {
   const size_t most = (size_t)1 << 30;
   Error err = {{0}};
   char *text = mmap(NULL, most + 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -395,7 +395,7 @@ static void a_text_has_at_most_a_gigabyte(void **state) {
   munmap(text, most + 1);
 }
 
-static void up_to_32_members_are_skipped(void **state) {
+TEST(up_to_32_members_are_skipped) {
   JsonSkip skips[33];
   char paths[33][4];
   Buffer text = {0};
@@ -422,7 +422,7 @@ static void up_to_32_members_are_skipped(void **state) {
   buffer_release(&text);
 }
 
-static void long_texts_are_cut_in_messages(void **state) {
+TEST(long_texts_are_cut_in_messages) {
   char digits[81], found[64], text[400], expected[400];
   Error err = {{0}};
   memset(digits, '7', 80);
@@ -451,7 +451,7 @@ static void long_texts_are_cut_in_messages(void **state) {
   }
 }
 
-static void typed_members_keep_their_limits(void **state) {
+TEST(typed_members_keep_their_limits) {
   static const char text[] =
       "{\"low\":-3,\"high\":8,\"below\":-4,\"above\":9,\"null\":null,\"yes\":true,\"no\":false,"
       "\"empty\":\"\"}";
@@ -489,19 +489,4 @@ static void typed_members_keep_their_limits(void **state) {
   assert_null(json_first(json_member(tree, "empty")));
   assert_false(json_string_is(json_member(tree, "low"), "-3"));
   json_free(tree);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(integers_are_those_of_slow_arithmetic),
-      cmocka_unit_test(trees_and_cursors_say_what_was_written),
-      cmocka_unit_test(written_strings_are_read_back),
-      cmocka_unit_test(any_two_equal_keys_are_found),
-      cmocka_unit_test(a_tree_has_at_most_a_million_values),
-      cmocka_unit_test(a_text_has_at_most_a_gigabyte),
-      cmocka_unit_test(up_to_32_members_are_skipped),
-      cmocka_unit_test(long_texts_are_cut_in_messages),
-      cmocka_unit_test(typed_members_keep_their_limits),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

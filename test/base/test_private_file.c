@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/private_file.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static char directory[64], path[96];
 static int goes_at; /* the call of access() before which another process removes the file; 0: none */
@@ -76,7 +76,7 @@ static void assert_holds(const char *text) {
   close(descriptor);
 }
 
-static void a_file_is_replaced(void **state) {
+TEST_WITH(make_directory, remove_directory, a_file_is_replaced) {
   struct stat info;
   write_file("one");
   write_file("other");
@@ -86,7 +86,7 @@ static void a_file_is_replaced(void **state) {
 }
 
 /* private_file_create() looks first, atomic_file_open() second: whenever the file goes, a new one is made. */
-static void a_file_that_another_process_removes_is_written_all_the_same(void **state) {
+TEST_WITH(make_directory, remove_directory, a_file_that_another_process_removes_is_written_all_the_same) {
   struct stat info;
   for (int at = 1; at <= 2; at++) {
     write_file("one");
@@ -99,7 +99,7 @@ static void a_file_that_another_process_removes_is_written_all_the_same(void **s
   }
 }
 
-static void a_link_is_replaced_and_not_followed(void **state) {
+TEST_WITH(make_directory, remove_directory, a_link_is_replaced_and_not_followed) {
   struct stat info;
   assert_int_equal(symlink("/dev/null", path), 0);
   write_file("one");
@@ -108,7 +108,7 @@ static void a_link_is_replaced_and_not_followed(void **state) {
   assert_holds("one");
 }
 
-static void what_cannot_be_removed_is_told(void **state) {
+TEST_WITH(make_directory, remove_directory, what_cannot_be_removed_is_told) {
   AtomicFile file;
   Error err = {{0}};
   assert_int_equal(mkdir(path, 0700), 0);
@@ -118,13 +118,13 @@ static void what_cannot_be_removed_is_told(void **state) {
 }
 
 /* Losing it with the machine's power is no loss. */
-static void a_kept_file_is_not_synced(void **state) {
+TEST_WITH(make_directory, remove_directory, a_kept_file_is_not_synced) {
   n_syncs = 0;
   write_file("one");
   assert_int_equal(n_syncs, 0);
 }
 
-static void what_is_no_file_of_ours_is_not_opened(void **state) {
+TEST_WITH(make_directory, remove_directory, what_is_no_file_of_ours_is_not_opened) {
   Error err = {{0}};
   int descriptor = 7, next = dup(STDIN_FILENO);
   uint64_t size = 7;
@@ -151,7 +151,7 @@ static void what_is_no_file_of_ours_is_not_opened(void **state) {
   close(descriptor);
 }
 
-static void short_and_interrupted_reads_go_on(void **state) {
+TEST_WITH(make_directory, remove_directory, short_and_interrupted_reads_go_on) {
   char got[5] = "";
   int descriptor;
   uint64_t size;
@@ -170,7 +170,7 @@ static void short_and_interrupted_reads_go_on(void **state) {
   close(descriptor);
 }
 
-static void a_directory_and_those_above_it_are_their_owners_alone(void **state) {
+TEST_WITH(make_directory, remove_directory, a_directory_and_those_above_it_are_their_owners_alone) {
   static const char *const endings[] = {"/one/two", "//one//two/", "/one/two//"};
   for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
     char below[128];
@@ -191,7 +191,7 @@ static void a_directory_and_those_above_it_are_their_owners_alone(void **state) 
 }
 
 /* Also where it is not the last part of the path that cannot be made; what is there already is no matter. */
-static void a_directory_that_cannot_be_made_has_its_true_reason(void **state) {
+TEST_WITH(make_directory, remove_directory, a_directory_that_cannot_be_made_has_its_true_reason) {
   char below[128];
   Error err = {{0}};
   read_only = true;
@@ -201,23 +201,4 @@ static void a_directory_that_cannot_be_made_has_its_true_reason(void **state) {
   assert_int_equal(refused, STATUS_FAILED);
   assert_non_null(strstr(err.text, "cannot make the directory: Read-only file system"));
   assert_int_equal(there, STATUS_OK);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(a_file_is_replaced, make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(a_file_that_another_process_removes_is_written_all_the_same,
-                                      make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(a_link_is_replaced_and_not_followed, make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(a_kept_file_is_not_synced, make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(what_is_no_file_of_ours_is_not_opened, make_directory,
-                                      remove_directory),
-      cmocka_unit_test_setup_teardown(short_and_interrupted_reads_go_on, make_directory, remove_directory),
-      cmocka_unit_test_setup_teardown(a_directory_and_those_above_it_are_their_owners_alone, make_directory,
-                                      remove_directory),
-      cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_made_has_its_true_reason, make_directory,
-                                      remove_directory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* test_terminal_text.c - which characters steer a terminal, and what stands in their places. */
 #include "base/terminal_text.h"
 #include "base/utf8.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* The control characters (general category Cc), the separators Zl and Zp, and those with the property
  * Bidi_Control. */
@@ -23,7 +23,7 @@ static void assert_shown(const char *text, size_t size, const char *expected, si
 }
 
 /* Each between two letters: as itself, as a picture of its own, or as U+FFFD. */
-static void every_character_is_itself_or_seen_in_its_place(void **state) {
+TEST(every_character_is_itself_or_seen_in_its_place) {
   for (uint32_t code = 0; code < 0x110000; code++) {
     if (steers_terminal(code) != steers(code)) fail_msg("U+%04X", code);
     if (code >= 0xD800 && code < 0xE000) continue;
@@ -39,7 +39,7 @@ static void every_character_is_itself_or_seen_in_its_place(void **state) {
   }
 }
 
-static void bytes_that_are_no_character_are_seen_one_by_one(void **state) {
+TEST(bytes_that_are_no_character_are_seen_one_by_one) {
   assert_shown("", 0, "", 0);
   assert_shown("\xff", 1, "\xef\xbf\xbd", 3);
   assert_shown("a\xe2\x82z\r\n", 6, "a\xef\xbf\xbd\xef\xbf\xbdz\n", 9);
@@ -47,20 +47,11 @@ static void bytes_that_are_no_character_are_seen_one_by_one(void **state) {
   assert_shown("\x1b\x1b[m", 4, "\xe2\x90\x9b\xe2\x90\x9b[m", 8);
 }
 
-static void what_is_shown_is_appended(void **state) {
+TEST(what_is_shown_is_appended) {
   Buffer out = {0};
   assert_int_equal(terminal_text(&out, "one\a", 4, NULL), STATUS_OK);
   assert_int_equal(terminal_text(&out, "two", 3, NULL), STATUS_OK);
   assert_int_equal(out.size, 9);
   assert_memory_equal(out.data, "one\xe2\x90\x87two", 9);
   buffer_release(&out);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_character_is_itself_or_seen_in_its_place),
-      cmocka_unit_test(bytes_that_are_no_character_are_seen_one_by_one),
-      cmocka_unit_test(what_is_shown_is_appended),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

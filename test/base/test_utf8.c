@@ -3,7 +3,7 @@
  * The oracle encodes every Unicode scalar value arithmetically and notes which bytes begin one: a sequence is
  * valid where it is in that set, incomplete where something longer begins with it, and else broken. */
 #include "base/utf8.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* begins[n][s]: the n + 1 bytes of s, the first one highest, begin some character, or are one. */
 static unsigned char *begins[3];
@@ -75,7 +75,7 @@ static void compare(const unsigned char *text, size_t size) {
   assert_int_equal(utf8_valid_prefix(text, size), valid);
 }
 
-static void every_code_point_is_encoded_and_decoded(void **state) {
+TEST(every_code_point_is_encoded_and_decoded) {
   for (uint32_t code = 0; code < 0x110000; code++) {
     if (!is_scalar(code)) continue;
     unsigned char want[4], got[4];
@@ -88,7 +88,7 @@ static void every_code_point_is_encoded_and_decoded(void **state) {
   }
 }
 
-static void sequences_of_up_to_two_bytes_are_all_judged_right(void **state) {
+TEST(sequences_of_up_to_two_bytes_are_all_judged_right) {
   for (unsigned word = 0; word < 0x10000; word++) {
     unsigned char text[4] = {(unsigned char)(word >> 8), (unsigned char)word};
     for (size_t size = 0; size <= 2; size++) compare(text, size);
@@ -96,7 +96,7 @@ static void sequences_of_up_to_two_bytes_are_all_judged_right(void **state) {
 }
 
 /* Both ends of every class of bytes in RFC 3629, and one from the middle. */
-static void sequences_of_three_and_four_bytes_of_each_class_are_judged_right(void **state) {
+TEST(sequences_of_three_and_four_bytes_of_each_class_are_judged_right) {
   static const unsigned char bytes[] = {0x00, 0x41, 0x7f, 0x80, 0x85, 0x8f, 0x90, 0x9a, 0x9f, 0xa0,
                                         0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee,
                                         0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xf8, 0xfe, 0xff};
@@ -108,7 +108,7 @@ static void sequences_of_three_and_four_bytes_of_each_class_are_judged_right(voi
   }
 }
 
-static void characters_are_found_from_behind(void **state) {
+TEST(characters_are_found_from_behind) {
   static const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80";
   static const size_t starts[] = {6, 3, 1, 0};
   size_t at = sizeof text - 1;
@@ -116,12 +116,4 @@ static void characters_are_found_from_behind(void **state) {
   assert_int_equal(utf8_before("\x80\x80", 2), 0); /* it stops where the text does */
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_code_point_is_encoded_and_decoded),
-      cmocka_unit_test(sequences_of_up_to_two_bytes_are_all_judged_right),
-      cmocka_unit_test(sequences_of_three_and_four_bytes_of_each_class_are_judged_right),
-      cmocka_unit_test(characters_are_found_from_behind),
-  };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+static CMFixtureFunction before_all = set_up, after_all = tear_down;

@@ -1,6 +1,6 @@
 /* test_auk_directory.c - where auk keeps files of its own. */
 #include "commands/auk_directory.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static void assert_directory(const char *cache, const char *home, const char *want) {
   char *path;
@@ -14,24 +14,16 @@ static void assert_directory(const char *cache, const char *home, const char *wa
   free(path);
 }
 
-static void the_variables_name_it(void **state) {
+TEST(the_variables_name_it) {
   assert_directory("/c", "/h", "/c/auk");
   assert_directory("", "/h", "/h/.cache/auk");
   assert_directory("relative", "/h", "/h/.cache/auk");
   assert_directory("relative", "relative", NULL);
 }
 
-static void a_slash_at_the_end_is_not_doubled(void **state) {
+TEST(a_slash_at_the_end_is_not_doubled) {
   assert_directory("", "/", "/.cache/auk");
   assert_directory("", "/h/", "/h/.cache/auk");
   assert_directory("/", "/h", "/auk");
   assert_directory("/c//", "/h", "/c/auk");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_variables_name_it),
-      cmocka_unit_test(a_slash_at_the_end_is_not_doubled),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "commands/common.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -28,7 +29,7 @@ static int interrupt_twice(int first, int second, bool ignores_hangups) {
   return how;
 }
 
-static void the_first_interruption_is_told_and_the_second_ends_the_program(void **state) {
+TEST(the_first_interruption_is_told_and_the_second_ends_the_program) {
   for (int a = 0; a < 3; a++)
     for (int b = 0; b < 3; b++) {
       int how = interrupt_twice(numbers[a], numbers[b], false);
@@ -38,7 +39,7 @@ static void the_first_interruption_is_told_and_the_second_ends_the_program(void 
 }
 
 /* As nohup starts a program. */
-static void a_hangup_that_was_ignored_is_ignored(void **state) {
+TEST(a_hangup_that_was_ignored_is_ignored) {
   int how = interrupt_twice(SIGHUP, SIGHUP, true);
   assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2); /* it was not interrupted */
   how = interrupt_twice(SIGINT, SIGHUP, true);
@@ -46,7 +47,7 @@ static void a_hangup_that_was_ignored_is_ignored(void **state) {
 }
 
 /* JSON's numbers are doubles for many of its readers. */
-static void random_seeds_have_53_bits(void **state) {
+TEST(random_seeds_have_53_bits) {
   uint64_t all = 0, seeds[64];
   for (int i = 0; i < 64; i++) {
     assert_int_equal(random_seed(&seeds[i], NULL), STATUS_OK);
@@ -56,13 +57,13 @@ static void random_seeds_have_53_bits(void **state) {
   assert_true(all == (UINT64_C(1) << 53) - 1); /* each bit is set in one of 64, but for one time of 10^17 */
 }
 
-static void a_note_is_one_line_that_steers_nothing(void **state) {
+TEST(a_note_is_one_line_that_steers_nothing) {
   tell_begin();
   print_note("%s: %d", "a\033[2J\nb", 3);
   assert_string_equal(note_end(), "auk: a?[2J?b: 3\n");
 }
 
-static void a_command_tells_its_failure_once(void **state) {
+TEST(a_command_tells_its_failure_once) {
   static const struct {
     Status status;
     const char *text, *told;
@@ -85,7 +86,7 @@ static void a_command_tells_its_failure_once(void **state) {
   }
 }
 
-static void terminals_take_escapes_unless_they_are_dumb(void **state) {
+TEST(terminals_take_escapes_unless_they_are_dumb) {
   int terminal = posix_openpt(O_RDWR | O_NOCTTY), ends[2];
   assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 && pipe(ends) == 0);
   int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
@@ -103,24 +104,11 @@ static void terminals_take_escapes_unless_they_are_dumb(void **state) {
   close(terminal);
 }
 
-static void standard_streams_are_no_files(void **state) {
+TEST(standard_streams_are_no_files) {
   Error err = {{0}};
   assert_int_equal(file_name_check("/save", NULL, NULL), STATUS_OK);
   assert_int_equal(file_name_check("/save", "./-", NULL), STATUS_OK);
   assert_int_equal(file_name_check("/save", "--", NULL), STATUS_OK);
   assert_int_equal(file_name_check("/save", "-", &err), STATUS_USAGE);
   assert_string_equal(err.text, "/save is \"-\", expected a file (one of this name: ./-)");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_first_interruption_is_told_and_the_second_ends_the_program),
-      cmocka_unit_test(a_hangup_that_was_ignored_is_ignored),
-      cmocka_unit_test(random_seeds_have_53_bits),
-      cmocka_unit_test(a_note_is_one_line_that_steers_nothing),
-      cmocka_unit_test(a_command_tells_its_failure_once),
-      cmocka_unit_test(terminals_take_escapes_unless_they_are_dumb),
-      cmocka_unit_test(standard_streams_are_no_files),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

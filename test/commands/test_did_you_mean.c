@@ -2,12 +2,7 @@
 #include <ctype.h>
 
 #include "commands/did_you_mean.h"
-#include "test/unit.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
+#include "test/tests.h"
 
 static bool same(char a, char b) {
   a = a == '_' ? '-' : a;
@@ -57,7 +52,7 @@ static void random_word(uint64_t *random, char *word) {
   word[dashes + n] = 0;
 }
 
-static void the_nearest_of_any_words_is_found(void **state) {
+TEST(the_nearest_of_any_words_is_found) {
   uint64_t random = 1;
   size_t n_found = 0;
   for (int c = 0; c < 4000; c++) {
@@ -82,7 +77,7 @@ static void the_nearest_of_any_words_is_found(void **state) {
   assert_in_range(n_found, 900, 4000);
 }
 
-static void words_of_more_than_forty_letters_are_not_compared(void **state) {
+TEST(words_of_more_than_forty_letters_are_not_compared) {
   char text[48], word[48];
   memset(text, 'a', sizeof text);
   memset(word, 'a', sizeof word);
@@ -93,12 +88,4 @@ static void words_of_more_than_forty_letters_are_not_compared(void **state) {
       assert_int_equal(nearest.word != NULL, n_text <= 40 && n_word <= 40);
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_nearest_of_any_words_is_found),
-      cmocka_unit_test(words_of_more_than_forty_letters_are_not_compared),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

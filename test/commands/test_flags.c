@@ -4,6 +4,7 @@
 #include "commands/commands.h"
 #include "commands/flags.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 typedef struct {
@@ -105,7 +106,7 @@ static void write_parsed(const char *old, FILE *out) {
   }
 }
 
-static void arguments_give_what_the_transcript_has(void **state) {
+TEST(arguments_give_what_the_transcript_has) {
   check_transcript("test/data/transcripts/flags/parser.txt", write_parsed);
 }
 
@@ -142,7 +143,7 @@ static void check_flag(const Command *command, const Flag *flag) {
   }
 }
 
-static void tables_are_well_formed(void **state) {
+TEST(tables_are_well_formed) {
   for (size_t c = 0; c < n_commands; c++) {
     const Interface *of = commands[c].interface;
     assert_true(strncmp(of->usage, "auk ", 4) == 0);
@@ -234,12 +235,12 @@ static void write_pairs(const char *old, FILE *out) {
   }
 }
 
-static void pairs_of_flags_are_taken_as_the_transcript_has_it(void **state) {
+TEST(pairs_of_flags_are_taken_as_the_transcript_has_it) {
   check_transcript("test/data/transcripts/flags/pairs.txt", write_pairs);
 }
 
 /* For `auk run`: the least and the greatest value of each number, and one step beyond them. */
-static void every_number_has_its_range(void **state) {
+TEST(every_number_has_its_range) {
   static const struct {
     const char *name, *below, *low, *high, *above; /* NULL: the kind itself has no such number */
   } ranges[] = {
@@ -289,7 +290,7 @@ static void every_number_has_its_range(void **state) {
   }
 }
 
-static void rules_name_flags(void **state) {
+TEST(rules_name_flags) {
   for (size_t c = 0; c < n_commands; c++) {
     const Interface *of = commands[c].interface;
     for (size_t r = 0; r < of->n_rules; r++) {
@@ -316,7 +317,7 @@ static SetResult set(FlagParse *parse, const Flag *flag, const char *name, const
   return result;
 }
 
-static void a_setting_gives_way_to_the_command_line(void **state) {
+TEST(a_setting_gives_way_to_the_command_line) {
   static const FlagRule rules[] = {{"--raw", EXCLUDES, "-p", NULL}, {"--kv", IDLE_AT_ZERO, "--temp", NULL}};
   static const Flag other = FLAG_SWITCH("--other", Values, on, "of another command");
   Interface ruled = interface;
@@ -345,7 +346,7 @@ static void a_setting_gives_way_to_the_command_line(void **state) {
 }
 
 /* A flag of the command line that a second one makes idle leaves the settings as they are. */
-static void a_setting_answers_only_for_itself(void **state) {
+TEST(a_setting_answers_only_for_itself) {
   static const FlagRule rules[] = {{"--kv", IDLE_AT_ZERO, "--temp", NULL}};
   Interface ruled = interface;
   ruled.rules = rules;
@@ -362,7 +363,7 @@ static void a_setting_answers_only_for_itself(void **state) {
 }
 
 /* A model of the settings is no second model beside an operand; others know where they are from. */
-static void a_setting_is_told_from_what_was_asked(void **state) {
+TEST(a_setting_is_told_from_what_was_asked) {
   static struct {
     const char *path, *usual;
     bool weak;
@@ -395,18 +396,4 @@ static void a_setting_is_told_from_what_was_asked(void **state) {
     assert_int_equal(values.weak, n_operands);
     flags_end(&parse);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_setting_gives_way_to_the_command_line),
-      cmocka_unit_test(a_setting_answers_only_for_itself),
-      cmocka_unit_test(a_setting_is_told_from_what_was_asked),
-      cmocka_unit_test(arguments_give_what_the_transcript_has),
-      cmocka_unit_test(tables_are_well_formed),
-      cmocka_unit_test(pairs_of_flags_are_taken_as_the_transcript_has_it),
-      cmocka_unit_test(every_number_has_its_range),
-      cmocka_unit_test(rules_name_flags),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,9 @@
 
 #include "commands/input_text.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
-static void ids_stand_between_blanks_commas_and_brackets(void **state) {
+TEST(ids_stand_between_blanks_commas_and_brackets) {
   static const struct {
     const char *text;
     int n, ids[4];
@@ -42,7 +43,7 @@ static void ids_stand_between_blanks_commas_and_brackets(void **state) {
   }
 }
 
-static void only_the_newline_at_the_end_is_dropped(void **state) {
+TEST(only_the_newline_at_the_end_is_dropped) {
   static const char *const cases[][2] = {{"", ""},           {"\n", ""},     {"a\n", "a"}, {"a\n\n", "a\n"},
                                          {"a\r\n", "a"},     {"a\r", "a\r"}, {"\r\n", ""}, {"a\n\r", "a\n\r"},
                                          {"a\r\r\n", "a\r"}, {"\na", "\na"}};
@@ -80,7 +81,7 @@ static const char *answers(char *path, Status *status, Error *err) {
   return written;
 }
 
-static void each_line_is_answered_and_those_that_failed_are_counted(void **state) {
+TEST(each_line_is_answered_and_those_that_failed_are_counted) {
   static const struct {
     const char *lines, *written, *error; /* %s: the file */
     Status status;
@@ -117,11 +118,4 @@ static void each_line_is_answered_and_those_that_failed_are_counted(void **state
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ids_stand_between_blanks_commas_and_brackets),
-      cmocka_unit_test(only_the_newline_at_the_end_is_dropped),
-      cmocka_unit_test(each_line_is_answered_and_those_that_failed_are_counted),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

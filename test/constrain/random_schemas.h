@@ -2,12 +2,7 @@
 #pragma once
 
 #include "base/buffer.h"
-#include "test/unit.h"
-
-static inline uint32_t random_below(uint64_t *seed, uint32_t n) {
-  *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (uint32_t)(*seed >> 33) % n;
-}
+#include "test/tests.h"
 
 static inline void put_text(Buffer *out, const char *text) {
   Error err;

@@ -4,7 +4,7 @@
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum {
   N_TEXTS = 100,     /* of a schema, half of them with keys in the order of `properties` */
@@ -81,7 +81,7 @@ static bool texts_go_on(const char *schema, size_t size, bool ordered, bool end,
   return true;
 }
 
-static void every_text_of_random_tokens_ends(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, every_text_of_random_tokens_ends) {
   Buffer file = {0};
   Error err;
   assert_int_equal(file_read("test/constrain/joined_schemas.jsonl", 1 << 20, &file, &err), STATUS_OK);
@@ -98,7 +98,7 @@ static void every_text_of_random_tokens_ends(void **state) {
 }
 
 /* Some end only with a key that random tokens hardly write. */
-static void every_text_of_random_schemas_goes_on(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, every_text_of_random_schemas_goes_on) {
   uint64_t seed = 3;
   int n = 0;
   Buffer schema = {0};
@@ -122,7 +122,7 @@ static void add_part(Buffer *text, const char *format, int a, int b, int c) {
 }
 
 /* A search that would take too much work ends unsure: it makes no form fail. */
-static void a_hard_search_makes_no_form_fail(void **state) {
+TEST(a_hard_search_makes_no_form_fail) {
   enum { N_KEYS = 200 };
   const SchemaOptions options = {.plain_integers = true};
   Constraint c;
@@ -269,7 +269,7 @@ static const DeadEnd dead_ends[] = {
      "{\"a", "a"},
 };
 
-static void what_begins_a_dead_end_is_refused(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, what_begins_a_dead_end_is_refused) {
   for (size_t i = 0; i < sizeof dead_ends / sizeof *dead_ends; i++) {
     const DeadEnd *it = &dead_ends[i];
     const SchemaOptions options = {.ordered_keys = it->ordered, .plain_integers = true};
@@ -291,7 +291,7 @@ static void what_begins_a_dead_end_is_refused(void **state) {
 }
 
 /* Where a search ends unsure, an answer takes what is sure, and a judged text may have either. */
-static void a_judged_text_may_have_what_no_search_finds(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, a_judged_text_may_have_what_no_search_finds) {
   static const char schema[] = "{\"type\": \"array\", \"prefixItems\": [{\"enum\": [\"a\", \"b\"]}], "
                                "\"if\": {\"prefixItems\": [{\"const\": \"a\"}]}, \"then\": {\"contains\": "
                                "{\"const\": 1}, \"minContains\": "
@@ -312,17 +312,4 @@ static void a_judged_text_may_have_what_no_search_finds(void **state) {
     assert_int_equal(allowed, judged);
     constraint_close(&c);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_hard_search_makes_no_form_fail),
-      cmocka_unit_test_setup_teardown(what_begins_a_dead_end_is_refused, open_vocabulary, close_vocabulary),
-      cmocka_unit_test_setup_teardown(a_judged_text_may_have_what_no_search_finds, open_vocabulary,
-                                      close_vocabulary),
-      cmocka_unit_test_setup_teardown(every_text_of_random_schemas_goes_on, open_vocabulary,
-                                      close_vocabulary),
-      cmocka_unit_test_setup_teardown(every_text_of_random_tokens_ends, open_vocabulary, close_vocabulary),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

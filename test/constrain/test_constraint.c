@@ -6,7 +6,7 @@
 #include "constrain/constraint.h"
 #include "test/constrain/own_vocabulary.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* Processor time of a form that would take minutes if members were searched one by one. */
 #ifdef __SANITIZE_ADDRESS__
@@ -38,7 +38,7 @@ static size_t taken_of(const char *schema, const char *text) {
 
 /* Numbers of one value are one, whether a rule speaks of the value or of its type, and answers have some of
  * the texts that fit. Only an exponent has to be normalised beside a rule. */
-static void numbers_fit_by_their_values(void **state) {
+TEST(numbers_fit_by_their_values) {
   static const char *const schemas[] = {
       "{\"type\": \"integer\"}",
       "{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 100}",
@@ -72,7 +72,7 @@ static void numbers_fit_by_their_values(void **state) {
 }
 
 /* A value fits a list of types if it fits one of them, in whichever order the list has them. */
-static void a_list_of_types_allows_what_each_of_them_does(void **state) {
+TEST(a_list_of_types_allows_what_each_of_them_does) {
   static const struct {
     const char *type, *takes; /* marks of the texts that fit */
   } types[] = {{"null", "n"},   {"boolean", "b"}, {"integer", "i"}, {"number", "ir"},
@@ -94,7 +94,7 @@ static void a_list_of_types_allows_what_each_of_them_does(void **state) {
 }
 
 /* 30,000 objects are looked at one by one, not each with all others. */
-static void many_objects_open_in_little_time(void **state) {
+TEST(many_objects_open_in_little_time) {
   Buffer text = {0};
   Error err;
   assert_int_equal(buffer_printf(&text, &err, "{\"properties\": {\"x\": {}"), STATUS_OK);
@@ -115,7 +115,7 @@ static void many_objects_open_in_little_time(void **state) {
 
 /* Constants of one key keep branches apart only where all of them require it: an object without the key may
  * be of several others. */
-static void constants_keep_branches_apart_where_they_are_required(void **state) {
+TEST(constants_keep_branches_apart_where_they_are_required) {
   for (unsigned needs = 0; needs < 8; needs++) {
     char schema[600] = "{\"type\": \"object\", \"oneOf\": [";
     int n_without = 0;
@@ -133,7 +133,7 @@ static void constants_keep_branches_apart_where_they_are_required(void **state) 
 
 /* A keyword that is let go makes no valid text invalid, however deep it lies in what is negated or
  * counted. */
-static void what_is_let_go_refuses_nothing(void **state) {
+TEST(what_is_let_go_refuses_nothing) {
   static const struct {
     const char *before, *after, *text_before, *text_after;
   } cases[] = {
@@ -163,7 +163,7 @@ static void what_is_let_go_refuses_nothing(void **state) {
 }
 
 /* Wherever a subschema may lie, `not` is let go with a keyword of that subschema. */
-static void what_is_negated_is_let_go_from_each_place(void **state) {
+TEST(what_is_negated_is_let_go_from_each_place) {
   static const char *const places[] = {"\"additionalProperties\": %s",
                                        "\"propertyNames\": %s",
                                        "\"unevaluatedProperties\": %s",
@@ -202,7 +202,7 @@ static void what_is_negated_is_let_go_from_each_place(void **state) {
 }
 
 /* Each escape is its character: in keys and strings, as constants and where values repeat. */
-static void escapes_are_their_characters(void **state) {
+TEST(escapes_are_their_characters) {
   static const char letters[] = "\"\\/bfnrt";
   static const unsigned char codes[] = {'"', '\\', '/', 8, 12, 10, 13, 9};
   static const struct {
@@ -236,7 +236,7 @@ static void escapes_are_their_characters(void **state) {
 }
 
 /* Behind the first half of a surrogate pair only the second: DC00 to DFFF. */
-static void second_halves_of_pairs_follow_first_ones(void **state) {
+TEST(second_halves_of_pairs_follow_first_ones) {
   for (int digit = 0; digit < 16; digit++) {
     char text[20];
     snprintf(text, sizeof text, "\"\\ud8ff\\ud%x", (unsigned)digit);
@@ -272,7 +272,7 @@ static void assert_forced_tokens(const char *schema, const char *text, const cha
 }
 
 /* They are the tokenizer's own, and end where a longer one could hold what comes next as well. */
-static void forced_tokens_are_those_of_the_tokenizer(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, forced_tokens_are_those_of_the_tokenizer) {
   assert_forced_tokens("{\"enum\": [\"the mother went\", \"at\"]}", "\"the", " m|ot|her| w|ent|\"|");
   assert_forced_tokens("{\"enum\": [\"the mother\", \"the mother and\"]}", "\"the", " m|ot|her|");
   assert_forced_tokens("{\"type\": \"string\", \"pattern\": \"^the mother w\"}", "\"the", " m|ot|her|");
@@ -280,7 +280,7 @@ static void forced_tokens_are_those_of_the_tokenizer(void **state) {
 }
 
 /* minContains is a keyword from 2019-09 on: before, one item has to fit whatever it says. */
-static void how_many_items_must_fit_depends_on_the_draft(void **state) {
+TEST(how_many_items_must_fit_depends_on_the_draft) {
   static const struct {
     const char *draft, *n;
     size_t taken[3]; /* of [], [1] and [1, 1] */
@@ -303,7 +303,7 @@ static void how_many_items_must_fit_depends_on_the_draft(void **state) {
 }
 
 /* The draft decides whether a member is a keyword, and its meaning. */
-static void keywords_mean_what_their_draft_says(void **state) {
+TEST(keywords_mean_what_their_draft_says) {
   static const char *const uris[] = {
       "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#",
       "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema",
@@ -371,7 +371,7 @@ static void keywords_mean_what_their_draft_says(void **state) {
 }
 
 /* References that lie deep, or that double what is looked at, are refused and not followed without end. */
-static void references_are_followed_to_a_limit(void **state) {
+TEST(references_are_followed_to_a_limit) {
   static const char *const parts[][2] = {
       {"{\"$ref\": \"#/$defs/d%d\"}", "over 1,000 deep"},
       {"{\"oneOf\": [{\"$ref\": \"#/$defs/d%d\"}, {\"required\": [\"k%d\"], \"type\": \"object\"}]}",
@@ -400,7 +400,7 @@ static void references_are_followed_to_a_limit(void **state) {
 }
 
 /* Objects with the same keys, keys that a pointer escapes, and keys that are not there. */
-static void references_lead_to_members_of_their_own_object(void **state) {
+TEST(references_lead_to_members_of_their_own_object) {
   static const struct {
     const char *reference, *text; /* the one text of two that the schema takes; NULL: it leads nowhere */
   } cases[] = {{"#/$defs/a/$defs/k", "1"}, {"#/$defs/b/$defs/k", "2"},  {"#/$defs/k", "3"},
@@ -444,7 +444,7 @@ static void references_lead_to_members_of_their_own_object(void **state) {
 }
 
 /* A pointer may lead into a document within the schema: what lies there has that document's URI and draft. */
-static void references_are_of_the_document_that_a_pointer_leads_into(void **state) {
+TEST(references_are_of_the_document_that_a_pointer_leads_into) {
   static const char rest[] =
       "\"$defs\": {\"k\": {\"$id\": \"k\", \"const\": 1}, "
       "\"in\": {\"$id\": \"in/\", \"$defs\": {\"k\": {\"$id\": \"k\", \"const\": 2}, "
@@ -484,7 +484,7 @@ static void references_are_of_the_document_that_a_pointer_leads_into(void **stat
 
 /* The examples of RFC 3986, 5.4, and some of bases with other parts: a reference that meant another document
  * would lead nowhere. */
-static void references_are_resolved_as_uris_are(void **state) {
+TEST(references_are_resolved_as_uris_are) {
   static const char rfc[] = "http://a/b/c/d;p?q";
   static const struct {
     const char *base, *reference, *means;
@@ -560,7 +560,7 @@ static void references_are_resolved_as_uris_are(void **state) {
 
 /* A text fits exactly if its count is between the least and the most, as keywords of one schema or of two; a
  * schema with a least above the most is refused. */
-static void counts_are_between_their_limits(void **state) {
+TEST(counts_are_between_their_limits) {
   static const struct {
     const char *min, *max, *rest, *parts[4], *open, *close;
   } kinds[] = {
@@ -618,7 +618,7 @@ static void counts_are_between_their_limits(void **state) {
 }
 
 /* Values lie within one another to a limit. */
-static void values_are_nested_to_a_limit(void **state) {
+TEST(values_are_nested_to_a_limit) {
   enum { MOST = 512 };
   for (int object = 0; object < 2; object++)
     for (int n = MOST; n <= MOST + 1; n++) {
@@ -636,7 +636,7 @@ static Formula first_only(void *user, const FormulaNode *atom, Formula itself) {
   return atom->a == 0;
 }
 
-static void exactly_one_with_a_true_part_keeps_its_parts(void **state) {
+TEST(exactly_one_with_a_true_part_keeps_its_parts) {
   Formulas f;
   Error err;
   Formula atoms[6];
@@ -662,7 +662,7 @@ static Formula put_known(void *user, const FormulaNode *atom, Formula itself) {
 
 /* Joins of four parts, equal and opposite ones among them, are true where so many of the parts are, whichever
  * of the atoms is known first. */
-static void formulas_are_true_where_their_parts_say_so(void **state) {
+TEST(formulas_are_true_where_their_parts_say_so) {
   enum { N = 8, KINDS = 3 };
   Formulas f;
   Error err;
@@ -727,7 +727,7 @@ static void check_masks(const char *schema, const char *text) {
   free(mask);
 }
 
-static void masks_allow_exactly_what_the_machine_takes(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, masks_allow_exactly_what_the_machine_takes) {
   check_masks("true", "{\"a\\\"\\u00e9\": [1.5e3, -2, true, null, \"x\u00e9\"], \"b\": {}}");
   check_masks(OBJECT, " { \"a\" : 12 , \"b\":\"yy\"}");
   check_masks("{\"items\": {\"maxLength\": 3, \"minLength\": 2}, \"maxItems\": 2}",
@@ -762,7 +762,7 @@ static void masks_allow_exactly_what_the_machine_takes(void **state) {
 }
 
 /* Where a token's end needs more or fewer characters than the string has left. */
-static void masks_know_how_much_is_left(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, masks_know_how_much_is_left) {
   static const char *const cases[][2] = {
       {"^[a-z ]*$", "the end"},           {"^t.*e$", "to be e"},       {"^[a-z]+( [a-z]+)*$", "a b c d"},
       {"^([a-c]{2}|the )*x$", "the abx"}, {"^(a|[^a]{3})*$", "aonea"}, {"e$|^on", "one te"},
@@ -810,7 +810,7 @@ static uint64_t plain_ids(const char *schema, const char *text) {
 #define ID(id) (UINT64_C(1) << (id))
 
 /* \u and \/ stand only where nothing else can: neither at once with the quote, nor in two steps. */
-static void escapes_are_written_only_where_they_must_be(void **state) {
+TEST(escapes_are_written_only_where_they_must_be) {
   assert_int_equal(plain_ids("{\"const\": \"k\"}", ""), ID(0));
   assert_int_equal(plain_ids("{\"const\": \"k\"}", "\""), ID(5));
   assert_int_equal(plain_ids("{\"const\": \"\\n\"}", ""), ID(0) | ID(2));
@@ -827,7 +827,7 @@ static void escapes_are_written_only_where_they_must_be(void **state) {
 }
 
 /* Between two values there is one end of a line and 40 blanks; before the first, none. */
-static void white_space_is_written_within_limits(void **state) {
+TEST(white_space_is_written_within_limits) {
   static const char schema[] = "{\"type\": \"object\", \"required\": [\"k\"], \"additionalProperties\": "
                                "false, \"properties\": {\"k\": true}}";
   const uint64_t any = ID(0) | ID(13) | ID(14) | ID(15), no_line = ID(0) | ID(14);
@@ -857,7 +857,7 @@ static void single_bytes(int32_t ids[256]) {
 }
 
 /* Memory does not grow with the text: neither of frames nor of states of strings. */
-static void long_texts_need_no_more_memory(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, long_texts_need_no_more_memory) {
   const char *schema = "{\"items\": {\"pattern\": \"^(ab?)*$\", \"maxLength\": 60000}}";
   Constraint c;
   Error err;
@@ -888,7 +888,7 @@ static void long_texts_need_no_more_memory(void **state) {
 
 /* The states of strings are forgotten where they have become many: also between two values, where a mask has
  * just found those of the next one. */
-static void strings_begin_right_after_states_were_forgotten(void **state) {
+TEST_WITH(open_vocabulary, close_vocabulary, strings_begin_right_after_states_were_forgotten) {
   enum { MANY = 1 << 15 };
   const char *schema = "{\"prefixItems\": [{\"pattern\": \"^(ab?)*$\", \"maxLength\": 60000}, {\"pattern\": "
                        "\"^[bc]d\"}]}";
@@ -926,7 +926,7 @@ static void strings_begin_right_after_states_were_forgotten(void **state) {
 }
 
 /* Text in one piece needs no more memory than token by token, and what follows a refusal is as before it. */
-static void long_pieces_need_no_more_memory(void **state) {
+TEST(long_pieces_need_no_more_memory) {
   const char *schema = "{\"items\": {\"properties\": {\"a\": {\"type\": \"integer\"}}}}";
   const size_t n = 100000;
   char *text = malloc(8 * n + 2);
@@ -956,7 +956,7 @@ static void long_pieces_need_no_more_memory(void **state) {
 }
 
 /* Items and keys that the text had are known after memory was tidied. Nested values fill it sooner. */
-static void what_was_is_known_in_long_texts(void **state) {
+TEST(what_was_is_known_in_long_texts) {
   enum { N = 6000 };
   static const struct {
     const char *schema, *first, *more, *again, *other; /* all of `again` but its last byte is allowed */
@@ -986,40 +986,4 @@ static void what_was_is_known_in_long_texts(void **state) {
     constraint_close(&c);
     buffer_release(&text);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_was_is_known_in_long_texts),
-      cmocka_unit_test(references_are_followed_to_a_limit),
-      cmocka_unit_test(references_lead_to_members_of_their_own_object),
-      cmocka_unit_test(references_are_of_the_document_that_a_pointer_leads_into),
-      cmocka_unit_test(references_are_resolved_as_uris_are),
-      cmocka_unit_test(counts_are_between_their_limits),
-      cmocka_unit_test(values_are_nested_to_a_limit),
-      cmocka_unit_test(numbers_fit_by_their_values),
-      cmocka_unit_test(a_list_of_types_allows_what_each_of_them_does),
-      cmocka_unit_test(many_objects_open_in_little_time),
-      cmocka_unit_test(constants_keep_branches_apart_where_they_are_required),
-      cmocka_unit_test(what_is_let_go_refuses_nothing),
-      cmocka_unit_test(what_is_negated_is_let_go_from_each_place),
-      cmocka_unit_test(escapes_are_their_characters),
-      cmocka_unit_test(second_halves_of_pairs_follow_first_ones),
-      cmocka_unit_test(how_many_items_must_fit_depends_on_the_draft),
-      cmocka_unit_test(keywords_mean_what_their_draft_says),
-      cmocka_unit_test(long_pieces_need_no_more_memory),
-      cmocka_unit_test(exactly_one_with_a_true_part_keeps_its_parts),
-      cmocka_unit_test(formulas_are_true_where_their_parts_say_so),
-      cmocka_unit_test_setup_teardown(forced_tokens_are_those_of_the_tokenizer, open_vocabulary,
-                                      close_vocabulary),
-      cmocka_unit_test_setup_teardown(long_texts_need_no_more_memory, open_vocabulary, close_vocabulary),
-      cmocka_unit_test_setup_teardown(strings_begin_right_after_states_were_forgotten, open_vocabulary,
-                                      close_vocabulary),
-      cmocka_unit_test(escapes_are_written_only_where_they_must_be),
-      cmocka_unit_test(white_space_is_written_within_limits),
-      cmocka_unit_test_setup_teardown(masks_allow_exactly_what_the_machine_takes, open_vocabulary,
-                                      close_vocabulary),
-      cmocka_unit_test_setup_teardown(masks_know_how_much_is_left, open_vocabulary, close_vocabulary),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

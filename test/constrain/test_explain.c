@@ -3,7 +3,7 @@
 #include "constrain/constraint.h"
 #include "constrain/explain.h"
 #include "test/constrain/random_schemas.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* The reasons, each followed by '\n'. */
 static void reasons_of(SchemaSet *set, const char *text, Buffer *out) {
@@ -34,7 +34,7 @@ static void assert_reasons(const char *schema, const char *text, const char *exp
 #define DRAFT_7_URI    "\"$schema\": \"http://json-schema.org/draft-07/schema#\", "
 
 /* A failure of the languages gives no reasons, and no wrong ones; texts after it are judged as before. */
-static void what_is_too_hard_to_explain_fails_nothing(void **state) {
+TEST(what_is_too_hard_to_explain_fails_nothing) {
   SchemaSet set;
   Error err;
   Buffer got = {0};
@@ -55,7 +55,7 @@ static void what_is_too_hard_to_explain_fails_nothing(void **state) {
 }
 
 /* A search without end gives no reasons either. */
-static void work_is_bounded(void **state) {
+TEST(work_is_bounded) {
   char schema[4000] = "{\"$ref\": \"#/$defs/0\", \"$defs\": {";
   for (int i = 0; i < 40; i++)
     sprintf(schema + strlen(schema),
@@ -65,7 +65,7 @@ static void work_is_bounded(void **state) {
   assert_reasons(schema, "1", "");
 }
 
-static void at_most_a_thousand_reasons_are_given(void **state) {
+TEST(at_most_a_thousand_reasons_are_given) {
   SchemaSet set;
   Error err;
   Buffer text = {0}, got = {0};
@@ -127,7 +127,7 @@ static size_t take_group(const char *line, size_t size) {
   return n;
 }
 
-static void the_reasons_agree_with_the_verdicts_of_the_suite(void **state) {
+TEST(the_reasons_agree_with_the_verdicts_of_the_suite) {
   static char line[1 << 16];
   size_t n = 0;
   FILE *file = popen("gzip -dc test/data/schemas/suite.jsonl.gz", "r");
@@ -166,7 +166,7 @@ static bool schema_fits(const char *schema, const char *text) {
 }
 
 /* Identifiers of another type than they should have name nothing. */
-static void identifiers_are_strings(void **state) {
+TEST(identifiers_are_strings) {
   static const char *const words[] = {"$id", "id", "$anchor", "$dynamicAnchor", "$schema"};
   static const char *const values[] = {"5", "[\"a\"]", "{\"a\": \"b\"}", "null", "true"};
   static const char *const drafts[] = {"", DRAFT_4_URI, DRAFT_7_URI, DRAFT_2019_URI};
@@ -184,7 +184,7 @@ static void identifiers_are_strings(void **state) {
 
 /* An anchor or an identifier names a schema wherever one may lie, and nothing where none does. A resource may
  * have a draft of its own. */
-static void what_names_a_schema_lies_where_schemas_do(void **state) {
+TEST(what_names_a_schema_lies_where_schemas_do) {
   static const char *const places[] = {"\"additionalProperties\": %s",
                                        "\"contains\": %s",
                                        "\"propertyNames\": %s",
@@ -240,7 +240,7 @@ static void what_names_a_schema_lies_where_schemas_do(void **state) {
 }
 
 /* A branch evaluates the first member, and later members decide whether that branch fits. */
-static void later_members_decide_what_is_evaluated(void **state) {
+TEST(later_members_decide_what_is_evaluated) {
   static const char *const rest[] = {"false", "{\"enum\": [0]}", "{\"type\": \"null\"}"};
   static const char *const conditions[] = {"\"minProperties\": 2", "\"required\": [\"c\"]",
                                            "\"not\": {\"maxProperties\": 1}"};
@@ -263,7 +263,7 @@ static void later_members_decide_what_is_evaluated(void **state) {
 
 /* Texts with a byte more, less or another are taken where the parser of JSON takes them; keys that come twice
  * are not. */
-static void texts_that_are_taken_are_json(void **state) {
+TEST(texts_that_are_taken_are_json) {
   static const char bytes[] = "{}[],:\"\\0123-+.eEtrufalsn /\n";
   uint64_t seed = 1;
   Buffer text = {0};
@@ -299,7 +299,7 @@ static void texts_that_are_taken_are_json(void **state) {
 }
 
 /* The rules are judged twice in this room: byte by byte, and by the value. Neither knows of the other. */
-static void the_reasons_agree_with_the_verdicts_of_random_schemas(void **state) {
+TEST(the_reasons_agree_with_the_verdicts_of_random_schemas) {
   uint64_t seed = 1;
   const SchemaOptions options = {.exponents = true};
   Buffer schema = {0}, text = {0}, got = {0};
@@ -453,7 +453,7 @@ static void close_both(SchemaSet *set, Constraint *c) {
 }
 
 /* const, enum and uniqueItems, at the root and further within, have one equality of values. */
-static void values_are_equal_as_json_has_it(void **state) {
+TEST(values_are_equal_as_json_has_it) {
   SchemaSet set;
   Constraint c;
   char schema[300], text[300];
@@ -507,7 +507,7 @@ static void put_branch(Buffer *out, uint64_t *seed) {
 }
 
 /* Branches that are tagged by constants, or by members that exclude one another, or nearly so. */
-static void exactly_one_branch_fits(void **state) {
+TEST(exactly_one_branch_fits) {
   static const char *const values[] = {"\"a\"", "\"b\"", "\"c\"", "1", "2", "0", "null", "true", "[]", "[1]"};
   enum { N_VALUES = sizeof values / sizeof *values };
   uint64_t seed = 1;
@@ -549,21 +549,4 @@ static void exactly_one_branch_fits(void **state) {
   assert_true(n_taken > SAMPLE(5000) && n_refused > SAMPLE(5000));
   buffer_release(&schema);
   buffer_release(&got);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_too_hard_to_explain_fails_nothing),
-      cmocka_unit_test(work_is_bounded),
-      cmocka_unit_test(at_most_a_thousand_reasons_are_given),
-      cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_the_suite),
-      cmocka_unit_test(identifiers_are_strings),
-      cmocka_unit_test(what_names_a_schema_lies_where_schemas_do),
-      cmocka_unit_test(later_members_decide_what_is_evaluated),
-      cmocka_unit_test(the_reasons_agree_with_the_verdicts_of_random_schemas),
-      cmocka_unit_test(values_are_equal_as_json_has_it),
-      cmocka_unit_test(exactly_one_branch_fits),
-      cmocka_unit_test(texts_that_are_taken_are_json),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

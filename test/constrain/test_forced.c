@@ -4,7 +4,7 @@
 #include "constrain/lex.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* True if the byte may follow; an escape in a string counts as none. */
 static bool may_follow(Constraint *c, unsigned char byte) {
@@ -47,7 +47,7 @@ static int draw_byte(Constraint *c, uint64_t *seed) {
 }
 
 /* Along random texts of random schemas, whose keys are often few. */
-static void forced_bytes_are_the_only_ones(void **state) {
+TEST(forced_bytes_are_the_only_ones) {
   uint64_t seed = 11;
   Buffer schema = {0}, found = {0}, want = {0};
   int n_forced = 0, n_places = 0;
@@ -99,7 +99,7 @@ static bool begins_with(const IdList *all, const IdList *first, size_t from) {
 
 /* Texts of a form, where some begin alike. At each place of each of them, the forced tokens are those of
  * every text that goes on from there, if its first tokens are those of what was before. */
-static void forced_tokens_are_those_of_every_text(void **state) {
+TEST(forced_tokens_are_those_of_every_text) {
   static const char *const forms[][5] = {
       {"\"the mother went home\"", "\"the mother went on\"", "\"the moth\"", "\"at\"", "\"the\""},
       {"\"once upon a time\"", "\"once upon a tim\"", "\"once upon\"", "\"one\"", "\"on\""},
@@ -151,7 +151,7 @@ static void forced_tokens_are_those_of_every_text(void **state) {
 }
 
 /* A grammar's bytes are forced likewise, up to where it may end. */
-static void forced_bytes_of_a_grammar_end_where_it_may(void **state) {
+TEST(forced_bytes_of_a_grammar_end_where_it_may) {
   static const struct {
     const char *grammar, *before, *forced;
   } cases[] = {
@@ -190,11 +190,4 @@ static void forced_bytes_of_a_grammar_end_where_it_may(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forced_bytes_are_the_only_ones),
-      cmocka_unit_test(forced_tokens_are_those_of_every_text),
-      cmocka_unit_test(forced_bytes_of_a_grammar_end_where_it_may),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

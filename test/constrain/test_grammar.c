@@ -6,7 +6,7 @@
 #include "test/constrain/own_vocabulary.h"
 #include "test/constrain/random_schemas.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static void open_it(const char *text, bool regular, Constraint *c) {
   Grammar *grammar;
@@ -34,7 +34,7 @@ static const char json[] =
 
 /* Ids that are taken in turn, as a text: "1 5 |" where the text may end after them. The grammar names tokens
  * 1, 5 and 300 of the vocabulary. */
-static void tokens_are_taken_as_such_and_by_their_bytes(void **state) {
+TEST(tokens_are_taken_as_such_and_by_their_bytes) {
   static const char grammar[] =
       "root ::= <s> inside <[5]> (<[5]> | \"ab\")?\ninside ::= !<[5]>* | \"(\" inside \")\"\n";
   int32_t a = -1, b = -1, ab = -1;
@@ -87,7 +87,7 @@ static int32_t id_of(const char *text) {
 
 /* After a token that is taken by its bytes the same may follow, the end of the text too, whether a token as
  * such might have come in its place or not. */
-static void a_token_as_such_changes_nothing_for_bytes(void **state) {
+TEST(a_token_as_such_changes_nothing_for_bytes) {
   static const char *const grammars[] = {"root ::= \"a\"", "root ::= \"a\"?", "root ::= \"a\" \"b\"*",
                                          "root ::= \"a\" root?"};
   const int32_t a = id_of("a"), b = id_of("b");
@@ -110,7 +110,7 @@ static void a_token_as_such_changes_nothing_for_bytes(void **state) {
   }
 }
 
-static void what_is_forced_ends_before_a_token(void **state) {
+TEST(what_is_forced_ends_before_a_token) {
   Constraint c;
   Buffer bytes = {0};
   open_it("root ::= \"abc\" (<[5]> | \"def\")", false, &c);
@@ -122,7 +122,7 @@ static void what_is_forced_ends_before_a_token(void **state) {
 
 /* Rules that share alternatives, sequences and alternatives of many parts compile in little work, and their
  * texts are the same as those of few. */
-static void large_grammars_are_bounded(void **state) {
+TEST(large_grammars_are_bounded) {
   static const struct {
     const char *before, *part, *after, *text;
     bool fits;
@@ -162,7 +162,7 @@ static void large_grammars_are_bounded(void **state) {
 }
 
 /* Before a text begins it has one reading, and over 4,096 after its first byte. */
-static void a_grammar_without_a_first_mask_is_refused(void **state) {
+TEST(a_grammar_without_a_first_mask_is_refused) {
   static char text[200000];
   size_t n = (size_t)snprintf(text, sizeof text, "root ::= \"a\" (r0");
   for (int i = 1; i < 4200; i++) n += (size_t)snprintf(text + n, sizeof text - n, " | r%d", i);
@@ -179,7 +179,7 @@ static void a_grammar_without_a_first_mask_is_refused(void **state) {
 }
 
 /* 256 groups may be inside one another, on each side of others. */
-static void groups_are_nested_to_a_limit(void **state) {
+TEST(groups_are_nested_to_a_limit) {
   for (int n = 256; n <= 257; n++) {
     char text[2000] = "root ::= ";
     for (int side = 0; side < 2; side++) {
@@ -200,7 +200,7 @@ static void groups_are_nested_to_a_limit(void **state) {
 
 /* A sequence whose parts are long sequences, so that joining them needs room of its own: 2^10 times "a", and
  * "b" after each pair. */
-static void sequences_of_sequences_are_joined(void **state) {
+TEST(sequences_of_sequences_are_joined) {
   char text[4000] = "root ::= x0\n";
   for (int i = 0; i < 10; i++) snprintf(text + strlen(text), 60, "x%d ::= x%d x%d \"b\"\n", i, i + 1, i + 1);
   strcat(text, "x10 ::= \"a\"\n");
@@ -243,7 +243,7 @@ static void check_masks(const char *grammar, bool regular, const char *text) {
   constraint_close(&c);
 }
 
-static void masks_have_the_tokens_that_are_taken(void **state) {
+TEST(masks_have_the_tokens_that_are_taken) {
   check_masks(json, false, "{\"a\": [1, {\"b\": \"x\"}], \"c\": null}");
   check_masks("root ::= (\" the\" | \" dog\" | \" once\" [a-z]*)+", false, " the dog onceupon");
   check_masks("[A-Z][a-z]+( [a-z]+)*\\.", true, "Once upon a time.");
@@ -255,7 +255,7 @@ static void masks_have_the_tokens_that_are_taken(void **state) {
 }
 
 /* There is nothing in it that an interruption could end. */
-static void a_mask_that_is_kept_needs_no_work(void **state) {
+TEST(a_mask_that_is_kept_needs_no_work) {
   volatile int interrupted = 0;
   Constraint c;
   uint64_t *mask = calloc(vocabulary.n_words, sizeof *mask);
@@ -272,7 +272,7 @@ static void a_mask_that_is_kept_needs_no_work(void **state) {
 }
 
 /* A text of many states keeps what may follow, though states are forgotten on the way. */
-static void a_long_text_needs_no_more_memory(void **state) {
+TEST(a_long_text_needs_no_more_memory) {
   Constraint c;
   open_it("root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\" | [a-z]{0,2000}", false, &c);
   bool allowed;
@@ -302,7 +302,7 @@ static void a_long_text_needs_no_more_memory(void **state) {
 }
 
 /* States that were forgotten leave no masks to those that have their numbers later. */
-static void masks_are_forgotten_with_their_states(void **state) {
+TEST(masks_are_forgotten_with_their_states) {
   enum { DIGITS = 40, MOST = 1 << 17 };
   const int32_t digit = id_of("7"), letter = id_of("x");
   Constraint c;
@@ -336,7 +336,7 @@ static void masks_are_forgotten_with_their_states(void **state) {
 }
 
 /* The same of a part of many states, whether the text may end with it or goes on. */
-static void masks_are_forgotten_with_states_of_parts(void **state) {
+TEST(masks_are_forgotten_with_states_of_parts) {
   enum { DIGITS = 40, LINE = 1900, LINES = 12 };
   static const char *const after[] = {"", " tail\ntail ::= \"(\" tail \")\" | \"!\""};
   const int32_t digit = id_of("7"), letter = id_of("x");
@@ -511,7 +511,7 @@ static bool open_random_grammar(const Buffer *form, const Tokenizer *of, const V
 }
 
 /* Each text of up to six letters is taken if another matcher, which knows of no states, takes it. */
-static void random_grammars_have_the_texts_of_another_matcher(void **state) {
+TEST(random_grammars_have_the_texts_of_another_matcher) {
   int n_taken = 0, n_ambiguous = 0;
   for (int i = 0; i < 300; i++) {
     Buffer form = {0};
@@ -566,7 +566,7 @@ static bool take_words(Constraint *c, const int *ids, size_t n, const char *form
 }
 
 /* Texts of up to four tokens, which the grammars name or exclude, or take by their bytes. */
-static void random_grammars_of_tokens_have_the_texts_of_another_matcher(void **state) {
+TEST(random_grammars_of_tokens_have_the_texts_of_another_matcher) {
   Own own;
   int n_taken = 0, n_ambiguous = 0;
   open_own("\"a\": 0, \"b\": 1, \"ab\": 2, \"ba\": 3, \"aab\": 4", &own);
@@ -608,7 +608,7 @@ static void random_grammars_of_tokens_have_the_texts_of_another_matcher(void **s
 }
 
 /* Rules that are not in use name no tokens. */
-static void tokens_that_a_grammar_names_are_known(void **state) {
+TEST(tokens_that_a_grammar_names_are_known) {
   static const struct {
     const char *grammar;
     int names, excludes; /* ids of tokens, -1: none */
@@ -637,7 +637,7 @@ static bool takes_whole(Constraint *c, const char *text) {
 }
 
 /* Values of a schema are written as they are: strings that fit, and others as JSON, up to the first mark. */
-static void plain_values_are_those_of_the_schema(void **state) {
+TEST(plain_values_are_those_of_the_schema) {
   static const char *const schemas[] = {"{}",
                                         "{\"type\": \"string\"}",
                                         "{\"type\": [\"string\", \"integer\", \"null\"]}",
@@ -697,24 +697,4 @@ static void plain_values_are_those_of_the_schema(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tokens_are_taken_as_such_and_by_their_bytes),
-      cmocka_unit_test(a_token_as_such_changes_nothing_for_bytes),
-      cmocka_unit_test(what_is_forced_ends_before_a_token),
-      cmocka_unit_test(large_grammars_are_bounded),
-      cmocka_unit_test(a_grammar_without_a_first_mask_is_refused),
-      cmocka_unit_test(groups_are_nested_to_a_limit),
-      cmocka_unit_test(sequences_of_sequences_are_joined),
-      cmocka_unit_test(masks_have_the_tokens_that_are_taken),
-      cmocka_unit_test(a_mask_that_is_kept_needs_no_work),
-      cmocka_unit_test(a_long_text_needs_no_more_memory),
-      cmocka_unit_test(masks_are_forgotten_with_their_states),
-      cmocka_unit_test(masks_are_forgotten_with_states_of_parts),
-      cmocka_unit_test(random_grammars_have_the_texts_of_another_matcher),
-      cmocka_unit_test(random_grammars_of_tokens_have_the_texts_of_another_matcher),
-      cmocka_unit_test(tokens_that_a_grammar_names_are_known),
-      cmocka_unit_test(plain_values_are_those_of_the_schema),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

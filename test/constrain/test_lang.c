@@ -1,6 +1,6 @@
 /* test_lang.c - regular languages: numbers against strtod(), expressions against PCRE2, and their work.
  * Single texts and messages are in test_transcripts.c. */
-#include "test/unit.h"
+#include "test/tests.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -29,7 +29,7 @@ static bool has(Lang lang, const char *text) {
 /* --- numbers */
 
 /* Two that are not equal differ by more than a double resolves, so that strtod() orders them rightly. */
-static void numbers_compare_as_strtod_has_it(void **state) {
+TEST_WITH(open_langs, close_langs, numbers_compare_as_strtod_has_it) {
   static const char *const bounds[] = {"0",   "5",     "-5",    "10",   "1.5",  "-0.25", "100",
                                        "1e3", "12e-2", "0.001", "1e-5", "-1e2", "3.0",   "99.99"};
   static const char *const texts[] = {
@@ -54,7 +54,7 @@ static void numbers_compare_as_strtod_has_it(void **state) {
 }
 
 /* The reference are whole numbers: m * 10^(K - k), for mantissas with zeros at their ends and within. */
-static void multiples_are_those_of_whole_numbers(void **state) {
+TEST_WITH(open_langs, close_langs, multiples_are_those_of_whole_numbers) {
   static const char *const fractions[] = {"",      ".0",    ".5",   ".05",  ".50",   ".500",
                                           ".0203", ".1002", ".010", ".001", ".1250", ".0000",
                                           ".3003", ".0500", ".25",  ".9090"};
@@ -86,7 +86,7 @@ static void multiples_are_those_of_whole_numbers(void **state) {
 
 /* Zeros of a fraction that is too long are counted to 24; a fraction of as many digits as the divisor's needs
  * no exponent. */
-static void zeros_of_a_fraction_are_counted_to_a_limit(void **state) {
+TEST_WITH(open_langs, close_langs, zeros_of_a_fraction_are_counted_to_a_limit) {
   const Lang third = lang_multiple(&langs, 3, 0), cent = lang_multiple(&langs, 1, 2);
   Lang zeros = lang_next(&langs, lang_next(&langs, third, '3'), '.'), before = zeros;
   for (int i = 0; i < 24; i++) before = zeros, zeros = lang_next(&langs, zeros, '0');
@@ -99,7 +99,7 @@ static void zeros_of_a_fraction_are_counted_to_a_limit(void **state) {
   assert_true(multiple_needs_exponent(&langs, langs.nodes[digits]));
 }
 
-static void an_interval_without_integers_is_known_to_be_empty(void **state) {
+TEST_WITH(open_langs, close_langs, an_interval_without_integers_is_known_to_be_empty) {
   Decimal low, high;
   assert_true(decimal_read("1.5", 3, &low) && decimal_read("1.6", 3, &high));
   const Numbers numbers = {&langs, true};
@@ -109,7 +109,7 @@ static void an_interval_without_integers_is_known_to_be_empty(void **state) {
 }
 
 /* A fraction of up to 16 digits needs an exponent at least as large; zeros at its end need none. */
-static void integers_have_exponents_for_their_fractions(void **state) {
+TEST_WITH(open_langs, close_langs, integers_have_exponents_for_their_fractions) {
   const Lang integers = numbers_integers((Numbers){&langs, true}),
              plain = numbers_integers((Numbers){&langs, false}),
              without = numbers_without_fraction((Numbers){&langs, true});
@@ -133,7 +133,7 @@ static void integers_have_exponents_for_their_fractions(void **state) {
 }
 
 /* The largest and the least exponents. */
-static void multiples_have_exponents_up_to_a_limit(void **state) {
+TEST_WITH(open_langs, close_langs, multiples_have_exponents_up_to_a_limit) {
   const Numbers numbers = {&langs, true};
   const Lang one = numbers_multiple(numbers, 1, 0), seven = numbers_multiple(numbers, 7, 0),
              tiny = numbers_multiple(numbers, 1, 60);
@@ -156,7 +156,7 @@ static Lang number_enum(Numbers numbers, const char *const *texts, size_t n) {
 }
 
 /* A set has the texts of each of its numbers, whatever the others are, and no others. */
-static void a_set_of_numbers_is_the_union_of_each(void **state) {
+TEST_WITH(open_langs, close_langs, a_set_of_numbers_is_the_union_of_each) {
   static const char *const all[] = {"0",    "7",    "-7",     "70",     "7.5",    "-0.25", "1e3",
                                     "1000", "1e-5", "123456", "12e100", "-3e-40", "10.01", "0.001"};
   static const char *const texts[] = {"0",      "-0",    "0.0",     "7",       "7.0",    "70.00", "-7",
@@ -182,7 +182,7 @@ static void a_set_of_numbers_is_the_union_of_each(void **state) {
 /* --- bounds of work */
 
 /* 50,000 numbers take some work for each digit, not for each pair of numbers. */
-static void many_numbers_take_little_work(void **state) {
+TEST_WITH(open_langs, close_langs, many_numbers_take_little_work) {
   const Numbers numbers = {&langs, true};
   NumberSet set = {.n_words = 0};
   Error err;
@@ -199,7 +199,7 @@ static void many_numbers_take_little_work(void **state) {
 }
 
 /* Sequences of a million parts are neither deep nor quadratic. */
-static void long_sequences_need_no_stack(void **state) {
+TEST_WITH(open_langs, close_langs, long_sequences_need_no_stack) {
   Lang many = lang_maybe(&langs, lang_byte(&langs, 'a')), one = lang_byte(&langs, 'b');
   for (int i = 0; i < 20; i++) one = lang_then(&langs, one, one);
   assert_int_equal(lang_shortest(&langs, one), 1 << 20);
@@ -213,7 +213,7 @@ static void long_sequences_need_no_stack(void **state) {
 }
 
 /* Expressions that share parts, which their derivatives are made of once. */
-static void shared_parts_are_derived_once(void **state) {
+TEST_WITH(open_langs, close_langs, shared_parts_are_derived_once) {
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 60; i++) lang = lang_or(&langs, lang, lang_then(&langs, lang, lang_byte(&langs, 'b')));
   assert_true(has(lang, "abbb") && !has(lang, "ba") && !has(lang, "aa"));
@@ -228,7 +228,7 @@ static void shared_parts_are_derived_once(void **state) {
   assert_true(langs.failure.work < MAX_WORK / 100);
 }
 
-static void many_alternatives_share_their_beginnings(void **state) {
+TEST_WITH(open_langs, close_langs, many_alternatives_share_their_beginnings) {
   Lang parts[1000];
   char text[8];
   for (int i = 0; i < 1000; i++)
@@ -251,14 +251,14 @@ static void assert_refused(Lang lang, const char *why) {
   assert_non_null(strstr(err.text, why));
 }
 
-static void too_much_is_refused(void **state) {
+TEST_WITH(open_langs, close_langs, too_much_is_refused) {
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 30; i++) lang = lang_then(&langs, lang, lang);
   assert_refused(lang, "2,097,152 states");
   assert_true(langs.failure.too_hard);
 }
 
-static void expressions_that_lie_too_deep_are_refused(void **state) {
+TEST_WITH(open_langs, close_langs, expressions_that_lie_too_deep_are_refused) {
   Lang lang = lang_byte(&langs, 'a');
   for (int i = 0; i < 1900; i++)
     lang = lang_repeat(&langs, lang_then(&langs, lang, lang_byte(&langs, 'b')), 2, 3);
@@ -266,7 +266,7 @@ static void expressions_that_lie_too_deep_are_refused(void **state) {
 }
 
 /* Bytes that words share lie no deeper than one byte would. */
-static void words_within_words_are_refused_where_they_lie_too_deep(void **state) {
+TEST_WITH(open_langs, close_langs, words_within_words_are_refused_where_they_lie_too_deep) {
   static char bytes[5000];
   static LangWord words[2500];
   memset(bytes, 'a', sizeof bytes);
@@ -277,7 +277,7 @@ static void words_within_words_are_refused_where_they_lie_too_deep(void **state)
 }
 
 /* A search among multiples, wherever these lie, ends early and takes for granted that there is one. */
-static void a_search_among_multiples_is_short(void **state) {
+TEST_WITH(open_langs, close_langs, a_search_among_multiples_is_short) {
   const Lang one = lang_multiple(&langs, 999983, 0), other = lang_multiple(&langs, 999979, 0);
   const Lang digits = lang_repeat(&langs, lang_bytes(&langs, '1', '9'), 9, 12), end = lang_byte(&langs, 'z');
   const Lang parts[] = {lang_or(&langs, one, other), lang_then(&langs, one, end),
@@ -290,7 +290,7 @@ static void a_search_among_multiples_is_short(void **state) {
   }
 }
 
-static void an_interruption_ends_the_work(void **state) {
+TEST_WITH(open_langs, close_langs, an_interruption_ends_the_work) {
   volatile int interrupted = 0;
   failure_heed(&interrupted);
   langs_begin_work(&langs);
@@ -311,7 +311,7 @@ static Lang expression(const char *text) {
   return made;
 }
 
-static void many_assertions_take_little_work(void **state) {
+TEST_WITH(open_langs, close_langs, many_assertions_take_little_work) {
   static char text[200000];
   size_t n = 0;
   for (int i = 0; i < 8000; i++) n += (size_t)snprintf(text + n, sizeof text - n, "(?!%d$)", i);
@@ -323,7 +323,7 @@ static void many_assertions_take_little_work(void **state) {
 }
 
 /* After dots the expression has one counter, not one for each way to divide the text. */
-static void counters_that_overlap_are_one(void **state) {
+TEST_WITH(open_langs, close_langs, counters_that_overlap_are_one) {
   Lang lang = lang_relaxed(&langs, expression("(.{1,63}\\.){1,99}[a-z]+"));
   for (const char *at = "a.b..c"; *at; at++) lang = lang_next(&langs, lang, (unsigned char)*at);
   const size_t before = langs.count;
@@ -335,7 +335,7 @@ static void counters_that_overlap_are_one(void **state) {
   assert_true(has(united, "aaaaaaab") && !has(united, "aaaaaaaab") && has(united, "aaaaaaaaab"));
 }
 
-static void short_strings_know_no_high_counts(void **state) {
+TEST_WITH(open_langs, close_langs, short_strings_know_no_high_counts) {
   const Lang lang = expression("(a{1,80}b){0,64}"), relaxed = lang_relaxed(&langs, lang);
   char text[130];
   memset(text, 'a', sizeof text);
@@ -348,7 +348,7 @@ static void short_strings_know_no_high_counts(void **state) {
 }
 
 /* Characters of the shortest string, also from states whose searches met others. */
-static void the_shortest_string_is_found(void **state) {
+TEST_WITH(open_langs, close_langs, the_shortest_string_is_found) {
   static const struct {
     const char *expression;
     uint32_t characters;
@@ -364,7 +364,7 @@ static void the_shortest_string_is_found(void **state) {
 }
 
 /* The answers are those of searches, whatever string was found before. */
-static void ends_are_found_within_a_limit(void **state) {
+TEST_WITH(open_langs, close_langs, ends_are_found_within_a_limit) {
   const Lang lang = lang_text(&langs, expression("^(?!.*x)(?=.*9).{4,60}$")),
              other = expression("^(?=.{6})[a-f]*$");
   for (int turn = 0; turn < 2; turn++) {
@@ -377,7 +377,7 @@ static void ends_are_found_within_a_limit(void **state) {
 }
 
 /* The end that was found last is tried first, with each limit: it has six characters. */
-static void an_end_that_is_kept_counts_its_characters(void **state) {
+TEST_WITH(open_langs, close_langs, an_end_that_is_kept_counts_its_characters) {
   for (uint32_t left = 0; left < 10; left++) {
     close_langs(state);
     assert_int_equal(open_langs(state), 0);
@@ -424,7 +424,7 @@ static void random_expression(char *out, int depth) {
 
 /* Expressions whose assertions are repeated, alternatives of one another or after what may be empty match as
  * PCRE2 has it, or are refused. All texts of up to five letters are tried. */
-static void assertions_hold_where_another_matcher_has_them(void **state) {
+TEST_WITH(open_langs, close_langs, assertions_hold_where_another_matcher_has_them) {
   int n_taken = 0;
   pcre2_match_context *limits = pcre2_match_context_create(NULL);
   pcre2_set_match_limit(limits, 1000);
@@ -475,7 +475,7 @@ static bool is_space_of_ecma(uint32_t c) {
 }
 
 /* Every character is in a class or in its opposite, as ECMAScript has it. */
-static void classes_have_their_characters(void **state) {
+TEST_WITH(open_langs, close_langs, classes_have_their_characters) {
   static const char *const expressions[] = {"\\s", "\\S", "\\d",       "\\D",      "\\w",
                                             "\\W", ".",   "[^\\s\\w]", "[\\d\\S]", "[\\u0100-\\u{20000}]"};
   Lang made[10];
@@ -504,7 +504,7 @@ static void classes_have_their_characters(void **state) {
 
 /* Long sequences with assertions, many classes, and alternatives need neither stack nor much work; what
  * would is refused. */
-static void large_expressions_are_bounded(void **state) {
+TEST_WITH(open_langs, close_langs, large_expressions_are_bounded) {
   static char text[400000];
   Error err;
   Lang lang;
@@ -529,38 +529,4 @@ static void large_expressions_are_bounded(void **state) {
   for (int i = 0; i < 150; i++) strcat(nest, "){0,9}");
   assert_int_equal(regular_expression_parse(&langs, nest, strlen(nest), REGEX_WHOLE, &lang, &err),
                    STATUS_USAGE);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(numbers_compare_as_strtod_has_it, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(multiples_are_those_of_whole_numbers, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(zeros_of_a_fraction_are_counted_to_a_limit, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(an_interval_without_integers_is_known_to_be_empty, open_langs,
-                                      close_langs),
-      cmocka_unit_test_setup_teardown(a_set_of_numbers_is_the_union_of_each, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(integers_have_exponents_for_their_fractions, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(multiples_have_exponents_up_to_a_limit, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(classes_have_their_characters, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(many_numbers_take_little_work, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(long_sequences_need_no_stack, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(shared_parts_are_derived_once, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(many_alternatives_share_their_beginnings, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(too_much_is_refused, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(expressions_that_lie_too_deep_are_refused, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(words_within_words_are_refused_where_they_lie_too_deep, open_langs,
-                                      close_langs),
-      cmocka_unit_test_setup_teardown(a_search_among_multiples_is_short, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(an_interruption_ends_the_work, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(assertions_hold_where_another_matcher_has_them, open_langs,
-                                      close_langs),
-      cmocka_unit_test_setup_teardown(many_assertions_take_little_work, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(counters_that_overlap_are_one, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(short_strings_know_no_high_counts, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(the_shortest_string_is_found, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(an_end_that_is_kept_counts_its_characters, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(ends_are_found_within_a_limit, open_langs, close_langs),
-      cmocka_unit_test_setup_teardown(large_expressions_are_bounded, open_langs, close_langs),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * what is begun can be ended. */
 #include "constrain/constraint.h"
 #include "test/constrain/random_schemas.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_SCHEMAS = 300, N_TEXTS = 30, N_WALKS = 6, SCALE = 14, MOST_RULES = 32 };
 
@@ -149,7 +149,7 @@ static bool takes(Constraint *c, const char *text) {
   return allowed && constraint_may_end(c);
 }
 
-static void numbers_that_fit_are_taken_and_no_others(void **state) {
+TEST(numbers_that_fit_are_taken_and_no_others) {
   uint64_t seed = 5;
   int n_taken = 0, n_refused = 0;
   for (int i = 0; i < SAMPLE(N_SCHEMAS); i++) {
@@ -183,11 +183,4 @@ static void numbers_that_fit_are_taken_and_no_others(void **state) {
     buffer_release(&r.text);
   }
   assert_true(n_taken > SAMPLE(2000) && n_refused > SAMPLE(5000));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(numbers_that_fit_are_taken_and_no_others),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,8 @@
 #include "constrain/lang/numbers.h"
 #include "constrain/lang/regular_expression.h"
 #include "test/constrain/small_vocabulary.h"
+#include "test/tests.h"
 #include "test/transcript.h"
-#include "test/unit.h"
 
 static enum { NOTHING, SCHEMA, GRAMMAR, NUMBERS, STRINGS } now;
 static SchemaOptions options;
@@ -184,13 +184,8 @@ static void write_texts(const char *old, FILE *out) {
   langs_close(&langs);
 }
 
-static void texts_are_taken_as_their_transcripts_say(void **state) {
+TEST(texts_are_taken_as_their_transcripts_say) {
   check_transcripts("test/data/transcripts/constrain", write_texts);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_are_taken_as_their_transcripts_say),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

@@ -4,6 +4,7 @@
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"
+#include "test/tests.h"
 
 typedef struct {
   KvHead kv;
@@ -139,7 +140,7 @@ static void check_tile(const Kernels *kernels, const Cache *cache, int n, int gr
   }
 }
 
-static void attention_of_every_head_dim(void **state) {
+TEST(attention_of_every_head_dim) {
   static const int dims[] = {2, 34, 64, 80, 96, 128, 256};
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
@@ -164,7 +165,7 @@ static void attention_of_every_head_dim(void **state) {
 }
 
 /* Scores that differ by more than e^x can say leave no NaN and no trace. */
-static void far_scores(void **state) {
+TEST(far_scores) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
@@ -246,7 +247,7 @@ static void check_step(BackendState *state, BackendModel *loaded, const Step *st
   free(got);
 }
 
-static void steps_attend_however_they_are_shared(void **state) {
+TEST(steps_attend_however_they_are_shared) {
   static const Step steps[] = {
       {1, 1, 0, 1, 0, 0},      {1, 1, 0, 30, 0, 0},     {6, 2, 255, 2, 0, 0},   {6, 2, 256, 1, 0, 1.5f},
       {10, 2, 250, 9, 0, 0},   {7, 1, 510, 5, 0, 0},    {24, 1, 300, 2, 0, 0},  {25, 1, 300, 2, 0, 0},
@@ -284,13 +285,4 @@ static void steps_attend_however_they_are_shared(void **state) {
     }
     for (int i = 0; i < 3; i++) cache_free(&caches[i]);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(attention_of_every_head_dim),
-      cmocka_unit_test(far_scores),
-      cmocka_unit_test(steps_attend_however_they_are_shared),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "cpu_test.h"
 #include "model/layers.h"
 #include "test/engine/step_once.h"
+#include "test/tests.h"
 
 enum {
   N_LAYERS = 2,
@@ -532,23 +533,23 @@ static void check_model(Shape shape) {
   model_free(t);
 }
 
-static void packed_model(void **state) {
+TEST(packed_model) {
   check_model((Shape){.awq = true, .tied = true, .kv = KV_F32});
   check_model((Shape){.awq = true, .tied = true, .kv = KV_F16});
 }
 
-static void dense_model_with_biases_and_windows(void **state) {
+TEST(dense_model_with_biases_and_windows) {
   check_model((Shape){.biases = true, .window = 37, .kv = KV_F32});
   check_model((Shape){.biases = true, .window = 260, .kv = KV_F16});
 }
 
-static void packed_model_with_everything(void **state) {
+TEST(packed_model_with_everything) {
   check_model((Shape){
       .awq = true, .biases = true, .qk_norm = QK_NORM_HEADS, .window = 1, .rope = ROPE_YARN, .kv = KV_F32});
 }
 
 /* As Gemma, Granite, OLMo-2, SmolLM3 and Phi-3 combine them. */
-static void norms_around_caps_and_two_ropes(void **state) {
+TEST(norms_around_caps_and_two_ropes) {
   check_model((Shape){.awq = true,
                       .tied = true,
                       .kv = KV_F32,
@@ -564,7 +565,7 @@ static void norms_around_caps_and_two_ropes(void **state) {
                       .second_rope = ROPE_LOCAL});
 }
 
-static void factors_of_everything(void **state) {
+TEST(factors_of_everything) {
   check_model((Shape){.awq = true,
                       .biases = true,
                       .kv = KV_F32,
@@ -576,31 +577,31 @@ static void factors_of_everything(void **state) {
                       .logit_divisor = 16});
 }
 
-static void norms_behind_only(void **state) {
+TEST(norms_behind_only) {
   check_model((Shape){.kv = KV_F32, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .residual_scale = 0.7});
 }
 
-static void queries_that_grow_with_their_position(void **state) {
+TEST(queries_that_grow_with_their_position) {
   check_model((Shape){.awq = true, .kv = KV_F32, .rope = ROPE_YARN, .query_scale_beta = 0.7});
 }
 
-static void norms_of_q_and_k_after_their_rope(void **state) {
+TEST(norms_of_q_and_k_after_their_rope) {
   check_model(
       (Shape){.awq = true, .kv = KV_F32, .qk_norm = QK_NORM_HEADS, .qk_norm_after_rope = true, .window = 37});
 }
 
-static void pairs_of_neighbours(void **state) {
+TEST(pairs_of_neighbours) {
   check_model((Shape){.awq = true, .kv = KV_F32, .neighbours = true, .rotary_dim = 10});
   check_model((Shape){.biases = true, .kv = KV_F32, .neighbours = true, .second_rope = ROPE_LOCAL});
 }
 
-static void sinks_of_attention(void **state) {
+TEST(sinks_of_attention) {
   check_model((Shape){.awq = true, .kv = KV_F32, .attn_sinks = true, .window = 37, .attention_scale = 0.4});
   check_model((Shape){.kv = KV_F16, .attn_sinks = true, .second_rope = ROPE_NONE});
 }
 
 /* As Muse Glimmer combines them. */
-static void norms_without_weights(void **state) {
+TEST(norms_without_weights) {
   check_model((Shape){.awq = true,
                       .kv = KV_F32,
                       .embedding_norm = true,
@@ -612,13 +613,13 @@ static void norms_without_weights(void **state) {
                       .attn_gate = ATTN_GATE_NUMBERS});
 }
 
-static void gates_of_attentions_output(void **state) {
+TEST(gates_of_attentions_output) {
   check_model((Shape){.kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS, .norms = NORM_AROUND});
   check_model((Shape){.awq = true, .biases = true, .kv = KV_F32, .attn_gate = ATTN_GATE_NUMBERS});
   check_model((Shape){.awq = true, .kv = KV_F32, .attn_gate = ATTN_GATE_HEADS, .qk_norm = QK_NORM_HEADS});
 }
 
-static void a_layer_without_positions_and_a_part_turned(void **state) {
+TEST(a_layer_without_positions_and_a_part_turned) {
   check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
   check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14});
   check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14, .long_rope = true});
@@ -627,7 +628,7 @@ static void a_layer_without_positions_and_a_part_turned(void **state) {
 
 /* --- what a caller can get wrong, and sizes --- */
 
-static void refusals(void **state) {
+TEST(refusals) {
   TestModel *t = model_of(&(Shape){.awq = true});
   Error err;
   BackendModel *loaded;
@@ -654,7 +655,7 @@ static void refusals(void **state) {
 }
 
 /* A token that was sampled and not handed out is what embed takes when it is given none. */
-static void the_sampled_token_stays(void **state) {
+TEST(the_sampled_token_stays) {
   TestModel *t = model_of(&(Shape){.awq = true});
   Error err;
   BackendModel *loaded;
@@ -690,7 +691,7 @@ static void the_sampled_token_stays(void **state) {
 
 /* Cache, logits and activations by hand, to the padding; and a size that memory cannot have is said, not
  * wrapped. */
-static void sizes_are_known_beforehand(void **state) {
+TEST(sizes_are_known_beforehand) {
   TestModel *t = model_of(&(Shape){.awq = true});
   ModelConfig *config = &t->model.config;
   StateOptions small = {.n_ctx = 1000, .max_chunk = 8, .max_logit_rows = 1, .kv = KV_F32}, large = small;
@@ -708,26 +709,4 @@ static void sizes_are_known_beforehand(void **state) {
   config->head_dim = MAX_HEAD_DIM;
   assert_true(cpu_backend.state_bytes(config, &large) == SIZE_MAX);
   model_free(t);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(packed_model),
-      cmocka_unit_test(dense_model_with_biases_and_windows),
-      cmocka_unit_test(packed_model_with_everything),
-      cmocka_unit_test(norms_around_caps_and_two_ropes),
-      cmocka_unit_test(factors_of_everything),
-      cmocka_unit_test(norms_behind_only),
-      cmocka_unit_test(queries_that_grow_with_their_position),
-      cmocka_unit_test(norms_of_q_and_k_after_their_rope),
-      cmocka_unit_test(pairs_of_neighbours),
-      cmocka_unit_test(sinks_of_attention),
-      cmocka_unit_test(norms_without_weights),
-      cmocka_unit_test(gates_of_attentions_output),
-      cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
-      cmocka_unit_test(refusals),
-      cmocka_unit_test(the_sampled_token_stays),
-      cmocka_unit_test(sizes_are_known_beforehand),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"
+#include "test/tests.h"
 
 enum { TOKENS = 40, VOCAB = 30, LAYERS = 2 };
 
@@ -138,8 +139,7 @@ static BackendState *open_state(const World *w, int n_threads, int chunk, Backen
   return state;
 }
 
-static void the_convolution_is_that_of_its_formula(void **unused) {
-  (void)unused;
+TEST(the_convolution_is_that_of_its_formula) {
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(i);
     const size_t n = TOKENS * (size_t)sizes[i].hidden;
@@ -164,8 +164,7 @@ static void the_convolution_is_that_of_its_formula(void **unused) {
   }
 }
 
-static void kept_states_are_taken_back(void **unused) {
-  (void)unused;
+TEST(kept_states_are_taken_back) {
   for (int i = 1; i < N_SIZES; i++) { /* with one tap there is no state */
     World *w = world_of(i);
     const size_t bytes = 10 * (size_t)sizes[i].hidden * sizeof(float); /* of ten tokens */
@@ -194,12 +193,4 @@ static void kept_states_are_taken_back(void **unused) {
     cpu_backend.unload(loaded);
     world_free(w);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_convolution_is_that_of_its_formula),
-      cmocka_unit_test(kept_states_are_taken_back),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include <dirent.h>
 
 #include "engine/session.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 extern const Backend cpu_backend;
 
@@ -55,7 +55,7 @@ static void compare(const char *name, BackendModel *loaded, const Model *model) 
   free(expected);
 }
 
-static void logits_after_a_prompt_are_those_of_an_evaluation(void **state) {
+TEST(logits_after_a_prompt_are_those_of_an_evaluation) {
   const char *const folder = "test/data/miniatures";
   int n_models = 0;
   DIR *dir = opendir(folder);
@@ -78,11 +78,4 @@ static void logits_after_a_prompt_are_those_of_an_evaluation(void **state) {
   }
   closedir(dir);
   assert_true(n_models > 100);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(logits_after_a_prompt_are_those_of_an_evaluation),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"
+#include "test/tests.h"
 
 enum { HIDDEN = 24, TOKENS = 90, VOCAB = 50 };
 
@@ -275,7 +276,7 @@ static void our_layer(World *w, int chunk, int n_threads, float *out) {
   cpu_backend.unload(loaded);
 }
 
-static void the_rule_is_that_of_its_formula(void **state) {
+TEST(the_rule_is_that_of_its_formula) {
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(&sizes[i]);
     const size_t n = TOKENS * (size_t)(sizes[i].n_value_heads * sizes[i].value_dim);
@@ -312,8 +313,7 @@ static void run(World *w, BackendState *state, int pos, int n, float *logits) {
   assert_int_equal(cpu_backend.read_logits(state, 0, logits, &err), STATUS_OK);
 }
 
-static void kept_states_are_taken_back(void **state_of_test) {
-  (void)state_of_test;
+TEST(kept_states_are_taken_back) {
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(&sizes[i]);
     BackendModel *loaded;
@@ -348,7 +348,7 @@ static void kept_states_are_taken_back(void **state_of_test) {
   }
 }
 
-static void kept_states_are_counted(void **state) {
+TEST(kept_states_are_counted) {
   for (int i = 0; i < N_SIZES; i++) {
     World *w = world_of(&sizes[i]);
     StateOptions options = {.n_ctx = 10, .max_chunk = 5, .max_logit_rows = 1, .kv = KV_F16};
@@ -360,13 +360,4 @@ static void kept_states_are_counted(void **state) {
     assert_true(three >= none + 3 * one && three < none + 3 * one + 128); /* whole lines */
     world_free(w);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_rule_is_that_of_its_formula),
-      cmocka_unit_test(kept_states_are_taken_back),
-      cmocka_unit_test(kept_states_are_counted),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

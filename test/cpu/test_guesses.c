@@ -4,7 +4,7 @@
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/draft_text.h"
 #include "engine/one.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 extern const Backend cpu_backend;
 
@@ -138,7 +138,7 @@ static void compare(const Target *t, const int32_t *prompt, uint32_t seed, Guess
   free(other);
 }
 
-static void answers_are_those_without_guesses(void **state) {
+TEST(answers_are_those_without_guesses) {
   GuessCounts counts[N_KINDS] = {{0}};
   uint32_t seed = 9;
   for (int m = 0; m < N_MODELS; m++) {
@@ -167,11 +167,4 @@ static void answers_are_those_without_guesses(void **state) {
   assert_true(counts[HALF_RIGHT].n_accepted > 300);
   assert_true(counts[FROM_TEXT].n_guessed > 100);
   assert_true(counts[OF_ITSELF].n_accepted > counts[OF_ITSELF].n_guessed * 8 / 10);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(answers_are_those_without_guesses),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

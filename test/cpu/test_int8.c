@@ -3,8 +3,9 @@
 #include <math.h>
 
 #include "cpu_test.h"
+#include "test/tests.h"
 
-static void rounds_as_compressed_tensors(void **state) {
+TEST(rounds_as_compressed_tensors) {
   static const int widths[] = {1, 7, 16, 33, 576};
   uint64_t seed = 1;
   int n_tables;
@@ -29,7 +30,7 @@ static void rounds_as_compressed_tensors(void **state) {
   }
 }
 
-static void what_is_not_finite_stays_so(void **state) {
+TEST(what_is_not_finite_stays_so) {
   static const float strange[] = {INFINITY, -INFINITY, NAN};
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
@@ -97,20 +98,11 @@ static void check(int n_in, int n_out, int turn) {
   free(y);
 }
 
-static void sums_are_exact(void **state) {
+TEST(sums_are_exact) {
   check(1, 1, 0);
   check(31, 5, 0);
   check(64, 96, 0);
   check(129, 70, 0);
   check(576, 43, 0);
   check((1 << 17) - 1, 5, 1);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rounds_as_compressed_tensors),
-      cmocka_unit_test(what_is_not_finite_stays_so),
-      cmocka_unit_test(sums_are_exact),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

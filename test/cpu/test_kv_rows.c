@@ -2,6 +2,7 @@
  * as if the second had computed them, to the bit: no tolerance. */
 #include "cpu_test.h"
 #include "engine/session.h"
+#include "test/tests.h"
 
 enum { N = 120, CUTS = 5 };
 
@@ -83,7 +84,7 @@ static void check(const World *world) {
   free(got);
 }
 
-static void logits_are_the_same_to_the_bit(void **state) {
+TEST(logits_are_the_same_to_the_bit) {
   uint64_t seed = 5;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     for (int kv = KV_F16; kv <= KV_Q8; kv++) {
@@ -101,7 +102,7 @@ static void logits_are_the_same_to_the_bit(void **state) {
   }
 }
 
-static void what_is_not_there_is_refused(void **state) {
+TEST(what_is_not_there_is_refused) {
   World world = {.kv = KV_F16};
   Error err = {{0}};
   const BackendOptions options = {.n_threads = 1};
@@ -126,12 +127,4 @@ static void what_is_not_there_is_refused(void **state) {
   session_close(session);
   cpu_backend.unload(world.loaded);
   model_close(world.model);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(logits_are_the_same_to_the_bit),
-      cmocka_unit_test(what_is_not_there_is_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

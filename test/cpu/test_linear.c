@@ -4,6 +4,7 @@
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"
+#include "test/tests.h"
 
 enum { MOST_ROWS = 145, MOST_PRODUCTS = 3, BEHIND = 3, MOST_THREADS = 9 };
 
@@ -254,7 +255,7 @@ static void check(const World *world, const Kernels *kernels, Team *const *teams
   }
 }
 
-static void products_are_right_however_they_are_shared(void **state) {
+TEST(products_are_right_however_they_are_shared) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   Team *teams[MOST_THREADS + 1] = {NULL};
@@ -269,7 +270,7 @@ static void products_are_right_however_they_are_shared(void **state) {
 }
 
 /* The order of sums, and so every bit of an answer, hangs on these. */
-static void inputs_are_cut_into_pieces_as_documented(void **state) {
+TEST(inputs_are_cut_into_pieces_as_documented) {
   static const struct {
     LinearKind kind;
     int n_in, n_splits;
@@ -291,12 +292,4 @@ static void inputs_are_cut_into_pieces_as_documented(void **state) {
       assert_true(size > 0 && abs(size - w.n_in / n) <= SPLIT_UNIT);
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_are_right_however_they_are_shared),
-      cmocka_unit_test(inputs_are_cut_into_pieces_as_documented),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

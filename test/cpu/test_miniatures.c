@@ -4,6 +4,7 @@
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
+#include "test/tests.h"
 
 enum { MAX_TOKENS = 64, MOST_LOGITS = 256 };
 
@@ -136,7 +137,7 @@ static void check_miniature(const char *name, const int32_t *ids, int n, const d
   model_close(model);
 }
 
-static void logits_are_those_of_transformers(void **state) {
+TEST(logits_are_those_of_transformers) {
   char name[64];
   int n, n_vocab, end, n_miniatures = 0;
   FILE *file = fopen("test/data/logits.txt", "r");
@@ -153,9 +154,4 @@ static void logits_are_those_of_transformers(void **state) {
   assert_int_equal(end, EOF);
   assert_int_equal(fclose(file), 0);
   assert_true(n_miniatures > 100);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_of_transformers)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

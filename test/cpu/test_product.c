@@ -3,6 +3,7 @@
 
 #include "cpu_test.h"
 #include "model/loaders.h"
+#include "test/tests.h"
 
 enum { MAX_ROWS = 100 };
 static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64, 100};
@@ -87,14 +88,14 @@ static void check(TestLinear t) {
   test_linear_free(&t);
 }
 
-static void awq_of_every_group_size(void **state) {
+TEST(awq_of_every_group_size) {
   static const int groups[] = {16, 32, 64, 192, 576};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) check(test_awq(576, 176, groups[i], i));
   check(test_awq(1536, 64, 128, 1));
   check(test_awq(1536, 72, 1536, 2));
 }
 
-static void awq_of_awkward_shapes(void **state) {
+TEST(awq_of_awkward_shapes) {
   check(test_awq(40, 8, 20, 1));
   check(test_awq(1, 16, 1, 2));
   check(test_awq(7, 24, 7, 3));
@@ -103,7 +104,7 @@ static void awq_of_awkward_shapes(void **state) {
   check(test_awq(64, 1544, 32, 6));
 }
 
-static void grouped_in_bytes(void **state) {
+TEST(grouped_in_bytes) {
   for (int bits = 4; bits <= 8; bits += 4) {
     static const int groups[] = {16, 64, 576};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
@@ -117,7 +118,7 @@ static void grouped_in_bytes(void **state) {
 }
 
 /* A matrix whose rows belong to others as well. */
-static void grouped_columns_of_a_wider_matrix(void **state) {
+TEST(grouped_columns_of_a_wider_matrix) {
   enum { N_IN = 96, N_OUT = 200, FIRST = 64, N = 72 };
   for (int bits = 4; bits <= 8; bits += 4) {
     TestLinear whole = test_grouped(bits, N_IN, N_OUT, 32, 1), part = whole;
@@ -159,7 +160,7 @@ static TestLinear part_of(TestLinear whole, int first, int n_out) {
   return whole;
 }
 
-static void layers_that_are_stored_as_one_matrix(void **state) {
+TEST(layers_that_are_stored_as_one_matrix) {
   check(part_of(test_awq(576, 176, 32, 1), 0, 64));
   check(part_of(test_awq(576, 176, 576, 2), 64, 40));
   check(part_of(test_awq(192, 176, 64, 3), 104, 72));
@@ -177,7 +178,7 @@ static void layers_that_are_stored_as_one_matrix(void **state) {
   test_linear_free(&t);
 }
 
-static void dense_of_every_type(void **state) {
+TEST(dense_of_every_type) {
   static const Dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
   for (size_t i = 0; i < 3; i++) {
     check(test_dense(576, 172, types[i], i));
@@ -188,7 +189,7 @@ static void dense_of_every_type(void **state) {
   }
 }
 
-static void fp8_with_scales_of_blocks(void **state) {
+TEST(fp8_with_scales_of_blocks) {
   check(test_fp8(576, 172, 128, 128, 0, 1));
   check(test_fp8(2051, 21, 128, 128, 0, 2));
   check(test_fp8(2051, 21, 1, 2051, 0, 3));
@@ -198,7 +199,7 @@ static void fp8_with_scales_of_blocks(void **state) {
   check(test_fp8(1, 1, 1, 1, 0, 7));
 }
 
-static void fp4_in_groups_of_16_and_32(void **state) {
+TEST(fp4_in_groups_of_16_and_32) {
   for (int group = 16; group <= 32; group += 16) {
     check(test_fp4(576, 172, group, 1));
     check(test_fp4(2080, 21, group, 2));
@@ -208,7 +209,7 @@ static void fp4_in_groups_of_16_and_32(void **state) {
 }
 
 /* Infinities, NaN and subnormal numbers of fp16 arrive as they are. */
-static void special_halves(void **state) {
+TEST(special_halves) {
   enum { N = 32 };
   uint16_t halves[N] = {0x0001, 0x03ff, 0x0400, 0x7bff, 0x8001, 0x83ff, 0x8400, 0xfbff, 0, 0x3c00};
   float x[N] = {0}, y[N];
@@ -229,19 +230,4 @@ static void special_halves(void **state) {
         assert_true(y[i] == f16_to_float(halves[i]));
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(awq_of_every_group_size),
-      cmocka_unit_test(awq_of_awkward_shapes),
-      cmocka_unit_test(grouped_in_bytes),
-      cmocka_unit_test(grouped_columns_of_a_wider_matrix),
-      cmocka_unit_test(layers_that_are_stored_as_one_matrix),
-      cmocka_unit_test(dense_of_every_type),
-      cmocka_unit_test(special_halves),
-      cmocka_unit_test(fp8_with_scales_of_blocks),
-      cmocka_unit_test(fp4_in_groups_of_16_and_32),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
+#include "test/tests.h"
 
 enum { MAX_TOKENS = 64, MOST_CHOSEN = 8 };
 
@@ -71,10 +72,9 @@ static void check_miniature(const char *name, int n_tokens, int n_layers) {
   model_close(model);
 }
 
-static void experts_are_those_of_transformers(void **unused) {
+TEST(experts_are_those_of_transformers) {
   char name[64];
   int n_tokens, n_layers, n_miniatures = 0, end;
-  (void)unused;
   routes = fopen("test/data/routes.txt", "r");
   assert_non_null(routes);
   while ((end = fscanf(routes, "%63s %d %d %d", name, &n_tokens, &n_chosen, &n_layers)) == 4) {
@@ -129,13 +129,12 @@ static void close_grouped(Grouped *g) {
 
 /* Groups of two experts, in rows of 16. One of the first group has no score (NaN), the other one the best. As
  * on the GPU, the group stays, whatever lies between the rows. */
-static void a_group_with_one_score_stays(void **unused) {
+TEST(a_group_with_one_score_stays) {
   static const float bias[8] = {100, NAN};
   const int32_t ids[] = {3, 4, 5};
   Grouped g;
   Error err = {{0}};
   Backend spy = cpu_backend;
-  (void)unused;
   spy.run[OP_EXPERTS] = check_first_expert;
   open_grouped(&g);
   g.layer->choice_bias = bias;
@@ -156,7 +155,7 @@ static const ExpertChoice *choices_of_zeros(Grouped *g) {
 
 /* By biases alone: of equal groups, and of equal experts, the first are taken; a group is as good as its two
  * best, or as its best one; with one group all experts are there. */
-static void groups_are_chosen_by_their_best(void **unused) {
+TEST(groups_are_chosen_by_their_best) {
   static const struct {
     float bias[8];
     int n_groups;
@@ -172,7 +171,6 @@ static void groups_are_chosen_by_their_best(void **unused) {
       {{0, 0, 0, 0, 0, 0, 0, 1}, 4, true, {7, 0, 1}},
   };
   Grouped g;
-  (void)unused;
   open_grouped(&g);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     g.layer->choice_bias = cases[i].bias;
@@ -187,7 +185,7 @@ static void groups_are_chosen_by_their_best(void **unused) {
 
 /* Weights of experts whose scores are 1/2 (sigmoid) or 1/8 (softmax over eight): divided by their sum and
  * sum_plus, or not; times `scale`, and each expert's own scale. SCORE_CHOSEN always divides. */
-static void weights_are_divided_and_scaled(void **unused) {
+TEST(weights_are_divided_and_scaled) {
   static const float bias[8], scales[8] = {1, 2, 4};
   static const struct {
     ExpertScore score;
@@ -201,7 +199,6 @@ static void weights_are_divided_and_scaled(void **unused) {
       {SCORE_CHOSEN_SIGMOID, false, false, 0, 3, 1.5}, {SCORE_CHOSEN, false, true, 0, 2, 2. / 3},
   };
   Grouped g;
-  (void)unused;
   open_grouped(&g);
   g.layer->choice_bias = bias;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -239,7 +236,7 @@ static Status check_repacked(BackendState *state, TokenRange range, int layer, E
 }
 
 /* gpt-oss in bf16 stores its experts' matrices transposed. */
-static void experts_that_no_token_chose_are_not_repacked(void **unused) {
+TEST(experts_that_no_token_chose_are_not_repacked) {
   const int32_t id = 3;
   Model *model = NULL;
   Error err = {{0}};
@@ -247,7 +244,6 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
   BackendState *state = NULL;
   const StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F32};
   Backend spy = cpu_backend;
-  (void)unused;
   spy.run[OP_EXPERTS] = check_repacked;
   n_compared = 0;
   assert_int_equal(model_open("test/data/miniatures/gpt-oss-bf16", NULL, &model, &err), STATUS_OK);
@@ -266,12 +262,4 @@ static void experts_that_no_token_chose_are_not_repacked(void **unused) {
   cpu_backend.close(state);
   cpu_backend.unload(loaded);
   model_close(model);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(experts_are_those_of_transformers), cmocka_unit_test(a_group_with_one_score_stays),
-      cmocka_unit_test(groups_are_chosen_by_their_best), cmocka_unit_test(weights_are_divided_and_scaled),
-      cmocka_unit_test(experts_that_no_token_chose_are_not_repacked)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

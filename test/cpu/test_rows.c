@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "cpu_test.h"
+#include "test/tests.h"
 
 static const Kernels *const *tables(int *n) {
   return kernels_usable(n);
@@ -13,7 +14,7 @@ static void assert_near(const Kernels *kernels, float got, double want, double b
 }
 
 /* The factor is right to one rounding; two products follow: 3 eps. */
-static void rms_norm(void **state) {
+TEST(rms_norm) {
   static const int widths[] = {1, 2, 34, 64, 172, 576, 5120};
   int n_tables;
   for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
@@ -45,7 +46,7 @@ static void rms_norm(void **state) {
 
 /* e^-g errs by 2 eps at most (1 ulp), the sum, the quotient and the product by one each: 5 eps, and what is
  * below the smallest normal number by its own unit. */
-static void silu_multiply(void **state) {
+TEST(silu_multiply) {
   enum { N = 4003 };
   static float gate[N], up[N], out[N];
   uint64_t seed = 5;
@@ -73,7 +74,7 @@ static void silu_multiply(void **state) {
 }
 
 /* The exponent -2u is a product of five roundings, which e^-2u carries times |2u|; then as above. */
-static void gelu_multiply(void **state) {
+TEST(gelu_multiply) {
   enum { N = 4003 };
   static float gate[N], up[N], out[N];
   uint64_t seed = 8;
@@ -106,7 +107,7 @@ static double xielu_of(double u, const Xielu *own) {
 
 /* Above 0 three roundings of terms that do not cancel: 4 eps. Below, e^u errs by 2 eps, and each
  * difference of e^u - 1 - u is rounded: 6 eps of the largest term, times alpha_n, and the sum's rounding. */
-static void xielu(void **state) {
+TEST(xielu) {
   enum { N = 4003 };
   static float u[N], out[N];
   const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.3f, .eps = -0.125f};
@@ -130,7 +131,7 @@ static void xielu(void **state) {
 /* Near 0, with the eps of a model that has none of its own. For m = min(u, eps), e^m - 1 errs by 5 eps |m|:
  * of its seven roundings the first four are of terms below 2^-7. The difference, its product with alpha_n,
  * beta u and their sum are rounded: 4 eps of terms of at most alpha_n times |m| or |u|. */
-static void xielu_near_zero(void **state) {
+TEST(xielu_near_zero) {
   enum { N = 4003 };
   static float u[N], out[N];
   const Xielu own = {.alpha_p = 0.8f, .alpha_n = 1.7f, .beta = 0.5f, .eps = -1e-6f};
@@ -148,7 +149,7 @@ static void xielu_near_zero(void **state) {
 }
 
 /* e^-x errs by 2 eps, the sum and the quotient by one each: 4 eps. */
-static void sigmoid(void **state) {
+TEST(sigmoid) {
   enum { N = 4003 };
   static float x[N], out[N];
   for (int i = 0; i < N; i++) x[i] = (float)(i - N / 2) * 0.06f;
@@ -169,7 +170,7 @@ static void sigmoid(void **state) {
 
 /* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends
  * on its argument at most in proportion: 6 eps. */
-static void soft_cap(void **state) {
+TEST(soft_cap) {
   enum { N = 4003 };
   static float x[N], out[N];
   for (int i = 0; i < N; i++) x[i] = ldexpf((float)(i - N / 2) / (N / 8), i % 5 ? 5 : -20 * (i % 3));
@@ -218,12 +219,12 @@ static void check_rotate(bool neighbours) {
   }
 }
 
-static void rotate(void **state) {
+TEST(rotate) {
   check_rotate(false);
   check_rotate(true);
 }
 
-static void join_in_order(void **state) {
+TEST(join_in_order) {
   enum { N = 77, PARTS = 5 };
   static float parts[PARTS][N + 3], got[N];
   uint64_t seed = 9;
@@ -241,7 +242,7 @@ static void join_in_order(void **state) {
   }
 }
 
-static void merge_of_nothing_and_something(void **state) {
+TEST(merge_of_nothing_and_something) {
   int n_tables;
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
@@ -261,15 +262,4 @@ static void merge_of_nothing_and_something(void **state) {
     assert_near(kernels, sum.sum, 2 * keep + 1, 8 * EPSILON);
     for (int d = 0; d < 16; d++) assert_near(kernels, out[d], d * (keep + 1), 8 * EPSILON * d);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rms_norm),        cmocka_unit_test(silu_multiply),
-      cmocka_unit_test(gelu_multiply),   cmocka_unit_test(xielu),
-      cmocka_unit_test(xielu_near_zero), cmocka_unit_test(sigmoid),
-      cmocka_unit_test(soft_cap),        cmocka_unit_test(rotate),
-      cmocka_unit_test(join_in_order),   cmocka_unit_test(merge_of_nothing_and_something),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "cpu/cpu.h"
 #include "engine/probe.h"
 #include "model/layers.h"
+#include "test/tests.h"
 
 enum { LAYERS = 3, ARRAYS = 160 };
 
@@ -159,7 +160,7 @@ static void check_layout(const ModelConfig *config, StateOptions options) {
   cpu_backend.close(state);
 }
 
-static void every_array_has_its_room(void **state) {
+TEST(every_array_has_its_room) {
   static LayerConfig ropes[LAYERS] = {{.rope = ROPE_GLOBAL}, {.rope = ROPE_NONE}, {.rope = ROPE_LOCAL}};
   const ModelConfig plain = {.hidden = 48,
                              .intermediate = 40,
@@ -215,7 +216,7 @@ static BackendState *open_state(const BackendModel *loaded, StateOptions options
 
 /* A layer that uses the keys and values of another has that one's cache: of the same state, or of the
  * target's, where no layer may have a cache of its own. */
-static void layers_that_share_have_the_caches_of_others(void **state) {
+TEST(layers_that_share_have_the_caches_of_others) {
   static LayerConfig some[LAYERS] = {{.head_dim = 34}, {.head_dim = 18}, {.shares_kv = true, .head_dim = 34}},
                      all[] = {{.shares_kv = true, .kv_layer = 1, .head_dim = 18},
                               {.shares_kv = true, .kv_layer = 0, .head_dim = 34}};
@@ -263,7 +264,7 @@ static BackendModel *load(const Model *model, int n_threads) {
   return loaded;
 }
 
-static void threads_and_kernels_are_chosen_when_loading(void **state) {
+TEST(threads_and_kernels_are_chosen_when_loading) {
   static const int threads[][2] = {{1, 1},       {5, 5},       {1023, 1023},
                                    {1024, 1024}, {1025, 1024}, {INT32_MAX, 1024}};
   ModelLayer layers[1] = {{.attn_norm = {.n = 0}}};
@@ -291,7 +292,7 @@ static void threads_and_kernels_are_chosen_when_loading(void **state) {
 
 /* Norms and biases in the types that checkpoints have; with NORM_PLUS_ONE all norms, and no bias, are one
  * more. */
-static void vectors_are_widened(void **state) {
+TEST(vectors_are_widened) {
   static const float floats[4] = {0.5f, -1, 2, 0.25f};
   static const uint16_t halves[4] = {0x3800, 0xbc00, 0x4000, 0x3400},
                         shorts[4] = {0x3f00, 0xbf80, 0x4000, 0x3e80};
@@ -337,7 +338,7 @@ static void vectors_are_widened(void **state) {
 
 /* --- logits */
 
-static void only_rows_that_were_made_are_read(void **state) {
+TEST(only_rows_that_were_made_are_read) {
   enum { VOCAB = 5, HIDDEN = 16 };
   static const float weights[VOCAB * HIDDEN] = {[0] = 1, [HIDDEN + 1] = 1, [2 * HIDDEN + 2] = 1};
   static const float norm[HIDDEN] = {1, 1, 1};
@@ -393,7 +394,7 @@ static void only_rows_that_were_made_are_read(void **state) {
 /* --- the machine */
 
 /* No memory reads as slowly or as fast as what a wrong unit makes of it. */
-static void memory_is_read_at_a_rate_that_memory_has(void **state) {
+TEST(memory_is_read_at_a_rate_that_memory_has) {
   MachineRates rates;
   Error err = {{0}};
   if (cpu_backend.probe->measure_machine(&(BackendOptions){.n_threads = 2}, &rates, &err))
@@ -413,7 +414,7 @@ static bool has_flag(const char *flags, const char *flag) {
 }
 
 /* As the kernel lists what this processor has. */
-static void the_kernels_are_those_that_the_processor_can_run(void **state) {
+TEST(the_kernels_are_those_that_the_processor_can_run) {
   static const char *const names[] = {"baseline", "avx2", "avx512"};
   static const char *const flags_of[3][4] = {
       {NULL}, {"avx2", "fma", "f16c"}, {"avx512f", "avx512bw", "avx512vl", "avx512dq"}};
@@ -434,18 +435,3 @@ static void the_kernels_are_those_that_the_processor_can_run(void **state) {
   for (int i = 0; i < n_tables; i++) assert_string_equal(tables[i]->name, names[i]);
 }
 #endif
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_array_has_its_room),
-    cmocka_unit_test(layers_that_share_have_the_caches_of_others),
-    cmocka_unit_test(threads_and_kernels_are_chosen_when_loading),
-    cmocka_unit_test(vectors_are_widened),
-    cmocka_unit_test(only_rows_that_were_made_are_read),
-    cmocka_unit_test(memory_is_read_at_a_rate_that_memory_has),
-#if defined(__x86_64__)
-    cmocka_unit_test(the_kernels_are_those_that_the_processor_can_run),
-#endif
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -4,6 +4,7 @@
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
+#include "test/tests.h"
 
 enum { MOST_HIDDEN = 32, MOST_POSITIONS = 20 };
 
@@ -63,8 +64,7 @@ static void exact_join(const World *w, double streams[][MOST_HIDDEN], double *h)
 
 /* Rows of an embedding, each 30 times smaller than the one before, so that the last ones fall below the least
  * size. Sums of 16 products in fp32 err by some 1e-7 of the largest. */
-static void small_streams_stay_small(void **unused) {
-  (void)unused;
+TEST(small_streams_stay_small) {
   enum { N_ROWS = 4 };
   World w;
   uint64_t seed = 3;
@@ -102,8 +102,7 @@ static void small_streams_stay_small(void **unused) {
 
 /* The norm of latents has an epsilon of its own, 1e-6, which small latents show: rows, each 30 times smaller
  * than the one before. Sums of 16 products in fp32 err by some 1e-7 of the largest. */
-static void small_latents_have_their_own_epsilon(void **unused) {
-  (void)unused;
+TEST(small_latents_have_their_own_epsilon) {
   enum { N_ROWS = 4, LAYER = 1 };
   World w;
   uint64_t seed = 5;
@@ -140,8 +139,7 @@ static float *need_aligned(size_t n) {
 
 /* Heads are multiplied 32 at a time; real models have 64 and more, the miniatures 2. Here their matrices
  * alternate. Sums of 16 products in fp32 err by some 1e-7 of the largest. */
-static void more_heads_than_a_block_have_their_own_latents(void **unused) {
-  (void)unused;
+TEST(more_heads_than_a_block_have_their_own_latents) {
   enum { N_HEADS = 70, N_ROWS = 2, LAYER = 1 };
   World w;
   uint64_t seed = 7;
@@ -186,8 +184,7 @@ static void more_heads_than_a_block_have_their_own_latents(void **unused) {
 
 /* Rows that see fewer positions than all have a NaN among their logits if a score is none, and others none:
  * with blocks of 4 and a budget of 8 those from the twelfth row on. */
-static void scores_that_are_no_numbers_show(void **unused) {
-  (void)unused;
+TEST(scores_that_are_no_numbers_show) {
   World w;
   Error err = {{0}};
   int32_t ids[MOST_POSITIONS];
@@ -230,8 +227,7 @@ static double cached_number(const KvHead *kv, bool value, size_t place, size_t d
 }
 
 /* Keys and values of chosen positions are copied as they are, whatever they are stored in. */
-static void chosen_positions_are_copied_whole(void **unused) {
-  (void)unused;
+TEST(chosen_positions_are_copied_whole) {
   static const KvType types[] = {KV_F32, KV_F16, KV_Q8};
   for (int t = 0; t < 3; t++) {
     World w;
@@ -262,8 +258,7 @@ static void chosen_positions_are_copied_whole(void **unused) {
 
 /* The first of blocks with the same score is chosen: a budget of 8 takes, from five blocks of 4 positions,
  * the one whose key is not zero and the first of the others. */
-static void the_first_of_equal_blocks_is_chosen(void **unused) {
-  (void)unused;
+TEST(the_first_of_equal_blocks_is_chosen) {
   enum { BEST = 3 };
   World w;
   Error err = {{0}};
@@ -296,16 +291,4 @@ static void the_first_of_equal_blocks_is_chosen(void **unused) {
   }
   assert_true(n_chosen > 0);
   close_world(&w);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_latents_have_their_own_epsilon),
-      cmocka_unit_test(more_heads_than_a_block_have_their_own_latents),
-      cmocka_unit_test(the_first_of_equal_blocks_is_chosen),
-      cmocka_unit_test(small_streams_stay_small),
-      cmocka_unit_test(scores_that_are_no_numbers_show),
-      cmocka_unit_test(chosen_positions_are_copied_whole),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cpu/team.h"
+#include "test/tests.h"
 
 enum { MOST = 9, STEPS = 5 };
 
@@ -49,11 +50,11 @@ static void run(int n, int rounds, long pause_ms) {
   team_close(work.team);
 }
 
-static void all_threads_have_a_part_of_each_work(void **state) {
+TEST(all_threads_have_a_part_of_each_work) {
   for (int n = 1; n <= MOST; n++) run(n, 20, 0);
 }
 
-static void threads_that_sleep_are_woken(void **state) {
+TEST(threads_that_sleep_are_woken) {
   for (int n = 2; n <= MOST; n += 3) run(n, 8, 2 + n); /* they sleep after 3 ms without work */
   run(4, 200, 3);                                      /* about when they fall asleep */
 }
@@ -68,7 +69,7 @@ static void slow_part(void *given, int me, int n) {
 }
 
 /* Without work, and while one thread's part takes long. */
-static void threads_that_wait_long_sleep(void **state) {
+TEST(threads_that_wait_long_sleep) {
   Team *team;
   Error err;
   assert_int_equal(team_open(MOST, &team, &err), STATUS_OK);
@@ -83,7 +84,7 @@ static void threads_that_wait_long_sleep(void **state) {
   team_close(team);
 }
 
-static void a_team_is_closed_awake_asleep_or_unused(void **state) {
+TEST(a_team_is_closed_awake_asleep_or_unused) {
   Team *team;
   Error err;
   for (long ms = 0; ms <= 8; ms += 4) {
@@ -94,13 +95,9 @@ static void a_team_is_closed_awake_asleep_or_unused(void **state) {
   team_close(NULL);
 }
 
-int main(void) {
+static int end_if_late(void **state) {
   alarm(60); /* ends the test where a thread is not woken */
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_threads_have_a_part_of_each_work),
-      cmocka_unit_test(threads_that_sleep_are_woken),
-      cmocka_unit_test(threads_that_wait_long_sleep),
-      cmocka_unit_test(a_team_is_closed_awake_asleep_or_unused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return 0;
 }
+
+static CMFixtureFunction before_all = end_if_late;

@@ -20,6 +20,7 @@
 
 #include "cuda/kernels/linear/dispatch.h"
 #include "cuda/kernels/linear/skinny_plan.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -138,15 +139,13 @@ static void write_choices(const char *old, FILE *out) {
   for (int i = 0; i < 3; i++) free(last[i]);
 }
 
-static void kernels_are_those_of_the_transcript(void **state) {
-  (void)state;
+TEST(kernels_are_those_of_the_transcript) {
   check_transcripts("test/data/transcripts/dispatch", write_choices);
 }
 
 /* x of a token in fp16 with room for padding, and two parts of a row pair for each of 16 warps; tokens
  * rounded up to a power of two. */
-static void dense_rows_take_what_shared_memory_holds(void **state) {
-  (void)state;
+TEST(dense_rows_take_what_shared_memory_holds) {
   static const struct {
     int n_in, n_tokens, held;
   } cases[] = {{2048, 1, 1}, {2049, 1, 1}, {4096, 2, 2}, {4096, 3, 4},
@@ -163,8 +162,7 @@ static void dense_rows_take_what_shared_memory_holds(void **state) {
 }
 
 /* x as int8 takes half the memory of x as int16, beside the ring and the sums of eight tokens. */
-static void int8_takes_half_the_memory_of_int16(void **state) {
-  (void)state;
+TEST(int8_takes_half_the_memory_of_int16) {
   LinearQuery query = h200(8);
   query.n_in = 512, query.n_out = 16;
   const size_t ring = 65536, x = 512 * 8, scales = 4 * 8 * 8, sums = 16 * 8 * 64;
@@ -179,16 +177,14 @@ static void int8_takes_half_the_memory_of_int16(void **state) {
   }
 }
 
-static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
-  (void)state;
+TEST(the_next_count_is_no_further_than_a_threshold_can_be) {
   static const int steps[][2] = {{1, 2},     {63, 64},   {64, 65},   {127, 128},   {128, 130},  {255, 256},
                                  {256, 260}, {511, 512}, {508, 512}, {4095, 4096}, {4096, 4160}};
   for (size_t i = 0; i < COUNT(steps); i++) assert_int_equal(linear_next_count(steps[i][0]), steps[i][1]);
 }
 
 /* The workspace is sized by the choices at these counts, and more tokens never need less of it. */
-static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
-  (void)state;
+TEST(counts_to_ask_about_meet_the_end_of_each_stretch) {
   static const struct {
     int n_in, n_out, n_sms;
   } cases[] = {{4096, 4096, 132}, {4096, 4088, 132}, {3584, 4608, 132}, {2560, 4096, 114}, {4096, 6144, 132}};
@@ -202,8 +198,7 @@ static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
     }
 }
 
-static void a_row_can_be_forced_beyond_its_range(void **state) {
-  (void)state;
+TEST(a_row_can_be_forced_beyond_its_range) {
   const LinearEntry *entry;
   Error err;
   LinearQuery query = h200(4096);
@@ -213,8 +208,7 @@ static void a_row_can_be_forced_beyond_its_range(void **state) {
   assert_int_equal(linear_dispatch(&query, "awq_wgmma", &entry, &err), STATUS_OK);
 }
 
-static void what_cannot_run_is_refused_with_the_shape(void **state) {
-  (void)state;
+TEST(what_cannot_run_is_refused_with_the_shape) {
   const LinearEntry *entry;
   Error err;
   LinearQuery query = h200(17);
@@ -240,8 +234,7 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
 }
 
 /* Every entry of the table is chosen on a chip that exists, and a reference form on none. */
-static void the_table_has_no_dead_rows(void **state) {
-  (void)state;
+TEST(the_table_has_no_dead_rows) {
   static const struct {
     int arch, n_sms, shared_kb;
   } chips[] = {{SM(7, 5), 40, 64}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
@@ -304,8 +297,7 @@ static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
   return true;
 }
 
-static void plans_cover_the_matrix(void **state) {
-  (void)state;
+TEST(plans_cover_the_matrix) {
   static const int sizes[][2] = {{64, 8},       {576, 1000},   {1024, 4096},  {2048, 1024},  {4096, 6144},
                                  {4096, 24576}, {12288, 4096}, {25600, 5120}, {5120, 51200}, {4096, 151936}};
   static const int chips[][2] = {{132, 227}, {108, 163}, {84, 99}, {6, 227}, {1, 163}};
@@ -334,8 +326,7 @@ static void plans_cover_the_matrix(void **state) {
 
 /* Blocks share a tile row if x does not fit, or if most SMs would be idle; launches are several if a block's
  * sums do not fit. */
-static void plans_split_what_does_not_fit(void **state) {
-  (void)state;
+TEST(plans_split_what_does_not_fit) {
   LinearQuery shape = {.n_in = 1536, .n_out = 24, .group = 64, .n_tokens = 8, .device = {0, 6, 94208}};
   SkinnyPlan p = skinny_plan(&shape, 2);
   assert_true(p.splits == 2 && p.max_batches == 2 && p.n_batches == 3);
@@ -352,8 +343,7 @@ static void plans_split_what_does_not_fit(void **state) {
 }
 
 /* One token's experts in single units, where an SM has the room eight in flight (gpt-oss-20b's down). */
-static void plans_of_experts_go_by_units(void **state) {
-  (void)state;
+TEST(plans_of_experts_go_by_units) {
   LinearQuery shape = {.weights = WEIGHT_FP4,
                        .n_in = 4 * 2944,
                        .n_out = 2880,
@@ -367,21 +357,4 @@ static void plans_of_experts_go_by_units(void **state) {
   assert_int_equal(skinny_plan(&shape, SKINNY_F16).ring_batches, SKINNY_SHALLOW);
   shape.weights = WEIGHT_FP8, shape.device.shared_bytes = 227 * 1024;
   assert_int_equal(skinny_plan(&shape, SKINNY_F16).ring_batches, SKINNY_SHALLOW);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(kernels_are_those_of_the_transcript),
-      cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
-      cmocka_unit_test(int8_takes_half_the_memory_of_int16),
-      cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
-      cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
-      cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
-      cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
-      cmocka_unit_test(the_table_has_no_dead_rows),
-      cmocka_unit_test(plans_cover_the_matrix),
-      cmocka_unit_test(plans_split_what_does_not_fit),
-      cmocka_unit_test(plans_of_experts_go_by_units),
-  };
-  return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "test/cuda/plan_checks.h"
+#include "test/tests.h"
 
 /* Qwen3.8-27B and two smaller ones of the family, Qwen3.6-35B-A3B, and one of its kind whose clusters' FFN
  * blocks are of two experts; with groups of 32. */
@@ -112,8 +113,7 @@ static void check_hybrid(const StepPlan *plan) {
   assert_true(plan->slot_bytes >= (2 * STEP_WARPGROUP_WARPS + 1) * plan->packs * STEP_PACK * 4);
 }
 
-static void hybrids_fit_an_h200(void **state) {
-  (void)state;
+TEST(hybrids_fit_an_h200) {
   for (size_t i = 0; i < COUNT(hybrids); i++)
     for (int clusters = 12; clusters <= STEP_MAX_CLUSTERS; clusters++) {
       const StepShape s = hybrid_shape(i, clusters);
@@ -139,8 +139,7 @@ static void hybrids_fit_an_h200(void **state) {
 }
 
 /* Parts on two and four GPUs, with at most as many clusters as FFN blocks. */
-static void parts_of_hybrids_fit_an_h200(void **state) {
-  (void)state;
+TEST(parts_of_hybrids_fit_an_h200) {
   static const int groups[] = {32, 64, 128};
   int taken = 0;
   for (size_t i = 0; i < COUNT(hybrids); i++)
@@ -161,8 +160,7 @@ static void parts_of_hybrids_fit_an_h200(void **state) {
 }
 
 /* One size at a time, of Qwen3.6-35B-A3B. */
-static void hybrids_with_other_experts_are_refused(void **state) {
-  (void)state;
+TEST(hybrids_with_other_experts_are_refused) {
   const struct {
     int n_experts, n_chosen, width, group;
     const char *because;
@@ -182,8 +180,7 @@ static void hybrids_with_other_experts_are_refused(void **state) {
   }
 }
 
-static void hybrids_without_a_kernel_are_refused(void **state) {
-  (void)state;
+TEST(hybrids_without_a_kernel_are_refused) {
   const struct {
     int tokens, clusters, n_layers, n_value_heads;
     bool q8;
@@ -204,8 +201,7 @@ static void hybrids_without_a_kernel_are_refused(void **state) {
   }
 }
 
-static void models_it_is_not_for_are_told_why(void **state) {
-  (void)state;
+TEST(models_it_is_not_for_are_told_why) {
   Model *model = open_config("Qwen3.8-27B-INT4");
   ModelConfig *c = &model->config;
   ModelLayer *delta = &model->layers[1], *attention = &model->layers[3];
@@ -232,8 +228,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
 }
 
 /* README.md of cuda/ names the position. */
-static void long_contexts_are_for_separate_kernels(void **state) {
-  (void)state;
+TEST(long_contexts_are_for_separate_kernels) {
   Model *hybrid = open_config("Qwen3.8-27B-INT4"), *other = open_config("Qwen3-8B-AWQ");
   const StepShape of_hybrid = step_shape(&hybrid->config), of_other = step_shape(&other->config);
   assert_true(step_reaches(&of_hybrid, false, 0));
@@ -245,8 +240,7 @@ static void long_contexts_are_for_separate_kernels(void **state) {
   model_close(other);
 }
 
-static void experts_of_hybrids_it_is_not_for_are_told_why(void **state) {
-  (void)state;
+TEST(experts_of_hybrids_it_is_not_for_are_told_why) {
   Model *model = open_config("Qwen3.6-35B-A3B-INT4");
   ExpertConfig *e = &model->config.experts;
   ModelLayer *l = &model->layers[5];
@@ -260,17 +254,4 @@ static void experts_of_hybrids_it_is_not_for_are_told_why(void **state) {
   REFUSED_WITH(model, l->down.kind, LINEAR_DENSE, "not like them");
   REFUSED_WITH(model, l->experts[0].down.group, 64, "groups of different sizes");
   model_close(model);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(hybrids_fit_an_h200),
-      cmocka_unit_test(parts_of_hybrids_fit_an_h200),
-      cmocka_unit_test(hybrids_without_a_kernel_are_refused),
-      cmocka_unit_test(long_contexts_are_for_separate_kernels),
-      cmocka_unit_test(hybrids_with_other_experts_are_refused),
-      cmocka_unit_test(experts_of_hybrids_it_is_not_for_are_told_why),
-      cmocka_unit_test(models_it_is_not_for_are_told_why),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

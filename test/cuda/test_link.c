@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "cuda/several/link.h"
+#include "test/tests.h"
 
 enum { N = 3, RELAYED = 1 << 16 };
 
@@ -89,8 +90,7 @@ static int listen_at(int port) {
 }
 
 /* More than rank 0 keeps at once: the oldest make room. */
-static void callers_that_say_nothing_delay_no_rank(void **state) {
-  (void)state;
+TEST(callers_that_say_nothing_delay_no_rank) {
   enum { IDLE = 150 };
   static End ends[N];
   const LinkPlace place = place_of(0, N);
@@ -108,8 +108,7 @@ static void callers_that_say_nothing_delay_no_rank(void **state) {
   for (int i = 0; i < IDLE; i++) close(idle[i]);
 }
 
-static void what_has_come_in_place_of_a_rank_is_said(void **state) {
-  (void)state;
+TEST(what_has_come_in_place_of_a_rank_is_said) {
   static End first, others[N];
   LinkPlace place = place_of(0, 2);
   char want[300];
@@ -169,8 +168,7 @@ static void *relay(void *user) {
   return NULL;
 }
 
-static void a_program_in_between_is_not_let_in(void **state) {
-  (void)state;
+TEST(a_program_in_between_is_not_let_in) {
   static End first, other;
   LinkPlace place = place_of(0, 2), at_relay = place_of(1, 2);
   Relay between = {listen_at(place.port), place.port + 1}; /* it has the first port, rank 0 the second one */
@@ -194,7 +192,6 @@ static void a_program_in_between_is_not_let_in(void **state) {
 static End first, other; /* connected */
 
 static int connect_two(void **state) {
-  (void)state;
   start(&first, place_of(0, 2));
   start(&other, place_of(1, 2));
   finish(&first);
@@ -203,7 +200,6 @@ static int connect_two(void **state) {
 }
 
 static int close_two(void **state) {
-  (void)state;
   close_all(&first);
   close_all(&other);
   return 0;
@@ -232,8 +228,7 @@ static bool is_taken(Link *link, const char *bytes, size_t size, const char *tex
   return true;
 }
 
-static void messages_come_as_they_were_sent(void **state) {
-  (void)state;
+TEST_WITH(connect_two, close_two, messages_come_as_they_were_sent) {
   static char bytes[RELAYED];
   for (int i = 0; i < 3; i++) {
     Link *from = i % 2 ? &other.links[0] : &first.links[1], *to = i % 2 ? &first.links[1] : &other.links[0];
@@ -242,8 +237,7 @@ static void messages_come_as_they_were_sent(void **state) {
   }
 }
 
-static void a_message_that_was_changed_is_refused(void **state) {
-  (void)state;
+TEST_WITH(connect_two, close_two, a_message_that_was_changed_is_refused) {
   static char bytes[RELAYED];
   Link *to = &other.links[0];
   const size_t n = capture(&first.links[1], to, "a prompt", bytes);
@@ -262,8 +256,7 @@ static void a_message_that_was_changed_is_refused(void **state) {
   assert_true(is_taken(to, bytes, n, "a prompt!"));
 }
 
-static void a_message_of_another_place_is_refused(void **state) {
-  (void)state;
+TEST_WITH(connect_two, close_two, a_message_of_another_place_is_refused) {
   static char one[RELAYED], two[RELAYED], back[RELAYED];
   for (int what = 0; what < 3; what++) {
     Link *to = &other.links[0], *from = &first.links[1];
@@ -287,23 +280,8 @@ static void a_message_of_another_place_is_refused(void **state) {
   }
 }
 
-static void a_message_that_is_too_large_is_refused_at_once(void **state) {
-  (void)state;
+TEST_WITH(connect_two, close_two, a_message_that_is_too_large_is_refused_at_once) {
   const uint32_t head[2] = {7, LINK_LARGEST + 1};
   assert_false(is_taken(&other.links[0], (const char *)head, sizeof head, ""));
   assert_true(other.links[0].is_forged);
-}
-
-int main(void) {
-#define CONNECTED(name) cmocka_unit_test_setup_teardown(name, connect_two, close_two)
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(callers_that_say_nothing_delay_no_rank),
-      cmocka_unit_test(what_has_come_in_place_of_a_rank_is_said),
-      cmocka_unit_test(a_program_in_between_is_not_let_in),
-      CONNECTED(messages_come_as_they_were_sent),
-      CONNECTED(a_message_that_was_changed_is_refused),
-      CONNECTED(a_message_of_another_place_is_refused),
-      CONNECTED(a_message_that_is_too_large_is_refused_at_once),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "cuda/several/sha256.h"
+#include "test/tests.h"
 
 static void assert_hash(const uint8_t hash[SHA256_BYTES], const char *want) {
   char text[2 * SHA256_BYTES + 1];
@@ -16,8 +17,7 @@ static void assert_hash(const uint8_t hash[SHA256_BYTES], const char *want) {
   assert_string_equal(text, want);
 }
 
-static void hashes_are_those_of_the_standard(void **state) {
-  (void)state;
+TEST(hashes_are_those_of_the_standard) {
   uint8_t hash[SHA256_BYTES];
   const char *two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
   sha256("", 0, hash);
@@ -29,8 +29,7 @@ static void hashes_are_those_of_the_standard(void **state) {
 }
 
 /* A key shorter than SHA256_BYTES is the same key with zeros after it. */
-static void proofs_are_those_of_the_standard(void **state) {
-  (void)state;
+TEST(proofs_are_those_of_the_standard) {
   uint8_t key[SHA256_BYTES] = {0}, hash[SHA256_BYTES];
   memset(key, 0x0b, 20);
   hmac_sha256(key, "Hi There", 8, hash);
@@ -39,12 +38,4 @@ static void proofs_are_those_of_the_standard(void **state) {
   memcpy(key, "Jefe", 4);
   hmac_sha256(key, "what do ya want for nothing?", 28, hash);
   assert_hash(hash, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(hashes_are_those_of_the_standard),
-      cmocka_unit_test(proofs_are_those_of_the_standard),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

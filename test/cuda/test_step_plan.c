@@ -14,7 +14,7 @@
 
 #include "model/slice.h"
 #include "test/cuda/plan_checks.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const char *const configs[] = {
     "Qwen3-0.6B-AWQ",
@@ -105,8 +105,7 @@ static void next_form(StepShape *s) {
 }
 
 /* Samples: the steps of intermediate sizes and KV heads divide no size of a plan. */
-static void whatever_is_taken_fits(void **state) {
-  (void)state;
+TEST(whatever_is_taken_fits) {
   int taken = 0;
   StepShape s = {.n_layers = 3, .vocab_size = 1001, .shared_bytes = H200_SHARED};
   for (s.hidden = 512; s.hidden <= STEP_MAX_HIDDEN; s.hidden += SANITIZED ? 4 * 512 : 512)
@@ -124,8 +123,7 @@ static void whatever_is_taken_fits(void **state) {
   assert_true(taken > SAMPLE(10000));
 }
 
-static void models_of_today_fit_an_h200(void **state) {
-  (void)state;
+TEST(models_of_today_fit_an_h200) {
   for (size_t i = 0; i < COUNT(configs); i++)
     for (int clusters = 8; clusters <= 15; clusters++) {
       Model *model = open_config(configs[i]);
@@ -140,8 +138,7 @@ static void models_of_today_fit_an_h200(void **state) {
 }
 
 /* Parts of models that several GPUs share. */
-static void parts_of_models(void **state) {
-  (void)state;
+TEST(parts_of_models) {
   const struct {
     const char *name;
     int n_gpus, blocks;
@@ -179,8 +176,7 @@ static void parts_of_models(void **state) {
     }
 }
 
-static void plan_of_qwen3_8b(void **state) {
-  (void)state;
+TEST(plan_of_qwen3_8b) {
   Model *model = open_config("Qwen3-8B-AWQ");
   StepShape shape = shape_of(model, 15);
   StepPlan plan;
@@ -198,8 +194,7 @@ static void plan_of_qwen3_8b(void **state) {
 
 /* A warp spends the time of four groups on each span of a tile row, so there are as few as possible: for
  * 40 groups ten, not sixteen. */
-static void few_spans_are_wasted(void **state) {
-  (void)state;
+TEST(few_spans_are_wasted) {
   for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
     const KSplit cut = step_split(n, STEP_SPAN);
     const int least = (n + STEP_SPAN - 1) / STEP_SPAN;
@@ -227,8 +222,7 @@ static StepShape small_shape(void) {
 }
 
 /* Groups and heads without a kernel, and an odd number of heads of 64 for a KV head. */
-static void forms_without_a_kernel_are_refused(void **state) {
-  (void)state;
+TEST(forms_without_a_kernel_are_refused) {
   const struct {
     int group, head_dim, n_heads;
     const char *because; /* NULL: accepted */
@@ -253,8 +247,7 @@ static void forms_without_a_kernel_are_refused(void **state) {
 }
 
 /* One size at a time: accepted and refused values, and the message's word for it. */
-static void sizes_that_do_not_divide_are_refused(void **state) {
-  (void)state;
+TEST(sizes_that_do_not_divide_are_refused) {
   const struct {
     int hidden, intermediate, n_heads, n_kv_heads, n_clusters;
     const char *of_one, *of_rows; /* two tokens; NULL: accepted */
@@ -295,8 +288,7 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
 }
 
 /* A KV head serves at most 32 queries at once. */
-static void rows_are_refused_by_the_queries_they_make(void **state) {
-  (void)state;
+TEST(rows_are_refused_by_the_queries_they_make) {
   for (int heads = 1; heads <= STEP_MAX_SHARED_HEADS; heads++)
     for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepShape s = small_shape();
@@ -406,8 +398,7 @@ static void check_few_plan(const StepPlan *plan) {
   }
 }
 
-static void whatever_is_taken_of_rows_fits(void **state) {
-  (void)state;
+TEST(whatever_is_taken_of_rows_fits) {
   int taken = 0;
   StepShape s = {.n_layers = 3, .vocab_size = 1001, .shared_bytes = H200_SHARED};
   for (s.hidden = 1024; s.hidden <= STEP_MAX_HIDDEN; s.hidden += SANITIZED ? 4 * 512 : 512)
@@ -425,8 +416,7 @@ static void whatever_is_taken_of_rows_fits(void **state) {
   assert_true(taken > SAMPLE(10000));
 }
 
-static void models_of_today_and_their_rows(void **state) {
-  (void)state;
+TEST(models_of_today_and_their_rows) {
   for (size_t i = 0; i < COUNT(configs); i++) {
     Model *model = open_config(configs[i]);
     const StepShape shape = shape_of(model, 15);
@@ -443,8 +433,7 @@ static void models_of_today_and_their_rows(void **state) {
   }
 }
 
-static void fewer_slots_where_asked(void **state) {
-  (void)state;
+TEST(fewer_slots_where_asked) {
   Model *model = open_config("Qwen3-8B-AWQ");
   StepShape shape = shape_of(model, 8);
   model_close(model);
@@ -458,8 +447,7 @@ static void fewer_slots_where_asked(void **state) {
 
 /* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than there
  * are warpgroups, or no copy could be in flight (step.cu). */
-static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
-  (void)state;
+TEST(the_smallest_ring_is_one_slot_more_than_teams) {
   for (size_t i = 0; i < COUNT(configs); i++) {
     Model *model = open_config(configs[i]);
     StepShape shape = shape_of(model, 15);
@@ -478,8 +466,7 @@ static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
   }
 }
 
-static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) {
-  (void)state;
+TEST(the_smallest_ring_of_rows_is_one_slot_more_than_teams) {
   for (size_t i = 0; i < COUNT(configs); i++) {
     Model *model = open_config(configs[i]);
     StepShape shape = shape_of(model, 15);
@@ -499,8 +486,7 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
   }
 }
 
-static void models_it_is_not_for_are_told_why(void **state) {
-  (void)state;
+TEST(models_it_is_not_for_are_told_why) {
   Model *model = open_config("Qwen3-0.6B-AWQ");
   ModelConfig *c = &model->config;
   assert_int_equal(step_supports(model, NULL), STATUS_OK);
@@ -530,8 +516,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   model_close(model);
 }
 
-static void experts_it_is_not_for_are_told_why(void **state) {
-  (void)state;
+TEST(experts_it_is_not_for_are_told_why) {
   Model *model = open_config("Qwen3-30B-A3B-AWQ");
   ExpertConfig *e = &model->config.experts;
   ModelLayer *l = &model->layers[7];
@@ -553,8 +538,7 @@ static void experts_it_is_not_for_are_told_why(void **state) {
 }
 
 /* One size at a time, of a shape that is served: 8 of 64 experts of 256. */
-static void experts_that_do_not_divide_are_refused(void **state) {
-  (void)state;
+TEST(experts_that_do_not_divide_are_refused) {
   const struct {
     int n_experts, n_chosen, width, n_clusters, group, head_dim;
     const char *because; /* NULL: accepted */
@@ -585,8 +569,7 @@ static void experts_that_do_not_divide_are_refused(void **state) {
 }
 
 /* Each of the seven matrices of a layer; only q, k and v may have a bias. */
-static void layers_it_is_not_for_are_told_why(void **state) {
-  (void)state;
+TEST(layers_it_is_not_for_are_told_why) {
   static const float bias[1];
   Model *model = open_config("Qwen3-0.6B-AWQ");
   ModelLayer *l = &model->layers[5];
@@ -605,27 +588,4 @@ static void layers_it_is_not_for_are_told_why(void **state) {
     linears[i]->bias.data = NULL;
   }
   model_close(model);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(whatever_is_taken_of_rows_fits),
-      cmocka_unit_test(models_of_today_and_their_rows),
-      cmocka_unit_test(models_of_today_fit_an_h200),
-      cmocka_unit_test(parts_of_models),
-      cmocka_unit_test(plan_of_qwen3_8b),
-      cmocka_unit_test(few_spans_are_wasted),
-      cmocka_unit_test(sizes_that_do_not_divide_are_refused),
-      cmocka_unit_test(forms_without_a_kernel_are_refused),
-      cmocka_unit_test(experts_that_do_not_divide_are_refused),
-      cmocka_unit_test(experts_it_is_not_for_are_told_why),
-      cmocka_unit_test(rows_are_refused_by_the_queries_they_make),
-      cmocka_unit_test(fewer_slots_where_asked),
-      cmocka_unit_test(models_it_is_not_for_are_told_why),
-      cmocka_unit_test(layers_it_is_not_for_are_told_why),
-      cmocka_unit_test(the_smallest_ring_is_one_slot_more_than_teams),
-      cmocka_unit_test(the_smallest_ring_of_rows_is_one_slot_more_than_teams),
-      cmocka_unit_test(whatever_is_taken_fits),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

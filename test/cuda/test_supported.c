@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "cuda/one/table.h"
+#include "test/tests.h"
 
 enum { N_LAYERS = 3 };
 
@@ -51,8 +52,7 @@ static void refused(ModelConfig config, const char *words) {
     assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);                                             \
   } while (0)
 
-static void every_architecture_has_its_kernels(void **state) {
-  (void)state;
+TEST(every_architecture_has_its_kernels) {
   TAKEN(norms, NORM_AROUND);
   TAKEN(norms, NORM_AFTER);
   TAKEN(norm, NORM_PLUS_ONE);
@@ -112,8 +112,7 @@ static void every_architecture_has_its_kernels(void **state) {
     refused(config, words);                                                                                  \
   } while (0)
 
-static void parts_without_a_kernel_are_refused_by_name(void **state) {
-  (void)state;
+TEST(parts_without_a_kernel_are_refused_by_name) {
   REFUSED(layer_scalar, true, "a factor of what leaves a layer");
   TAKEN(altup.n, 4);
   layers[1].altup_correct.kind = LINEAR_FP8;
@@ -190,8 +189,7 @@ static Status with_scales(float last, bool dummy, Error *err) {
 }
 
 /* Kernels read scales as fp16: numbers in its normal range are taken, and smaller ones beside larger ones. */
-static void scales_beyond_fp16_are_refused(void **state) {
-  (void)state;
+TEST(scales_beyond_fp16_are_refused) {
   Error err;
   assert_int_equal(with_scales(0.02f, false, &err), STATUS_OK);
   assert_int_equal(with_scales(-65504, false, &err), STATUS_OK);
@@ -212,8 +210,7 @@ static void scales_beyond_fp16_are_refused(void **state) {
 }
 
 /* So are those of matrices beside the layers, if the model has these. */
-static void scales_beside_the_layers_count(void **state) {
-  (void)state;
+TEST(scales_beside_the_layers_count) {
   float scales[16];
   for (int i = 0; i < 16; i++) scales[i] = 65536;
   const Linear large = {
@@ -231,8 +228,7 @@ static void scales_beside_the_layers_count(void **state) {
 }
 
 /* A layer may be some columns of a shared matrix: only its own scales count, in each group. */
-static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
-  (void)state;
+TEST(scales_of_a_part_of_a_matrix_are_its_own) {
   enum { GROUPS = 3, OWN = 8, OTHERS = 16 };
   for (int group = 0; group < GROUPS; group++)
     for (int column = 0; column < OWN + OTHERS; column++) {
@@ -254,8 +250,7 @@ static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
   layers[0].q = (Linear){0};
 }
 
-static void every_kind_of_weights_has_a_kernel(void **state) {
-  (void)state;
+TEST(every_kind_of_weights_has_a_kernel) {
   static const Linear kinds[] = {{.kind = LINEAR_AWQ, .bits = 4},     {.kind = LINEAR_GROUPED, .bits = 4},
                                  {.kind = LINEAR_GROUPED, .bits = 8}, {.kind = LINEAR_FP4, .bits = 4},
                                  {.kind = LINEAR_FP8, .bits = 8},     {.kind = LINEAR_INT8, .bits = 8}};
@@ -268,8 +263,7 @@ static void every_kind_of_weights_has_a_kernel(void **state) {
   layers[N_LAYERS - 1].up = (Linear){0};
 }
 
-static void only_some_matrices_may_be_in_the_order_of_activations(void **state) {
-  (void)state;
+TEST(only_some_matrices_may_be_in_the_order_of_activations) {
   static const int32_t order[] = {0};
   Error err;
   Model model = {.config = like_qwen3(), .layers = layers};
@@ -283,17 +277,4 @@ static void only_some_matrices_may_be_in_the_order_of_activations(void **state) 
   assert_string_equal(err.text,
                       "the router has inputs in the order of activations, which GPUs do not gather there");
   layers[1] = (ModelLayer){0};
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_architecture_has_its_kernels),
-      cmocka_unit_test(every_kind_of_weights_has_a_kernel),
-      cmocka_unit_test(parts_without_a_kernel_are_refused_by_name),
-      cmocka_unit_test(only_some_matrices_may_be_in_the_order_of_activations),
-      cmocka_unit_test(scales_beyond_fp16_are_refused),
-      cmocka_unit_test(scales_beside_the_layers_count),
-      cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* test_batch.c - many sequences at once: each gets what it gets alone, in the steps that batch.h promises,
  * and no page is lost. */
 #include "batch_test.h"
+#include "test/tests.h"
 
 enum { MANY = 1000 };
 
@@ -51,14 +52,14 @@ static void check_models(const Backend *backend, bool invariant) {
   check_many(&long_model, 200, backend, invariant);
 }
 
-static void each_gets_what_it_gets_alone(void **state) {
+TEST(each_gets_what_it_gets_alone) {
   const Backend gpu = like_a_gpu();
   check_models(NULL, false);
   check_models(&gpu, false);
 }
 
 /* Also where rows of prompts give other numbers than those of answers: sequences share prompts alone. */
-static void each_gets_it_from_rows_of_the_same_form(void **state) {
+TEST(each_gets_it_from_rows_of_the_same_form) {
   const Backend gpu = like_a_gpu();
   check_models(&gpu, true);
 }
@@ -66,7 +67,7 @@ static void each_gets_it_from_rows_of_the_same_form(void **state) {
 /* A record of 3 tokens, whose answer ends by its length, by an end token or by its sink, or whose sink may
  * force tokens. On a device the sink gets a token after the next step has begun, unless it may force tokens
  * or the step would be wasted. The step after a sink ends the answer is wasted. */
-static void a_device_computes_while_its_host_works(void **state) {
+TEST(a_device_computes_while_its_host_works) {
   const Backend gpu = like_a_gpu();
   static const struct {
     int max_tokens, stop_at, force_at;
@@ -98,7 +99,7 @@ static void a_device_computes_while_its_host_works(void **state) {
 
 /* Tokens that a turn forces are as those of a sink; a turn that waits changes nothing; one that ends leaves
  * what was answered. */
-static void turns_wait_force_and_end(void **state) {
+TEST(turns_wait_force_and_end) {
   const Backend gpu = like_a_gpu();
   enum { N = 300 };
   static const BatchOptions options[] = {{.n_sequences = 1},
@@ -142,7 +143,7 @@ static void turns_wait_force_and_end(void **state) {
 
 /* Two old records wait until a young one is done, which needs more pages than they leave: it gets theirs, and
  * they compute their tokens again. */
-static void who_waits_gives_its_pages_to_the_others(void **state) {
+TEST(who_waits_gives_its_pages_to_the_others) {
   for (int n_old = 1; n_old <= 2; n_old++) {
     Item items[3] = {0}, alone[3];
     Run run = {.at_once = true, .turns = true};
@@ -172,7 +173,7 @@ static void who_waits_gives_its_pages_to_the_others(void **state) {
 
 /* Each token of a record is computed once, or found in what others have computed: with room for all, the rows
  * of all steps are the tokens less those that are reused. The last token of an answer is not computed. */
-static void what_is_not_reused_is_computed_once(void **state) {
+TEST(what_is_not_reused_is_computed_once) {
   enum { N = 60 };
   for (int n_sequences = 1; n_sequences <= 16; n_sequences *= 4)
     for (int like = 0; like <= 40; like += 20) {
@@ -222,7 +223,7 @@ static void hear_progress(void *user, const EngineRequest *request, const Engine
 }
 
 /* A prompt is reported step by step until all of it is computed, and not afterwards. */
-static void prompts_are_reported_until_they_are_computed(void **state) {
+TEST(prompts_are_reported_until_they_are_computed) {
   enum { N = 8 };
   static const int n_ids[N] = {1, 2, 23, 24, 25, 60, 48, 49};
   BackendModel loaded = {&model};
@@ -260,7 +261,7 @@ static void prompts_are_reported_until_they_are_computed(void **state) {
 
 /* The first record's prompt is longer than a step; the second begins like it, and waits for what is computed
  * of it; the third has nothing in common. */
-static void steps_are_filled_as_promised(void **state) {
+TEST(steps_are_filled_as_promised) {
   Item *items = calloc(3, sizeof *items);
   seed = 1; /* of texts whose answers do not end early */
   for (int i = 0; i < 3; i++) {
@@ -282,7 +283,7 @@ static void steps_are_filled_as_promised(void **state) {
 }
 
 /* A sequence takes pages that a finished one gave back before pages that were never used. */
-static void memory_is_that_of_the_sequences_at_once(void **state) {
+TEST(memory_is_that_of_the_sequences_at_once) {
   Item *items = make_items(MANY);
   Run run = {0};
   paged = (PagedCounts){0};
@@ -292,7 +293,7 @@ static void memory_is_that_of_the_sequences_at_once(void **state) {
   free(items);
 }
 
-static void an_end_in_the_middle_leaves_no_page(void **state) {
+TEST(an_end_in_the_middle_leaves_no_page) {
   Item *items = make_items(MANY);
   Run run = {.stop_after = 100};
   paged = (PagedCounts){0};
@@ -306,7 +307,7 @@ static void an_end_in_the_middle_leaves_no_page(void **state) {
 }
 
 /* A run that is interrupted between two tokens of a request with a mask, and another of the same batch. */
-static void a_mask_ends_with_its_run(void **state) {
+TEST(a_mask_ends_with_its_run) {
   static const uint64_t one = 1u << 5;
   BackendModel loaded = {&model};
   const BatchOptions options = {.n_sequences = 1};
@@ -340,7 +341,7 @@ static void a_mask_ends_with_its_run(void **state) {
 
 /* Two records with a beginning in common, whose answers cross the original context of LongRoPE: all keys are
  * computed again, which adds nothing to the tokens that the second one found. */
-static void tokens_of_others_are_counted_once(void **state) {
+TEST(tokens_of_others_are_counted_once) {
   for (int is_long = 0; is_long < 2; is_long++) {
     Item items[2] = {0};
     Run run = {.at_once = true};
@@ -436,27 +437,8 @@ static void check_stream(const Backend *backend) {
   engine_close(engine);
 }
 
-static void ten_thousand_records_leave_no_page_and_no_memory(void **state) {
+TEST(ten_thousand_records_leave_no_page_and_no_memory) {
   const Backend gpu = like_a_gpu();
   check_stream(&paged_backend);
   check_stream(&gpu);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_gets_what_it_gets_alone),
-      cmocka_unit_test(each_gets_it_from_rows_of_the_same_form),
-      cmocka_unit_test(a_device_computes_while_its_host_works),
-      cmocka_unit_test(turns_wait_force_and_end),
-      cmocka_unit_test(who_waits_gives_its_pages_to_the_others),
-      cmocka_unit_test(what_is_not_reused_is_computed_once),
-      cmocka_unit_test(prompts_are_reported_until_they_are_computed),
-      cmocka_unit_test(steps_are_filled_as_promised),
-      cmocka_unit_test(memory_is_that_of_the_sequences_at_once),
-      cmocka_unit_test(an_end_in_the_middle_leaves_no_page),
-      cmocka_unit_test(a_mask_ends_with_its_run),
-      cmocka_unit_test(tokens_of_others_are_counted_once),
-      cmocka_unit_test(ten_thousand_records_leave_no_page_and_no_memory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

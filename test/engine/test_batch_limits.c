@@ -1,6 +1,7 @@
 /* test_batch_limits.c - what a batch may take: an answer ends with its context, guesses fit what is left,
  * what does not fit is refused, and prompts enter at the rate of a device. */
 #include "batch_test.h"
+#include "test/tests.h"
 
 /* A record of n tokens whose answer, by greedy picks, ends by its length or by the context. */
 static Item long_winded(int n, int max_tokens, int n_ctx) {
@@ -12,7 +13,7 @@ static Item long_winded(int n, int max_tokens, int n_ctx) {
 }
 
 /* A request's own context, unless the batch's is smaller. The last token of an answer is not computed. */
-static void an_answer_ends_with_its_own_context(void **state) {
+TEST(an_answer_ends_with_its_own_context) {
   const Backend gpu = like_a_gpu();
   static const struct {
     int n, n_ctx, n_answer; /* 0: it does not fit */
@@ -65,7 +66,7 @@ static void bounds_after(const Item *item, const Model *of, int n_ctx, int n, in
 
 /* No guess is made that could not stay: all fit the last page, the contexts of the request and of LongRoPE,
  * and max_tokens less the token that the step gives anyhow. None is made while tokens are forced singly. */
-static void guesses_fit_what_is_left(void **state) {
+TEST(guesses_fit_what_is_left) {
   static const struct {
     int n, max_tokens, n_ctx, n_first;
   } cases[] = {{9, -1, 0, 0}, {9, -1, 45, 0}, {9, 12, 0, 0}, {38, 30, 60, 0}, {9, -1, 0, 3}};
@@ -104,7 +105,7 @@ static void guesses_fit_what_is_left(void **state) {
   for (int bound = 0; bound < N_BOUNDS; bound++) assert_true(was_least[bound]);
 }
 
-static void what_does_not_fit_is_refused(void **state) {
+TEST(what_does_not_fit_is_refused) {
   BackendModel loaded = {&model};
   Engine *engine;
   Error err = {{0}};
@@ -142,7 +143,7 @@ static void what_does_not_fit_is_refused(void **state) {
 
 /* On a device with memory of its own four prompts of 12 tokens with answers of 4 or 12 enter at the rate at
  * which answers end: steps of 4 * (1 + 12 / 4) = 16 rows, or of 8. The tokens are those of a record alone. */
-static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
+TEST(prompts_of_a_gpu_are_spread_over_steps) {
   const Backend gpu = like_a_gpu();
   for (int n_answer = 4; n_answer <= 12; n_answer += 8) {
     Item items[2][8] = {0};
@@ -166,7 +167,7 @@ static void prompts_of_a_gpu_are_spread_over_steps(void **state) {
 }
 /* Answers of 40 prompts of 12 tokens that end after two of thirty tokens: prompts enter by 8 rows a step, as
  * if all were long, and at the end by 4 * (1 + 480 / (36 * 2 + 4 * 30)), which makes 16. */
-static void the_rate_is_that_of_the_answers_so_far(void **state) {
+TEST(the_rate_is_that_of_the_answers_so_far) {
   enum { N = 40 };
   const Backend gpu = like_a_gpu();
   Item *items = calloc(N, sizeof *items);
@@ -182,15 +183,4 @@ static void the_rate_is_that_of_the_answers_so_far(void **state) {
   assert_true(strncmp(run.trace, "0:0+8\n", 6) == 0);
   assert_int_equal(run.most_rows, 16);
   free(items);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_answer_ends_with_its_own_context),
-      cmocka_unit_test(guesses_fit_what_is_left),
-      cmocka_unit_test(what_does_not_fit_is_refused),
-      cmocka_unit_test(prompts_of_a_gpu_are_spread_over_steps),
-      cmocka_unit_test(the_rate_is_that_of_the_answers_so_far),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

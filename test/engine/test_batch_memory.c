@@ -1,6 +1,6 @@
 /* test_batch_memory.c - the sizes of a batch, and how much of it fits into so many bytes, to the byte. */
 #include "engine/batch_memory.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { PAGE_TOKENS = 8, CHUNK = 200, POSITIONS = 100, PAGES = 13 /* of all positions */ };
 
@@ -43,7 +43,7 @@ static size_t drafter_bytes(const void *user, int n_ctx) {
 
 static const DraftSource drafts = {.open = open_none, .bytes = drafter_bytes};
 
-static void pages_are_those_of_whole_contexts(void **state) {
+TEST(pages_are_those_of_whole_contexts) {
   assert_int_equal(batch_pages(&host, 1), 1);
   assert_int_equal(batch_pages(&host, 8), 1);
   assert_int_equal(batch_pages(&host, 9), 2);
@@ -57,7 +57,7 @@ static void pages_are_those_of_whole_contexts(void **state) {
 
 /* Rows of a step, and of its logits: 32 to score, or one for each sequence; with fewer drafters than
  * sequences all of their guesses; never more than the step has. */
-static void rows_are_enough_for_what_a_step_holds(void **state) {
+TEST(rows_are_enough_for_what_a_step_holds) {
   static const struct {
     BatchOptions options;
     int max_chunk, max_logit_rows;
@@ -83,7 +83,7 @@ static void rows_are_enough_for_what_a_step_holds(void **state) {
   }
 }
 
-static void a_recurrent_state_allows_no_guesses(void **state) {
+TEST(a_recurrent_state_allows_no_guesses) {
   LayerConfig layers[1] = {{.kind = LAYER_DELTA}};
   ModelConfig hybrid = config;
   hybrid.layers = layers;
@@ -95,7 +95,7 @@ static void a_recurrent_state_allows_no_guesses(void **state) {
 }
 
 /* As many as fit, to the byte. */
-static void sequences_fit_to_the_byte(void **state) {
+TEST(sequences_fit_to_the_byte) {
   const BatchOptions options = {.n_sequences = 1, .draft = drafts, .n_guesses = 4};
   for (int k = 0; k < 2; k++) {
     const Backend *backend = k ? &device : &host;
@@ -111,7 +111,7 @@ static void sequences_fit_to_the_byte(void **state) {
 }
 
 /* Likewise pages, but at least those of one context and at most those of all. */
-static void pages_fit_to_the_byte(void **state) {
+TEST(pages_fit_to_the_byte) {
   BatchOptions options = {.n_sequences = 3};
   for (int k = 0; k < 2; k++) {
     const Backend *backend = k ? &device : &host;
@@ -128,7 +128,7 @@ static void pages_fit_to_the_byte(void **state) {
 
 /* Drafters count where they take the memory that the backend computes in; what batch_open() takes for itself
  * is the host's. */
-static void what_lies_elsewhere_is_not_counted(void **state) {
+TEST(what_lies_elsewhere_is_not_counted) {
   BatchOptions plain = {.n_sequences = 5, .n_pages = PAGES, .n_guesses = 4}, drafted = plain,
                on_device = plain;
   const size_t of_state = 5 * 1000 + 80 * PAGES, of_drafters = 5 * 7 * POSITIONS;
@@ -144,22 +144,9 @@ static void what_lies_elsewhere_is_not_counted(void **state) {
                    batch_bytes(&plain, &host, &config) + 2 * 7 * POSITIONS);
 }
 
-static void a_part_of_the_memory_is_taken(void **state) {
+TEST(a_part_of_the_memory_is_taken) {
   assert_int_equal(batch_share(&host, 800, false), 400);
   assert_int_equal(batch_share(&host, 800, true), 400);
   assert_int_equal(batch_share(&device, 800, false), 700);
   assert_int_equal(batch_share(&device, 800, true), 400);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(pages_are_those_of_whole_contexts),
-      cmocka_unit_test(rows_are_enough_for_what_a_step_holds),
-      cmocka_unit_test(a_recurrent_state_allows_no_guesses),
-      cmocka_unit_test(sequences_fit_to_the_byte),
-      cmocka_unit_test(pages_fit_to_the_byte),
-      cmocka_unit_test(what_lies_elsewhere_is_not_counted),
-      cmocka_unit_test(a_part_of_the_memory_is_taken),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

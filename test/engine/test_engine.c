@@ -2,7 +2,7 @@
  * what the session keeps from one request to the next; nothing of a run that was stopped is left for the
  * next. */
 #include "engine/engine.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_CTX = 120, N_ANSWER = 9, MOST = 8 };
 
@@ -159,7 +159,7 @@ static void answer_each(Asked *asked, int n) {
 
 /* The first lone one among requests that come together gets the session, if nothing else is computed, and its
  * steps alternate with those of the batch. All get what they get by themselves. */
-static void a_lone_request_gets_the_session_if_nothing_else_is_computed(void **state) {
+TEST(a_lone_request_gets_the_session_if_nothing_else_is_computed) {
   enum { N = 5 };
   for (int first_alone = 0; first_alone < 2; first_alone++)
     for (int at_once = 1; at_once <= N; at_once += N - 1) {
@@ -185,7 +185,7 @@ static void a_lone_request_gets_the_session_if_nothing_else_is_computed(void **s
 }
 
 /* The caller is asked to wait only once no sequence of either schedule has anything to do. */
-static void the_run_waits_if_all_of_its_sequences_wait(void **state) {
+TEST(the_run_waits_if_all_of_its_sequences_wait) {
   static const struct {
     int first, second, n_waits;
   } cases[] = {{0, 0, 0}, {4, 0, 0}, {0, 4, 0}, {30, 0, 30 - 16}, {0, 30, 30 - 16}, {5, 5, 4}};
@@ -207,7 +207,7 @@ static void the_run_waits_if_all_of_its_sequences_wait(void **state) {
 }
 
 /* A run that is stopped gives no results of what had not ended, and its sequences are free for the next. */
-static void a_stopped_run_leaves_nothing(void **state) {
+TEST(a_stopped_run_leaves_nothing) {
   enum { N = 4 };
   for (int session = 0; session < 2; session++)
     for (int batch = !session; batch < 2; batch++)
@@ -229,7 +229,7 @@ static void a_stopped_run_leaves_nothing(void **state) {
 }
 
 /* An interruption between the look at it and the first step is no result: a file of results would keep it. */
-static void what_was_interrupted_before_its_first_step_has_no_result(void **state) {
+TEST(what_was_interrupted_before_its_first_step_has_no_result) {
   for (int n_scored = 0; n_scored < 3; n_scored += 2) {
     Asked asked;
     Engine *engine = open_cpu(true, 0);
@@ -243,7 +243,7 @@ static void what_was_interrupted_before_its_first_step_has_no_result(void **stat
 }
 
 /* A request that is gone ends with no token more, in its prompt as well. */
-static void a_request_may_end_itself(void **state) {
+TEST(a_request_may_end_itself) {
   Asked asked[2];
   Engine *engine = open_cpu(true, 2);
   Run run = {.asked = asked, .n = 2, .at_once = 2};
@@ -257,7 +257,7 @@ static void a_request_may_end_itself(void **state) {
   engine_close(engine);
 }
 
-static void an_invalid_request_fails_alone(void **state) {
+TEST(an_invalid_request_fails_alone) {
   static const struct {
     int n, n_scored;
     int32_t id;
@@ -299,7 +299,7 @@ static int reused(Engine *engine, int salt, int n, const void *owner) {
 
 /* On a device that rounds by rows, an owner that is new, or that was disowned meanwhile, reuses whole chunks
  * of a prompt alone. */
-static void tokens_of_others_are_reused_in_whole_chunks(void **state) {
+TEST(tokens_of_others_are_reused_in_whole_chunks) {
   const char anna = 0, ben = 0;
   Backend other = cpu_backend;
   other.memory = no_memory, other.chunk = 8;
@@ -316,7 +316,7 @@ static void tokens_of_others_are_reused_in_whole_chunks(void **state) {
 }
 
 /* The base is computed by itself, and only once; what other requests left beyond it is not used. */
-static void a_base_is_all_that_is_kept(void **state) {
+TEST(a_base_is_all_that_is_kept) {
   int32_t base[12];
   Engine *engine = open_cpu(true, 0);
   Asked first, again;
@@ -353,7 +353,7 @@ static void prefilled(void *user, int n) {
 }
 
 /* Continuations of one prompt are scored after it was computed once; an answer between them ends that. */
-static void continuations_share_their_prompt(void **state) {
+TEST(continuations_share_their_prompt) {
   Store store = {0, 0};
   Engine *engine = open_engine(&cpu_backend, true, 0, (PromptStore){&store, restore, prefilled});
   double log_p[3][3];
@@ -384,7 +384,7 @@ static Status allow_one(void *user, const uint64_t **mask, Error *err) {
 
 /* After a request with a mask, with a limit of its context, or with scores of another prompt of the same
  * length, a request gets what it gets by itself. */
-static void nothing_of_a_request_holds_for_the_next(void **state) {
+TEST(nothing_of_a_request_holds_for_the_next) {
   for (int what = 0; what < 3; what++) {
     Asked asked[2], expected;
     Engine *engine = open_cpu(true, 0);
@@ -406,7 +406,7 @@ static void nothing_of_a_request_holds_for_the_next(void **state) {
 
 /* A prompt in the session is reported from the tokens that are there already on, by at most a chunk at a
  * time, until it is complete. */
-static void a_prompt_is_reported_chunk_by_chunk(void **state) {
+TEST(a_prompt_is_reported_chunk_by_chunk) {
   static const struct {
     int salt, n, n_reused;
   } asks[] = {{1, 30, 0}, {1, 30, 29}, {1, 47, 30}, {1, 20, 19}, {2, 9, 0}, {2, 1, 0}, {2, 8, 1}, {3, 64, 0}};
@@ -427,19 +427,4 @@ static void a_prompt_is_reported_chunk_by_chunk(void **state) {
   engine_close(engine);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_lone_request_gets_the_session_if_nothing_else_is_computed),
-      cmocka_unit_test(the_run_waits_if_all_of_its_sequences_wait),
-      cmocka_unit_test(a_stopped_run_leaves_nothing),
-      cmocka_unit_test(what_was_interrupted_before_its_first_step_has_no_result),
-      cmocka_unit_test(a_request_may_end_itself),
-      cmocka_unit_test(an_invalid_request_fails_alone),
-      cmocka_unit_test(tokens_of_others_are_reused_in_whole_chunks),
-      cmocka_unit_test(a_base_is_all_that_is_kept),
-      cmocka_unit_test(a_prompt_is_reported_chunk_by_chunk),
-      cmocka_unit_test(continuations_share_their_prompt),
-      cmocka_unit_test(nothing_of_a_request_holds_for_the_next),
-  };
-  return cmocka_run_group_tests(tests, load, unload);
-}
+static CMFixtureFunction before_all = load, after_all = unload;

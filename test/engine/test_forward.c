@@ -1,7 +1,7 @@
 /* test_forward.c - a step: the device's fused step where it computes one, else the operations in the
  * transformer's order, in the brackets of a device that records them. */
 #include "test/engine/step_once.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static char calls[64]; /* a letter each */
 static bool fused_computes, step_was_recorded;
@@ -104,14 +104,14 @@ static int reset(void **state) {
   return 0;
 }
 
-static void operations_come_in_the_order_of_a_transformer(void **state) {
+TEST_WITH(reset, NULL, operations_come_in_the_order_of_a_transformer) {
   const Backend backend = plain();
   assert_int_equal(run(&backend, 2, "eqaogdqaogdl"), STATUS_OK);
   assert_int_equal(run(&backend, 0, "eqaogdqaogd"), STATUS_OK);
 }
 
 /* o with one row kept is 1, the gated product of one row G. */
-static void rows_without_logits_end_within_the_last_layer(void **state) {
+TEST_WITH(reset, NULL, rows_without_logits_end_within_the_last_layer) {
   const TapList taps = {.n = 1};
   Backend backend = plain();
   backend.cuts_rows = cuts, backend.keep_tap = keep_tap;
@@ -137,26 +137,26 @@ static void rows_without_logits_end_within_the_last_layer(void **state) {
   }
 }
 
-static void a_fused_step_takes_the_place_of_all_operations(void **state) {
+TEST_WITH(reset, NULL, a_fused_step_takes_the_place_of_all_operations) {
   const Backend backend = with_all();
   fused_computes = true;
   assert_int_equal(run(&backend, 1, "f"), STATUS_OK);
 }
 
-static void what_no_fused_step_computes_the_operations_do_in_brackets(void **state) {
+TEST_WITH(reset, NULL, what_no_fused_step_computes_the_operations_do_in_brackets) {
   const Backend backend = with_all();
   assert_int_equal(run(&backend, 1, "f(eqaogdqaogdl)"), STATUS_OK);
   step_was_recorded = true;
   assert_int_equal(run(&backend, 1, "f("), STATUS_OK);
 }
 
-static void a_failed_operation_ends_the_step_and_closes_the_brackets(void **state) {
+TEST_WITH(reset, NULL, a_failed_operation_ends_the_step_and_closes_the_brackets) {
   const Backend backend = with_all();
   embed_ends_with = STATUS_FAILED;
   assert_int_equal(run(&backend, 1, "f(e)"), STATUS_FAILED);
 }
 
-static void a_model_with_an_operation_that_the_backend_lacks_is_refused(void **state) {
+TEST(a_model_with_an_operation_that_the_backend_lacks_is_refused) {
   const Backend backend = plain();
   const ModelConfig config = {.architecture = "SomeForCausalLM", .n_layers = 2, .layer_scalar = true};
   Program program;
@@ -164,16 +164,4 @@ static void a_model_with_an_operation_that_the_backend_lacks_is_refused(void **s
   assert_int_equal(forward_prepare(&backend, &config, &program, &err), STATUS_MODEL);
   assert_string_equal(err.text, "SomeForCausalLM has layer_end, which the fake does not compute");
   program_release(&program);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_model_with_an_operation_that_the_backend_lacks_is_refused),
-      cmocka_unit_test_setup(operations_come_in_the_order_of_a_transformer, reset),
-      cmocka_unit_test_setup(rows_without_logits_end_within_the_last_layer, reset),
-      cmocka_unit_test_setup(a_fused_step_takes_the_place_of_all_operations, reset),
-      cmocka_unit_test_setup(what_no_fused_step_computes_the_operations_do_in_brackets, reset),
-      cmocka_unit_test_setup(a_failed_operation_ends_the_step_and_closes_the_brackets, reset),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/one.h"
 #include "engine/session.h"
+#include "test/tests.h"
 
 enum { N_PROMPT = 20, N_FORCED = 3, N_CTX = 90 };
 
@@ -119,7 +120,7 @@ static void work_out(const SamplerSettings *settings, const Plan *plan, Heard *h
   sampler_close(sampler);
 }
 
-static void forced_tokens_take_the_place_of_the_models_own(void **state) {
+TEST(forced_tokens_take_the_place_of_the_models_own) {
   static const struct {
     const Backend *backend;
     const SamplerSettings *settings;
@@ -139,7 +140,7 @@ static void forced_tokens_take_the_place_of_the_models_own(void **state) {
 }
 
 /* An end token that is forced is a token like others; one that the model makes ends it. */
-static void a_forced_end_token_ends_nothing(void **state) {
+TEST(a_forced_end_token_ends_nothing) {
   Session *session = open_prompt(&fake_backend, &model, &greedy);
   const Plan plan = {.max_tokens = -1};
   const int32_t end = FAKE_VOCAB - 1;
@@ -185,7 +186,7 @@ static Status hear_masked(void *user, int32_t id, TokenReply *reply, Error *err)
 }
 
 /* The mask is asked for after the token before it was handed out, on a device that runs ahead as well. */
-static void masks_hold_for_the_very_next_token(void **state) {
+TEST(masks_hold_for_the_very_next_token) {
   for (int ahead = 0; ahead < 2; ahead++)
     for (int every = 0; every < 4; every++) {
       int32_t prompt[N_PROMPT], ids[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {ids, ids, ids};
@@ -230,7 +231,7 @@ static Status refuse_to_allow(void *user, const uint64_t **mask, Error *err) {
   return error_set(err, STATUS_USAGE, "no token leads on");
 }
 
-static void where_no_token_may_follow_it_fails(void **state) {
+TEST(where_no_token_may_follow_it_fails) {
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &warm);
     GenerateResult result;
@@ -249,7 +250,7 @@ static void where_no_token_may_follow_it_fails(void **state) {
 static const Plan endless = {.max_tokens = -1};
 
 /* Wherever it stands among the end tokens, and however early it comes. */
-static void any_end_token_ends_and_is_not_handed_out(void **state) {
+TEST(any_end_token_ends_and_is_not_handed_out) {
   enum { END = FAKE_VOCAB - 1, N_EOS = 4 };
   for (int ahead = 0; ahead < 2; ahead++)
     for (int place = 0; place < N_EOS; place++)
@@ -285,7 +286,7 @@ static void any_end_token_ends_and_is_not_handed_out(void **state) {
       }
 }
 
-static void an_interruption_before_the_first_token_leaves_none(void **state) {
+TEST(an_interruption_before_the_first_token_leaves_none) {
   const volatile int interrupted = 1;
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
@@ -307,7 +308,7 @@ static bool stop_at_once(void *user, int done, int total) {
 }
 
 /* A text that grows long is computed again, which can be stopped: the answer ends there. */
-static void what_is_computed_again_can_be_stopped(void **state) {
+TEST(what_is_computed_again_can_be_stopped) {
   enum { SHORT_TEXT = N_PROMPT + 6 };
   Model long_model = model;
   long_model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT};
@@ -327,7 +328,7 @@ static Status refuse_the_third(void *user, int32_t id, TokenReply *reply, Error 
   return ++*(int *)user == 3 ? error_set(err, STATUS_PIPE, "gone") : STATUS_OK;
 }
 
-static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
+TEST(a_failure_is_told_and_leaves_nothing_on_its_way) {
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
     int n_heard = 0;
@@ -369,7 +370,7 @@ static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *
   return STATUS_OK;
 }
 
-static void later_forced_tokens_replace_earlier_ones(void **state) {
+TEST(later_forced_tokens_replace_earlier_ones) {
   for (int ahead = 0; ahead < 2; ahead++) {
     Session *session = open_prompt(both[ahead], &model, &greedy);
     Heard heard = {0};
@@ -418,7 +419,7 @@ static Status slow_sample(BackendState *state, Sampler *sampler, int row, int32_
 
 /* The first token's time ends before it is handed out; what follows is the other. However slow the machine,
  * these hold. */
-static void times_are_of_the_first_token_and_of_the_rest(void **state) {
+TEST(times_are_of_the_first_token_and_of_the_rest) {
   for (int ahead = 0; ahead < 2; ahead++) {
     Backend slow = *both[ahead];
     slow.sample = slow_sample;
@@ -436,7 +437,7 @@ static void times_are_of_the_first_token_and_of_the_rest(void **state) {
   }
 }
 
-static void every_reason_has_its_name(void **state) {
+TEST(every_reason_has_its_name) {
   static const char *const names[] = {
       [FINISH_EOS] = "eos",
       [FINISH_STOP] = "stop",
@@ -447,21 +448,4 @@ static void every_reason_has_its_name(void **state) {
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     assert_string_equal(finish_name((FinishReason)i), names[i]);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forced_tokens_take_the_place_of_the_models_own),
-      cmocka_unit_test(a_forced_end_token_ends_nothing),
-      cmocka_unit_test(masks_hold_for_the_very_next_token),
-      cmocka_unit_test(where_no_token_may_follow_it_fails),
-      cmocka_unit_test(any_end_token_ends_and_is_not_handed_out),
-      cmocka_unit_test(an_interruption_before_the_first_token_leaves_none),
-      cmocka_unit_test(what_is_computed_again_can_be_stopped),
-      cmocka_unit_test(a_failure_is_told_and_leaves_nothing_on_its_way),
-      cmocka_unit_test(later_forced_tokens_replace_earlier_ones),
-      cmocka_unit_test(times_are_of_the_first_token_and_of_the_rest),
-      cmocka_unit_test(every_reason_has_its_name),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

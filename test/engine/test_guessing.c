@@ -7,6 +7,7 @@
 
 #include "engine/drafters/draft_text.h"
 #include "engine/one.h"
+#include "test/tests.h"
 
 enum { N_PROMPTS = 300, LONGEST_PROMPT = 30, N_FORCED = 4, ANSWER = 60 };
 
@@ -164,7 +165,7 @@ static void compare_answers(const Case *c, const int32_t *prompt, int n, uint32_
   }
 }
 
-static void guesses_change_no_token(void **state) {
+TEST(guesses_change_no_token) {
   const Case cases[] = {
       {.model = &model, .sampler = greedy},
       {.model = &model, .sampler = warm, .stop_at = 31},
@@ -300,7 +301,7 @@ static double worst_of(Guesser kind, bool wrong_rule) {
   return worst;
 }
 
-static void tokens_are_distributed_as_without_guesses(void **state) {
+TEST(tokens_are_distributed_as_without_guesses) {
   const double most = 4.1; /* p = 0.00002, for about 30 comparisons of each kind: together above 0.001 */
   for (int kind = 0; kind < N_GUESSERS; kind++) {
     if (!SAMPLED(kind)) continue;
@@ -337,13 +338,13 @@ static void check_bound(bool redoes) {
   assert_in_range(n_steps, 1, 300);
 }
 
-static void wrong_guesses_cost_at_most_their_bound(void **state) {
+TEST(wrong_guesses_cost_at_most_their_bound) {
   check_bound(false);
   check_bound(true);
 }
 
 /* A row costs what is measured. */
-static void a_dear_row_allows_no_guess(void **state) {
+TEST(a_dear_row_allows_no_guess) {
   const Drafter drafter = {.name = "none"};
   Guessing g;
   guessing_begin(&g, 7, &drafter, 0.1, true);
@@ -369,7 +370,7 @@ static int longest_before(const int32_t *ids, int n) {
   return best;
 }
 
-static void the_text_goes_on_as_after_its_longest_match(void **state) {
+TEST(the_text_goes_on_as_after_its_longest_match) {
   enum { N = 190, ROUNDS = 400 };
   Drafter drafter;
   int32_t ids[N + 10];
@@ -396,7 +397,7 @@ static void the_text_goes_on_as_after_its_longest_match(void **state) {
 }
 
 /* A short text is cut and typed again: what was cut is no passage before it. */
-static void what_was_cut_is_no_passage(void **state) {
+TEST(what_was_cut_is_no_passage) {
   static const int32_t ids[] = {1, 2, 3, 4, 5, 6};
   for (int n = 1; n <= 6; n++)
     for (int kept = 0; kept < n; kept++) {
@@ -456,7 +457,7 @@ static Status guess_as_read(void *self, const DraftText *text, int most, Guesses
 
 /* Texts that go on, branch off and begin anew, with prompts in one step and in several: before each guess the
  * drafter has the states of all tokens that are computed, those of dropped ones replaced. */
-static void states_of_all_tokens_that_stay_are_given(void **state) {
+TEST(states_of_all_tokens_that_stay_are_given) {
   for (int chunk = 3; chunk <= 48; chunk *= 4) {
     Backend reading = fake_backend;
     reading.keep_tap = keep_nothing;
@@ -496,17 +497,4 @@ static void states_of_all_tokens_that_stay_are_given(void **state) {
     assert_true(reader.n_asked > 60);
     session_close(session);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(guesses_change_no_token),
-      cmocka_unit_test(tokens_are_distributed_as_without_guesses),
-      cmocka_unit_test(wrong_guesses_cost_at_most_their_bound),
-      cmocka_unit_test(states_of_all_tokens_that_stay_are_given),
-      cmocka_unit_test(a_dear_row_allows_no_guess),
-      cmocka_unit_test(the_text_goes_on_as_after_its_longest_match),
-      cmocka_unit_test(what_was_cut_is_no_passage),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /* test_kept_states.c - which recurrent states are kept, and how much a session with such a state computes
  * again, over the backend of fake_backend.h, whose state is all tokens so far. */
 #include "session_test.h"
+#include "test/tests.h"
 
 /* --- which states are kept */
 
-static void memory_decides_how_many_are_kept(void **state) {
+TEST(memory_decides_how_many_are_kept) {
   assert_int_equal(kept_states_slots(0), 0);
   assert_int_equal(kept_states_slots(1), MAX_KEPT_STATES);
   assert_int_equal(kept_states_slots(KEPT_STATES_BYTES / 16), 16);
@@ -19,7 +20,7 @@ static int position_found(const KeptStates *kept, int n) {
   return slot < 0 ? 0 : kept->pos[slot];
 }
 
-static void the_nearest_state_before_is_found(void **state) {
+TEST(the_nearest_state_before_is_found) {
   KeptStates kept = {.n_slots = 4};
   assert_int_equal(kept_states_find(&kept, 100), -1);
   for (int pos = 10; pos <= 30; pos += 10) assert_true(kept_states_add(&kept, pos, false) >= 0);
@@ -36,7 +37,7 @@ static void the_nearest_state_before_is_found(void **state) {
 
 /* With n slots, the tokens from the last kept state to any position stay within a fixed part of the distance
  * to the end: states are dense there and sparse before. */
-static void states_are_dense_at_the_end_and_sparse_before(void **state) {
+TEST(states_are_dense_at_the_end_and_sparse_before) {
   KeptStates kept = {.n_slots = 16};
   for (int pos = 64; pos <= 100 * 64; pos += 64) {
     const int slot = kept_states_add(&kept, pos, false);
@@ -48,7 +49,7 @@ static void states_are_dense_at_the_end_and_sparse_before(void **state) {
   }
 }
 
-static void the_end_of_the_last_prompt_stays(void **state) {
+TEST(the_end_of_the_last_prompt_stays) {
   for (int n_slots = MIN_KEPT_STATES; n_slots <= MAX_KEPT_STATES; n_slots++) {
     KeptStates kept = {.n_slots = n_slots};
     for (int turn = 100; turn < 5000; turn += 700) {
@@ -64,7 +65,7 @@ static void the_end_of_the_last_prompt_stays(void **state) {
 }
 
 /* Ends of earlier prompts, to which a chat returns, stay longer than what was kept along the answers. */
-static void ends_of_prompts_stay_longer_than_others(void **state) {
+TEST(ends_of_prompts_stay_longer_than_others) {
   for (int n_slots = 6; n_slots <= MAX_KEPT_STATES; n_slots++) {
     KeptStates kept = {.n_slots = n_slots};
     for (int turn = 200; turn <= 600; turn += 200) {
@@ -93,7 +94,7 @@ static void decode_ok(Session *session, int n, int32_t *ids, int at) {
 }
 
 /* /regen and /undo return to the end of a prompt, whose state is kept. */
-static void a_prompt_is_computed_once(void **state) {
+TEST(a_prompt_is_computed_once) {
   int32_t ids[FAKE_POSITIONS];
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 4);
   make_ids(ids, 50, 1);
@@ -112,7 +113,7 @@ static void a_prompt_is_computed_once(void **state) {
 }
 
 /* The prompts of --map begin alike and then differ. */
-static void a_common_beginning_is_computed_twice_at_most(void **state) {
+TEST(a_common_beginning_is_computed_twice_at_most) {
   int32_t ids[FAKE_POSITIONS];
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 4);
   make_ids(ids, 30, 1);
@@ -125,7 +126,7 @@ static void a_common_beginning_is_computed_twice_at_most(void **state) {
 }
 
 /* --choose asks for the log-probabilities of many continuations of one text. */
-static void scores_begin_with_one_kept_state(void **state) {
+TEST(scores_begin_with_one_kept_state) {
   int32_t ids[FAKE_POSITIONS], more[10];
   double log_p[10];
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 2);
@@ -147,7 +148,7 @@ static void scores_begin_with_one_kept_state(void **state) {
   session_close(session);
 }
 
-static void states_are_kept_along_an_answer(void **state) {
+TEST(states_are_kept_along_an_answer) {
   int32_t ids[FAKE_POSITIONS];
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 16);
   make_ids(ids, 10, 1);
@@ -163,7 +164,7 @@ static void states_are_kept_along_an_answer(void **state) {
 }
 
 /* A device that runs ahead may save the state after a token that is dropped: it is no state of the text. */
-static void states_of_dropped_tokens_are_not_kept(void **state) {
+TEST(states_of_dropped_tokens_are_not_kept) {
   int32_t ids[FAKE_POSITIONS], id;
   for (int n = 1; n <= 4; n++) {
     backend = &fake_ahead_backend;
@@ -190,7 +191,7 @@ static void states_of_dropped_tokens_are_not_kept(void **state) {
   }
 }
 
-static void failures_of_states_are_told_and_harm_nothing(void **state) {
+TEST(failures_of_states_are_told_and_harm_nothing) {
   int32_t ids[FAKE_POSITIONS];
   Error err = {{0}};
   Session *session = open_hybrid((SessionOptions){.chunk = 16}, 4);
@@ -210,21 +211,4 @@ static void failures_of_states_are_told_and_harm_nothing(void **state) {
   fake.fail_at = 0;
   decode_ok(session, 5, ids, 60);
   session_close(session);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_decides_how_many_are_kept),
-      cmocka_unit_test(the_nearest_state_before_is_found),
-      cmocka_unit_test(states_are_dense_at_the_end_and_sparse_before),
-      cmocka_unit_test(the_end_of_the_last_prompt_stays),
-      cmocka_unit_test(ends_of_prompts_stay_longer_than_others),
-      cmocka_unit_test(a_prompt_is_computed_once),
-      cmocka_unit_test(a_common_beginning_is_computed_twice_at_most),
-      cmocka_unit_test(scores_begin_with_one_kept_state),
-      cmocka_unit_test(states_are_kept_along_an_answer),
-      cmocka_unit_test(states_of_dropped_tokens_are_not_kept),
-      cmocka_unit_test(failures_of_states_are_told_and_harm_nothing),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * where hash64 does not. */
 #include "base/hash64.h"
 #include "engine/page_pool.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { TOKENS = 16, PAGES = 8 };
 
@@ -44,7 +44,7 @@ static void make_collision(int32_t *ids, bool negative) {
   memcpy(ids, words, sizeof words);
 }
 
-static void texts_with_the_same_hash_are_kept_apart(void **state) {
+TEST(texts_with_the_same_hash_are_kept_apart) {
   static const int32_t text[TOKENS] = {1, 2, 3, 4, 5};
   const uint64_t salt = 0, root = hash64(&salt, sizeof salt, 0);
   int n_same = 0;
@@ -68,7 +68,7 @@ static void texts_with_the_same_hash_are_kept_apart(void **state) {
 }
 
 /* Two sequences that computed the same text at the same time have pages of their own. */
-static void pages_of_the_same_text_are_the_same(void **state) {
+TEST(pages_of_the_same_text_are_the_same) {
   static const int32_t texts[2][TOKENS] = {{1}, {2}};
   int32_t pages[2][2];
   PagePool *pool = open_pool();
@@ -86,7 +86,7 @@ static void pages_of_the_same_text_are_the_same(void **state) {
 }
 
 /* A page whose parent was needed for other tokens is not found any more. */
-static void a_page_without_its_parent_is_forgotten(void **state) {
+TEST(a_page_without_its_parent_is_forgotten) {
   static const int32_t texts[2][TOKENS] = {{1}, {2}};
   PagePool *pool = open_pool();
   const int32_t gone = page_of(pool, start, texts[0]), kept = page_of(pool, start, texts[0]);
@@ -100,7 +100,7 @@ static void a_page_without_its_parent_is_forgotten(void **state) {
 }
 
 /* Tokens that a step is about to compute are coming, but not any more once no sequence uses their page. */
-static void what_no_sequence_computes_is_not_coming(void **state) {
+TEST(what_no_sequence_computes_is_not_coming) {
   PagePool *pool = open_pool();
   const int page = page_pool_take(pool, start);
   page_pool_add(pool, page, next, 3);
@@ -117,7 +117,7 @@ static void what_no_sequence_computes_is_not_coming(void **state) {
 }
 
 /* The longest unused page goes first, and pages that were never used go last. */
-static void pages_are_taken_in_the_order_of_their_use(void **state) {
+TEST(pages_are_taken_in_the_order_of_their_use) {
   int32_t text[TOKENS] = {0};
   int pages[3];
   PagePool *pool = open_pool();
@@ -132,15 +132,4 @@ static void pages_are_taken_in_the_order_of_their_use(void **state) {
   assert_int_equal(page_pool_take(pool, start), -1);
   assert_int_equal(page_pool_free(pool), 0);
   page_pool_close(pool);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_with_the_same_hash_are_kept_apart),
-      cmocka_unit_test(pages_of_the_same_text_are_the_same),
-      cmocka_unit_test(a_page_without_its_parent_is_forgotten),
-      cmocka_unit_test(what_no_sequence_computes_is_not_coming),
-      cmocka_unit_test(pages_are_taken_in_the_order_of_their_use),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

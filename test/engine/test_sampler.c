@@ -6,7 +6,7 @@
 
 #include "engine/sampler.h"
 #include "engine/sampler_math.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const SamplerSettings neutral = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 
@@ -44,8 +44,8 @@ static void make_logits(float *logits, int n, uint64_t seed) {
 
 /* --- the arithmetic */
 
-static void philox_gives_the_published_vectors(void **state) {
-  (void)state; /* Random123, kat_vectors, "philox4x32 10" */
+TEST(philox_gives_the_published_vectors) {
+  /* Random123, kat_vectors, "philox4x32 10" */
   uint32_t zeros[4] = {0};
   sampler_philox(zeros, 0, 0);
   const uint32_t of_zeros[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
@@ -61,11 +61,11 @@ static void philox_gives_the_published_vectors(void **state) {
 }
 
 /* Both words of seed and step count. The number is that of a Philox written in Python. */
-static void a_step_has_a_number_of_its_own(void **state) {
+TEST(a_step_has_a_number_of_its_own) {
   assert_true(sampler_random(0xfedcba9876543210, 0x0123456789abcdef) == 0x19774975822ed603);
 }
 
-static void keys_order_as_numbers_do(void **state) {
+TEST(keys_order_as_numbers_do) {
   const float numbers[] = {-INFINITY, -3.4e38f, -1,         -0x1p-149f, 0,       0x1p-149f,
                            0x1p-126f, 1,        1.0000001f, 3.4e38f,    INFINITY};
   const int n = sizeof numbers / sizeof *numbers;
@@ -81,7 +81,7 @@ static void keys_order_as_numbers_do(void **state) {
 }
 
 /* Rounding to an integer errs by 0.5; the exponential by 2^-51 of at most 2^40, which is 2^-11. */
-static void weights_are_the_exponential(void **state) {
+TEST(weights_are_the_exponential) {
   assert_int_equal(sampler_weight(0), UINT64_C(1) << 40);
   assert_int_equal(sampler_weight(-29), 0);
   assert_int_equal(sampler_weight(-1e300), 0);
@@ -93,7 +93,7 @@ static void weights_are_the_exponential(void **state) {
   }
 }
 
-static void products_are_exact(void **state) {
+TEST(products_are_exact) {
   uint64_t random = 88172645463325252u;
   for (int i = 0; i < SAMPLE(100000); i++) {
     uint64_t a = next_number(&random), b = next_number(&random), sum = a >> 1,
@@ -181,7 +181,7 @@ static void shape_logits(float *logits, int n, int kind, uint64_t *random) {
 }
 
 /* Sizes, settings and logits at random. */
-static void picks_follow_the_rules(void **state) {
+TEST(picks_follow_the_rules) {
   enum { CASES = 4200, LARGEST = 700, KINDS = 7 };
   static float logits[LARGEST];
   uint64_t random = 0x9e3779b97f4a7c15u;
@@ -247,8 +247,8 @@ static void exact(double temperature, unsigned kept, long double *out) {
   for (int i = 0; i < FEW; i++) out[i] /= sum;
 }
 
-static void draws_have_the_exact_distribution(void **state) {
-  (void)state; /* ranking of `few`: 1 (2.0), 5 (1.5), 3 and 7 (1.0), 0 (0.5), 4 (-0), 2 (-1), never 6 */
+TEST(draws_have_the_exact_distribution) {
+  /* ranking of `few`: 1 (2.0), 5 (1.5), 3 and 7 (1.0), 0 (0.5), 4 (-0), 2 (-1), never 6 */
   const struct {
     SamplerSettings settings;
     unsigned kept;
@@ -274,7 +274,7 @@ static void draws_have_the_exact_distribution(void **state) {
 }
 
 /* Four equal weights: the sum before the third is exactly the half. */
-static void top_p_cuts_at_exact_borders(void **state) {
+TEST(top_p_cuts_at_exact_borders) {
   const float equal[4] = {1, 1, 1, 1};
   const struct {
     double top_p;
@@ -294,7 +294,7 @@ static void top_p_cuts_at_exact_borders(void **state) {
 
 /* A token whose weight is 1 of 2^40 can be drawn, e^-28 being 0.76 of that; one of e^-29 cannot. The seed is
  * one whose first random number is above 2^64 / (1 + 2^-20). */
-static void the_lightest_tokens_can_be_drawn(void **state) {
+TEST(the_lightest_tokens_can_be_drawn) {
   enum { N = (1 << 20) + 1, DRAWN = 637464 };
   float *logits = malloc(N * sizeof *logits);
   for (int temperature = 1; temperature <= 4; temperature *= 4) {
@@ -313,7 +313,7 @@ static void the_lightest_tokens_can_be_drawn(void **state) {
 
 /* --- greedy, refusals */
 
-static void greedy_takes_the_first_of_the_greatest(void **state) {
+TEST(greedy_takes_the_first_of_the_greatest) {
   SamplerSettings settings = neutral;
   settings.temperature = 0;
   Sampler *sampler = open_sampler(&settings, 5);
@@ -324,7 +324,7 @@ static void greedy_takes_the_first_of_the_greatest(void **state) {
 }
 
 /* Wherever it stands, and the first of several is named. */
-static void broken_logits_are_refused(void **state) {
+TEST(broken_logits_are_refused) {
   static const int sizes[] = {1, 2, 7, 8, 9, 16, 21};
   static const float broken[] = {NAN, -NAN, INFINITY};
   for (int mode = 0; mode < 2; mode++) {
@@ -357,7 +357,7 @@ static void broken_logits_are_refused(void **state) {
 }
 
 /* Both ends of each range, the next number beyond, and what is no number. */
-static void settings_out_of_range_are_refused(void **state) {
+TEST(settings_out_of_range_are_refused) {
   static const struct {
     size_t field; /* a double's */
     double good[2], bad[2];
@@ -422,7 +422,7 @@ static void settings_out_of_range_are_refused(void **state) {
   assert_string_equal(err.text, "top-k is -1, expected 0 or more");
 }
 
-static void vocabularies_out_of_range_are_refused(void **state) {
+TEST(vocabularies_out_of_range_are_refused) {
   Sampler *sampler;
   Error err = {{0}};
   assert_int_equal(sampler_open(&neutral, SAMPLER_MAX_VOCAB + 1, &sampler, &err), STATUS_MODEL);
@@ -436,7 +436,7 @@ static void vocabularies_out_of_range_are_refused(void **state) {
 
 /* --- draws */
 
-static void every_pick_counts_one_draw(void **state) {
+TEST(every_pick_counts_one_draw) {
   const float logits[5] = {1, 2, 3, 2, 1};
   for (int greedy = 0; greedy < 2; greedy++) {
     SamplerSettings settings = neutral;
@@ -469,7 +469,7 @@ static void every_pick_counts_one_draw(void **state) {
 
 /* --- penalties */
 
-static void penalties_change_what_was_seen(void **state) {
+TEST(penalties_change_what_was_seen) {
   enum { N = 6 };
   const float logits[N] = {1.0f, -1.0f, 2.5f, 0.25f, -0.5f, 2.0f};
   SamplerSettings settings = {.temperature = 1,
@@ -509,7 +509,7 @@ static void penalties_change_what_was_seen(void **state) {
 }
 
 /* Each penalty counts the seen tokens, alone and with the others, and may lower or raise them. */
-static void every_penalty_counts_by_itself(void **state) {
+TEST(every_penalty_counts_by_itself) {
   enum { N = 9, STEPS = 60 };
   static const double repetitions[] = {1, 0.5, 2}, others[] = {0, -0.75, 0.75};
   static const float logits[N] = {1, -1, 0.5f, -0.5f, 0, 2, -2, 1, -1};
@@ -545,7 +545,7 @@ static void every_penalty_counts_by_itself(void **state) {
 }
 
 /* As a device with a copy of them takes them; however often a token comes, it is one. */
-static void notes_say_what_was_seen_and_how_often(void **state) {
+TEST(notes_say_what_was_seen_and_how_often) {
   enum { N = 10, OFTEN = 100000 };
   uint32_t notes[N + 1];
   Sampler *sampler = open_sampler(&neutral, N);
@@ -568,7 +568,7 @@ static void notes_say_what_was_seen_and_how_often(void **state) {
   sampler_close(sampler);
 }
 
-static void penalties_count_in_greedy_picks(void **state) {
+TEST(penalties_count_in_greedy_picks) {
   SamplerSettings settings = neutral;
   settings.temperature = 0;
   settings.repetition_penalty = 2;
@@ -581,7 +581,7 @@ static void penalties_count_in_greedy_picks(void **state) {
 }
 
 /* By which a device that has a copy of the notes knows that it is old. */
-static void the_version_changes_with_what_was_seen_and_with_nothing_else(void **state) {
+TEST(the_version_changes_with_what_was_seen_and_with_nothing_else) {
   Error err;
   Sampler *sampler = open_sampler(&neutral, 3);
   const uint64_t opened = sampler_version(sampler);
@@ -604,7 +604,7 @@ static void the_version_changes_with_what_was_seen_and_with_nothing_else(void **
 
 /* Made once by this program; that every compiler, level of optimisation and machine prints the same is the
  * point. */
-static void picks_are_the_committed_ones(void **state) {
+TEST(picks_are_the_committed_ones) {
   enum { N = 20000, STEPS = 12 };
   static const struct {
     SamplerSettings settings;
@@ -639,7 +639,7 @@ static void picks_are_the_committed_ones(void **state) {
 /* --- log_probability() */
 
 /* Each of n terms errs by 2^-51, the sum by n 2^-53 at most, the rest by a few units in the last place. */
-static void log_probability_is_exact(void **state) {
+TEST(log_probability_is_exact) {
   enum { N = 5000 };
   static float logits[N];
   make_logits(logits, N, 77);
@@ -658,7 +658,7 @@ static void log_probability_is_exact(void **state) {
 }
 
 /* The largest first, last and alone; numbers whose exponential no double holds. */
-static void log_probability_of_extremes(void **state) {
+TEST(log_probability_of_extremes) {
   assert_true(log_probability((float[]){-5e30f}, 1, 0) == 0);
   for (int top = 0; top < 3; top++) {
     for (int sign = -1; sign <= 1; sign += 2) {
@@ -677,7 +677,7 @@ static void log_probability_of_extremes(void **state) {
 /* --- masks */
 
 /* A mask does what -infinity as the logit of each token outside of it does. */
-static void a_mask_is_as_if_other_tokens_were_impossible(void **state) {
+TEST(a_mask_is_as_if_other_tokens_were_impossible) {
   static const int sizes[] = {1, 63, 64, 65, 1000};
   static const SamplerSettings ways[] = {
       {.temperature = 0, .top_p = 1, .repetition_penalty = 1.2},
@@ -714,7 +714,7 @@ static void a_mask_is_as_if_other_tokens_were_impossible(void **state) {
   }
 }
 
-static void a_mask_without_a_possible_token_is_refused(void **state) {
+TEST(a_mask_without_a_possible_token_is_refused) {
   Sampler *sampler = open_sampler(&neutral, 3);
   Error err = {{0}};
   int32_t id;
@@ -724,34 +724,4 @@ static void a_mask_without_a_possible_token_is_refused(void **state) {
   assert_int_equal(sampler_pick(sampler, (const float[]){1, 0, NAN}, &id, &err), STATUS_OK);
   assert_int_equal(id, 1);
   sampler_close(sampler);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_gives_the_published_vectors),
-      cmocka_unit_test(a_step_has_a_number_of_its_own),
-      cmocka_unit_test(keys_order_as_numbers_do),
-      cmocka_unit_test(weights_are_the_exponential),
-      cmocka_unit_test(products_are_exact),
-      cmocka_unit_test(picks_follow_the_rules),
-      cmocka_unit_test(draws_have_the_exact_distribution),
-      cmocka_unit_test(top_p_cuts_at_exact_borders),
-      cmocka_unit_test(the_lightest_tokens_can_be_drawn),
-      cmocka_unit_test(greedy_takes_the_first_of_the_greatest),
-      cmocka_unit_test(broken_logits_are_refused),
-      cmocka_unit_test(settings_out_of_range_are_refused),
-      cmocka_unit_test(vocabularies_out_of_range_are_refused),
-      cmocka_unit_test(every_pick_counts_one_draw),
-      cmocka_unit_test(penalties_change_what_was_seen),
-      cmocka_unit_test(every_penalty_counts_by_itself),
-      cmocka_unit_test(notes_say_what_was_seen_and_how_often),
-      cmocka_unit_test(penalties_count_in_greedy_picks),
-      cmocka_unit_test(the_version_changes_with_what_was_seen_and_with_nothing_else),
-      cmocka_unit_test(picks_are_the_committed_ones),
-      cmocka_unit_test(log_probability_is_exact),
-      cmocka_unit_test(log_probability_of_extremes),
-      cmocka_unit_test(a_mask_is_as_if_other_tokens_were_impossible),
-      cmocka_unit_test(a_mask_without_a_possible_token_is_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

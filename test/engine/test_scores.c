@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "engine/sampler.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N = 40, MOST = 45 };
 
@@ -14,7 +14,7 @@ static int rank_of(const float *logits, int id) {
 }
 
 /* Logits of few different values, so that many are equal, and more scores than there are tokens. */
-static void the_best_come_in_their_order(void **state) {
+TEST(the_best_come_in_their_order) {
   static const int counts[] = {0, 1, 2, 7, N - 1, N, MOST};
   uint32_t seed = 5;
   for (int round = 0; round < 50; round++) {
@@ -40,9 +40,4 @@ static void the_best_come_in_their_order(void **state) {
       }
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_come_in_their_order)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,12 @@
 #include "engine/prefix/prefix_store.h"
 #include "test/directory.h"
 #include "test/engine/step_once.h"
+#include "test/tests.h"
 
 /* --- sizes */
 
-static void sizes_follow_from_options_backend_and_model(void **state) {
-  (void)state; /* the model has 200 positions, the backend's chunk is 256 */
+TEST(sizes_follow_from_options_backend_and_model) {
+  /* the model has 200 positions, the backend's chunk is 256 */
   static const struct {
     SessionOptions options;
     StateOptions want;
@@ -50,7 +51,7 @@ static void assert_refused(SessionOptions options, const char *message) {
   assert_null(session);
 }
 
-static void sizes_out_of_range_are_named(void **state) {
+TEST(sizes_out_of_range_are_named) {
   assert_refused((SessionOptions){.n_ctx = 201},
                  "context of 201 tokens, expected 1 to the model's maximum of 200");
   assert_refused((SessionOptions){.n_ctx = -1},
@@ -61,7 +62,7 @@ static void sizes_out_of_range_are_named(void **state) {
                  "chunk of 0 tokens and -3 rows of logits, expected none below 0");
 }
 
-static void a_device_that_cannot_open_leaves_no_session(void **state) {
+TEST(a_device_that_cannot_open_leaves_no_session) {
   BackendModel loaded = {&model};
   Session *session;
   Error err = {{0}};
@@ -76,7 +77,7 @@ static void a_device_that_cannot_open_leaves_no_session(void **state) {
 
 /* --- lengths and ids */
 
-static void lengths_and_ids_out_of_range_are_named(void **state) {
+TEST(lengths_and_ids_out_of_range_are_named) {
   int32_t ids[FAKE_POSITIONS];
   double log_p[60];
   Error err = {{0}};
@@ -110,7 +111,7 @@ static bool refuse_the_last(void *user, int done, int total) {
 }
 
 /* Once all is computed nothing can be stopped any more. */
-static void the_last_call_of_progress_stops_nothing(void **state) {
+TEST(the_last_call_of_progress_stops_nothing) {
   int32_t ids[FAKE_POSITIONS];
   int n_calls = 0;
   make_ids(ids, 30, 2);
@@ -123,7 +124,7 @@ static void the_last_call_of_progress_stops_nothing(void **state) {
 
 /* --- keys and values */
 
-static void bytes_of_a_token_are_known(void **state) {
+TEST(bytes_of_a_token_are_known) {
   Model of_heads = model;
   BackendModel loaded = {&of_heads};
   Session *session;
@@ -158,7 +159,7 @@ static void bytes_of_a_token_are_known(void **state) {
   session_close(session);
 }
 
-static void spans_of_keys_are_checked(void **state) {
+TEST(spans_of_keys_are_checked) {
   static const struct {
     int pos, n, n_stored;
     bool read, write; /* of 20 tokens in a context of 30 */
@@ -195,7 +196,7 @@ static void spans_of_keys_are_checked(void **state) {
 }
 
 /* A store has nothing to do for it: what the session holds stays, logits too, and no directory is made. */
-static void a_device_that_hands_out_no_keys_has_none_stored(void **state) {
+TEST_IN_DIRECTORY(a_device_that_hands_out_no_keys_has_none_stored) {
   int32_t ids[FAKE_POSITIONS];
   PrefixReport report;
   PrefixStore *store;
@@ -228,7 +229,7 @@ static void a_device_that_hands_out_no_keys_has_none_stored(void **state) {
 /* --- running ahead */
 
 /* Where positions may yet turn otherwise, the host has to see each token. */
-static void only_texts_that_cannot_grow_long_run_ahead(void **state) {
+TEST(only_texts_that_cannot_grow_long_run_ahead) {
   static const struct {
     const Model *model;
     int n_ctx, n; /* n: tokens that are held */
@@ -257,7 +258,7 @@ static void only_texts_that_cannot_grow_long_run_ahead(void **state) {
 }
 
 /* Prefilled is what is computed, and not what is on its way. */
-static void a_prefill_waits_for_the_device(void **state) {
+TEST(a_prefill_waits_for_the_device) {
   int32_t ids[FAKE_POSITIONS];
   Error err = {{0}};
   make_ids(ids, 30, 1);
@@ -300,7 +301,7 @@ static Status end_step(BackendState *state, Status so_far, Error *err) {
   return so_far == STATUS_OK && steps.ends_badly ? error_set(err, STATUS_FAILED, "no record") : so_far;
 }
 
-static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
+TEST(a_device_that_records_steps_is_told_of_both_ends) {
   Backend recording = fake_backend;
   BackendModel loaded = {&model};
   BackendState *device;
@@ -339,22 +340,4 @@ static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
     assert_int_equal(fake.n_rows, cases[i].n_steps && !cases[i].fails ? 3 : 0);
   }
   fake_close(device);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sizes_follow_from_options_backend_and_model),
-      cmocka_unit_test(sizes_out_of_range_are_named),
-      cmocka_unit_test(a_device_that_cannot_open_leaves_no_session),
-      cmocka_unit_test(lengths_and_ids_out_of_range_are_named),
-      cmocka_unit_test(the_last_call_of_progress_stops_nothing),
-      cmocka_unit_test(bytes_of_a_token_are_known),
-      cmocka_unit_test(spans_of_keys_are_checked),
-      cmocka_unit_test_setup_teardown(a_device_that_hands_out_no_keys_has_none_stored, make_own_directory,
-                                      remove_own_directory),
-      cmocka_unit_test(only_texts_that_cannot_grow_long_run_ahead),
-      cmocka_unit_test(a_prefill_waits_for_the_device),
-      cmocka_unit_test(a_device_that_records_steps_is_told_of_both_ends),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* test_step_cost.c - bytes and operations of steps, by numbers worked out by hand from the authors'
  * config.json (test/data/configs) and on a model of a few weights. */
 #include "engine/step_cost.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static Model *open_config(const char *folder) {
   Model *model;
@@ -20,7 +20,7 @@ static const double qwen3_8b_weights = 25165824.0 + 16777216.0 + 100663296.0 + 5
 /* The weights after attention, which in the last layer only rows of logits need. */
 static const double qwen3_8b_ends = 16777216.0 + 100663296.0 + 50331648.0;
 
-static void qwen3_8b_reads_4_85_gb(void **state) {
+TEST(qwen3_8b_reads_4_85_gb) {
   Model *model = open_config("test/data/configs/Qwen3-8B-AWQ");
   /* Half a byte a weight; in each 128 an fp16 scale and half a byte of zero point; norms of 4096, 4096, 128
    * and 128 fp16 numbers. 3.61 GB. */
@@ -45,7 +45,7 @@ static void qwen3_8b_reads_4_85_gb(void **state) {
   model_close(model);
 }
 
-static void qwen3_8b_computes(void **state) {
+TEST(qwen3_8b_computes) {
   Model *model = open_config("test/data/configs/Qwen3-8B-AWQ");
   const double layers = 36 * 2 * qwen3_8b_weights, head = 2 * 151936.0 * 4096;
   const double seen = 36 * 4.0 * 32 * 128; /* operations for a position that a row sees */
@@ -59,7 +59,7 @@ static void qwen3_8b_computes(void **state) {
 }
 
 /* All that is stored is read in a step that makes logits, but of an embedding that is not the head too. */
-static void all_stored_weights_are_read(void **state) {
+TEST(all_stored_weights_are_read) {
   static const char *const names[] = {
       "Qwen3-0.6B-AWQ",          "Qwen3-1.7B-AWQ",           "Qwen3-4B-AWQ", "Qwen3-14B-AWQ", "Qwen3-32B-AWQ",
       "Qwen2.5-7B-Instruct-AWQ", "Llama-3.1-8B-Instruct-AWQ"};
@@ -75,7 +75,7 @@ static void all_stored_weights_are_read(void **state) {
 }
 
 /* Hybrids read the state of each layer that has one, and keys of the others: by hand for 3 and 1 layers. */
-static void states_are_read_whole(void **state) {
+TEST(states_are_read_whole) {
   Model *model = open_config("test/data/miniatures/qwen3_5");
   const ModelConfig *c = &model->config;
   const double row = 2.0 * c->hidden, unread = row * c->vocab_size;
@@ -95,7 +95,7 @@ static void states_are_read_whole(void **state) {
 }
 
 /* Two layers with convolutions of 3 and two with attention. */
-static void short_convolutions_read_their_states(void **state) {
+TEST(short_convolutions_read_their_states) {
   Model *model = open_config("test/data/miniatures/lfm2-bf16");
   const double hidden = 32, states = 2 * 4.0 * 2 * hidden, kv = 2 * 2 * 16 * 2;
   const double weights = (double)model->weight_bytes + 2 * hidden;
@@ -111,7 +111,7 @@ static void short_convolutions_read_their_states(void **state) {
 
 /* One layer without a window, one with a window of 4: a position sees itself and three before it. Each
  * matrix is of one weight. */
-static void windows_hide_what_is_far(void **state) {
+TEST(windows_hide_what_is_far) {
   static const float one = 1;
   LayerConfig windows[] = {{0}, {.window = 4}};
   const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
@@ -143,7 +143,7 @@ static void windows_hide_what_is_far(void **state) {
 
 /* Two blocks of two positions are chosen, and those after the last whole block are seen, too; of each block a
  * key of two numbers is read. */
-static void blocks_that_are_not_chosen_are_not_read(void **state) {
+TEST(blocks_that_are_not_chosen_are_not_read) {
   static const float one = 1;
   const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
   ModelLayer layer = {.q = matrix};
@@ -162,7 +162,7 @@ static void blocks_that_are_not_chosen_are_not_read(void **state) {
 
 /* A layer of each kind, with and without a bias, by hand; without logits neither the head and its norm are
  * read, nor what follows attention. */
-static void every_kind_of_matrix_is_counted(void **state) {
+TEST(every_kind_of_matrix_is_counted) {
   static const float numbers[64] = {0};
   const Linear none = {.kind = LINEAR_DENSE, .dtype = DTYPE_F32};
   const Linear awq = {.kind = LINEAR_AWQ, .n_in = 64, .n_out = 8, .bits = 4, .group = 32};
@@ -205,7 +205,7 @@ static void every_kind_of_matrix_is_counted(void **state) {
 
 /* A layer with experts after one without, by hand: each matrix is one weight of 4 bytes. One row reads 2 of
  * the 4 experts. Two rows miss an expert with probability 1/2 each, so they read 3. */
-static void experts_are_read_where_rows_choose_them(void **state) {
+TEST(experts_are_read_where_rows_choose_them) {
   enum { N_EXPERTS = 4, N_CHOSEN = 2 };
   static const float one = 1;
   const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
@@ -244,7 +244,7 @@ static void experts_are_read_where_rows_choose_them(void **state) {
 }
 
 /* Rows of tables that tokens are looked up in: one of each table for each row of the step. */
-static void each_row_reads_its_rows_of_tables(void **state) {
+TEST(each_row_reads_its_rows_of_tables) {
   static const float one = 1;
   NgramShard shards[2] = {{.rows = {&one, DTYPE_F32, 10, 3}}, {.rows = {&one, DTYPE_F32, 10, 3}}};
   ModelLayer layers[2] = {{.shards = shards, .n_shards = 2}};
@@ -261,7 +261,7 @@ static void each_row_reads_its_rows_of_tables(void **state) {
     assert_equal(step_cost(&model, KV_F16, 0, n_rows, 0).bytes, n_rows * (5 * 2 + 14 * 4 + 12 * 4));
 }
 
-static void layers_of_other_sizes_have_their_own_keys(void **state) {
+TEST(layers_of_other_sizes_have_their_own_keys) {
   LayerConfig layers[3] = {{0}, {.n_kv_heads = 1, .head_dim = 10}, {.head_dim = 8}};
   ModelLayer weights[3] = {{.attn_norm = {.n = 0}}};
   const Model model = {
@@ -271,21 +271,4 @@ static void layers_of_other_sizes_have_their_own_keys(void **state) {
   assert_equal(kv_cache_bytes(&model.config, KV_F16, 7), 7 * kv);
   assert_equal(step_cost(&model, KV_F16, 5, 1, 0).bytes, 5 * kv);
   assert_equal(step_cost(&model, KV_F16, 5, 1, 0).flop, 6 * seen);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(qwen3_8b_reads_4_85_gb),
-      cmocka_unit_test(qwen3_8b_computes),
-      cmocka_unit_test(all_stored_weights_are_read),
-      cmocka_unit_test(windows_hide_what_is_far),
-      cmocka_unit_test(blocks_that_are_not_chosen_are_not_read),
-      cmocka_unit_test(every_kind_of_matrix_is_counted),
-      cmocka_unit_test(experts_are_read_where_rows_choose_them),
-      cmocka_unit_test(each_row_reads_its_rows_of_tables),
-      cmocka_unit_test(states_are_read_whole),
-      cmocka_unit_test(short_convolutions_read_their_states),
-      cmocka_unit_test(layers_of_other_sizes_have_their_own_keys),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "model/files/ak48.h"
+#include "test/tests.h"
 
 /* --- the file as the specification has it */
 
@@ -93,7 +94,7 @@ static void assert_same_bytes(const char *path, const Buffer *expected) {
 
 static void (*const makers[])(Tiny *) = {tiny_qwen3, tiny_llama};
 
-static void writes_what_the_specification_says(void **state) {
+TEST(writes_what_the_specification_says) {
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -163,7 +164,7 @@ static void assert_views(Tiny *tiny, const Model *model) {
   }
 }
 
-static void reads_what_the_specification_says(void **state) {
+TEST(reads_what_the_specification_says) {
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -195,7 +196,7 @@ static void reads_what_the_specification_says(void **state) {
 
 /* bf16 and fp32 whose numbers are fp16 numbers too become those: -0, subnormals and the largest among
  * them. */
-static void converts_exact_numbers(void **state) {
+TEST(converts_exact_numbers) {
   static const float numbers[] = {-0.0f, 0x1p-24f, -0x1.ff8p-15f, 65504.0f, 1.0f, 0x1.ffcp3f};
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -251,7 +252,7 @@ static void put_float(Tiny *tiny, const char *name, const char *dtype, size_t in
     memcpy(tensor->data + 2 * index, &half, 2);
 }
 
-static void refuses_what_the_file_cannot_hold(void **state) {
+TEST(refuses_what_the_file_cannot_hold) {
   Tiny tiny;
   tiny_qwen2(&tiny);
   pack_refused(&tiny, "model.layers.0.self_attn.q_proj has a bias", "packed file cannot hold");
@@ -292,7 +293,7 @@ static void refuses_what_the_file_cannot_hold(void **state) {
     assert_string_equal(ak48_cannot_hold(&config), words);                                                   \
   } while (0)
 
-static void names_the_parts_that_the_file_cannot_hold(void **state) {
+TEST(names_the_parts_that_the_file_cannot_hold) {
   CANNOT_HOLD(attn_gate, ATTN_GATE_NUMBERS, "a gate of attention's output");
   CANNOT_HOLD(attn_gate, ATTN_GATE_HEADS, "a gate of attention's output");
   CANNOT_HOLD(qk_norm_after_rope, true, "q and k norms after their rope");
@@ -305,7 +306,7 @@ static void names_the_parts_that_the_file_cannot_hold(void **state) {
 }
 
 /* A window that reaches as far as the context is none. */
-static void takes_a_window_that_changes_nothing(void **state) {
+TEST(takes_a_window_that_changes_nothing) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny.architecture = "MistralForCausalLM";
@@ -318,7 +319,7 @@ static void takes_a_window_that_changes_nothing(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_numbers_that_fp16_cannot_hold(void **state) {
+TEST(refuses_numbers_that_fp16_cannot_hold) {
   static const struct {
     const char *dtype;
     float value;
@@ -348,7 +349,7 @@ static void refuses_numbers_that_fp16_cannot_hold(void **state) {
 }
 
 /* A write that fails leaves the file that was there, and nothing beside it. */
-static void leaves_nothing_half_written(void **state) {
+TEST(leaves_nothing_half_written) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = make_directory(), *source = write_tiny(&tiny), *path = in_directory(directory, "m.ak48");
@@ -387,7 +388,7 @@ static void bytes_refused(const void *bytes, size_t size, const char *part, cons
   remove_directory(directory);
 }
 
-static void refuses_lying_headers(void **state) {
+TEST(refuses_lying_headers) {
   static const struct {
     int offset, value;
     const char *part;
@@ -427,7 +428,7 @@ static void refuses_lying_headers(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_other_files(void **state) {
+TEST(refuses_other_files) {
   static const char gguf[] = "GGUF\3\0\0\0", json[] = "{\"a\": 1}", safetensors[] = "\2\0\0\0\0\0\0\0{}";
   bytes_refused("", 0, "begins with nothing, expected 0x616b3438", "");
   bytes_refused("84k", 3, "begins with nothing", "");
@@ -440,7 +441,7 @@ static void refuses_other_files(void **state) {
 }
 
 /* The lengths by hand: header 256; 5 norms and the embedding; 7 layers of two; head; norms of q and k. */
-static void refuses_other_lengths(void **state) {
+TEST(refuses_other_lengths) {
   for (int i = 0; i < 2; i++) {
     Tiny tiny;
     makers[i](&tiny);
@@ -464,7 +465,7 @@ static void refuses_other_lengths(void **state) {
   }
 }
 
-static void refuses_norms_that_are_not_finite(void **state) {
+TEST(refuses_norms_that_are_not_finite) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   Buffer file = expected_file(&tiny);
@@ -484,7 +485,7 @@ static char *write_packed(Tiny *tiny) {
   return directory;
 }
 
-static void asks_flag_then_config_then_qwen3(void **state) {
+TEST(asks_flag_then_config_then_qwen3) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -536,7 +537,7 @@ static void assert_known(const char *path, const ModelOverrides *flags, bool ass
 
 /* With q and k norms it may be Qwen3; without them rope_theta and epsilon are unknown, and both have to be
  * given. */
-static void only_what_may_be_qwen3_is_computed_as_qwen3(void **state) {
+TEST(only_what_may_be_qwen3_is_computed_as_qwen3) {
   const ModelOverrides theta = {.rope_theta = 1e4}, eps = {.norm_eps = 1e-5}, both = {1e4, 1e-5, NULL};
   for (int llama = 0; llama < 2; llama++) {
     Tiny tiny;
@@ -558,7 +559,7 @@ static void only_what_may_be_qwen3_is_computed_as_qwen3(void **state) {
 }
 
 /* A config.json that says what the header cannot is believed: rope scaling and windows. */
-static void believes_the_config_beside_it(void **state) {
+TEST(believes_the_config_beside_it) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_packed(&tiny);
@@ -576,7 +577,7 @@ static void believes_the_config_beside_it(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_a_config_that_contradicts_it(void **state) {
+TEST(refuses_a_config_that_contradicts_it) {
   static const struct {
     size_t field;
     int value;
@@ -606,7 +607,7 @@ static void refuses_a_config_that_contradicts_it(void **state) {
 }
 
 /* A checkpoint may have a head of its own although its config ties: the packed file keeps it. */
-static void holds_a_head_that_the_config_ties(void **state) {
+TEST(holds_a_head_that_the_config_ties) {
   Tiny tiny;
   tiny_llama(&tiny);
   const TinyTensor *head = tiny_add(&tiny, "lm_head.weight", "F16", 2, 40, 32);
@@ -622,7 +623,7 @@ static void holds_a_head_that_the_config_ties(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_a_config_of_another_kind(void **state) {
+TEST(refuses_a_config_of_another_kind) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -645,7 +646,7 @@ static void refuses_a_config_of_another_kind(void **state) {
 }
 
 /* As a config.json itself would be: the ramp of yarn divides by the logarithm of theta. */
-static void refuses_a_theta_that_yarn_cannot_use(void **state) {
+TEST(refuses_a_theta_that_yarn_cannot_use) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
@@ -664,7 +665,7 @@ static void refuses_a_theta_that_yarn_cannot_use(void **state) {
   tiny_free(&tiny);
 }
 
-static void an_interruption_leaves_nothing(void **state) {
+TEST(an_interruption_leaves_nothing) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *source = write_tiny(&tiny), *directory = make_directory();
@@ -684,30 +685,4 @@ static void an_interruption_leaves_nothing(void **state) {
   remove_directory(source);
   remove_directory(directory);
   tiny_free(&tiny);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(writes_what_the_specification_says),
-      cmocka_unit_test(reads_what_the_specification_says),
-      cmocka_unit_test(converts_exact_numbers),
-      cmocka_unit_test(refuses_what_the_file_cannot_hold),
-      cmocka_unit_test(names_the_parts_that_the_file_cannot_hold),
-      cmocka_unit_test(takes_a_window_that_changes_nothing),
-      cmocka_unit_test(refuses_numbers_that_fp16_cannot_hold),
-      cmocka_unit_test(leaves_nothing_half_written),
-      cmocka_unit_test(an_interruption_leaves_nothing),
-      cmocka_unit_test(refuses_a_theta_that_yarn_cannot_use),
-      cmocka_unit_test(refuses_lying_headers),
-      cmocka_unit_test(refuses_other_files),
-      cmocka_unit_test(refuses_other_lengths),
-      cmocka_unit_test(refuses_norms_that_are_not_finite),
-      cmocka_unit_test(asks_flag_then_config_then_qwen3),
-      cmocka_unit_test(only_what_may_be_qwen3_is_computed_as_qwen3),
-      cmocka_unit_test(believes_the_config_beside_it),
-      cmocka_unit_test(refuses_a_config_that_contradicts_it),
-      cmocka_unit_test(holds_a_head_that_the_config_ties),
-      cmocka_unit_test(refuses_a_config_of_another_kind),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

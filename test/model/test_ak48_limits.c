@@ -6,6 +6,7 @@
 #include "tiny_checkpoint.h"
 
 #include "model/files/ak48.h"
+#include "test/tests.h"
 
 /* --- the header */
 
@@ -58,7 +59,7 @@ static const char *decode(const ModelConfig *header, ModelConfig *decoded) {
   return err.text;
 }
 
-static void each_field_has_its_range(void **state) {
+TEST(each_field_has_its_range) {
   ModelConfig decoded = {0};
   assert_string_equal(decode(&fine, &decoded), "");
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -79,7 +80,7 @@ static void each_field_has_its_range(void **state) {
   }
 }
 
-static void what_is_encoded_is_decoded(void **state) {
+TEST(what_is_encoded_is_decoded) {
   const ModelConfig *const headers[] = {&fine, &largest};
   for (size_t i = 0; i < 2; i++) {
     ModelConfig decoded = {0};
@@ -90,7 +91,7 @@ static void what_is_encoded_is_decoded(void **state) {
   }
 }
 
-static void sizes_that_are_at_odds_are_refused(void **state) {
+TEST(sizes_that_are_at_odds_are_refused) {
   static const struct {
     size_t field;
     int32_t value;
@@ -121,7 +122,7 @@ static void sizes_that_are_at_odds_are_refused(void **state) {
 }
 
 /* Every byte between the fields and the body is zero. */
-static void no_byte_of_the_padding_is_free(void **state) {
+TEST(no_byte_of_the_padding_is_free) {
   unsigned char bytes[AK48_HEADER_SIZE];
   for (int at = 45; at < AK48_HEADER_SIZE; at++) {
     char message[100];
@@ -155,7 +156,7 @@ static uint64_t size_of(const ModelConfig *h, bool qk_norm) {
   return 256 + (uint64_t)h->n_layers * layer + dim * 2 + table * (h->tied_embeddings ? 1 : 2);
 }
 
-static void even_the_largest_body_has_a_size(void **state) {
+TEST(even_the_largest_body_has_a_size) {
   ModelConfig own_head = largest;
   own_head.tied_embeddings = 0;
   const ModelConfig *const headers[] = {&fine, &largest, &own_head};
@@ -167,7 +168,7 @@ static void even_the_largest_body_has_a_size(void **state) {
   }
 }
 
-static void a_packed_file_is_known_by_its_first_bytes(void **state) {
+TEST(a_packed_file_is_known_by_its_first_bytes) {
   static const struct {
     const char *text;
     bool packed;
@@ -203,7 +204,7 @@ static void a_packed_file_is_known_by_its_first_bytes(void **state) {
     model_close(m);                                                                                          \
   } while (0)
 
-static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
+TEST(each_thing_that_a_config_says_beyond_it_is_named) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
@@ -241,7 +242,7 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   tiny_free(&tiny);
 }
 
-static void each_thing_that_a_layer_is_beyond_it_is_named(void **state) {
+TEST(each_thing_that_a_layer_is_beyond_it_is_named) {
   static const float bias[48];
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -265,7 +266,7 @@ static void each_thing_that_a_layer_is_beyond_it_is_named(void **state) {
 
 enum { VOCAB = 300, CELLS = VOCAB * 32 }; /* 9,600 numbers: 8,192 and a rest */
 
-static void every_number_of_a_long_tensor_is_converted(void **state) {
+TEST(every_number_of_a_long_tensor_is_converted) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_free(&tiny);
@@ -321,7 +322,7 @@ static char *write_packed(Tiny *tiny) {
   return directory;
 }
 
-static void a_file_alone_has_neutral_settings(void **state) {
+TEST(a_file_alone_has_neutral_settings) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_packed(&tiny);
@@ -355,7 +356,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
 }
 
 /* A config.json beside a file of q and k norms, and beside one without. */
-static void a_config_beside_it_says_nothing_that_it_cannot_hold(void **state) {
+TEST(a_config_beside_it_says_nothing_that_it_cannot_hold) {
   static const struct {
     const char *architecture, *model_type, *members, *part;
     bool qwen3;
@@ -386,21 +387,4 @@ static void a_config_beside_it_says_nothing_that_it_cannot_hold(void **state) {
     remove_directory(directory);
     tiny_free(&tiny);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_field_has_its_range),
-      cmocka_unit_test(what_is_encoded_is_decoded),
-      cmocka_unit_test(sizes_that_are_at_odds_are_refused),
-      cmocka_unit_test(no_byte_of_the_padding_is_free),
-      cmocka_unit_test(even_the_largest_body_has_a_size),
-      cmocka_unit_test(a_packed_file_is_known_by_its_first_bytes),
-      cmocka_unit_test(each_thing_that_a_config_says_beyond_it_is_named),
-      cmocka_unit_test(each_thing_that_a_layer_is_beyond_it_is_named),
-      cmocka_unit_test(every_number_of_a_long_tensor_is_converted),
-      cmocka_unit_test(a_file_alone_has_neutral_settings),
-      cmocka_unit_test(a_config_beside_it_says_nothing_that_it_cannot_hold),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

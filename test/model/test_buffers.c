@@ -1,6 +1,6 @@
 /* test_buffers.c - buffers that are in use at once lie apart, others share memory; sizes that overflow. */
 #include "model/buffers.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { MOST = 40 };
 
@@ -20,7 +20,7 @@ static void take_all(Buffers *buffers, void *start, Wanted *wanted, int n) {
   }
 }
 
-static uint32_t random_below(uint32_t *seed, uint32_t n) {
+static uint32_t below(uint32_t *seed, uint32_t n) {
   *seed = *seed * 1664525u + 1013904223u;
   return (uint32_t)((uint64_t)(*seed >> 8) * n >> 24);
 }
@@ -33,18 +33,18 @@ static size_t lines(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-static void buffers_in_use_at_once_lie_apart(void **state) {
+TEST(buffers_in_use_at_once_lie_apart) {
   static char memory[MOST * 1024];
   static Buffers buffers;
   uint32_t seed = 1;
   for (int turn = 0; turn < 2000; turn++) {
     Wanted wanted[MOST];
     size_t all = 0, most_at_once = 0;
-    const int n = 1 + (int)random_below(&seed, MOST);
+    const int n = 1 + (int)below(&seed, MOST);
     for (int i = 0; i < n; i++) {
-      const OpKind first = random_below(&seed, N_OPERATIONS);
-      const OpKind last = first + random_below(&seed, (uint32_t)(N_OPERATIONS - first));
-      wanted[i] = (Wanted){random_below(&seed, 4) ? random_below(&seed, 960) : 0, first, last, NULL};
+      const OpKind first = below(&seed, N_OPERATIONS);
+      const OpKind last = first + below(&seed, (uint32_t)(N_OPERATIONS - first));
+      wanted[i] = (Wanted){below(&seed, 4) ? below(&seed, 960) : 0, first, last, NULL};
       all += lines(wanted[i].bytes);
     }
     for (OpKind kind = 0; kind < N_OPERATIONS; kind++) {
@@ -71,7 +71,7 @@ static void buffers_in_use_at_once_lie_apart(void **state) {
   }
 }
 
-static void two_that_never_meet_need_the_memory_of_the_larger(void **state) {
+TEST(two_that_never_meet_need_the_memory_of_the_larger) {
   static Buffers buffers;
   static char memory[256];
   Wanted wanted[] = {{100, OP_QKV, OP_OUT_PROJ, NULL}, {200, OP_GATE_UP, OP_DOWN, NULL}};
@@ -82,7 +82,7 @@ static void two_that_never_meet_need_the_memory_of_the_larger(void **state) {
   assert_ptr_equal(wanted[1].at, memory);
 }
 
-static void what_is_taken_first_lives_always(void **state) {
+TEST(what_is_taken_first_lives_always) {
   static Buffers buffers;
   buffers_begin(&buffers, NULL);
   buffers_take(&buffers, 64, 1);
@@ -93,7 +93,7 @@ static void what_is_taken_first_lives_always(void **state) {
   assert_int_equal(buffers_fit(&buffers, 64), 128);
 }
 
-static void sizes_that_overflow_are_known(void **state) {
+TEST(sizes_that_overflow_are_known) {
   static Buffers buffers;
   Wanted wanted[] = {{SIZE_MAX, OP_QKV, OP_QKV, NULL}, {64, OP_EMBED, OP_LOGITS, NULL}};
   assert_true(buffers_product(SIZE_MAX / 2, 3) == SIZE_MAX && buffers_product(7, 3) == 21);
@@ -102,14 +102,4 @@ static void sizes_that_overflow_are_known(void **state) {
   wanted[0].bytes = SIZE_MAX / 2 - 100;
   take_all(&buffers, NULL, wanted, 2);
   assert_true(buffers_fit(&buffers, 64) == SIZE_MAX);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(buffers_in_use_at_once_lie_apart),
-      cmocka_unit_test(two_that_never_meet_need_the_memory_of_the_larger),
-      cmocka_unit_test(what_is_taken_first_lives_always),
-      cmocka_unit_test(sizes_that_overflow_are_known),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

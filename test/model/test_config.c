@@ -10,7 +10,7 @@
 #include "config_text.h"
 #include "rope_reference.h"
 #include "test/directory.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* --- rotary frequencies */
 
@@ -94,7 +94,7 @@ static RopeConfig any_rope(Random *random, RopeKind kind, int dim) {
  * unit each, and each further operation by half a one of at most twice the frequency: ten in all. llama3's
  * weights add up to high / (high - low) <= 8, yarn's as many as the ramp's place is widths away from 0: 40,
  * with a factor of 2 or more between the betas and theta up to 10^6. A wrong term is thousands. */
-static void frequencies_follow_the_formulas(void **state) {
+TEST(frequencies_follow_the_formulas) {
   static const int dims[] = {2, 16, 64, 80, 128, 256, 512};
   Random random = {7};
   for (int i = 0; i < 600; i++) {
@@ -122,7 +122,7 @@ static void frequencies_follow_the_formulas(void **state) {
  * wave's 3 units times high / (high - low) = 4/3 into s (1 - 1/factor) f, and its sum of products rounds four
  * times by half a unit of at most f: 2 + 4 + 2 = 8. yarn's weights are computed alike; its two terms, at most
  * 2 f where factor is 0.5, carry 2 units each and round: 8. longrope multiplies the wave: one more. */
-static void frequencies_are_those_of_transformers(void **state) {
+TEST(frequencies_are_those_of_transformers) {
   static const double units[] = {
       [ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8, [ROPE_LONGROPE] = 3};
   for (size_t i = 0; i < sizeof rope_references / sizeof *rope_references; i++) {
@@ -146,7 +146,7 @@ static void frequencies_are_those_of_transformers(void **state) {
 }
 
 /* Values of torch.distributions.Normal(0, 1).icdf() in fp64, of p in fp32. */
-static void quantiles_of_a_gaussian(void **state) {
+TEST(quantiles_of_a_gaussian) {
   static const double cases[][2] = {
       {0.95, 1.644853511366523}, {0.5, 0}, {0.25, -0.6744897501960818}, {0.999999, 4.750757754603034}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -175,7 +175,7 @@ static Status load(const char *config_text, const char *quant, const char *gener
   return config_load(own_directory, config, err);
 }
 
-static void end_tokens_and_sampling_come_from_generation_config(void **state) {
+TEST(end_tokens_and_sampling_come_from_generation_config) {
   ModelConfig c;
   Error err;
   assert_int_equal(
@@ -210,7 +210,7 @@ static void end_tokens_and_sampling_come_from_generation_config(void **state) {
   config_release(&c);
 }
 
-static void an_old_quant_config_counts_where_config_says_nothing(void **state) {
+TEST(an_old_quant_config_counts_where_config_says_nothing) {
   ModelConfig c;
   Error err;
   const char *old = "{'zero_point': true, 'q_group_size': 64, 'w_bit': 4, 'version': 'GEMM'}";
@@ -230,7 +230,7 @@ static void an_old_quant_config_counts_where_config_says_nothing(void **state) {
   config_release(&c);
 }
 
-static void a_directory_without_a_config_is_refused(void **state) {
+TEST(a_directory_without_a_config_is_refused) {
   ModelConfig c;
   Error err;
   assert_int_equal(load(NULL, NULL, "{}", &c, &err), STATUS_MODEL);
@@ -241,7 +241,7 @@ static void a_directory_without_a_config_is_refused(void **state) {
   config_release(&c);
 }
 
-static void every_sampling_default_has_its_range(void **state) {
+TEST(every_sampling_default_has_its_range) {
   static const struct {
     const char *key, *least, *less, *most, *more;
   } members[] = {
@@ -272,7 +272,7 @@ static void every_sampling_default_has_its_range(void **state) {
 
 /* Settings that generation_config.json leaves out are neutral; tokens that it leaves out are those of
  * config.json. */
-static void an_empty_generation_config_changes_nothing(void **state) {
+TEST(an_empty_generation_config_changes_nothing) {
   static const char *const empty[] = {"{}", "{'eos_token_id': null, 'bos_token_id': null, 'top_k': null}"};
   for (size_t i = 0; i < 2; i++) {
     ModelConfig c;
@@ -287,16 +287,4 @@ static void an_empty_generation_config_changes_nothing(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(frequencies_follow_the_formulas),
-      cmocka_unit_test(frequencies_are_those_of_transformers),
-      cmocka_unit_test(quantiles_of_a_gaussian),
-      cmocka_unit_test(end_tokens_and_sampling_come_from_generation_config),
-      cmocka_unit_test(an_old_quant_config_counts_where_config_says_nothing),
-      cmocka_unit_test(a_directory_without_a_config_is_refused),
-      cmocka_unit_test(every_sampling_default_has_its_range),
-      cmocka_unit_test(an_empty_generation_config_changes_nothing),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -14,6 +14,7 @@
 #include "config_facts.h"
 #include "config_text.h"
 #include "model/config/architectures.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 enum { MAX_FIRSTS = 400 };
@@ -73,7 +74,7 @@ static void write_transcript(const char *old, FILE *out) {
 }
 
 /* A row of architectures that no transcript has is not tested. */
-static void configs_mean_what_their_transcripts_say(void **state) {
+TEST(configs_mean_what_their_transcripts_say) {
   firsts = calloc(MAX_FIRSTS, sizeof *firsts);
   check_transcripts("test/data/transcripts/configs", write_transcript);
   for (size_t i = 0; i < n_architectures; i++) {
@@ -83,11 +84,4 @@ static void configs_mean_what_their_transcripts_say(void **state) {
     if (k == n_firsts) fail_msg("no config of %s in test/data/transcripts", architectures[i].architecture);
   }
   free(firsts);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(configs_mean_what_their_transcripts_say),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

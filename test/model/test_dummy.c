@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "model/loaders.h"
+#include "test/tests.h"
 
 static Model *dummy_fine(const char *path) {
   Model *model;
@@ -73,7 +74,7 @@ static void assert_dummy_is_like(Tiny *tiny) {
   tiny_free(tiny);
 }
 
-static void says_what_a_checkpoint_says(void **state) {
+TEST(says_what_a_checkpoint_says) {
   Tiny tiny;
   tiny_qwen3(&tiny); /* norms of q and k, a head of its own */
   assert_dummy_is_like(&tiny);
@@ -83,7 +84,7 @@ static void says_what_a_checkpoint_says(void **state) {
   assert_dummy_is_like(&tiny);
 }
 
-static void a_group_can_be_the_whole_input(void **state) {
+TEST(a_group_can_be_the_whole_input) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_free(&tiny);
@@ -92,7 +93,7 @@ static void a_group_can_be_the_whole_input(void **state) {
   assert_dummy_is_like(&tiny);
 }
 
-static void without_quantisation_all_is_dense(void **state) {
+TEST(without_quantisation_all_is_dense) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char base[LINEAR_NAME_SIZE];
@@ -106,7 +107,7 @@ static void without_quantisation_all_is_dense(void **state) {
   assert_dummy_is_like(&tiny);
 }
 
-static void modules_not_to_convert_are_dense(void **state) {
+TEST(modules_not_to_convert_are_dense) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_make_dense(&tiny, "model.layers.0.mlp.down_proj", "F16");
@@ -141,7 +142,7 @@ static void assert_harmless(const Linear *linear) {
   assert_true(variance > 0.75 && variance < 1.25);
 }
 
-static void is_filled_with_harmless_numbers(void **state) {
+TEST(is_filled_with_harmless_numbers) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
@@ -171,7 +172,7 @@ static void is_filled_with_harmless_numbers(void **state) {
   tiny_free(&tiny);
 }
 
-static void has_no_memory_before(void **state) {
+TEST(has_no_memory_before) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -341,7 +342,7 @@ static Model *open_kind(size_t i) {
   return model;
 }
 
-static void no_two_tensors_share_a_byte(void **state) {
+TEST(no_two_tensors_share_a_byte) {
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     for (int which = 0; which < N_PACKED_LINEARS; which++) {
@@ -426,7 +427,7 @@ static void assert_linear_filled(const Linear *linear) {
   }
 }
 
-static void every_kind_is_filled_with_harmless_numbers(void **state) {
+TEST(every_kind_is_filled_with_harmless_numbers) {
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     Error err = {{0}};
@@ -463,7 +464,7 @@ static void assert_dummy_refused(const char *path, Status expected, const char *
   assert_contains(err.text, other);
 }
 
-static void refuses_what_no_checkpoint_can_be(void **state) {
+TEST(refuses_what_no_checkpoint_can_be) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny.group = 24; /* of 32 inputs */
@@ -489,7 +490,7 @@ static void refuses_what_no_checkpoint_can_be(void **state) {
   tiny_free(&tiny);
 }
 
-static void the_largest_config_is_no_accident(void **state) {
+TEST(the_largest_config_is_no_accident) {
   Tiny tiny = {.architecture = "LlamaForCausalLM",
                .model_type = "llama",
                .hidden = 1 << 20,
@@ -505,20 +506,4 @@ static void the_largest_config_is_no_accident(void **state) {
   write_config(&tiny, directory);
   assert_dummy_refused(directory, STATUS_FAILED, directory, "bytes of addresses");
   remove_directory(directory);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(says_what_a_checkpoint_says),
-      cmocka_unit_test(a_group_can_be_the_whole_input),
-      cmocka_unit_test(without_quantisation_all_is_dense),
-      cmocka_unit_test(modules_not_to_convert_are_dense),
-      cmocka_unit_test(is_filled_with_harmless_numbers),
-      cmocka_unit_test(no_two_tensors_share_a_byte),
-      cmocka_unit_test(every_kind_is_filled_with_harmless_numbers),
-      cmocka_unit_test(has_no_memory_before),
-      cmocka_unit_test(refuses_what_no_checkpoint_can_be),
-      cmocka_unit_test(the_largest_config_is_no_accident),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "model/loaders.h"
+#include "test/tests.h"
 
 #define CT(format, weights)                                                                                  \
   QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
@@ -66,7 +67,7 @@ static Opened open_prepared(Tiny *tiny) {
   return opened;
 }
 
-static void scales_of_nvfp4_have_the_global_scale_in_them(void **state) {
+TEST(scales_of_nvfp4_have_the_global_scale_in_them) {
   for (int packed = 0; packed < 2; packed++) {
     Tiny tiny;
     add_nvfp4(&tiny, packed);
@@ -85,7 +86,7 @@ static void scales_of_nvfp4_have_the_global_scale_in_them(void **state) {
   }
 }
 
-static void scales_of_mxfp4_are_powers_of_two(void **state) {
+TEST(scales_of_mxfp4_are_powers_of_two) {
   Tiny tiny;
   add_mxfp4(&tiny);
   Opened opened = open_prepared(&tiny);
@@ -102,7 +103,7 @@ static void scales_of_mxfp4_are_powers_of_two(void **state) {
 }
 
 /* The shape of the scales where the config does not say it; blocks with a smaller one at the edge. */
-static void scales_of_fp8_are_of_blocks(void **state) {
+TEST(scales_of_fp8_are_of_blocks) {
   static const struct {
     const char *quant, *suffix;
     int rank, rows, columns, block, group;
@@ -133,7 +134,7 @@ static void scales_of_fp8_are_of_blocks(void **state) {
   }
 }
 
-static void scales_of_fp8_may_be_bf16_or_exponents(void **state) {
+TEST(scales_of_fp8_may_be_bf16_or_exponents) {
   static const struct {
     const char *dtype;
     unsigned char bytes[2];
@@ -150,14 +151,4 @@ static void scales_of_fp8_may_be_bf16_or_exponents(void **state) {
     for (size_t at = 0; at < 4; at++) assert_true(((const float *)opened.q->scales)[at] == expected);
     close_opened(&opened, &tiny);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(scales_of_nvfp4_have_the_global_scale_in_them),
-      cmocka_unit_test(scales_of_mxfp4_are_powers_of_two),
-      cmocka_unit_test(scales_of_fp8_are_of_blocks),
-      cmocka_unit_test(scales_of_fp8_may_be_bf16_or_exponents),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

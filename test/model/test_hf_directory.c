@@ -2,6 +2,7 @@
  * of every directory that is refused. */
 #include <math.h>
 
+#include "test/tests.h"
 #include "test/transcript.h"
 #include "tiny_checkpoint.h"
 
@@ -77,7 +78,7 @@ static size_t total_bytes(const Tiny *tiny) {
   return bytes;
 }
 
-static void takes_each_architecture(void **state) {
+TEST(takes_each_architecture) {
   static void (*const makers[])(Tiny *) = {tiny_qwen3, tiny_llama, tiny_qwen2};
   for (int i = 0; i < 3; i++) {
     Tiny tiny;
@@ -99,7 +100,7 @@ static void takes_each_architecture(void **state) {
 }
 
 /* The data begins at each residue modulo 8, and so do its tensors: nothing may need alignment. */
-static void takes_data_at_any_alignment(void **state) {
+TEST(takes_data_at_any_alignment) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory();
@@ -138,7 +139,7 @@ static char *write_shards(const Tiny *tiny, const char *first, const char *secon
   return directory;
 }
 
-static void takes_shards(void **state) {
+TEST(takes_shards) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_shards(&tiny, "a.safetensors", "b.safetensors");
@@ -154,7 +155,7 @@ static void takes_shards(void **state) {
 }
 
 /* model.safetensors goes before an index, as in transformers. */
-static void prefers_the_single_file(void **state) {
+TEST(prefers_the_single_file) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -164,7 +165,7 @@ static void prefers_the_single_file(void **state) {
   tiny_free(&tiny);
 }
 
-static void takes_dense_layers_and_other_dtypes(void **state) {
+TEST(takes_dense_layers_and_other_dtypes) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_make_dense(&tiny, "model.layers.0.mlp.down_proj", "BF16");
@@ -191,7 +192,7 @@ static void takes_dense_layers_and_other_dtypes(void **state) {
   tiny_free(&tiny);
 }
 
-static void takes_one_group_for_the_whole_input(void **state) {
+TEST(takes_one_group_for_the_whole_input) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   tiny_free(&tiny);
@@ -208,7 +209,7 @@ static void takes_one_group_for_the_whole_input(void **state) {
 }
 
 /* A bias that no architecture demands is used where it is; leftovers are counted and left alone. */
-static void takes_optional_biases_and_leftovers(void **state) {
+TEST(takes_optional_biases_and_leftovers) {
   Tiny tiny;
   tiny_llama(&tiny);
   tiny_add(&tiny, "model.layers.1.mlp.down_proj.bias", "F32", 1, 32, 1);
@@ -238,7 +239,7 @@ static void takes_optional_biases_and_leftovers(void **state) {
   tiny_free(&tiny);
 }
 
-static void finds_the_tokenizer(void **state) {
+TEST(finds_the_tokenizer) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -259,7 +260,7 @@ static void finds_the_tokenizer(void **state) {
 
 /* --- what is refused: directories and files */
 
-static void refuses_paths(void **state) {
+TEST(refuses_paths) {
   char *directory = make_directory();
   OPEN_REFUSED(in_directory(directory, "none"), NULL, STATUS_MODEL, "none", "No such file");
   OPEN_REFUSED(directory, NULL, STATUS_MODEL, "config.json");
@@ -268,7 +269,7 @@ static void refuses_paths(void **state) {
   remove_directory(directory);
 }
 
-static void refuses_overrides(void **state) {
+TEST(refuses_overrides) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -324,13 +325,13 @@ static void write_directories(const char *old, FILE *out) {
   tiny_free(&tiny);
 }
 
-static void directories_are_refused_as_their_transcript_says(void **state) {
+TEST(directories_are_refused_as_their_transcript_says) {
   check_transcripts("test/data/transcripts/directories", write_directories);
 }
 
 /* --- what is refused: tensors */
 
-static void refuses_every_missing_tensor(void **state) {
+TEST(refuses_every_missing_tensor) {
   Tiny tiny;
   tiny_qwen2(&tiny);
   int n = tiny.n_tensors;
@@ -349,7 +350,7 @@ static void refuses_every_missing_tensor(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_every_other_shape(void **state) {
+TEST(refuses_every_other_shape) {
   Tiny tiny;
   tiny_qwen2(&tiny);
   for (int i = 0; i < tiny.n_tensors; i++) {
@@ -371,7 +372,7 @@ static void refuses_every_other_shape(void **state) {
   tiny_free(&tiny);
 }
 
-static void refuses_every_other_dtype(void **state) {
+TEST(refuses_every_other_dtype) {
   Tiny tiny;
   tiny_qwen2(&tiny);
   for (int i = 0; i < tiny.n_tensors; i++) {
@@ -389,7 +390,7 @@ static void refuses_every_other_dtype(void **state) {
   tiny_free(&tiny);
 }
 
-static void takes_a_head_with_a_bias_of_zeros(void **state) {
+TEST(takes_a_head_with_a_bias_of_zeros) {
   Tiny tiny;
   for (int tied = 0; tied < 2; tied++) {
     tiny_qwen3(&tiny);
@@ -407,7 +408,7 @@ static void takes_a_head_with_a_bias_of_zeros(void **state) {
 }
 
 /* The config ties; transformers 5 then ties only what is equal. */
-static void a_head_of_other_numbers_counts(void **state) {
+TEST(a_head_of_other_numbers_counts) {
   static const char *const dtypes[] = {"F16", "F16", "BF16", "F32"};
   for (int i = 0; i < 4; i++) {
     Tiny tiny;
@@ -438,26 +439,4 @@ static void a_head_of_other_numbers_counts(void **state) {
   tiny_llama(&tiny);
   tiny_add(&tiny, "lm_head.weight", "F16", 2, 41, 32);
   ASSERT_REFUSED(&tiny, "tensor lm_head.weight is [41, 32]");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(takes_each_architecture),
-      cmocka_unit_test(takes_data_at_any_alignment),
-      cmocka_unit_test(takes_shards),
-      cmocka_unit_test(prefers_the_single_file),
-      cmocka_unit_test(takes_dense_layers_and_other_dtypes),
-      cmocka_unit_test(takes_one_group_for_the_whole_input),
-      cmocka_unit_test(takes_optional_biases_and_leftovers),
-      cmocka_unit_test(finds_the_tokenizer),
-      cmocka_unit_test(refuses_paths),
-      cmocka_unit_test(refuses_overrides),
-      cmocka_unit_test(directories_are_refused_as_their_transcript_says),
-      cmocka_unit_test(refuses_every_missing_tensor),
-      cmocka_unit_test(refuses_every_other_shape),
-      cmocka_unit_test(refuses_every_other_dtype),
-      cmocka_unit_test(takes_a_head_with_a_bias_of_zeros),
-      cmocka_unit_test(a_head_of_other_numbers_counts),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "model/identity.h"
 #include "model/loaders.h"
+#include "test/tests.h"
 
 /* A directory of two shards and an index. */
 static void write_shards(const Tiny *tiny, const char *directory) {
@@ -44,7 +45,7 @@ static bool same(ContentHash one, ContentHash other) {
 
 /* --- content */
 
-static void what_is_computed_decides_the_content(void **state) {
+TEST(what_is_computed_decides_the_content) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory(), *elsewhere = make_directory();
@@ -76,7 +77,7 @@ static void what_is_computed_decides_the_content(void **state) {
 }
 
 /* The same number in another tensor is another model: order counts, and so does what is used. */
-static void the_order_of_files_and_what_is_used_count(void **state) {
+TEST(the_order_of_files_and_what_is_used_count) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = make_directory();
@@ -103,7 +104,7 @@ static void the_order_of_files_and_what_is_used_count(void **state) {
   tiny_free(&tiny);
 }
 
-static void files_of_the_quantisation_count(void **state) {
+TEST(files_of_the_quantisation_count) {
   static const char *const names[] = {"quant_config.json", "quantize_config.json"};
   static const char *const texts[] = {"{\"quant_method\": \"awq\", \"group_size\": 16}",
                                       "{\"quant_method\": \"awq\", \"group_size\": 16, \"x\": 1}"};
@@ -127,7 +128,7 @@ static void files_of_the_quantisation_count(void **state) {
   tiny_free(&tiny);
 }
 
-static void flags_are_part_of_the_content(void **state) {
+TEST(flags_are_part_of_the_content) {
   static const ModelOverrides flags[] = {
       {0},
       {.rope_theta = 10000, .norm_eps = 1e-5}, /* as config.json has them */
@@ -156,7 +157,7 @@ static void flags_are_part_of_the_content(void **state) {
   tiny_free(&tiny);
 }
 
-static void what_is_not_read_is_not_known(void **state) {
+TEST(what_is_not_read_is_not_known) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
@@ -211,7 +212,7 @@ static void assert_replaced(const char *path, const char *directory, const char 
   model_close(model);
 }
 
-static void every_file_of_weights_is_watched(void **state) {
+TEST(every_file_of_weights_is_watched) {
   static const char *const shards[] = {"a.safetensors", "b.safetensors"};
   Tiny tiny;
   tiny_qwen3(&tiny);
@@ -259,7 +260,7 @@ static const char *const companions[] = {
     "tokenizer_config.json", "chat_template.jinja",    "special_tokens_map.json",
     "chat_template.json",    "added_tokens.json"};
 
-static void all_files_that_it_is_read_from_belong_to_it(void **state) {
+TEST(all_files_that_it_is_read_from_belong_to_it) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = make_directory(), *outside = make_directory();
@@ -297,7 +298,7 @@ static void all_files_that_it_is_read_from_belong_to_it(void **state) {
   tiny_free(&tiny);
 }
 
-static void so_do_those_beside_a_packed_file(void **state) {
+TEST(so_do_those_beside_a_packed_file) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny), *path = strdup(in_directory(directory, "m.ak48"));
@@ -318,18 +319,4 @@ static void so_do_those_beside_a_packed_file(void **state) {
   free(path);
   remove_directory(directory);
   tiny_free(&tiny);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_computed_decides_the_content),
-      cmocka_unit_test(the_order_of_files_and_what_is_used_count),
-      cmocka_unit_test(files_of_the_quantisation_count),
-      cmocka_unit_test(flags_are_part_of_the_content),
-      cmocka_unit_test(what_is_not_read_is_not_known),
-      cmocka_unit_test(every_file_of_weights_is_watched),
-      cmocka_unit_test(all_files_that_it_is_read_from_belong_to_it),
-      cmocka_unit_test(so_do_those_beside_a_packed_file),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "tiny_layer.h"
 
 #include "model/loaders.h"
+#include "test/tests.h"
 
 enum { GROUP = 16, GROUPS = IN / GROUP };
 
@@ -80,7 +81,7 @@ static Opened open_prepared(Tiny *tiny) {
   return opened;
 }
 
-static void what_lies_right_stays_where_it_is(void **state) {
+TEST(what_lies_right_stays_where_it_is) {
   Tiny tiny;
   add_awq(&tiny);
   char *directory = write_tiny(&tiny);
@@ -106,7 +107,7 @@ static void what_lies_right_stays_where_it_is(void **state) {
 
 /* bf16 scales become F16 where no more than tiny ones are rounded by it, else all of the layer is kept in
  * fp32; fp32 scales that are F16 numbers are none the worse for it. */
-static void scales_are_f16_where_that_loses_nothing(void **state) {
+TEST(scales_are_f16_where_that_loses_nothing) {
   static const struct {
     const char *dtype;
     float first, others;
@@ -156,7 +157,7 @@ static void scales_are_f16_where_that_loses_nothing(void **state) {
 }
 
 /* Version 1 of GPTQ stores one less, so that 15 means 16, which four bits do not hold. */
-static void zero_points_of_gptq(void **state) {
+TEST(zero_points_of_gptq) {
   static const struct {
     int bits;
     const char *config;
@@ -187,7 +188,7 @@ static void zero_points_of_gptq(void **state) {
 }
 
 /* Without zero points all are the middle. */
-static void symmetric_layers(void **state) {
+TEST(symmetric_layers) {
   Tiny tiny;
   add_awq(&tiny);
   tiny_remove(&tiny, Q ".qzeros");
@@ -228,7 +229,7 @@ static void make_wide_int8(Tiny *tiny, int n_in) {
 }
 
 /* 2^17 products of -128 and -128 are 2^31, one more than an int32 sum holds. */
-static void int8_sums_must_fit_32_bits(void **state) {
+TEST(int8_sums_must_fit_32_bits) {
   Tiny tiny;
   make_wide_int8(&tiny, (1 << 17) - 1);
   char *directory = write_tiny(&tiny);
@@ -240,7 +241,7 @@ static void int8_sums_must_fit_32_bits(void **state) {
 }
 
 /* A layer that the config calls dense is read as the others are where its tensors are quantised ones. */
-static void tensors_say_whether_a_layer_is_quantised(void **state) {
+TEST(tensors_say_whether_a_layer_is_quantised) {
   static const char *const ignored[] = {QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
                                               "false, \"dynamic\": {\"-:.*q_proj\": {}}"),
                                         QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
@@ -263,7 +264,7 @@ static void tensors_say_whether_a_layer_is_quantised(void **state) {
 }
 
 /* A head is quantised as its tensors are; that it is, the config says from then on. */
-static void heads_may_be_quantised(void **state) {
+TEST(heads_may_be_quantised) {
   static const struct {
     const char *config;
     int bits;
@@ -293,7 +294,7 @@ static void heads_may_be_quantised(void **state) {
 }
 
 /* The text part of several has the head that is there, dense or quantised, else its embedding. */
-static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
+TEST(the_head_of_a_text_part_is_the_one_that_is_there) {
   static const struct {
     const char *suffix, *dtype;
     int rows, columns;
@@ -338,7 +339,7 @@ static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
 
 /* --- what is refused when its numbers are read */
 
-static void a_packed_file_has_finite_scales(void **state) {
+TEST(a_packed_file_has_finite_scales) {
   Tiny tiny;
   tiny_qwen3(&tiny);
   memcpy(tiny_find(&tiny, "model.layers.1.mlp.up_proj.scales")->data + 10, "\x00\x7e", 2);
@@ -353,19 +354,4 @@ static void a_packed_file_has_finite_scales(void **state) {
   model_close(model);
   remove_directory(directory);
   tiny_free(&tiny);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_lies_right_stays_where_it_is),
-      cmocka_unit_test(scales_are_f16_where_that_loses_nothing),
-      cmocka_unit_test(zero_points_of_gptq),
-      cmocka_unit_test(symmetric_layers),
-      cmocka_unit_test(int8_sums_must_fit_32_bits),
-      cmocka_unit_test(tensors_say_whether_a_layer_is_quantised),
-      cmocka_unit_test(heads_may_be_quantised),
-      cmocka_unit_test(the_head_of_a_text_part_is_the_one_that_is_there),
-      cmocka_unit_test(a_packed_file_has_finite_scales),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

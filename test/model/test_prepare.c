@@ -5,6 +5,7 @@
  * time; what model_prepare() makes of the files is read back by model.h's description of a Linear. */
 #include <math.h>
 
+#include "test/tests.h"
 #include "tiny_checkpoint.h"
 
 /* 264 and 296 are two and more tiles in each direction, and no multiple of a tile: of 4 bits, 33 and 37 words
@@ -352,15 +353,15 @@ static void assert_prepared(const Case *c, bool fused) {
   tiny_free(&tiny);
 }
 
-static void every_weight_is_the_one_that_was_stored(void **state) {
+TEST(every_weight_is_the_one_that_was_stored) {
   for (size_t i = 0; i < N_CASES; i++) assert_prepared(&cases[i], false);
 }
 
-static void and_so_are_those_of_layers_that_share_a_matrix(void **state) {
+TEST(and_so_are_those_of_layers_that_share_a_matrix) {
   for (size_t i = 0; i < N_CASES; i++) assert_prepared(&cases[i], true);
 }
 
-static void dense_layers_are_views_of_what_was_stored(void **state) {
+TEST(dense_layers_are_views_of_what_was_stored) {
   static const char *const dtypes[] = {"F16", "BF16", "F32"};
   for (int i = 0; i < 6; i++) {
     const Case c = {"dense", dtypes[i % 3], QUANT_NONE, 0, 0, false, false, 0};
@@ -397,7 +398,7 @@ static void set_infinite(TinyTensor *tensor, size_t at) {
 }
 
 /* Chunks of 1,024 are looked at by several threads: the first is named wherever it is. */
-static void the_first_scale_that_is_no_number_is_named(void **state) {
+TEST(the_first_scale_that_is_no_number_is_named) {
   enum { N = HIDDEN / 4 * INTERMEDIATE }; /* of gate_proj in groups of 4: 19,536, no whole chunks */
   static const size_t places[][2] = {{0, 1},       {1023, 1024}, {1024, 1025},   {1025, 5000},
                                      {2047, 2048}, {9999, 9999}, {N - 2, N - 1}, {N - 1, N - 1}};
@@ -423,14 +424,4 @@ static void the_first_scale_that_is_no_number_is_named(void **state) {
     remove_directory(directory);
     tiny_free(&tiny);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_weight_is_the_one_that_was_stored),
-      cmocka_unit_test(and_so_are_those_of_layers_that_share_a_matrix),
-      cmocka_unit_test(dense_layers_are_views_of_what_was_stored),
-      cmocka_unit_test(the_first_scale_that_is_no_number_is_named),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * Which scheme the spellings of each producer give which layer, and what is refused, is in
  * test_config_transcripts.c. */
 #include "model/config/config.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* A llama with this quantization_config, whose quotes are single ones. */
 static Status parse(const char *quant, ModelConfig *config, Error *err) {
@@ -34,7 +34,7 @@ static void assert_refused(const char *quant, const char *part) {
     fail_msg("%.300s: \"%s\" does not say \"%s\"", quant, err.text, part);
 }
 
-static void rules_have_limits(void **state) {
+TEST(rules_have_limits) {
   enum { LONG = 5000, MANY = 16385 };
   char *text = malloc(MANY * 8 + LONG);
   size_t n = (size_t)sprintf(text, "{'quant_method': 'awq', 'modules_to_not_convert': ['");
@@ -79,7 +79,7 @@ static char *repeated(const char *before, const char *item, size_t n, const char
   return text;
 }
 
-static void limits_are_exact(void **state) {
+TEST(limits_are_exact) {
   const char *const list = "{'quant_method': 'awq', 'modules_to_not_convert': [";
   char name[4200] = "'", shown[200] = "\"", *text;
   Error err = {{0}};
@@ -123,7 +123,7 @@ static void limits_are_exact(void **state) {
 }
 
 /* 2^28 steps of PCRE2 for all patterns and layers: each has at most 10,000 of them, and at least 250. */
-static void steps_are_shared_by_patterns_and_layers(void **state) {
+TEST(steps_are_shared_by_patterns_and_layers) {
   static const struct {
     size_t n_layers;
     uint32_t steps; /* 0: refused */
@@ -147,7 +147,7 @@ static void steps_are_shared_by_patterns_and_layers(void **state) {
 
 /* A pattern may take 2^28 steps over the number of patterns and over that of linear layers. So its steps show
  * how many linear layers are counted: those of all layers, and lm_head. */
-static void all_linear_layers_are_counted(void **state) {
+TEST(all_linear_layers_are_counted) {
   enum { PATTERNS = 1000 };
   static const struct {
     const char *members;
@@ -176,14 +176,4 @@ static void all_linear_layers_are_counted(void **state) {
     config_release(&c);
   }
   free(text);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rules_have_limits),
-      cmocka_unit_test(limits_are_exact),
-      cmocka_unit_test(steps_are_shared_by_patterns_and_layers),
-      cmocka_unit_test(all_linear_layers_are_counted),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* test_safetensors.c - the header of a .safetensors file: what is taken, and the message of everything that
  * is not. Reference: huggingface/safetensors, safetensors/src/tensor.rs (Metadata::validate and its
  * tests). */
+#include "test/tests.h"
 #include "test/transcript.h"
 #include "tiny_checkpoint.h"
 
@@ -82,11 +83,11 @@ static void write_headers(const char *old, FILE *out) {
   }
 }
 
-static void headers_are_read_as_their_transcript_says(void **state) {
+TEST(headers_are_read_as_their_transcript_says) {
   check_transcripts("test/data/transcripts/safetensors", write_headers);
 }
 
-static void a_name_is_not_found_in_others(void **state) {
+TEST(a_name_is_not_found_in_others) {
   static const char header[] = "{" F16_PAIR("a.weight", "0", "4") "}";
   Buffer bytes = make_file(header, sizeof header - 1, 4);
   Safetensors file;
@@ -100,7 +101,7 @@ static void a_name_is_not_found_in_others(void **state) {
 }
 
 /* Bits of a number of each dtype, as the reference implementation has them. */
-static void every_dtype_has_its_size(void **state) {
+TEST(every_dtype_has_its_size) {
   static const struct {
     const char *name;
     int bits;
@@ -157,7 +158,7 @@ static void every_dtype_has_its_size(void **state) {
   assert_int_equal(dtype_bytes(DTYPE_OTHER), 0);
 }
 
-static void refuses_lying_lengths(void **state) {
+TEST(refuses_lying_lengths) {
   static const char fine[] = "{" F16_PAIR("a", "0", "4") "}";
   Buffer bytes = make_file(fine, sizeof fine - 1, 4);
   bytes_refused(NULL, 0, "0 bytes, expected at least the 8", NULL);
@@ -182,18 +183,18 @@ static void refuses_lying_lengths(void **state) {
 }
 
 /* Every proper prefix of a file is refused. */
-static void refuses_every_truncation(void **state) {
+TEST(refuses_every_truncation) {
   static const char fine[] = "{" F16_PAIR("a", "0", "4") "," F16_PAIR("b", "4", "8") "}";
   Buffer bytes = make_file(fine, sizeof fine - 1, 8);
   for (size_t size = 0; size < bytes.size; size++) bytes_refused(bytes.data, size, "x.safetensors", NULL);
   buffer_release(&bytes);
 }
 
-static void refuses_a_name_that_is_not_utf8(void **state) {
+TEST(refuses_a_name_that_is_not_utf8) {
   header_refused("{" F16_PAIR("\xff", "0", "4") "}", 4, "x.safetensors", NULL);
 }
 
-static void refuses_what_is_no_file(void **state) {
+TEST(refuses_what_is_no_file) {
   Safetensors file;
   Error err = {{0}};
   char *directory = make_directory();
@@ -213,7 +214,7 @@ static void refuses_what_is_no_file(void **state) {
 /* 100,000 tensors, in reverse order of their names, with long common prefixes: far more than any model has.
  * It takes 42 ms (2026-11-20, one core of an AMD EPYC Zen 5); an index of quadratic cost would take
  * minutes. */
-static void loads_a_large_header_quickly(void **state) {
+TEST(loads_a_large_header_quickly) {
   enum { N = 100000 };
   Buffer header = {0};
   buffer_append_string(&header, "{", NULL);
@@ -243,18 +244,4 @@ static void loads_a_large_header_quickly(void **state) {
   safetensors_close(&file);
   buffer_release(&bytes);
   buffer_release(&header);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(headers_are_read_as_their_transcript_says),
-      cmocka_unit_test(a_name_is_not_found_in_others),
-      cmocka_unit_test(every_dtype_has_its_size),
-      cmocka_unit_test(refuses_lying_lengths),
-      cmocka_unit_test(refuses_every_truncation),
-      cmocka_unit_test(refuses_a_name_that_is_not_utf8),
-      cmocka_unit_test(refuses_what_is_no_file),
-      cmocka_unit_test(loads_a_large_header_quickly),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

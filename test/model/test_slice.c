@@ -4,7 +4,7 @@
 
 #include "base/half.h"
 #include "model/slice.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { HIDDEN = 64, HEADS = 4, KV_HEADS = 2, DIM = 32, FFN = 128, VOCAB = 80, GROUP = 32, ROOM = 1 << 16 };
 enum { EXPERTS = 2, WIDTH = 96, MATRICES = 8 + 3 * EXPERTS };
@@ -182,7 +182,7 @@ static void check_form(Whole *w, LinearKind kind, int bits, int group) {
   }
 }
 
-static void parts_have_the_weights_of_the_whole(void **state) {
+TEST_WITH(NULL, NULL, parts_have_the_weights_of_the_whole) {
   Whole *w = *state;
   check_form(w, LINEAR_AWQ, 4, GROUP);
   check_form(w, LINEAR_AWQ, 4, 0);
@@ -195,7 +195,7 @@ static void parts_have_the_weights_of_the_whole(void **state) {
 }
 
 /* Two of four parts have the same KV head. */
-static void parts_share_a_kv_head(void **state) {
+TEST_WITH(NULL, NULL, parts_share_a_kv_head) {
   Whole *w = *state;
   Error err = {{0}};
   make_whole(w, LINEAR_DENSE, 0, 0);
@@ -235,7 +235,7 @@ static void make_recurrent(Whole *w, LayerConfig *layer, LayerKind kind) {
 }
 
 /* Key heads go with their value heads; the channels of q, k and v of a part are three runs of the whole's. */
-static void layers_of_the_delta_rule_are_divided_by_heads(void **state) {
+TEST_WITH(NULL, NULL, layers_of_the_delta_rule_are_divided_by_heads) {
   Whole *w = *state;
   LayerConfig layer;
   Error err = {{0}};
@@ -276,7 +276,7 @@ static void layers_of_the_delta_rule_are_divided_by_heads(void **state) {
       strstr(err.text, "the delta rule has 2 heads of keys and 4 of values; it would work with 2"));
 }
 
-static void short_convolutions_are_divided_by_channels(void **state) {
+TEST_WITH(NULL, NULL, short_convolutions_are_divided_by_channels) {
   Whole *w = *state;
   LayerConfig layer;
   Error err = {{0}};
@@ -299,7 +299,7 @@ static void short_convolutions_are_divided_by_channels(void **state) {
   }
 }
 
-static void what_cannot_be_divided_is_refused(void **state) {
+TEST_WITH(NULL, NULL, what_cannot_be_divided_is_refused) {
   Whole *w = *state;
   Error err = {{0}};
   make_whole(w, LINEAR_AWQ, 4, GROUP);
@@ -336,7 +336,7 @@ static void what_cannot_be_divided_is_refused(void **state) {
   assert_non_null(strstr(err.text, "Mamba-2 layers"));
 }
 
-static void weights_that_are_not_made_yet_stay_so(void **state) {
+TEST_WITH(NULL, NULL, weights_that_are_not_made_yet_stay_so) {
   Whole *w = *state;
   Error err = {{0}};
   Model *part;
@@ -359,14 +359,4 @@ static int free_room(void **state) {
   return 0;
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(parts_have_the_weights_of_the_whole),
-      cmocka_unit_test(parts_share_a_kv_head),
-      cmocka_unit_test(layers_of_the_delta_rule_are_divided_by_heads),
-      cmocka_unit_test(short_convolutions_are_divided_by_channels),
-      cmocka_unit_test(what_cannot_be_divided_is_refused),
-      cmocka_unit_test(weights_that_are_not_made_yet_stay_so),
-  };
-  return cmocka_run_group_tests(tests, make_room, free_room);
-}
+static CMFixtureFunction before_all = make_room, after_all = free_room;

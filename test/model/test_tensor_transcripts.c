@@ -16,6 +16,7 @@
  *
  * Below it are the message, with DIR for its directory, or the layout of the first q_proj. `make goldens`
  * writes the files anew. */
+#include "test/tests.h"
 #include "test/transcript.h"
 #include "tiny_layer.h"
 
@@ -163,13 +164,6 @@ static void write_checkpoints(const char *old, FILE *out) {
   }
 }
 
-static void tensors_are_taken_or_refused_as_their_transcripts_say(void **state) {
+TEST(tensors_are_taken_or_refused_as_their_transcripts_say) {
   check_transcripts("test/data/transcripts/tensors", write_checkpoints);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tensors_are_taken_or_refused_as_their_transcripts_say),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

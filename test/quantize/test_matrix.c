@@ -7,7 +7,7 @@
 #include "quantize/layouts.h"
 #include "quantize/scales.h"
 #include "quantize/target.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_OUT = 200, N_IN = 192, GROUP = 32, N_ROWS = 500 };
 
@@ -60,7 +60,7 @@ static Rounded round_case(const Products *products, Recipe recipe, const Case *c
 }
 
 /* fp32 sums of 500 products err by some 2^-24 sqrt(500) of their size. */
-static void moments_are_means_of_products(void **state) {
+TEST(moments_are_means_of_products) {
   const Products products = products_make(2);
   Case c = make_case(&products);
   for (int i = 0; i < N_IN; i += 7)
@@ -76,7 +76,7 @@ static void moments_are_means_of_products(void **state) {
 }
 
 /* U^T U H = I: each number within fp32's error times H's condition, which is near 1e4 here. */
-static void factor_is_that_of_the_inverse(void **state) {
+TEST(factor_is_that_of_the_inverse) {
   const Products products = products_make(2);
   Case c = make_case(&products);
   Error err;
@@ -99,7 +99,7 @@ static void factor_is_that_of_the_inverse(void **state) {
 
 /* W' - W = share E[g a^T] H^-1: times H it is the share of E[g a^T], within fp32's error times H's
  * condition. */
-static void targets_add_what_inputs_can_say(void **state) {
+TEST(targets_add_what_inputs_can_say) {
   enum { N_OTHERS = 24 };
   const Products products = products_make(2);
   Case c = make_case(&products);
@@ -139,7 +139,7 @@ static void targets_add_what_inputs_can_say(void **state) {
   free_case(c);
 }
 
-static void losses_fall_with_each_part_of_the_method(void **state) {
+TEST(losses_fall_with_each_part_of_the_method) {
   const Products products = products_make(2);
   Case c = make_case(&products);
   Recipe plain = usual_recipe, search = usual_recipe, gptq = usual_recipe;
@@ -169,7 +169,7 @@ static void losses_fall_with_each_part_of_the_method(void **state) {
 }
 
 /* The loss by second moments is the mean square of the outputs' change. */
-static void loss_is_the_change_of_outputs(void **state) {
+TEST(loss_is_the_change_of_outputs) {
   const Products products = products_make(1);
   Case c = make_case(&products);
   double loss, sum = 0;
@@ -191,7 +191,7 @@ static void loss_is_the_change_of_outputs(void **state) {
   free_case(c);
 }
 
-static void threads_change_no_byte(void **state) {
+TEST(threads_change_no_byte) {
   const Products one = products_make(1), three = products_make(3);
   Case a = make_case(&one), b = make_case(&three);
   double losses[2];
@@ -208,7 +208,7 @@ static void threads_change_no_byte(void **state) {
 }
 
 /* Writes a matrix in a layout to a file and reads its Linear back. */
-static void layouts_hold_the_codes(void **state) {
+TEST(layouts_hold_the_codes) {
   const Products products = products_make(1);
   Case c = make_case(&products);
   double loss;
@@ -247,17 +247,4 @@ static void layouts_hold_the_codes(void **state) {
     remove(path);
   }
   free_case(c);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(moments_are_means_of_products),
-      cmocka_unit_test(factor_is_that_of_the_inverse),
-      cmocka_unit_test(targets_add_what_inputs_can_say),
-      cmocka_unit_test(losses_fall_with_each_part_of_the_method),
-      cmocka_unit_test(loss_is_the_change_of_outputs),
-      cmocka_unit_test(threads_change_no_byte),
-      cmocka_unit_test(layouts_hold_the_codes),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* test_cells.c - texts become cells of the width they have on a screen, and come back as they were. */
 #include "base/utf8.h"
 #include "terminal/cells.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static int begin(void **state) {
   return cells_begin() ? 0 : -1;
@@ -21,7 +21,7 @@ static void assert_back(const Cells *cells, const CellString *line, const char *
   buffer_release(&out);
 }
 
-static void joined_characters_are_one_cell(void **state) {
+TEST(joined_characters_are_one_cell) {
   static const struct {
     const char *text;
     size_t n_cells;
@@ -54,12 +54,12 @@ static void joined_characters_are_one_cell(void **state) {
 }
 
 static uint32_t random_state = 7;
-static uint32_t random_below(uint32_t n) {
+static uint32_t below(uint32_t n) {
   random_state = random_state * 1664525 + 1013904223;
   return (uint32_t)(((uint64_t)random_state * n) >> 32);
 }
 
-static void any_text_comes_back(void **state) {
+TEST(any_text_comes_back) {
   static const uint32_t ranges[][2] = {{1, 0x7F},          {0x300, 0x370},     {0x4E00, 0x4F00},
                                        {0xF0000, 0xF0020}, {0x20000, 0x20020}, {0x1F300, 0x1F700},
                                        {0x200B, 0x2010},   {0xFE00, 0xFE10},   {0x80, 0x10FFFF}};
@@ -68,9 +68,9 @@ static void any_text_comes_back(void **state) {
   for (int round = 0; round < 2000; round++) {
     char text[256];
     size_t size = 0;
-    for (uint32_t n = random_below(40); n > 0; n--) {
-      const uint32_t *range = ranges[random_below(sizeof ranges / sizeof *ranges)];
-      uint32_t code = range[0] + random_below(range[1] - range[0]);
+    for (uint32_t n = below(40); n > 0; n--) {
+      const uint32_t *range = ranges[below(sizeof ranges / sizeof *ranges)];
+      uint32_t code = range[0] + below(range[1] - range[0]);
       if (code >= 0xD800 && code < 0xE000) continue;
       size += (size_t)utf8_encode(code, text + size);
     }
@@ -82,14 +82,14 @@ static void any_text_comes_back(void **state) {
 }
 
 /* A character does not grow without end: time and memory stay linear. */
-static void heaps_of_accents_are_cut(void **state) {
+TEST(heaps_of_accents_are_cut) {
   enum { N = 200000 };
   Cells cells = {0};
   CellString line = {0};
   Buffer text = {0};
   for (int i = 0; i < N; i++) {
     char bytes[4];
-    uint32_t code = 0x300 + random_below(0x50);
+    uint32_t code = 0x300 + below(0x50);
     if (i % 1000 == 0) code = 'a' + (uint32_t)(i / 1000) % 26;
     buffer_append(&text, bytes, (size_t)utf8_encode(code, bytes), NULL);
   }
@@ -109,7 +109,7 @@ static void shown(const Cells *cells, const CellString *line, Buffer *out) {
   }
 }
 
-static void what_is_shown_is_what_is_meant(void **state) {
+TEST(what_is_shown_is_what_is_meant) {
   Cells cells = {0};
   CellString line = {0};
   Buffer out = {0};
@@ -127,7 +127,7 @@ static void what_is_shown_is_what_is_meant(void **state) {
   cells_release(&cells);
 }
 
-static void what_steers_a_terminal_is_shown_by_name(void **state) {
+TEST(what_steers_a_terminal_is_shown_by_name) {
   Cells cells = {0};
   CellString line = {0};
   Buffer out = {0};
@@ -142,7 +142,7 @@ static void what_steers_a_terminal_is_shown_by_name(void **state) {
 }
 
 /* The text that is written for a cell takes as many columns as the cell says. */
-static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
+TEST(every_cell_is_as_wide_as_what_is_shown_for_it) {
   const Cells cells = {0};
   Buffer out = {0};
   for (uint32_t code = 1; code < 0x110000; code++) {
@@ -169,7 +169,7 @@ static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
   buffer_release(&out);
 }
 
-static void what_is_no_text_of_an_editor_is_replaced(void **state) {
+TEST(what_is_no_text_of_an_editor_is_replaced) {
   Cells cells = {0};
   CellString line = {0};
   assert_int_equal(to_cells(&cells, "a\0b\xff\xe2\x82z", 7, &line), 7);
@@ -186,7 +186,7 @@ static void what_is_no_text_of_an_editor_is_replaced(void **state) {
 }
 
 /* A cell that has 64 bytes takes no more accents, of two bytes each. */
-static void a_cell_grows_up_to_64_bytes(void **state) {
+TEST(a_cell_grows_up_to_64_bytes) {
   static const char *const bases[] = {"e", "\xc3\xa9"};
   for (size_t k = 0; k < 2; k++) {
     Cells cells = {0};
@@ -205,7 +205,7 @@ static void a_cell_grows_up_to_64_bytes(void **state) {
 }
 
 /* As long as the chat is: what was joined once is the same cell each time. */
-static void equal_characters_are_equal_cells(void **state) {
+TEST(equal_characters_are_equal_cells) {
   Cells cells = {0};
   CellString line = {0}, again = {0};
   Buffer text = {0};
@@ -229,7 +229,7 @@ static void equal_characters_are_equal_cells(void **state) {
 }
 
 /* There are 61,440 proxies; accents that come then stand alone. */
-static void more_characters_than_there_are_proxies_still_come_back(void **state) {
+TEST(more_characters_than_there_are_proxies_still_come_back) {
   Cells cells = {0};
   CellString line = {0};
   Buffer text = {0};
@@ -261,7 +261,7 @@ static void more_characters_than_there_are_proxies_still_come_back(void **state)
 }
 
 /* Each label is a cell of its own, whatever its text; nothing joins with it. */
-static void labels_are_told_apart(void **state) {
+TEST(labels_are_told_apart) {
   Cells cells = {0};
   CellString line = {0};
   for (int i = 0; i < 2; i++)
@@ -275,19 +275,4 @@ static void labels_are_told_apart(void **state) {
   cells_release(&cells);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(joined_characters_are_one_cell),
-      cmocka_unit_test(any_text_comes_back),
-      cmocka_unit_test(heaps_of_accents_are_cut),
-      cmocka_unit_test(what_is_shown_is_what_is_meant),
-      cmocka_unit_test(what_steers_a_terminal_is_shown_by_name),
-      cmocka_unit_test(every_cell_is_as_wide_as_what_is_shown_for_it),
-      cmocka_unit_test(what_is_no_text_of_an_editor_is_replaced),
-      cmocka_unit_test(a_cell_grows_up_to_64_bytes),
-      cmocka_unit_test(equal_characters_are_equal_cells),
-      cmocka_unit_test(more_characters_than_there_are_proxies_still_come_back),
-      cmocka_unit_test(labels_are_told_apart),
-  };
-  return cmocka_run_group_tests(tests, begin, NULL);
-}
+static CMFixtureFunction before_all = begin;

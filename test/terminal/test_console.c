@@ -12,7 +12,7 @@
 #include <termios.h>
 
 #include "terminal/console.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static int comes_late; /* the signal whose handler runs when poll() has looked at the keys; 0: none */
 
@@ -38,29 +38,13 @@ static int open_terminal(void) {
   return main_side;
 }
 
-/* Keys that follow Ctrl-C belong to the line after the one that it drops. */
-static void an_interrupt_comes_before_the_keys_behind_it(void **state) {
-  int main_side = open_terminal();
-  Error err;
-  assert_int_equal(console_begin(STDIN_FILENO, true, &err), STATUS_OK);
-  console_mode(CONSOLE_EDITING);
-  comes_late = SIGINT;
-  assert_int_equal(write(main_side, "next\n", 5), 5);
-  assert_int_equal(console_wait(), CONSOLE_INTERRUPT);
-  assert_int_equal(console_wait(), CONSOLE_KEYS);
-  comes_late = SIGTERM;
-  assert_int_equal(console_wait(), CONSOLE_LEAVE);
-  console_end();
-  close(main_side);
-}
-
 static tcflag_t local_modes(void) {
   struct termios now;
   assert_int_equal(tcgetattr(STDIN_FILENO, &now), 0);
   return now.c_lflag;
 }
 
-static void an_answer_has_no_echo_and_the_rest_stays(void **state) {
+TEST(an_answer_has_no_echo_and_the_rest_stays) {
   int main_side = open_terminal();
   struct termios found;
   assert_int_equal(tcgetattr(STDIN_FILENO, &found), 0);
@@ -86,7 +70,7 @@ static void on_any(int number) {
   (void)number;
 }
 
-static void signals_and_descriptors_are_given_back(void **state) {
+TEST(signals_and_descriptors_are_given_back) {
   static const int numbers[] = {SIGINT,  SIGTERM, SIGHUP,  SIGWINCH, SIGTSTP, SIGCONT,
                                 SIGQUIT, SIGABRT, SIGSEGV, SIGBUS,   SIGILL,  SIGFPE};
   enum { N = sizeof numbers / sizeof *numbers };
@@ -113,7 +97,7 @@ static void signals_and_descriptors_are_given_back(void **state) {
 }
 
 /* nohup ignores SIGHUP, a shell without jobs SIGTSTP; another that was ignored is taken all the same. */
-static void what_was_ignored_on_purpose_stays_ignored(void **state) {
+TEST(what_was_ignored_on_purpose_stays_ignored) {
   static const int numbers[] = {SIGHUP, SIGTSTP, SIGINT};
   int main_side = open_terminal();
   for (int i = 0; i < 3; i++) signal(numbers[i], SIG_IGN);
@@ -128,7 +112,7 @@ static void what_was_ignored_on_purpose_stays_ignored(void **state) {
   close(main_side);
 }
 
-static void events_come_one_by_one(void **state) {
+TEST(events_come_one_by_one) {
   int main_side = open_terminal();
   assert_int_equal(console_begin(STDIN_FILENO, true, NULL), STATUS_OK);
   console_mode(CONSOLE_EDITING);
@@ -189,7 +173,7 @@ static int end_by(const int *numbers, int n) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void a_third_interruption_and_a_second_request_end_the_program(void **state) {
+TEST(a_third_interruption_and_a_second_request_end_the_program) {
   static const int interrupts[] = {SIGINT, SIGINT, SIGINT}, ends[] = {SIGTERM, SIGTERM},
                    hangups[] = {SIGHUP, SIGHUP}, mixed[] = {SIGHUP, SIGTERM}, quit[] = {SIGQUIT};
   assert_int_equal(end_by(interrupts, 2), 0);
@@ -202,7 +186,7 @@ static void a_third_interruption_and_a_second_request_end_the_program(void **sta
   assert_int_equal(end_by(quit, 1), -SIGQUIT);
 }
 
-static void a_screen_that_says_no_size_has_80_by_24(void **state) {
+TEST(a_screen_that_says_no_size_has_80_by_24) {
   static const unsigned short sizes[][4] = {/* rows, columns; what is taken for them */
                                             {0, 0, 24, 80},     {1, 1, 1, 80},     {1, 2, 1, 2},
                                             {50, 132, 50, 132}, {0, 100, 24, 100}, {2, 0, 2, 80}};
@@ -218,15 +202,18 @@ static void a_screen_that_says_no_size_has_80_by_24(void **state) {
   close(main_side);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_answer_has_no_echo_and_the_rest_stays),
-      cmocka_unit_test(signals_and_descriptors_are_given_back),
-      cmocka_unit_test(what_was_ignored_on_purpose_stays_ignored),
-      cmocka_unit_test(events_come_one_by_one),
-      cmocka_unit_test(a_third_interruption_and_a_second_request_end_the_program),
-      cmocka_unit_test(a_screen_that_says_no_size_has_80_by_24),
-      cmocka_unit_test(an_interrupt_comes_before_the_keys_behind_it), /* the last: it leaves */
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+/* Keys that follow Ctrl-C belong to the line after the one that it drops. The last test: it leaves. */
+TEST(an_interrupt_comes_before_the_keys_behind_it) {
+  int main_side = open_terminal();
+  Error err;
+  assert_int_equal(console_begin(STDIN_FILENO, true, &err), STATUS_OK);
+  console_mode(CONSOLE_EDITING);
+  comes_late = SIGINT;
+  assert_int_equal(write(main_side, "next\n", 5), 5);
+  assert_int_equal(console_wait(), CONSOLE_INTERRUPT);
+  assert_int_equal(console_wait(), CONSOLE_KEYS);
+  comes_late = SIGTERM;
+  assert_int_equal(console_wait(), CONSOLE_LEAVE);
+  console_end();
+  close(main_side);
 }

@@ -3,7 +3,7 @@
 #include <wchar.h>
 
 #include "terminal/line_display.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { MAX_ROWS = 16, MAX_COLUMNS = 32, MAX_CELLS = 120, MAX_LINE_ROWS = 200 };
 
@@ -131,7 +131,7 @@ static void assert_rows(const Screen *s, const Layout *want, int first, int n, i
 
 static uint32_t random_state = 5;
 
-static size_t random_below(size_t n) {
+static size_t below(size_t n) {
   random_state = random_state * 1664525 + 1013904223;
   return (size_t)(((uint64_t)random_state * n) >> 32);
 }
@@ -170,19 +170,19 @@ static void end(Editing *e) {
 
 static void edit(Editing *e, size_t longest) {
   static const wchar_t letters[] = {L'a', L'b', L' ', L'é', L'中', L'文', L'か', L'\n'};
-  const size_t what = random_below(10);
+  const size_t what = below(10);
   if (what < 5 && e->n < longest) {
-    const size_t at = what < 4 ? e->cursor : e->n, kind = random_below(16);
+    const size_t at = what < 4 ? e->cursor : e->n, kind = below(16);
     wmemmove(e->line + at + 1, e->line + at, e->n - at);
     e->line[at] = letters[kind < 8 ? kind : kind % 3];
     e->n++;
     e->cursor = at + 1;
   } else if (what < 7) {
-    e->cursor = random_below(e->n + 1);
+    e->cursor = below(e->n + 1);
   } else if (what == 7 && e->cursor > 0) {
     wmemmove(e->line + e->cursor - 1, e->line + e->cursor, e->n - e->cursor);
     e->n--, e->cursor--;
-  } else if (what == 8 && random_below(5) == 0) {
+  } else if (what == 8 && below(5) == 0) {
     e->n = e->cursor;
   } else {
     e->cursor = e->n;
@@ -208,16 +208,16 @@ static void put_marks(Screen *s, int n) {
   for (int i = 0; i < n; i++) feed(s, "~\r\n");
 }
 
-static void any_line_stands_where_it_belongs(void **state) {
+TEST(any_line_stands_where_it_belongs) {
   static const char *const prompts[] = {"> ", "... ", ""};
   static const int sizes[][2] = {{10, 20}, {4, 11}, {1, 9}, {16, 5}, {3, 7}};
   for (size_t k = 0; k < 15; k++) {
     const char *prompt = prompts[k % 3];
     Editing e;
     begin(&e, true, sizes[k / 3][0], sizes[k / 3][1], prompt);
-    put_marks(&e.screen, (int)random_below(6));
+    put_marks(&e.screen, (int)below(6));
     for (int step = 0; step < 400; step++) {
-      for (size_t n = 1 + random_below(3); n > 0; n--) edit(&e, MAX_CELLS - 1);
+      for (size_t n = 1 + below(3); n > 0; n--) edit(&e, MAX_CELLS - 1);
       assert_int_equal(line_display_show(&e.display, e.line, e.n, e.cursor, NULL), STATUS_OK);
       look(&e);
       assert_shown(&e, prompt);
@@ -226,12 +226,12 @@ static void any_line_stands_where_it_belongs(void **state) {
   }
 }
 
-static void a_line_is_drawn_anew(void **state) {
+TEST(a_line_is_drawn_anew) {
   static const Redraw reasons[] = {REDRAW_CLEARED, REDRAW_HERE};
   for (int round = 0; round < 200; round++) {
     Editing e;
     begin(&e, true, 8, 15, "> ");
-    for (size_t n = random_below(100); n > 0; n--) edit(&e, 60);
+    for (size_t n = below(100); n > 0; n--) edit(&e, 60);
     assert_int_equal(line_display_show(&e.display, e.line, e.n, e.cursor, NULL), STATUS_OK);
     look(&e);
     const Redraw why = reasons[round % 2];
@@ -253,11 +253,11 @@ static void a_line_is_drawn_anew(void **state) {
 }
 
 /* A screen that grows or shrinks in height alone breaks no row anew. */
-static void a_line_takes_a_higher_screen(void **state) {
+TEST(a_line_takes_a_higher_screen) {
   for (int round = 0; round < 100; round++) {
     Editing e;
     begin(&e, true, 3, 15, "> ");
-    for (size_t n = random_below(150); n > 0; n--) edit(&e, 100);
+    for (size_t n = below(150); n > 0; n--) edit(&e, 100);
     assert_int_equal(line_display_show(&e.display, e.line, e.n, e.cursor, NULL), STATUS_OK);
     look(&e);
     e.screen.rows = 12;
@@ -269,11 +269,11 @@ static void a_line_takes_a_higher_screen(void **state) {
   }
 }
 
-static void a_mark_stands_behind_the_line_and_the_cursor_below(void **state) {
+TEST(a_mark_stands_behind_the_line_and_the_cursor_below) {
   for (int round = 0; round < 300; round++) {
     Editing e;
     begin(&e, true, 4, 12, "> ");
-    for (size_t n = random_below(60); n > 0; n--) edit(&e, round % 2 ? 8 : 80);
+    for (size_t n = below(60); n > 0; n--) edit(&e, round % 2 ? 8 : 80);
     assert_int_equal(line_display_show(&e.display, e.line, e.n, e.cursor, NULL), STATUS_OK);
     look(&e);
     const Layout want = lay_out("> ", e.line, e.n, e.n, 12);
@@ -298,14 +298,14 @@ static void a_mark_stands_behind_the_line_and_the_cursor_below(void **state) {
 
 /* Without sequences a row can be written over: a line of one row stands right, the cursor too. A longer one
  * is written anew below, with the cursor at its end. */
-static void a_plain_terminal_shows_the_line_last(void **state) {
+TEST(a_plain_terminal_shows_the_line_last) {
   for (int k = 0; k < 6; k++) {
     Editing e;
     const size_t longest = k < 3 ? 12 : 40; /* the first ones stay in one row */
     begin(&e, false, 12, 30, "> ");
     put_marks(&e.screen, 2);
     for (int step = 0; step < 400; step++) {
-      for (size_t n = 1 + random_below(3); n > 0; n--) edit(&e, longest);
+      for (size_t n = 1 + below(3); n > 0; n--) edit(&e, longest);
       for (size_t i = 0; i < e.n; i++)
         if (e.line[i] == L'\n') e.line[i] = L'.';
       assert_int_equal(line_display_show(&e.display, e.line, e.n, e.cursor, NULL), STATUS_OK);
@@ -332,7 +332,7 @@ static void a_plain_terminal_shows_the_line_last(void **state) {
 }
 
 /* Nothing is written where nothing changed, and only the cell where one was added. */
-static void as_little_is_written_as_is_enough(void **state) {
+TEST(as_little_is_written_as_is_enough) {
   for (int ansi = 0; ansi < 2; ansi++) {
     Editing e;
     begin(&e, ansi, 8, 20, "> ");
@@ -352,14 +352,4 @@ static int set_locale(void **state) {
   return cells_begin() ? 0 : -1;
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(any_line_stands_where_it_belongs),
-      cmocka_unit_test(a_line_is_drawn_anew),
-      cmocka_unit_test(a_line_takes_a_higher_screen),
-      cmocka_unit_test(a_mark_stands_behind_the_line_and_the_cursor_below),
-      cmocka_unit_test(a_plain_terminal_shows_the_line_last),
-      cmocka_unit_test(as_little_is_written_as_is_enough),
-  };
-  return cmocka_run_group_tests(tests, set_locale, NULL);
-}
+static CMFixtureFunction before_all = set_locale;

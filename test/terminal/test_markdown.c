@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "terminal/cells.h"
 #include "terminal/markdown.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 #define B "\033[1m"  /* bold */
 #define D "\033[2m"  /* dim */
@@ -32,7 +32,7 @@ static void assert_shown(Markdown m, const char *text, const char *want) {
   markdown_release(&m);
 }
 
-static void rows_break_at_blanks(void **state) {
+TEST(rows_break_at_blanks) {
   static const struct {
     int columns;
     const char *text, *shown;
@@ -121,7 +121,7 @@ static void assert_seen(Markdown m, const char *text, const char *want) {
   markdown_release(&m);
 }
 
-static void marks_have_styles_and_stay(void **state) {
+TEST(marks_have_styles_and_stay) {
   static const char *const cases[][2] = {
       {"a **b c** d", "a " B "**b c**" N " d"},
       {"a **b**.", "a " B "**b**" N "."},
@@ -171,7 +171,7 @@ static void marks_have_styles_and_stay(void **state) {
   assert_seen(dim, "# a **b** cc", D "# a" N "\n" D "**b** cc" N);
 }
 
-static void text_comes_as_soon_as_its_place_is_known(void **state) {
+TEST(text_comes_as_soon_as_its_place_is_known) {
   static const char *const steps[][2] = {
       {"on", "on"},       {"e", "e"},         {" t", ""},  {"w", ""},          {"o ", " two"},
       {"thre", "\nthre"}, {"e", "e"},         {" **", ""}, {"b", ""},          {"*", ""},
@@ -189,7 +189,7 @@ static void text_comes_as_soon_as_its_place_is_known(void **state) {
 }
 
 /* A thought's marks, and its open fence, end with it. */
-static void an_end_leaves_nothing_open(void **state) {
+TEST(an_end_leaves_nothing_open) {
   Markdown m = markdown_for(20, true);
   show(&m, "```\nx **a `b", 12, 12);
   m.wrap.out.size = 0;
@@ -328,7 +328,7 @@ static void assert_words_are_whole(const char *text, size_t size, const Sight *s
   }
 }
 
-static void any_text_stays_at_any_width_however_it_is_cut(void **state) {
+TEST(any_text_stays_at_any_width_however_it_is_cut) {
   static char text[1000];
   static Sight once, again, resized;
   for (int i = 0; i < 4000; i++) {
@@ -349,13 +349,4 @@ static int begin(void **state) {
   return cells_begin() ? 0 : -1;
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_break_at_blanks),
-      cmocka_unit_test(marks_have_styles_and_stay),
-      cmocka_unit_test(text_comes_as_soon_as_its_place_is_known),
-      cmocka_unit_test(an_end_leaves_nothing_open),
-      cmocka_unit_test(any_text_stays_at_any_width_however_it_is_cut),
-  };
-  return cmocka_run_group_tests(tests, begin, NULL);
-}
+static CMFixtureFunction before_all = begin;

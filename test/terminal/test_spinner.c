@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "terminal/spinner.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const char erased[] = "\r\033[K";
 
@@ -21,7 +21,7 @@ static bool ends_with(const char *text, const char *end) {
   return n >= length && strcmp(text + n - length, end) == 0;
 }
 
-static void an_interrupted_one_erases_its_line_at_once(void **state) {
+TEST(an_interrupted_one_erases_its_line_at_once) {
   for (int turns = 0; turns < 2; turns++) {
     int screen[2];
     volatile int interrupted = 0;
@@ -43,7 +43,7 @@ static void an_interrupted_one_erases_its_line_at_once(void **state) {
   }
 }
 
-static void one_that_ends_erases_its_line(void **state) {
+TEST(one_that_ends_erases_its_line) {
   int screen[2];
   assert_int_equal(pipe2(screen, O_NONBLOCK), 0);
   Spinner s = {.is_on = true, .screen = screen[1]};
@@ -56,12 +56,4 @@ static void one_that_ends_erases_its_line(void **state) {
   assert_string_equal(written(screen[0], 0), erased);
   close(screen[0]);
   close(screen[1]);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_interrupted_one_erases_its_line_at_once),
-      cmocka_unit_test(one_that_ends_erases_its_line),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

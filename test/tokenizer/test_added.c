@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "small.h"
+#include "test/tests.h"
 
 static Tokenizer *with_tokens(const char *const contents[][2], size_t n) {
   Buffer json = {0};
@@ -20,7 +21,7 @@ static Tokenizer *with_tokens(const char *const contents[][2], size_t n) {
 
 /* A million matches, each followed by half a million characters of white space: scanning stripped space
  * once or each time is the difference between milliseconds and hours. */
-static void stripping_takes_linear_time(void **state) {
+TEST(stripping_takes_linear_time) {
   static const char *const tokens[][2] = {{"\\n\\n", "r"}, {"  ", "r"}, {"\\t", ""}};
   Tokenizer *t = with_tokens(tokens, 3);
   enum { SIZE = 1000002 };
@@ -190,7 +191,7 @@ static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t 
   }
 }
 
-static void finds_what_a_plain_search_finds(void **state) {
+TEST(finds_what_a_plain_search_finds) {
   uint32_t random = 1;
   int n_texts = 0;
   for (int round = 0; round < 400; round++) {
@@ -220,7 +221,7 @@ static void finds_what_a_plain_search_finds(void **state) {
 
 /* The text repeats the beginning of the token: a search that restarts at each byte compares as many bytes
  * as the product of both, which takes minutes. Borders of trust make the search resume inside a match. */
-static void matching_takes_time_linear_in_the_text(void **state) {
+TEST(matching_takes_time_linear_in_the_text) {
   enum { SIZE = 1000000, N_PIECES = 1000 };
   static const struct {
     size_t size;
@@ -256,7 +257,7 @@ static void matching_takes_time_linear_in_the_text(void **state) {
   free(pieces);
 }
 
-static void ids_follow_the_vocabulary(void **state) {
+TEST(ids_follow_the_vocabulary) {
   static const char *const tokens[][2] = {{"<x>", "s"}, {"a", ""}, {"<y>", ""}};
   Tokenizer *t = with_tokens(tokens, 3);
   assert_int_equal(tokenizer_n_ids(t), 258);
@@ -294,7 +295,7 @@ static size_t count_tokens(const Tokenizer *t, const char *before, const char *a
 
 /* Whatever a normalizer does to the text around it, a special token counts in trusted pieces and in no
  * others. */
-static void trust_is_traced_through_normalizers(void **state) {
+TEST(trust_is_traced_through_normalizers) {
 #define SUBSTITUTE(pattern, content)                                                                         \
   "{\"type\": \"Replace\", \"pattern\": " pattern ", \"content\": \"" content "\"}"
   static const char *const normalizers[] = {
@@ -358,7 +359,7 @@ static void trust_is_traced_through_normalizers(void **state) {
   free(vocab);
 }
 
-static void any_number_of_tokens_is_found(void **state) {
+TEST(any_number_of_tokens_is_found) {
   enum { N = 1100 };
   Buffer json = {0}, text = {0};
   for (int i = 0; i < N; i++) {
@@ -389,7 +390,7 @@ static void any_number_of_tokens_is_found(void **state) {
 }
 
 /* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all together is 0.75 s. */
-static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
+TEST(the_time_limit_of_expressions_is_one_for_all_parts) {
   static const char part[] = "aaaaaax";
   enum { SIZE = sizeof part - 1, PARTS = 30000 };
   char *text = malloc(SIZE * PARTS), *vocab = byte_vocab(NULL), token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
@@ -415,7 +416,7 @@ static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
   free(text);
 }
 
-static void broken_text_is_refused_with_its_place(void **state) {
+TEST(broken_text_is_refused_with_its_place) {
   Tokenizer *t = make_bytes("[]");
   IdList ids = {0};
   Error err;
@@ -436,18 +437,4 @@ static void broken_text_is_refused_with_its_place(void **state) {
   assert_int_equal(ids.count, 3);
   id_list_release(&ids);
   tokenizer_close(t);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(stripping_takes_linear_time),
-      cmocka_unit_test(finds_what_a_plain_search_finds),
-      cmocka_unit_test(matching_takes_time_linear_in_the_text),
-      cmocka_unit_test(ids_follow_the_vocabulary),
-      cmocka_unit_test(trust_is_traced_through_normalizers),
-      cmocka_unit_test(any_number_of_tokens_is_found),
-      cmocka_unit_test(the_time_limit_of_expressions_is_one_for_all_parts),
-      cmocka_unit_test(broken_text_is_refused_with_its_place),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * The definition (reference: tokenizers, models/bpe/word.rs): of all neighbours that have a rule the pair
  * of the lowest rank merges, the leftmost of several, until there is none. */
 #include "small.h"
+#include "test/tests.h"
 
 /* --- the definition */
 
@@ -88,7 +89,7 @@ static Tokenizer *open_model(const Model *m) {
 }
 
 /* Words of all lengths: scanned whole, merged by the heap, and cut. */
-static void merges_as_defined(void **state) {
+TEST(merges_as_defined) {
   uint32_t random = 1;
   Model model;
   for (int round = 0; round < 60; round++) {
@@ -116,7 +117,7 @@ static void merges_as_defined(void **state) {
 }
 
 /* 780 rules over forty tokens: each way to make a run of letters from two shorter ones. */
-static void any_number_of_rules_has_its_ranks(void **state) {
+TEST(any_number_of_rules_has_its_ranks) {
   enum { LONGEST = 40, N = 100 };
   static Rule rules[LONGEST * LONGEST];
   size_t n_rules = 0;
@@ -223,7 +224,7 @@ static void check_units(const Unit *units, size_t n_units, const char *pre_token
 }
 
 /* Pairs of characters are stored in one way below U+0100 and in another one above. */
-static void merges_of_characters_of_all_lengths(void **state) {
+TEST(merges_of_characters_of_all_lengths) {
   static const Unit units[] = {
       {"a", {"a"}, {0}, 1},
       {"\xc3\xbf", {"\xc3\xbf"}, {1}, 1},                 /* U+00FF */
@@ -236,7 +237,7 @@ static void merges_of_characters_of_all_lengths(void **state) {
   for (int round = 0; round < 30; round++) check_units(units, 6, NULL, &random);
 }
 
-static void merges_of_bytes(void **state) {
+TEST(merges_of_bytes) {
   static const Unit units[] = {
       {"a", {"a"}, {0}, 1},
       {" ", {"\xc4\xa0"}, {1}, 1},                       /* U+0120 */
@@ -249,7 +250,7 @@ static void merges_of_bytes(void **state) {
 }
 
 /* 2500 rules for pairs of fifty ideographs: enough for the table of pairs to grow. */
-static void any_number_of_characters_can_meet(void **state) {
+TEST(any_number_of_characters_can_meet) {
   enum { N = 50, LENGTH = 90 };
   static Rule rules[N * N];
   uint32_t random = 41;
@@ -295,7 +296,7 @@ static void any_number_of_characters_can_meet(void **state) {
 
 /* So many different words that the word cache is emptied on the way, each of them twice; some of the
  * longest that are cached, and longer ones. */
-static void words_that_come_again_have_the_same_ids(void **state) {
+TEST(words_that_come_again_have_the_same_ids) {
   enum { WORDS = 70000, AGAIN = 3000 };
   Model m = {.n_tokens = LETTERS};
   for (int i = 0; i < LETTERS; i++) m.contents[i][0] = (char)('a' + i);
@@ -341,7 +342,7 @@ static void words_that_come_again_have_the_same_ids(void **state) {
 }
 
 /* n log n: ten times the text takes somewhat more than ten times the time, and never a thousand times. */
-static void one_word_of_a_million(void **state) {
+TEST(one_word_of_a_million) {
   const size_t n = 1000000;
   char *text = malloc(n);
   assert_non_null(text);
@@ -357,17 +358,4 @@ static void one_word_of_a_million(void **state) {
   id_list_release(&ids);
   tokenizer_close(t);
   free(text);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(merges_as_defined),
-      cmocka_unit_test(any_number_of_rules_has_its_ranks),
-      cmocka_unit_test(merges_of_characters_of_all_lengths),
-      cmocka_unit_test(merges_of_bytes),
-      cmocka_unit_test(any_number_of_characters_can_meet),
-      cmocka_unit_test(words_that_come_again_have_the_same_ids),
-      cmocka_unit_test(one_word_of_a_million),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

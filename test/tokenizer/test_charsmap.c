@@ -3,6 +3,7 @@
  * The reference is the Python package tokenizers 0.23.3, whose texts are expected here; test_small.c has
  * random tables. */
 #include "small.h"
+#include "test/tests.h"
 
 /* Base64 of a table whose strings are these single bytes, all replaced by "x". */
 static void table(const char *bytes, Buffer *out) {
@@ -43,7 +44,7 @@ static void becomes(const char *bytes, const char *text, const char *expected) {
 #define JOINER    "\u200d"
 #define COPYRIGHT "\u00a9"
 
-static void short_graphemes_are_replaced_as_one(void **state) {
+TEST(short_graphemes_are_replaced_as_one) {
   becomes("a", "ab" ACUTE "a", "xb" ACUTE "x");
   becomes("a", "a" ACUTE "b", "xb");
   becomes("a", "a" ACUTE ACUTE, "x");
@@ -54,19 +55,11 @@ static void short_graphemes_are_replaced_as_one(void **state) {
   becomes("\n", "\r\n\n" ACUTE, "\rxx" ACUTE);
 }
 
-static void pictographs_with_joiners_are_one(void **state) {
+TEST(pictographs_with_joiners_are_one) {
   becomes("\xc2", COPYRIGHT JOINER "b", "xb");
   becomes("\xc2", COPYRIGHT JOINER COPYRIGHT, "x" JOINER "x");
   becomes("\xc2", COPYRIGHT JOINER COPYRIGHT ACUTE, "x" JOINER "x" ACUTE);
   becomes("\xc2", COPYRIGHT ACUTE JOINER COPYRIGHT ACUTE, "x" ACUTE JOINER "x" ACUTE);
   becomes("\xc2", COPYRIGHT JOINER JOINER COPYRIGHT ACUTE, "x" JOINER JOINER "x");
   becomes("\xc2", COPYRIGHT "\u093e" JOINER COPYRIGHT ACUTE, "x\u093e" JOINER "x");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(short_graphemes_are_replaced_as_one),
-      cmocka_unit_test(pictographs_with_joiners_are_one),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

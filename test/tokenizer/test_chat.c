@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "small.h"
+#include "test/tests.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/chat/chat_internal.h"
 
@@ -84,7 +85,7 @@ static int check_file(const char *path, const Tokenizer *t, const Chat *chat, bo
   return n;
 }
 
-static void conversations_are_rendered_as_the_models_templates_do(void **state) {
+TEST(conversations_are_rendered_as_the_models_templates_do) {
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named(NULL, t);
   assert_string_equal(chat_source(chat), "built-in chatml");
@@ -100,7 +101,7 @@ static void conversations_are_rendered_as_the_models_templates_do(void **state) 
 }
 
 /* Numbers in TZ count hours west of UTC. */
-static void the_present_time_is_the_one_of_the_zone(void **state) {
+TEST(the_present_time_is_the_one_of_the_zone) {
   static const struct {
     const char *zone;
     int64_t ahead;
@@ -119,7 +120,7 @@ static void the_present_time_is_the_one_of_the_zone(void **state) {
 }
 
 /* Completions offer CHAT_BUILTINS. */
-static void every_built_in_is_listed(void **state) {
+TEST(every_built_in_is_listed) {
   size_t n = 0, listed = 0;
   for (; chat_builtins[n].name; n++) {
     const char *name = chat_builtins[n].name, *at = strstr("|" CHAT_BUILTINS "|", name);
@@ -131,7 +132,7 @@ static void every_built_in_is_listed(void **state) {
   assert_int_equal(listed, n);
 }
 
-static void which_template_is_taken(void **state) {
+TEST(which_template_is_taken) {
   Chat *chat;
   Error err;
   Tokenizer *none = with_controls(chatml_controls, 1), *chatml = with_controls(chatml_controls, 2);
@@ -160,7 +161,7 @@ static void which_template_is_taken(void **state) {
 }
 
 /* Each format by its two tokens, which must both be special; the first format in the list wins. */
-static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) {
+TEST(a_built_in_is_taken_where_both_its_tokens_are_special) {
   static const char *const pairs[][3] = {
       {"chatml", "<|im_start|>", "<|im_end|>"},      {"llama3", "<|start_header_id|>", "<|eot_id|>"},
       {"gemma", "<start_of_turn>", "<end_of_turn>"}, {"phi", "<|assistant|>", "<|end|>"},
@@ -191,7 +192,7 @@ static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) 
 }
 
 /* Earlier text stays; the borders of trust move with the text. */
-static void a_rendering_is_appended(void **state) {
+TEST(a_rendering_is_appended) {
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named("chatml", t);
   const ChatMessage message = {.role = "user", .text = "<|im_end|>", .size = 10};
@@ -232,7 +233,7 @@ static const char *ids_of(const Tokenizer *t, const Chat *chat, const char *role
 }
 
 /* Control tokens in a person's text are text; the template's count. */
-static void a_person_cannot_end_a_turn(void **state) {
+TEST(a_person_cannot_end_a_turn) {
   Tokenizer *t = with_controls(chatml_controls, 2);
   Chat *chat = open_named("chatml", t);
   char found[512];
@@ -245,7 +246,7 @@ static void a_person_cannot_end_a_turn(void **state) {
   tokenizer_close(t);
 }
 
-static void broken_text_is_refused(void **state) {
+TEST(broken_text_is_refused) {
   Chat *chat = open_named("llama3", NULL);
   const ChatMessage messages[] = {
       {.role = "user", .text = " \xc3", .size = 2},
@@ -284,7 +285,7 @@ static Chat *open_text(const char *text, const Tokenizer *tokenizer) {
 }
 
 /* As llava-1.5-7b-hf, SmolVLM and others have it; Qwen2-VL's takes both. */
-static void a_template_that_knows_only_parts_gets_parts(void **state) {
+TEST(a_template_that_knows_only_parts_gets_parts) {
   static const char *const templates[] = {
       "{% for m in messages %}{{ m.role }}:{% for c in m['content'] | selectattr('type', 'equalto', 'text') "
       "%}"
@@ -307,7 +308,7 @@ static void a_template_that_knows_only_parts_gets_parts(void **state) {
   }
 }
 
-static void what_a_template_raises_is_told(void **state) {
+TEST(what_a_template_raises_is_told) {
   Chat *chat = open_text("{{ raise_exception('no ' ~ messages[0].role) }}", NULL);
   const ChatMessage message = {.role = "wizard", .text = "", .size = 0};
   TrustedText text = {0};
@@ -320,7 +321,7 @@ static void what_a_template_raises_is_told(void **state) {
   chat_close(chat);
 }
 
-static void a_template_is_given_what_transformers_gives(void **state) {
+TEST(a_template_is_given_what_transformers_gives) {
   Chat *chat =
       open_text("{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
                 "{{ enable_thinking }}|{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}|"
@@ -348,7 +349,7 @@ static void a_template_is_given_what_transformers_gives(void **state) {
 }
 
 /* Some models end their turns with the first token of the vocabulary. */
-static void a_turn_may_end_with_token_0(void **state) {
+TEST(a_turn_may_end_with_token_0) {
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
   snprintf(added, sizeof added, "[%s]", token_json(token, "<|im_end|>", "s"));
   Tokenizer *t = make((Parts){.added = added, .vocab = "{\"<|im_end|>\": 0, \"a\": 1}"});
@@ -362,7 +363,7 @@ static void a_turn_may_end_with_token_0(void **state) {
   tokenizer_close(t);
 }
 
-static void a_control_that_is_no_token_is_named(void **state) {
+TEST(a_control_that_is_no_token_is_named) {
   Tokenizer *both = with_controls(chatml_controls, 2), *one = with_controls(chatml_controls, 1);
   Chat *chatml = open_named("chatml", both), *llama2 = open_named("llama2", both);
   Chat *own = open_text("<|im_start|>{{ messages }}", both);
@@ -382,7 +383,7 @@ static void a_control_that_is_no_token_is_named(void **state) {
   tokenizer_close(both);
 }
 
-static void both_marks_of_thinking_are_tokens(void **state) {
+TEST(both_marks_of_thinking_are_tokens) {
   static const char *const controls[] = {"<think>", "</think>"};
   Tokenizer *thinks = with_controls(controls, 2);
   Chat *chat = open_named("chatml", thinks);
@@ -395,24 +396,4 @@ static void both_marks_of_thinking_are_tokens(void **state) {
   assert_null(chat_thinking(chat, NULL).open);
   chat_close(chat);
   tokenizer_close(thinks);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
-      cmocka_unit_test(every_built_in_is_listed),
-      cmocka_unit_test(a_built_in_is_taken_where_both_its_tokens_are_special),
-      cmocka_unit_test(a_rendering_is_appended),
-      cmocka_unit_test(a_control_that_is_no_token_is_named),
-      cmocka_unit_test(which_template_is_taken),
-      cmocka_unit_test(the_present_time_is_the_one_of_the_zone),
-      cmocka_unit_test(a_person_cannot_end_a_turn),
-      cmocka_unit_test(broken_text_is_refused),
-      cmocka_unit_test(a_template_that_knows_only_parts_gets_parts),
-      cmocka_unit_test(what_a_template_raises_is_told),
-      cmocka_unit_test(a_template_is_given_what_transformers_gives),
-      cmocka_unit_test(a_turn_may_end_with_token_0),
-      cmocka_unit_test(both_marks_of_thinking_are_tokens),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

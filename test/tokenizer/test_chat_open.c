@@ -3,6 +3,7 @@
  * program's own directory. */
 #include "small.h"
 #include "test/directory.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 #include "tokenizer/chat/chat.h"
 
@@ -89,12 +90,12 @@ static void write_chats(const char *old, FILE *out) {
   }
 }
 
-static void chats_are_those_of_their_transcript(void **state) {
+TEST(chats_are_those_of_their_transcript) {
   check_transcripts("test/data/transcripts/chats", write_chats);
 }
 
 /* Names that end in _token, with something before it; strings and objects with a content. */
-static void special_tokens_are_known_by_their_names(void **state) {
+TEST(special_tokens_are_known_by_their_names) {
   static const char text[] =
       "{{ bos_token }}|{{ x_token }}|{{ _token }}|{{ tokens }}|{{ bos_tokens }}|{{ sep_token }}|"
       "{{ pad_token }}|{{ cls_token }}|{{ mask_token }}";
@@ -121,7 +122,7 @@ static void special_tokens_are_known_by_their_names(void **state) {
 }
 
 /* The hash that decides whether cached answers are still valid. */
-static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
+TEST(the_hash_is_of_the_text_and_the_special_tokens) {
   static const struct {
     const char *template, *config;
   } cases[] = {{"a", "{}"},
@@ -145,7 +146,7 @@ static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
     }
 }
 
-static void a_template_file_has_a_mebibyte_at_most(void **state) {
+TEST(a_template_file_has_a_mebibyte_at_most) {
   enum { MIB = 1 << 20 };
   char *text = malloc(MIB + 1);
   assert_non_null(text);
@@ -169,7 +170,7 @@ static void assert_source(const char *name, const char *source) {
 }
 
 /* A name is looked for in the checkpoint's lists, then in its folder, then among the built-in ones. */
-static void a_template_is_found_in_its_order(void **state) {
+TEST(a_template_is_found_in_its_order) {
   empty_own_directory();
   put_config("{\"chat_template\": \"own\"}");
   assert_source(NULL, "tokenizer_config.json");
@@ -198,7 +199,7 @@ static void a_template_is_found_in_its_order(void **state) {
 }
 
 /* However many and long the existing names are. */
-static void an_unknown_name_is_refused_with_those_there_are(void **state) {
+TEST(an_unknown_name_is_refused_with_those_there_are) {
   Buffer config = {0};
   char message[600] =
       "there is no chat template \"x\": expected a file, or one of chatml, llama3, gemma, phi, deepseek, "
@@ -218,7 +219,7 @@ static void an_unknown_name_is_refused_with_those_there_are(void **state) {
   buffer_release(&config);
 }
 
-static void a_rendering_can_be_interrupted(void **state) {
+TEST(a_rendering_can_be_interrupted) {
   static const char text[] = "{% for i in range(100000) %}{{ i }}{% endfor %}";
   static volatile int interrupted;
   empty_own_directory();
@@ -235,7 +236,7 @@ static void a_rendering_can_be_interrupted(void **state) {
   chat_close(chat);
 }
 
-static void an_empty_rendering_has_no_ids(void **state) {
+TEST(an_empty_rendering_has_no_ids) {
   Tokenizer *t = make_bytes("[]");
   const TrustedText nothing = {0};
   IdList ids = {0};
@@ -260,7 +261,7 @@ static void use_chat(void *user) {
   chat_close(chat);
 }
 
-static void nothing_stays_in_memory(void **state) {
+TEST(nothing_stays_in_memory) {
   static const char *const configs[] = {"{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ "
                                         "messages }}\"}], \"bos_token\": \"b\"}",
                                         "{\"chat_template\": \"{{ raise_exception('no') }}\"}",
@@ -284,7 +285,7 @@ static void nothing_stays_in_memory(void **state) {
 
 /* Each of the usual ones that the template writes and the tokenizer has as a special token; eos_token, if
  * it is one, comes first, and once. */
-static void each_usual_end_ends_turns(void **state) {
+TEST(each_usual_end_ends_turns) {
   static const char *const ends[] = {
       "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",         "<|return|>",
       "<|call|>",   "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",       "<|END_OF_TURN_TOKEN|>",
@@ -327,18 +328,4 @@ static void each_usual_end_ends_turns(void **state) {
   tokenizer_close(t);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(chats_are_those_of_their_transcript),
-      cmocka_unit_test(special_tokens_are_known_by_their_names),
-      cmocka_unit_test(the_hash_is_of_the_text_and_the_special_tokens),
-      cmocka_unit_test(a_template_file_has_a_mebibyte_at_most),
-      cmocka_unit_test(each_usual_end_ends_turns),
-      cmocka_unit_test(nothing_stays_in_memory),
-      cmocka_unit_test(a_template_is_found_in_its_order),
-      cmocka_unit_test(an_unknown_name_is_refused_with_those_there_are),
-      cmocka_unit_test(a_rendering_can_be_interrupted),
-      cmocka_unit_test(an_empty_rendering_has_no_ids),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -4,6 +4,7 @@
 
 #include "small.h"
 #include "test/directory.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 /* Writes a text with ' for ". */
@@ -97,12 +98,12 @@ static void write_declared(const char *old, FILE *out) {
   remove_directory(directory);
 }
 
-static void tokens_are_those_of_their_transcript(void **state) {
+TEST(tokens_are_those_of_their_transcript) {
   check_transcripts("test/data/transcripts/declared", write_declared);
 }
 
 /* A file of another name has no files beside it. */
-static void only_a_tokenizer_json_has_them(void **state) {
+TEST(only_a_tokenizer_json_has_them) {
   char *directory = make_directory();
   Tokenizer *tokenizer;
   write_bytes(directory, true);
@@ -117,12 +118,4 @@ static void only_a_tokenizer_json_has_them(void **state) {
   assert_int_equal(tokenizer_declared(tokenizer).size, 0);
   tokenizer_close(tokenizer);
   remove_directory(directory);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tokens_are_those_of_their_transcript),
-      cmocka_unit_test(only_a_tokenizer_json_has_them),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

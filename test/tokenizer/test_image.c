@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "test/unit.h"
+#include "test/tests.h"
 #include "tokenizer/tokenizer.h"
 
 static const char *const texts[] = {
@@ -56,7 +56,7 @@ static void assert_same(const Tokenizer *loaded, const Tokenizer *opened) {
   }
 }
 
-static void image_is_the_tokenizer(void **state) {
+TEST(image_is_the_tokenizer) {
   static const char *const patterns[] = {
       "test/data/*/tokenizer.json", "test/data/miniatures/*/tokenizer.json",
       "test/data/tokenizers/*/tokenizer.json", "test/fuzz/corpus/fuzz_tokenizer/*.json"};
@@ -82,7 +82,7 @@ static void image_is_the_tokenizer(void **state) {
 }
 
 /* A file that is not an image is refused. An image cannot be written to, so no reader sees it change. */
-static void other_memory_is_refused(void **state) {
+TEST(other_memory_is_refused) {
   static const char noise[4096] = "not an image";
   Tokenizer *tokenizer;
   Error err;
@@ -98,12 +98,4 @@ static void other_memory_is_refused(void **state) {
                    STATUS_OK);
   assert_int_equal(write(descriptor, noise, 16), -1);
   close(descriptor);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(image_is_the_tokenizer),
-      cmocka_unit_test(other_memory_is_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

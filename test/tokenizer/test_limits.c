@@ -1,5 +1,6 @@
 /* test_limits.c - the most that a tokenizer.json may hold and make of a text: each limit, and one more. */
 #include "small.h"
+#include "test/tests.h"
 
 #define A_VOCAB "{\"a\":0,\"b\":1,\"_\":2}"
 
@@ -36,7 +37,7 @@ static void check_list(size_t list, const char *json, const char *message) {
   check_parts(parts, message);
 }
 
-static void components_are_nested_so_deep_and_no_deeper(void **state) {
+TEST(components_are_nested_so_deep_and_no_deeper) {
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
     for (int depth = 32; depth <= 33; depth++) {
       Buffer json = {0};
@@ -62,7 +63,7 @@ static void components_are_nested_so_deep_and_no_deeper(void **state) {
     }
 }
 
-static void so_many_components_and_no_more(void **state) {
+TEST(so_many_components_and_no_more) {
   for (size_t i = 0; i < 3; i++)
     for (int n = 64; n <= 65; n++) {
       Buffer json = {0};
@@ -84,7 +85,7 @@ static void so_many_components_and_no_more(void **state) {
     }
 }
 
-static void a_template_has_so_many_pieces_and_no_more(void **state) {
+TEST(a_template_has_so_many_pieces_and_no_more) {
   for (int n = 256; n <= 257; n++) {
     Buffer json = {0};
     buffer_append_string(&json, "{\"type\": \"TemplateProcessing\", \"single\": [", NULL);
@@ -96,7 +97,7 @@ static void a_template_has_so_many_pieces_and_no_more(void **state) {
   }
 }
 
-static void ids_reach_the_largest_and_no_further(void **state) {
+TEST(ids_reach_the_largest_and_no_further) {
   Tokenizer *t = make((Parts){.vocab = "{\"a\": 16777215}"});
   assert_int_equal(tokenizer_n_ids(t), 16777216);
   assert_ids(t, "aa", PLAIN, "16777215 16777215");
@@ -123,7 +124,7 @@ static void ids_reach_the_largest_and_no_further(void **state) {
 }
 
 /* Contents of added tokens count each time they come, and so do their normal forms. */
-static void added_tokens_have_so_many_bytes_and_no_more(void **state) {
+TEST(added_tokens_have_so_many_bytes_and_no_more) {
   enum { MIB = 1 << 20 };
   static const struct {
     int n;
@@ -183,7 +184,7 @@ static char *with_letters(const char *format, int size) {
 
 /* A text of one byte becomes 288 bytes at most, also by several steps together. If a pre-tokenizer needs
  * the beginning of the text, bytes are traced; the limits are the same. */
-static void normalizers_make_so_much_and_no_more(void **state) {
+TEST(normalizers_make_so_much_and_no_more) {
   static const struct {
     const char *normalizer;
     int most;
@@ -210,7 +211,7 @@ static void normalizers_make_so_much_and_no_more(void **state) {
 }
 
 /* Eight marks of four bytes before each of n characters: 33 n bytes, of 256 + 32 n. */
-static void pre_tokenizers_make_so_much_and_no_more(void **state) {
+TEST(pre_tokenizers_make_so_much_and_no_more) {
   Buffer json = {0};
   char text[257];
   memset(text, 'a', sizeof text);
@@ -232,7 +233,7 @@ static void pre_tokenizers_make_so_much_and_no_more(void **state) {
 }
 
 /* A token "a" counts as two bytes, so n tokens may become 256 + 64 n bytes, by each step on average. */
-static void decoders_make_so_much_and_no_more(void **state) {
+TEST(decoders_make_so_much_and_no_more) {
   static const struct {
     const char *decoder;
     int most, n;
@@ -266,7 +267,7 @@ static void decoders_make_so_much_and_no_more(void **state) {
 }
 
 /* The bytes that one text took of the limit are given back at its end. */
-static void a_stream_decodes_any_number_of_texts(void **state) {
+TEST(a_stream_decodes_any_number_of_texts) {
   static const char decoder[] =
       "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"_\"}, "
       "\"content\": \"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\"}, {\"type\": \"Fuse\"}, "
@@ -343,7 +344,7 @@ static void use_parts(void *user) {
   tokenizer_close(t);
 }
 
-static void nothing_stays_in_memory(void **state) {
+TEST(nothing_stays_in_memory) {
   Parts parts = full;
   Tokenizer *t = make(parts); /* it is not among those that are refused */
   tokenizer_close(t);
@@ -393,20 +394,4 @@ static void nothing_stays_in_memory(void **state) {
     if (open_parts(parts, &t, &err) != STATUS_MODEL) fail_msg("%s is accepted", what);
     assert_nothing_stays(what, use_parts, &parts);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(components_are_nested_so_deep_and_no_deeper),
-      cmocka_unit_test(so_many_components_and_no_more),
-      cmocka_unit_test(a_template_has_so_many_pieces_and_no_more),
-      cmocka_unit_test(ids_reach_the_largest_and_no_further),
-      cmocka_unit_test(added_tokens_have_so_many_bytes_and_no_more),
-      cmocka_unit_test(normalizers_make_so_much_and_no_more),
-      cmocka_unit_test(pre_tokenizers_make_so_much_and_no_more),
-      cmocka_unit_test(decoders_make_so_much_and_no_more),
-      cmocka_unit_test(a_stream_decodes_any_number_of_texts),
-      cmocka_unit_test(nothing_stays_in_memory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

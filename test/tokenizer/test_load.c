@@ -1,6 +1,7 @@
 /* test_load.c - the sizes of a tokenizer.json: any number of ids, contents and rules, and limits. Its
  * parts are in test_transcripts.c. */
 #include "small.h"
+#include "test/tests.h"
 
 #define A_VOCAB "{\"a\":0,\"b\":1,\" \":2,\"_\":3,\"1\":4,\"2\":5,\".\":6,\"ab\":7,\"_a\":8}"
 
@@ -14,7 +15,7 @@ static void refused(Parts parts, const char *message) {
   assert_string_equal(err.text, message);
 }
 
-static void added_tokens_are_bounded(void **state) {
+TEST(added_tokens_are_bounded) {
   char token[TOKEN_SIZE], *json = malloc(2 * TOKEN_SIZE + (16 << 20)), *at = json;
   assert_non_null(json);
   token_json(token, "X", "");
@@ -26,7 +27,7 @@ static void added_tokens_are_bounded(void **state) {
 }
 
 /* The largest id need not be the last one, and some may be missing. */
-static void ids_of_a_vocabulary_come_in_any_order(void **state) {
+TEST(ids_of_a_vocabulary_come_in_any_order) {
   Tokenizer *t = make((Parts){.vocab = "{\"a\": 9000, \"b\": 0, \"c\": 5000}"});
   size_t size;
   assert_int_equal(tokenizer_n_ids(t), 9001);
@@ -41,7 +42,7 @@ static void ids_of_a_vocabulary_come_in_any_order(void **state) {
 }
 
 /* The table of contents grows several times. */
-static void any_number_of_contents_is_found(void **state) {
+TEST(any_number_of_contents_is_found) {
   enum { N = 5000 };
   Buffer vocab = {0};
   for (int i = 0; i < N; i++) buffer_printf(&vocab, NULL, "%c\"t%d\":%d", i ? ',' : '{', i, N - i);
@@ -58,7 +59,7 @@ static void any_number_of_contents_is_found(void **state) {
 }
 
 /* Rules are read in batches; a line of merges.txt's head is none of them. */
-static void a_broken_rule_is_named_by_its_number(void **state) {
+TEST(a_broken_rule_is_named_by_its_number) {
   for (int n = 0; n < 50; n++) {
     Buffer merges = {0};
     char message[100];
@@ -74,7 +75,7 @@ static void a_broken_rule_is_named_by_its_number(void **state) {
 }
 
 /* The time for many members, pieces or marks is linear: quadratically these would take minutes. */
-static void large_files_load_in_linear_time(void **state) {
+TEST(large_files_load_in_linear_time) {
   enum { N = 100000 };
   Buffer json = {0};
   assert_int_equal(buffer_printf(&json, NULL, "{\"type\": \"NFC\""), STATUS_OK);
@@ -92,20 +93,8 @@ static void large_files_load_in_linear_time(void **state) {
   buffer_release(&json);
 }
 
-static void a_missing_file_is_refused(void **state) {
+TEST(a_missing_file_is_refused) {
   Tokenizer *tokenizer;
   assert_int_equal(tokenizer_open("/nowhere/tokenizer.json", &tokenizer, NULL), STATUS_MODEL);
   assert_null(tokenizer);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(added_tokens_are_bounded),
-      cmocka_unit_test(ids_of_a_vocabulary_come_in_any_order),
-      cmocka_unit_test(any_number_of_contents_is_found),
-      cmocka_unit_test(a_broken_rule_is_named_by_its_number),
-      cmocka_unit_test(large_files_load_in_linear_time),
-      cmocka_unit_test(a_missing_file_is_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

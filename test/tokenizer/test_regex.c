@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "small.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 #include "tokenizer/regex/pattern.h"
 
@@ -54,7 +55,7 @@ static void check_case(const Json *line) {
   pattern_release(&compiled);
 }
 
-static void matches_what_the_reference_matches(void **state) {
+TEST(matches_what_the_reference_matches) {
   MappedFile file;
   Error err = {{0}};
   assert_int_equal(file_map("test/data/tokenizers/regex.jsonl", STATUS_FAILED, &file, &err), STATUS_OK);
@@ -94,12 +95,12 @@ static void write_patterns(const char *old, FILE *out) {
   }
 }
 
-static void patterns_are_taken_as_their_transcript_says(void **state) {
+TEST(patterns_are_taken_as_their_transcript_says) {
   check_transcripts("test/data/transcripts/regexes", write_patterns);
 }
 
 /* Deep nesting is refused before the stack ends; many kinds are refused by number. */
-static void refuses_what_is_too_large(void **state) {
+TEST(refuses_what_is_too_large) {
   Buffer pattern = {0};
   Regex *regex;
   Error err = {{0}};
@@ -144,7 +145,7 @@ static Regex *compiled(const char *pattern) {
 }
 
 /* 199 nested groups or classes are the most; one after the other any number may come. */
-static void so_many_levels_and_repetitions_and_no_more(void **state) {
+TEST(so_many_levels_and_repetitions_and_no_more) {
   static const char *const brackets[][2] = {{"(", ")"}, {"(?i:", ")"}, {"(?=", ")"}, {"[", "]"}};
   for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++)
     for (int depth = 199; depth <= 200; depth++) {
@@ -166,7 +167,7 @@ static void so_many_levels_and_repetitions_and_no_more(void **state) {
 }
 
 /* In whatever order the members of a class come, they are sorted once. */
-static void large_classes_are_read_in_linear_time(void **state) {
+TEST(large_classes_are_read_in_linear_time) {
   Buffer pattern = {0};
   Regex *regex;
   Error err = {{0}};
@@ -194,7 +195,7 @@ static void large_classes_are_read_in_linear_time(void **state) {
 
 /* Each looks through all that follows again and again, in many short matches or in one that does not end.
  * All together may take 0.5 s and 1.2 us a byte, in CPU time of this thread. */
-static void what_takes_too_long_is_refused_in_time(void **state) {
+TEST(what_takes_too_long_is_refused_in_time) {
   enum { SIZE = 600000, PARTS = 100 };
   static const char *const patterns[] = {"(?<=a)a*c", "(?=(?:a*b)?)a"};
   char *text = malloc(SIZE);
@@ -228,7 +229,7 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
 
 /* Each part takes some 0.1 ms and ends before its work is worth a reading of the clock. The limit of all
  * together is 0.75 s. */
-static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
+TEST(pauses_do_not_hide_the_time_of_short_parts) {
   static const char part[] = "aaaaaa";
   enum { SIZE = sizeof part - 1, PARTS = 35000 };
   Regex *regex = compiled("(?:a|a|a)*(?:c|d)");
@@ -252,7 +253,7 @@ static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
 
 /* The first text is measured, as it has a watched match; the next one does not count the time of the
  * pause. */
-static void other_work_in_a_pause_does_not_count(void **state) {
+TEST(other_work_in_a_pause_does_not_count) {
   Regex *regex = compiled("(?:a|b)+c|a");
   RegexScratch scratch = {0};
   ByteSpanList spans = {0};
@@ -275,7 +276,7 @@ static void other_work_in_a_pause_does_not_count(void **state) {
 /* The clock is read after each 128 places: seven times in 1000 characters without a match. The time before
  * the first reading counts as 50 ns for each of 64 places, so the six intervals have the rest of 0.5 s and
  * of 1.2 us for each byte. */
-static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **state) {
+TEST(the_limit_of_time_is_half_a_second_and_some_for_each_byte) {
   char text[1000];
   memset(text, 'a', sizeof text);
   Regex *regex = compiled("b");
@@ -303,7 +304,7 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
 }
 
 /* The text is searched 128 places at a time, and a hurried match may look 4096 characters beyond them. */
-static void matches_are_found_at_all_distances(void **state) {
+TEST(matches_are_found_at_all_distances) {
   enum { SIZE = 9000 };
   static const struct {
     const char *pattern;
@@ -339,7 +340,7 @@ static void matches_are_found_at_all_distances(void **state) {
 }
 
 /* A match that takes, or looks at, some 4096 characters after a place in the first 128. */
-static void matches_of_all_lengths_are_whole(void **state) {
+TEST(matches_of_all_lengths_are_whole) {
   enum { SIZE = 8600 };
   static const char *const patterns[] = {"ca*", "c(?=a*b)", "ca*b", "c(?!a*x)", "c(?:a|b)+?b", "c(?>a+)b"};
   char *text = malloc(SIZE);
@@ -370,7 +371,7 @@ static void matches_of_all_lengths_are_whole(void **state) {
 }
 
 /* 20 million characters; the first million is a match of half a million callouts. */
-static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
+TEST(the_clock_is_looked_at_seldom_in_long_texts_too) {
   const size_t n = 20000000, begun = 1000000;
   char *text = malloc(n);
   assert_non_null(text);
@@ -392,7 +393,7 @@ static void the_clock_is_looked_at_seldom_in_long_texts_too(void **state) {
 }
 
 /* A million repetitions of a group need more than the JIT's own stack. */
-static void long_matches_do_not_run_out_of_stack(void **state) {
+TEST(long_matches_do_not_run_out_of_stack) {
   const size_t n = 1000000;
   char *text = malloc(n);
   assert_non_null(text);
@@ -413,23 +414,4 @@ static void long_matches_do_not_run_out_of_stack(void **state) {
     regex_free(regex);
   }
   free(text);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(matches_what_the_reference_matches),
-      cmocka_unit_test(patterns_are_taken_as_their_transcript_says),
-      cmocka_unit_test(refuses_what_is_too_large),
-      cmocka_unit_test(so_many_levels_and_repetitions_and_no_more),
-      cmocka_unit_test(large_classes_are_read_in_linear_time),
-      cmocka_unit_test(what_takes_too_long_is_refused_in_time),
-      cmocka_unit_test(pauses_do_not_hide_the_time_of_short_parts),
-      cmocka_unit_test(other_work_in_a_pause_does_not_count),
-      cmocka_unit_test(the_limit_of_time_is_half_a_second_and_some_for_each_byte),
-      cmocka_unit_test(matches_are_found_at_all_distances),
-      cmocka_unit_test(matches_of_all_lengths_are_whole),
-      cmocka_unit_test(the_clock_is_looked_at_seldom_in_long_texts_too),
-      cmocka_unit_test(long_matches_do_not_run_out_of_stack),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * A plain set is a byte for each code point. Sets are random ranges about the borders: 0, 255 and 256
  * (of blocks of kinds) and the last code point. */
 #include "small.h"
+#include "test/tests.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/regex/charset.h"
 #include "tokenizer/regex/kinds.h"
@@ -50,7 +51,7 @@ static void assert_set(const CharSet *set, const PlainSet *plain, const char *wh
     }
 }
 
-static void sets_do_what_plain_sets_do(void **state) {
+TEST(sets_do_what_plain_sets_do) {
   static PlainSet first, second;
   uint32_t random = 3;
   for (int round = 0; round < 16; round++) {
@@ -80,7 +81,7 @@ static void sets_do_what_plain_sets_do(void **state) {
 }
 
 /* Sets that differ in one end only are not the same. */
-static void equal_sets_have_equal_ranges(void **state) {
+TEST(equal_sets_have_equal_ranges) {
   CharSet a = {0}, b = {0};
   assert_true(charset_equal(&a, &b));
   assert_int_equal(charset_add(&a, 5, 9, NULL), STATUS_OK);
@@ -106,7 +107,7 @@ static void fold_plainly(const CaseTable *table, uint32_t *mapped) {
 
 static uint32_t mapped[UNICODE_END];
 
-static void every_code_point_is_found_in_the_tables(void **state) {
+TEST(every_code_point_is_found_in_the_tables) {
   const CaseTable *const cases[] = {&unicode_lower, &unicode_fold};
   const RunTable *const runs[] = {&unicode_categories, &unicode_scripts, &unicode_flags, &unicode_normal};
   for (size_t t = 0; t < 2; t++) {
@@ -140,7 +141,7 @@ static void assert_table_set(const RunTable *table, uint32_t mask, uint32_t valu
   charset_release(&set);
 }
 
-static void sets_of_tables_hold_what_the_tables_say(void **state) {
+TEST(sets_of_tables_hold_what_the_tables_say) {
   assert_table_set(&unicode_flags, CHAR_SPACE, 0);
   assert_table_set(&unicode_flags, CHAR_WORD | CHAR_PUNCTUATION, 0);
   assert_table_set(&unicode_categories, 0, 0);
@@ -148,7 +149,7 @@ static void sets_of_tables_hold_what_the_tables_say(void **state) {
     if (strcmp(unicode_category_names[i], "Co") == 0) assert_table_set(&unicode_categories, 0, i);
 }
 
-static void case_is_folded_in_both_directions(void **state) {
+TEST(case_is_folded_in_both_directions) {
   static PlainSet plain, folded;
   static const uint32_t members[] = {'a', 'K', 0x17f, 0x3c2, 0x1c6, 0xb5, 0x10400, '1', 0x1e9e, 0x2126};
   fold_plainly(&unicode_fold, mapped);
@@ -175,7 +176,7 @@ static void case_is_folded_in_both_directions(void **state) {
 /* --- kinds */
 
 /* The kind of every code point is in the sets that contain the code point. */
-static void kinds_tell_sets_apart(void **state) {
+TEST(kinds_tell_sets_apart) {
   enum { MOST = 17 };
   static PlainSet plain[MOST];
   static KindSet members[MOST];
@@ -205,7 +206,7 @@ static void kinds_tell_sets_apart(void **state) {
 }
 
 /* With n sets of one character each there are n + 1 kinds. */
-static void so_many_kinds_and_no_more(void **state) {
+TEST(so_many_kinds_and_no_more) {
   static CharSet sets[MAX_KINDS];
   static KindSet members[MAX_KINDS];
   for (uint32_t i = 0; i < MAX_KINDS; i++)
@@ -222,7 +223,7 @@ static void so_many_kinds_and_no_more(void **state) {
   for (uint32_t i = 0; i < MAX_KINDS; i++) charset_release(&sets[i]);
 }
 
-static void a_text_has_the_kinds_of_its_characters(void **state) {
+TEST(a_text_has_the_kinds_of_its_characters) {
   CharSet set = {0};
   KindSet members[1];
   KindMap map;
@@ -243,7 +244,7 @@ static void a_text_has_the_kinds_of_its_characters(void **state) {
 /* --- hashes */
 
 /* Equal bytes have equal hashes wherever they lie and whatever lies beside them; each byte counts. */
-static void hashes_are_of_all_bytes_and_no_more(void **state) {
+TEST(hashes_are_of_all_bytes_and_no_more) {
   uint64_t seed = hash_seed();
   assert_true(seed & 1);
   for (size_t size = 0; size <= 40; size++) {
@@ -261,19 +262,4 @@ static void hashes_are_of_all_bytes_and_no_more(void **state) {
       two[8 + i] ^= 64;
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sets_do_what_plain_sets_do),
-      cmocka_unit_test(equal_sets_have_equal_ranges),
-      cmocka_unit_test(every_code_point_is_found_in_the_tables),
-      cmocka_unit_test(sets_of_tables_hold_what_the_tables_say),
-      cmocka_unit_test(case_is_folded_in_both_directions),
-      cmocka_unit_test(kinds_tell_sets_apart),
-      cmocka_unit_test(so_many_kinds_and_no_more),
-      cmocka_unit_test(a_text_has_the_kinds_of_its_characters),
-      cmocka_unit_test(hashes_are_of_all_bytes_and_no_more),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * which describes its lines. Each text is also encoded in pieces, after other ids, and decoded token by
  * token. */
 #include "small.h"
+#include "test/tests.h"
 
 typedef struct {
   Buffer parts['X' + 1]; /* by the letter of their lines, each NUL-terminated */
@@ -167,7 +168,7 @@ static void read_line(Reading *r, const char *line, size_t size) {
   }
 }
 
-static void small_tokenizers_do_what_the_reference_does(void **state) {
+TEST(small_tokenizers_do_what_the_reference_does) {
   MappedFile file;
   Error err = {{0}};
   static Reading r;
@@ -183,9 +184,4 @@ static void small_tokenizers_do_what_the_reference_does(void **state) {
   for (size_t i = 0; i < sizeof r.parts / sizeof *r.parts; i++) buffer_release(&r.parts[i]);
   assert_true(r.n_tokenizers > 300 && r.n_texts > 2000 && r.n_failures > 20);
   assert_true(r.n_refused < r.n_tokenizers / 20);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(small_tokenizers_do_what_the_reference_does)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "small.h"
+#include "test/tests.h"
 
 static volatile int interrupted;
 static volatile double interrupted_at; /* seconds of this process's CPU time, user and system */
@@ -73,13 +74,13 @@ static void check_stops(const char *what, Parts parts, const char *unit, size_t 
 
 enum { MB = 1000000 };
 
-static void the_search_for_added_tokens_stops(void **state) {
+TEST(the_search_for_added_tokens_stops) {
   char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
   snprintf(added, sizeof added, "[%s]", token_json(token, "aaaaaaaaaaaaaaaaaaaab", ""));
   check_stops("added tokens", (Parts){.added = added, .pre_tokenizer = BYTE_LEVEL}, "a", 40 * MB);
 }
 
-static void normalizers_stop(void **state) {
+TEST(normalizers_stop) {
   char json[4000] = "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}";
   for (int i = 0; i < 60; i++) strcat(json, ", {\"type\": \"Lowercase\"}");
   strcat(json, "]}");
@@ -89,7 +90,7 @@ static void normalizers_stop(void **state) {
               20 * MB);
 }
 
-static void regular_expressions_stop(void **state) {
+TEST(regular_expressions_stop) {
   const char *split =
       "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?<=a)a*c\"}, \"behavior\": \"Isolated\", "
       "\"invert\": false}";
@@ -99,7 +100,7 @@ static void regular_expressions_stop(void **state) {
   check_stops("one match", (Parts){.pre_tokenizer = split}, "a", 8 * MB);
 }
 
-static void merging_a_long_word_stops(void **state) {
+TEST(merging_a_long_word_stops) {
   Parts parts = {.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}",
                  .merges = "[\"a a\",\"aa aa\",\"aa a\"]"};
   check_stops("merges", parts, "a", 16 * MB);
@@ -110,7 +111,7 @@ static void merging_a_long_word_stops(void **state) {
 
 /* Most of a long word's time goes into its merges, after its symbols were read and its pairs ranked. The
  * alarm comes during the merges, and no other check follows them. */
-static void merges_stop_after_their_beginning(void **state) {
+TEST(merges_stop_after_their_beginning) {
   enum { SIZE = 2 * MB };
   Tokenizer *t = make(
       (Parts){.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}", .merges = "[\"a a\",\"aa aa\",\"aa a\"]"});
@@ -131,18 +132,9 @@ static void merges_stop_after_their_beginning(void **state) {
   free(text);
 }
 
-static void many_words_stop(void **state) {
+TEST(many_words_stop) {
   Parts parts = {
       .pre_tokenizer =
           "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"WhitespaceSplit\"}, " BYTE_LEVEL "]}"};
   check_stops("words", parts, "abc abd abcd ab a", 8 * MB);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_search_for_added_tokens_stops), cmocka_unit_test(normalizers_stop),
-      cmocka_unit_test(regular_expressions_stop),          cmocka_unit_test(merging_a_long_word_stops),
-      cmocka_unit_test(merges_stop_after_their_beginning), cmocka_unit_test(many_words_stop),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "rendering.h"
+#include "test/tests.h"
 
 /* Texts may be long: shows both around the first byte that differs. */
 static bool has_text(const Result *result, const Json *expected, const char *template) {
@@ -92,7 +93,7 @@ static int check_cases(const char *path, int *wrong) {
   return n;
 }
 
-static void cases_are_rendered_as_jinja2_does(void **state) {
+TEST(cases_are_rendered_as_jinja2_does) {
   int wrong = 0;
   assert_true(check_cases("test/data/templates/cases.jsonl", &wrong) > 800);
   assert_true(check_cases("test/data/templates/sweeps.jsonl.gz", &wrong) > 2000);
@@ -104,7 +105,7 @@ typedef struct {
 } Pair;
 
 /* 20 MB in 20,000 pieces, by appending: quadratic copying would take 200 GB. */
-static void a_long_text_can_be_built_piece_by_piece(void **state) {
+TEST(a_long_text_can_be_built_piece_by_piece) {
   static const char *const templates[] = {
       "{% set ns = namespace(s='') %}{% for i in range(20000) %}{% set ns.s = ns.s + p + '\\n' %}{% endfor "
       "%}{{ ns.s }}",
@@ -135,7 +136,7 @@ static double seconds(void) {
 }
 
 /* The bound is some ten times the slowest one's time, for sanitizers and slow machines. */
-static void what_does_not_end_is_ended(void **state) {
+TEST(what_does_not_end_is_ended) {
   static const Pair pairs[] = {
       {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps"},
       {"{% for i in range(100000) %}{% for j in range(100000) %}{% set x = i ~ j %}{% endfor %}{% endfor %}",
@@ -195,7 +196,7 @@ static void what_does_not_end_is_ended(void **state) {
   }
 }
 
-static void an_interruption_ends_a_rendering(void **state) {
+TEST(an_interruption_ends_a_rendering) {
   static const char text[] = "{% for i in range(100000) %}{% for j in range(9) %}{% endfor %}{% endfor %}";
   const volatile int interrupted = 1;
   const TemplateInput input = {.interrupted = &interrupted, .now = july};
@@ -211,7 +212,7 @@ static void an_interruption_ends_a_rendering(void **state) {
 }
 
 /* 40,000 variables; the last one is read repeatedly. */
-static void many_variables_take_their_steps(void **state) {
+TEST(many_variables_take_their_steps) {
   Buffer text = {0};
   for (int i = 0; i < 40000; i++) buffer_printf(&text, NULL, "{%% set a%d = 1 %%}", i);
   buffer_append_string(&text, "{% for i in range(100000) %}{{ a39999 }}{{ nosuch }}{% endfor %}", NULL);
@@ -225,7 +226,7 @@ static void many_variables_take_their_steps(void **state) {
   buffer_release(&text);
 }
 
-static void what_is_nested_too_deep_is_refused(void **state) {
+TEST(what_is_nested_too_deep_is_refused) {
   static const struct {
     const char *before, *inside, *after;
     bool refused;
@@ -262,7 +263,7 @@ static void what_is_nested_too_deep_is_refused(void **state) {
 }
 
 /* Values as deep as JSON allows, and evaluation as deep as it may go, on the present stack. */
-static void the_deepest_that_is_allowed_works(void **state) {
+TEST(the_deepest_that_is_allowed_works) {
   Buffer text = {0};
   for (int i = 0; i < 500; i++) buffer_append_string(&text, "[", NULL);
   for (int i = 0; i < 500; i++) buffer_append_string(&text, "]", NULL);
@@ -286,13 +287,13 @@ static void the_deepest_that_is_allowed_works(void **state) {
 
 /* --- the rest of the interface */
 
-static void a_template_that_is_not_utf8_is_refused(void **state) {
+TEST(a_template_that_is_not_utf8_is_refused) {
   const Result result = render("\xff", 1, NULL, NULL);
   assert_int_equal(result.status, STATUS_MODEL);
   assert_string_equal(result.err.text, "t is not valid UTF-8: byte 0xff at offset 0");
 }
 
-static void a_template_says_what_it_mentions(void **state) {
+TEST(a_template_says_what_it_mentions) {
   const char *text = "{% if enable_thinking is defined %}<think>{% endif %}{{ d.documents }}";
   Template *template;
   Error err;
@@ -306,7 +307,7 @@ static void a_template_says_what_it_mentions(void **state) {
   template_close(template);
 }
 
-static void renderings_are_appended(void **state) {
+TEST(renderings_are_appended) {
   Template *template;
   Error err;
   bool raised;
@@ -332,20 +333,4 @@ static void renderings_are_appended(void **state) {
   assert_string_equal(found, "a[u]a[uu]!");
   trusted_text_release(&out);
   json_free(variables);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cases_are_rendered_as_jinja2_does),
-      cmocka_unit_test(a_long_text_can_be_built_piece_by_piece),
-      cmocka_unit_test(what_does_not_end_is_ended),
-      cmocka_unit_test(an_interruption_ends_a_rendering),
-      cmocka_unit_test(many_variables_take_their_steps),
-      cmocka_unit_test(what_is_nested_too_deep_is_refused),
-      cmocka_unit_test(the_deepest_that_is_allowed_works),
-      cmocka_unit_test(a_template_that_is_not_utf8_is_refused),
-      cmocka_unit_test(a_template_says_what_it_mentions),
-      cmocka_unit_test(renderings_are_appended),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

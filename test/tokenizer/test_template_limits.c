@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "rendering.h"
+#include "test/tests.h"
 
 /* before, then `inside` n times, then between, then `closing` n times, then after */
 typedef struct {
@@ -26,7 +27,7 @@ static void check_refused(const Result *result, const char *what, const char *sa
     fail_msg("%s: status %d: %s, expected %s", what, result->status, result->err.text, says);
 }
 
-static void nesting_is_refused_one_past_its_limit(void **state) {
+TEST(nesting_is_refused_one_past_its_limit) {
   static const struct {
     Nest nest;
     int most;
@@ -52,7 +53,7 @@ static void nesting_is_refused_one_past_its_limit(void **state) {
   }
 }
 
-static void a_template_has_at_most_a_mebibyte(void **state) {
+TEST(a_template_has_at_most_a_mebibyte) {
   const size_t most = 1 << 20;
   char *text = malloc(most + 1);
   memset(text, 'x', most + 1);
@@ -72,7 +73,7 @@ typedef struct {
   const char *past, *says;
 } Limit;
 
-static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
+TEST(what_a_rendering_takes_is_refused_one_past_its_limit) {
   static const Limit limits[] = {
       {"{{ 'x' * 67108864 }}", 67108864, "{{ 'x' * 67108865 }}", "a text would have more than 64 MB"},
       {"{{ 'x' * 67108863 }}y", 67108864, "{{ 'x' * 67108863 }}yz", "writes more than 64 MB"},
@@ -108,7 +109,7 @@ static void what_a_rendering_takes_is_refused_one_past_its_limit(void **state) {
 }
 
 /* Levels are left again: no template here comes near the 1,000 levels, however often it runs. */
-static void levels_of_evaluation_are_given_back(void **state) {
+TEST(levels_of_evaluation_are_given_back) {
   static const char *const expressions[] = {
       "[i]",
       "[i]|tojson",
@@ -155,7 +156,7 @@ static size_t in_use(void) {
 }
 
 /* Each way in which a template can end, many times: the first ones fill the C library's reserve. */
-static void what_a_template_takes_it_gives_back(void **state) {
+TEST(what_a_template_takes_it_gives_back) {
   static const char *const templates[] = {
       "{% for i in range(3000) %}{% set x = 'a' ~ i %}{{ x ~ u }}{% endfor %}",
       "{{ u }}{{ u.y.z }}",
@@ -176,15 +177,4 @@ static void what_a_template_takes_it_gives_back(void **state) {
   }
   assert_int_equal(in_use(), before);
   json_free(variables);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nesting_is_refused_one_past_its_limit),
-      cmocka_unit_test(a_template_has_at_most_a_mebibyte),
-      cmocka_unit_test(what_a_rendering_takes_is_refused_one_past_its_limit),
-      cmocka_unit_test(levels_of_evaluation_are_given_back),
-      cmocka_unit_test(what_a_template_takes_it_gives_back),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
  * raised). Wordings are jinja2's, which authors of templates may search for. `make goldens` writes the files
  * anew. */
 #include "rendering.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 enum { MOST_TEXT = 40000 };
@@ -60,13 +61,6 @@ static void write_templates(const char *old, FILE *out) {
   variables = specials = NULL;
 }
 
-static void templates_give_what_their_transcripts_say(void **state) {
+TEST(templates_give_what_their_transcripts_say) {
   check_transcripts("test/data/transcripts/templates", write_templates);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(templates_give_what_their_transcripts_say),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

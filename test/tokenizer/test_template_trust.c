@@ -4,6 +4,7 @@
  * the blank are the template's. Operations that keep characters are applied to texts of several runs, two
  * at a time. */
 #include "rendering.h"
+#include "test/tests.h"
 
 /* Texts of one run and of several, with edges on each side of a run. */
 static const char *const bases[] = {
@@ -131,7 +132,7 @@ static void check_expression(const char *expression, const Json *variables) {
   buffer_release(&template);
 }
 
-static void each_operation_keeps_whose_each_character_is(void **state) {
+TEST(each_operation_keeps_whose_each_character_is) {
   Json *variables = parse("{\"u\": \"AB\", \"v\": \"BZ\", \"e\": \"\", \"w\": \"A B\"}");
   Buffer once = {0}, twice = {0};
   const size_t n = sizeof operations / sizeof *operations;
@@ -147,11 +148,4 @@ static void each_operation_keeps_whose_each_character_is(void **state) {
   buffer_release(&once);
   buffer_release(&twice);
   json_free(variables);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_operation_keeps_whose_each_character_is),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
  * text that each push to a stream and its end give. All are those of the reference (tokenizers 0.23.3).
  * `make goldens` writes the files anew. */
 #include "small.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 enum { N_PARTS = 8, MOST_IDS = 64 };
@@ -241,13 +242,6 @@ static void write_tokenizers(const char *old, FILE *out) {
   tokenizer = NULL;
 }
 
-static void texts_have_the_ids_of_their_transcripts(void **state) {
+TEST(texts_have_the_ids_of_their_transcripts) {
   check_transcripts("test/data/transcripts/tokenizers", write_tokenizers);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_have_the_ids_of_their_transcripts),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,10 @@
 #include "small.h"
 
 #include "base/clock.h"
+#include "test/tests.h"
 
 /* A megabyte of the beginning of a long piece: each place is one step further into it, or back. */
-static void a_long_text_takes_linear_time(void **state) {
+TEST(a_long_text_takes_linear_time) {
   enum { SIZE = 1 << 20, PIECE = 1 << 16 };
   char *text = malloc(SIZE);
   Buffer vocab = {0};
@@ -24,7 +25,7 @@ static void a_long_text_takes_linear_time(void **state) {
   free(text);
 }
 
-static void an_interrupted_text_ends(void **state) {
+TEST(an_interrupted_text_ends) {
   Tokenizer *t = make((Parts){.vocab = "[[\"a\", -1]]"});
   const volatile int interrupted = 1;
   IdList ids = {0};
@@ -33,12 +34,4 @@ static void an_interrupted_text_ends(void **state) {
   assert_int_equal(tokenizer_encode(t, "aa", 2, PLAIN, &ids, &err), STATUS_INTERRUPTED);
   id_list_release(&ids);
   tokenizer_close(t);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_long_text_takes_linear_time),
-      cmocka_unit_test(an_interrupted_text_ends),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

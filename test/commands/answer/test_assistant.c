@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "commands/answer/assistant.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* --- sampling */
 
@@ -16,7 +16,7 @@ static void assert_sampling(SamplingFlags flags, GenerationDefaults defaults, Sa
   assert_true(got.frequency_penalty == want.frequency_penalty && got.seed == want.seed);
 }
 
-static void flags_stand_over_the_checkpoint(void **state) {
+TEST(flags_stand_over_the_checkpoint) {
   const GenerationDefaults defaults = {.do_sample = true,
                                        .temperature = 0.5,
                                        .top_k = 5,
@@ -46,7 +46,7 @@ static void flags_stand_over_the_checkpoint(void **state) {
 }
 
 /* do_sample says that temperature counts; the rest counts once one is given. */
-static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
+TEST(a_checkpoint_that_does_not_sample_is_greedy) {
   const GenerationDefaults defaults = {
       .temperature = 0.5, .top_k = 5, .top_p = 0.75, .repetition_penalty = 1.5};
   SamplingFlags flags = SAMPLING_NOT_GIVEN;
@@ -56,7 +56,7 @@ static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
   assert_sampling(flags, defaults, want);
 }
 
-static void nothing_is_limited_that_no_flag_limits(void **state) {
+TEST(nothing_is_limited_that_no_flag_limits) {
   const AssistantFlags *flags = &(const AssistantFlags)ASSISTANT_DEFAULTS;
   assert_int_equal(flags->answer.max_tokens, -1);
   assert_int_equal(flags->answer.context, NOT_GIVEN);
@@ -100,7 +100,7 @@ static int context_of(int asked, size_t n_prompt, Error *err) {
   return status ? -1 : n_ctx;
 }
 
-static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **state) {
+TEST(the_context_takes_half_of_the_memory_that_the_weights_leave) {
   weights = 5000;
   for (int n_ctx = 1; n_ctx <= MAXIMUM; n_ctx += n_ctx < 9 ? 1 : 399) {
     size_t half = FIXED_BYTES + (size_t)n_ctx * TOKEN_BYTES;
@@ -120,7 +120,7 @@ static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **s
 }
 
 /* A prompt has its own tokens and 256 more, where the model allows that: what memory lacks is said later. */
-static void a_prompt_has_room_whatever_memory_says(void **state) {
+TEST(a_prompt_has_room_whatever_memory_says) {
   weights = 5000;
   for (size_t i = 0; i < 3; i++) {
     free_bytes = i ? weights - 1 + i : 0; /* less than the weights, as much, one more */
@@ -132,7 +132,7 @@ static void a_prompt_has_room_whatever_memory_says(void **state) {
   }
 }
 
-static void a_context_that_was_asked_for_is_had_or_refused(void **state) {
+TEST(a_context_that_was_asked_for_is_had_or_refused) {
   weights = free_bytes = 0;
   Error err = {{0}};
   assert_int_equal(context_of(0, 0, NULL), MAXIMUM);
@@ -142,7 +142,7 @@ static void a_context_that_was_asked_for_is_had_or_refused(void **state) {
   assert_string_equal(err.text, "-c is 4001, more than the 4000 positions of m");
 }
 
-static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state) {
+TEST(a_prompt_that_does_not_fit_is_refused_with_both_counts) {
   Model model = {.config = {.max_position = MAXIMUM}};
   const Assistant assistant = {.model = &model};
   Error err = {{0}};
@@ -158,7 +158,7 @@ static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state)
 
 /* Weights that do not fit beside the context stay on the host. With one byte less than the device needs for
  * the context and the weights that must be on it, the context is refused. */
-static void a_context_fits_to_the_last_byte(void **state) {
+TEST(a_context_fits_to_the_last_byte) {
   Model model = {.config = {.max_position = MAXIMUM}};
   DeviceFlags flags = {.invariant = false};
   Device device = {.backend = &backend, .flags = &flags};
@@ -211,7 +211,7 @@ static void append_bar(char *text, int cells, int percent) {
   sprintf(text + strlen(text), "\rloading [%s] %3d%%", bar, percent);
 }
 
-static void a_terminal_is_shown_how_much_is_loaded(void **state) {
+TEST(a_terminal_is_shown_how_much_is_loaded) {
   Backend loading = cpu_backend;
   AssistantFlags flags = ASSISTANT_DEFAULTS;
   Assistant assistant = {0};
@@ -287,7 +287,7 @@ static bool is_invariant(Assistant *a, int n) {
   return a->device.invariant;
 }
 
-static void records_are_independent_where_the_device_prefers_it(void **state) {
+TEST(records_are_independent_where_the_device_prefers_it) {
   AssistantFlags flags;
   Backend gpu;
   Assistant a;
@@ -313,7 +313,7 @@ static void records_are_independent_where_the_device_prefers_it(void **state) {
   assistant_release(&a);
 }
 
-static void flags_and_processes_that_compute_otherwise_are_no_default(void **state) {
+TEST(flags_and_processes_that_compute_otherwise_are_no_default) {
   AssistantFlags flags;
   Backend gpu;
   Assistant a;
@@ -385,7 +385,7 @@ static size_t least_memory(int n) {
 }
 
 /* With a byte less than independent records need, the run goes on as it does without them. */
-static void records_that_do_not_fit_independently_are_answered_as_usual(void **state) {
+TEST(records_that_do_not_fit_independently_are_answered_as_usual) {
   static const int counts[] = {0, 1, 4};
   bool on_host;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -398,7 +398,7 @@ static void records_that_do_not_fit_independently_are_answered_as_usual(void **s
 }
 
 /* A GPU answers records many at once also where their sequences have recurrent states. */
-static void recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone(void **state) {
+TEST(recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone) {
   for (int has_memory = 0; has_memory < 2; has_memory++) {
     AssistantFlags flags;
     Backend gpu;
@@ -414,7 +414,7 @@ static void recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone(void **st
 
 /* --- ids */
 
-static void ids_are_below_the_vocabulary(void **state) {
+TEST(ids_are_below_the_vocabulary) {
   const Model model = {.config = {.vocab_size = 10}};
   static const int32_t good[] = {0, 9, 5}, high[] = {0, 9, 10}, low[] = {-1};
   Error err = {{0}};
@@ -426,24 +426,4 @@ static void ids_are_below_the_vocabulary(void **state) {
   assert_string_equal(err.text,
                       "x: token 0 has id -1, expected one below 10, the model's vocabulary: is this the "
                       "model's own tokenizer?");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(flags_stand_over_the_checkpoint),
-      cmocka_unit_test(a_checkpoint_that_does_not_sample_is_greedy),
-      cmocka_unit_test(nothing_is_limited_that_no_flag_limits),
-      cmocka_unit_test(the_context_takes_half_of_the_memory_that_the_weights_leave),
-      cmocka_unit_test(a_prompt_has_room_whatever_memory_says),
-      cmocka_unit_test(a_context_that_was_asked_for_is_had_or_refused),
-      cmocka_unit_test(a_prompt_that_does_not_fit_is_refused_with_both_counts),
-      cmocka_unit_test(a_context_fits_to_the_last_byte),
-      cmocka_unit_test(a_terminal_is_shown_how_much_is_loaded),
-      cmocka_unit_test(records_are_independent_where_the_device_prefers_it),
-      cmocka_unit_test(flags_and_processes_that_compute_otherwise_are_no_default),
-      cmocka_unit_test(records_that_do_not_fit_independently_are_answered_as_usual),
-      cmocka_unit_test(recurrent_states_are_answered_one_at_a_time_on_a_cpu_alone),
-      cmocka_unit_test(ids_are_below_the_vocabulary),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 #include <gnu/libc-version.h>
 
 #include "commands/answer/cache.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const char *library = "2.36";
 
@@ -24,7 +24,7 @@ static void key_of(const Parts *parts, char out[CACHE_KEY]) {
   cache_key(parts->program, parts->model, parts->backend, parts->arithmetic, parts->kv, out);
 }
 
-static void every_part_makes_another_key(void **state) {
+TEST(every_part_makes_another_key) {
   Parts others[] = {usual, usual, usual, usual, usual, usual, usual, usual};
   enum { N = sizeof others / sizeof *others };
   others[0].program.a++;
@@ -45,9 +45,4 @@ static void every_part_makes_another_key(void **state) {
   char again[CACHE_KEY];
   key_of(&usual, again);
   assert_string_equal(again, keys[N]);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_part_makes_another_key)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

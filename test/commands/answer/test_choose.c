@@ -1,6 +1,6 @@
 /* test_choose.c - scores of given answers, ranked. */
 #include "commands/answer/choose.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static void assert_near(double got, double want) {
   assert_true(fabs(got - want) < 1e-12);
@@ -11,7 +11,7 @@ static Choice scored(const char *text, double sum, int n_tokens) {
       .text = text, .size = strlen(text), .n_tokens = n_tokens, .sum = sum, .mean = sum / n_tokens};
 }
 
-static void the_likeliest_is_the_best(void **state) {
+TEST(the_likeliest_is_the_best) {
   Choice items[] = {scored("a", -2, 1), scored("b", -1, 1), scored("c", -1.5, 3)};
   Choices choices = {.items = items, .n = 3};
   choices_rank(&choices);
@@ -24,7 +24,7 @@ static void the_likeliest_is_the_best(void **state) {
 }
 
 /* A token whose logit is minus infinity is impossible: no number of it may be NaN, which JSON has not. */
-static void answers_that_are_impossible_are_all_alike(void **state) {
+TEST(answers_that_are_impossible_are_all_alike) {
   Choice items[] = {scored("a", -INFINITY, 1), scored("b", -INFINITY, 2)};
   Choices choices = {.items = items, .n = 2};
   choices_rank(&choices);
@@ -40,7 +40,7 @@ static void answers_that_are_impossible_are_all_alike(void **state) {
   buffer_release(&json);
 }
 
-static void one_that_is_possible_has_it_all(void **state) {
+TEST(one_that_is_possible_has_it_all) {
   Choice items[] = {scored("a", -INFINITY, 1), scored("b", -700, 2)};
   Choices choices = {.items = items, .n = 2};
   choices_rank(&choices);
@@ -50,7 +50,7 @@ static void one_that_is_possible_has_it_all(void **state) {
 }
 
 /* exp() of each of them is 0: only their differences count. */
-static void answers_of_many_tokens_have_probabilities_too(void **state) {
+TEST(answers_of_many_tokens_have_probabilities_too) {
   Choice items[] = {scored("a", -2001, 1000), scored("b", -2000, 1000), scored("c", -2000, 1000)};
   Choices choices = {.items = items, .n = 3};
   for (int by = CHOOSE_BY_SUM; by <= CHOOSE_BY_MEAN; by++) {
@@ -64,7 +64,7 @@ static void answers_of_many_tokens_have_probabilities_too(void **state) {
   }
 }
 
-static void the_object_has_every_score(void **state) {
+TEST(the_object_has_every_score) {
   Choice items[] = {scored("a\"", -0.5, 1), scored("b", -3, 2)};
   Choices choices = {.items = items, .n = 2, .n_prompt = 9, .n_reused = 4, .prefill_ms = 1.25, .score_ms = 2};
   choices_rank(&choices);
@@ -96,7 +96,7 @@ static Status open_choices(const char *list, const char *answer, bool exit_choic
   return status;
 }
 
-static void lists_are_split_at_commas(void **state) {
+TEST(lists_are_split_at_commas) {
   static const struct {
     const char *list, *answer;
     const char *texts[5]; /* none: refused */
@@ -135,7 +135,7 @@ static void lists_are_split_at_commas(void **state) {
   }
 }
 
-static void a_hundred_answers_have_an_exit_status(void **state) {
+TEST(a_hundred_answers_have_an_exit_status) {
   for (int n = 99; n <= 101; n++) {
     char list[400] = "0";
     for (int i = 1; i < n; i++) snprintf(list + strlen(list), 5, ",%d", i);
@@ -150,17 +150,4 @@ static void a_hundred_answers_have_an_exit_status(void **state) {
       choices_release(&choices);
     }
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_likeliest_is_the_best),
-      cmocka_unit_test(answers_of_many_tokens_have_probabilities_too),
-      cmocka_unit_test(the_object_has_every_score),
-      cmocka_unit_test(lists_are_split_at_commas),
-      cmocka_unit_test(a_hundred_answers_have_an_exit_status),
-      cmocka_unit_test(answers_that_are_impossible_are_all_alike),
-      cmocka_unit_test(one_that_is_possible_has_it_all),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

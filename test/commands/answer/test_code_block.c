@@ -1,11 +1,6 @@
 /* test_code_block.c - the first fenced code block: what counts as one, and that pieces change nothing. */
 #include "commands/answer/code_block.h"
-#include "test/unit.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
+#include "test/tests.h"
 
 /* The block of a text that comes in pieces of so many bytes at most (0: whole); its state at the end. */
 static BlockState extract(const char *text, uint32_t most, uint64_t *random, Buffer *out) {
@@ -37,7 +32,7 @@ static void assert_block(const char *text, const char *want) {
   }
 }
 
-static void the_first_block_comes_out(void **state) {
+TEST(the_first_block_comes_out) {
   assert_block("Here:\n```python\nprint(1)\n```\nDone.\n```\nno\n```\n", "print(1)\n");
   assert_block("```\n```\n", "");
   assert_block("```\n\n\n```", "\n\n");
@@ -49,7 +44,7 @@ static void the_first_block_comes_out(void **state) {
   assert_block("```\nx `y` ``z``\n  ``\n```", "x `y` ``z``\n  ``\n");
 }
 
-static void what_is_no_block_gives_none(void **state) {
+TEST(what_is_no_block_gives_none) {
   assert_block("", NULL);
   assert_block("no code", NULL);
   assert_block("``\nx\n``\n", NULL);
@@ -59,7 +54,7 @@ static void what_is_no_block_gives_none(void **state) {
   assert_block("~~ ~\nx\n", NULL);
 }
 
-static void a_block_that_does_not_end_ends_with_the_text(void **state) {
+TEST(a_block_that_does_not_end_ends_with_the_text) {
   assert_block("```\nx\ny", "x\ny");
   assert_block("```\nx\n", "x\n");
   assert_block("```\nx\n``", "x\n``");
@@ -67,7 +62,7 @@ static void a_block_that_does_not_end_ends_with_the_text(void **state) {
   assert_block("```\nx\n```", "x\n");
 }
 
-static void indentation_of_the_fence_is_taken_from_the_lines(void **state) {
+TEST(indentation_of_the_fence_is_taken_from_the_lines) {
   assert_block("1. so:\n   ```sh\n   a\n     b\n  c\n\n   ```\n", "a\n  b\nc\n\n");
   assert_block("      ```\n      x\n      ```\n", "x\n");
   assert_block("\t```\n\tx\n\t\ty\n\t```\n", "x\n\ty\n");
@@ -109,7 +104,7 @@ static bool plain_block(const char *text, char *block) {
 }
 
 /* Random lines in random pieces: the same as in one, which is what the reference makes of it. */
-static void any_pieces_give_the_same(void **state) {
+TEST(any_pieces_give_the_same) {
   static const char *const words[] = {"`", "``", "```", "~~~", "~", " ", "\n", "\n", "x", "\t", "\r"};
   uint64_t random = 7;
   for (int c = 0; c < 20000; c++) {
@@ -132,7 +127,7 @@ static void any_pieces_give_the_same(void **state) {
 }
 
 /* A line that cannot be the last fence is passed on before it ends. */
-static void a_line_streams(void **state) {
+TEST(a_line_streams) {
   CodeBlock block = {0};
   Buffer out = {0};
   assert_int_equal(code_block_push(&block, "```\nx = ", 8, &out, NULL), STATUS_OK);
@@ -143,16 +138,4 @@ static void a_line_streams(void **state) {
   assert_int_equal(out.size, 10);
   code_block_release(&block);
   buffer_release(&out);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_first_block_comes_out),
-      cmocka_unit_test(what_is_no_block_gives_none),
-      cmocka_unit_test(a_block_that_does_not_end_ends_with_the_text),
-      cmocka_unit_test(indentation_of_the_fence_is_taken_from_the_lines),
-      cmocka_unit_test(any_pieces_give_the_same),
-      cmocka_unit_test(a_line_streams),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,7 @@
 #include "commands/answer/prompt.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
+#include "test/tests.h"
 
 static int awaited_ms = -1, n_ready = 1; /* of the last poll() */
 
@@ -76,7 +72,7 @@ static void plain_join(const char *text, const char *file, char *out) {
   }
 }
 
-static void text_takes_the_place_of_braces(void **state) {
+TEST(text_takes_the_place_of_braces) {
   uint64_t random = 1;
   put_input("", 0);
   for (int c = 0; c < 400; c++) {
@@ -114,7 +110,7 @@ static void connect_input(Source source) {
   if (ends[0] >= 0) close(ends[0]);
 }
 
-static void what_a_shell_connects_on_purpose_is_read(void **state) {
+TEST(what_a_shell_connects_on_purpose_is_read) {
   static const struct {
     Source source;
     bool counts, counts_alone, is_awaited;
@@ -146,7 +142,7 @@ static void what_a_shell_connects_on_purpose_is_read(void **state) {
 
 /* The hint that standard input is read comes soon on a terminal, late in a log, and not at all if a flag
  * names standard input. */
-static void what_is_awaited_for_long_is_told(void **state) {
+TEST(what_is_awaited_for_long_is_told) {
   const char *text = "-p";
   PromptFlags flags = {.texts = {.items = &text, .count = 1}};
   for (n_ready = 0; n_ready < 2; n_ready++) {
@@ -183,11 +179,4 @@ static void what_is_awaited_for_long_is_told(void **state) {
   string_list_release(&flags.files);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_takes_the_place_of_braces),
-      cmocka_unit_test(what_a_shell_connects_on_purpose_is_read),
-      cmocka_unit_test(what_is_awaited_for_long_is_told),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

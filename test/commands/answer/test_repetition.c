@@ -1,6 +1,6 @@
 /* test_repetition.c - passages that come back, against a search of the whole text for a period. */
 #include "commands/answer/filters/repetition.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { PASSAGE = REPETITION_PASSAGE, LONGEST = 4000 };
 
@@ -30,7 +30,7 @@ static int expected_at(const int32_t *ids, int n) {
   return -1;
 }
 
-static void passages_of_any_length_are_seen_when_they_have_come_back_often_enough(void **state) {
+TEST(passages_of_any_length_are_seen_when_they_have_come_back_often_enough) {
   static const int passages[] = {1, 2, 3, 7, 15, 16, 17, 34, 63, 64, 65, 100, 255, 256};
   for (size_t c = 0; c < sizeof passages / sizeof *passages; c++) {
     int32_t ids[LONGEST];
@@ -42,7 +42,7 @@ static void passages_of_any_length_are_seen_when_they_have_come_back_often_enoug
   }
 }
 
-static void a_difference_begins_it_anew(void **state) {
+TEST(a_difference_begins_it_anew) {
   int32_t ids[LONGEST];
   for (int i = 0; i < LONGEST; i++) ids[i] = i % 5;
   ids[5 + 256 - 1] = 99; /* the last one that was missing */
@@ -52,7 +52,7 @@ static void a_difference_begins_it_anew(void **state) {
   assert_int_equal(told_at(ids, LONGEST), -1);
 }
 
-static void longer_passages_and_texts_that_go_on_are_none(void **state) {
+TEST(longer_passages_and_texts_that_go_on_are_none) {
   int32_t ids[LONGEST];
   for (int i = 0; i < LONGEST; i++) ids[i] = i % (PASSAGE + 1);
   assert_int_equal(told_at(ids, LONGEST), -1);
@@ -67,7 +67,7 @@ static void longer_passages_and_texts_that_go_on_are_none(void **state) {
 
 /* Texts in which equal passages follow each other because people want them: none is cut. Each character is a
  * token, the most tokens that a text can have. */
-static void texts_that_people_want_are_not_cut(void **state) {
+TEST(texts_that_people_want_are_not_cut) {
   static const struct {
     const char *what, *passage;
     int times;
@@ -91,14 +91,4 @@ static void texts_that_people_want_are_not_cut(void **state) {
     for (const char *at = "That was it.\n"; *at; at++) ids[n++] = *at;
     if (told_at(ids, n) != -1) fail_msg("%s is cut after %d of %d tokens", texts[c].what, told_at(ids, n), n);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(passages_of_any_length_are_seen_when_they_have_come_back_often_enough),
-      cmocka_unit_test(a_difference_begins_it_anew),
-      cmocka_unit_test(longer_passages_and_texts_that_go_on_are_none),
-      cmocka_unit_test(texts_that_people_want_are_not_cut),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "commands/flags.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 #include "test/transcript.h"
 
 /* 40 of the 100 tokens of the prompt were computed, in half a second: 80 a second. The first of 11 tokens
@@ -18,7 +19,7 @@ static const AnswerResult result = {.reason = FINISH_EOS,
                                     .first_token_ms = 250,
                                     .decode_ms = 2000};
 
-static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
+TEST(the_object_counts_only_computed_tokens_in_its_speeds) {
   const Buffer a = {.data = (char *)"a", .size = 1}, none = {0};
   const AnswerText text = {.text = &a, .thinking = &none, .model = "m"};
   Buffer out = {0};
@@ -31,7 +32,7 @@ static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
   buffer_release(&out);
 }
 
-static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **state) {
+TEST(the_line_of_usage_counts_only_computed_tokens_in_its_speeds) {
   AnswerResult thought = result, none = {.reason = FINISH_LENGTH, .n_prompt = 3};
   thought.thought = true;
   thought.n_thought = 4;
@@ -53,7 +54,7 @@ static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **s
   }
 }
 
-static void an_answer_is_cut_by_a_limit_or_by_circles(void **state) {
+TEST(an_answer_is_cut_by_a_limit_or_by_circles) {
   static const bool cut[] = {
       [FINISH_EOS] = false,    [FINISH_STOP] = false,        [FINISH_LENGTH] = true,
       [FINISH_CONTEXT] = true, [FINISH_INTERRUPTED] = false, [FINISH_REPETITION] = true};
@@ -187,16 +188,8 @@ static void write_forms(const char *old, FILE *out) {
   }
 }
 
-static void each_form_is_written_as_it_comes_and_in_the_end(void **state) {
+TEST(each_form_is_written_as_it_comes_and_in_the_end) {
   check_transcript("test/data/transcripts/replies/forms.txt", write_forms);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_object_counts_only_computed_tokens_in_its_speeds),
-      cmocka_unit_test(the_line_of_usage_counts_only_computed_tokens_in_its_speeds),
-      cmocka_unit_test(an_answer_is_cut_by_a_limit_or_by_circles),
-      cmocka_unit_test(each_form_is_written_as_it_comes_and_in_the_end),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

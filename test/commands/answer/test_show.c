@@ -1,7 +1,7 @@
 /* test_show.c - thoughts and answers on their way to pipes and terminals: what stands around them, and how
  * the last line ends. */
 #include "commands/answer/show.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 #define D "\033[2m"
 #define N "\033[22m"
@@ -59,7 +59,7 @@ static const Case cases[] = {
     {"tds", {"thm", "a# b"}, D "hm" N "\n\n# b\n"},
 };
 
-static void what_is_shown_is_as_its_reader_needs_it(void **state) {
+TEST(what_is_shown_is_as_its_reader_needs_it) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const Case *c = &cases[i];
     Buffer got = {0};
@@ -87,9 +87,4 @@ static void what_is_shown_is_as_its_reader_needs_it(void **state) {
     show_release(&show);
     buffer_release(&got);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_shown_is_as_its_reader_needs_it)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

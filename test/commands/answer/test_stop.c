@@ -1,12 +1,7 @@
 /* test_stop.c - stop strings against a search of the whole text at once, for random texts, stop strings and
  * cuts. */
 #include "commands/answer/filters/stop.h"
-#include "test/unit.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
+#include "test/tests.h"
 
 static bool ends_with(const char *text, size_t size, const char *stop) {
   size_t length = strlen(stop);
@@ -35,7 +30,7 @@ static size_t must_be_held(const char *text, size_t size, const char *const *sto
   return longest;
 }
 
-static void any_cuts_give_the_same(void **state) {
+TEST(any_cuts_give_the_same) {
   uint64_t random = 1;
   for (int c = 0; c < 20000; c++) {
     char text[40], words[3][6];
@@ -68,7 +63,7 @@ static void any_cuts_give_the_same(void **state) {
   }
 }
 
-static void the_first_complete_match_counts(void **state) {
+TEST(the_first_complete_match_counts) {
   const char *const stops[] = {"abc", "b", "cab"};
   StopFilter filter = {.strings = stops, .n_strings = 3};
   Buffer out = {0};
@@ -80,12 +75,4 @@ static void the_first_complete_match_counts(void **state) {
   assert_int_equal(out.size, 2);
   stop_filter_release(&filter);
   buffer_release(&out);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(any_cuts_give_the_same),
-      cmocka_unit_test(the_first_complete_match_counts),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * tokenizations of a text gives the sink the same thought and the same answer. */
 #include "commands/answer/filters/text_chain.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const char *const stops[] = {"sun", "ed ball", "\xc3\xa9\xc3\xa9"};
 
@@ -80,7 +80,7 @@ static void check(const char *text, int number, bool with_stops, bool is_thought
   id_list_release(&ids);
 }
 
-static void the_cut_into_tokens_does_not_matter(void **state) {
+TEST(the_cut_into_tokens_does_not_matter) {
   srand(7);
   for (int i = 0; i < N_TEXTS; i++)
     for (int with_stops = 0; with_stops < 2; with_stops++)
@@ -97,7 +97,7 @@ static void the_cut_into_tokens_does_not_matter(void **state) {
 }
 
 /* A channel for thoughts says what its text is: marks and stop strings are text. */
-static void all_text_of_a_channel_for_thoughts_is_thought(void **state) {
+TEST(all_text_of_a_channel_for_thoughts_is_thought) {
   for (int i = 0; i < N_TEXTS; i++) {
     Got seen = {0};
     check(texts[i].text, 1, true, true, &seen);
@@ -108,7 +108,7 @@ static void all_text_of_a_channel_for_thoughts_is_thought(void **state) {
 }
 
 /* An answer with a form: text that shares a token with the closing mark is dropped, the thought is not. */
-static void with_a_form_only_the_thought_passes(void **state) {
+TEST(with_a_form_only_the_thought_passes) {
   Got seen = {0};
   TextChain chain;
   IdList ids = {0};
@@ -127,11 +127,4 @@ static void with_a_form_only_the_thought_passes(void **state) {
   buffer_release(&seen.of[TEXT_THOUGHT]);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_cut_into_tokens_does_not_matter),
-      cmocka_unit_test(all_text_of_a_channel_for_thoughts_is_thought),
-      cmocka_unit_test(with_a_form_only_the_thought_passes),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

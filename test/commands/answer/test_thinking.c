@@ -1,12 +1,7 @@
 /* test_thinking.c - how thoughts are separated from answers: random texts in random pieces against a search
  * of the whole text, and text that must be passed on at once. */
 #include "commands/answer/filters/thinking.h"
-#include "test/unit.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
+#include "test/tests.h"
 
 static const char *skip_space(const char *text) {
   return text + strspn(text, " \t\r\n");
@@ -41,7 +36,7 @@ static void assert_text(const Buffer *got, const char *want) {
   if (got->size) assert_memory_equal(got->data, want, got->size);
 }
 
-static void any_pieces_give_the_same(void **state) {
+TEST(any_pieces_give_the_same) {
   static const char *const words[] = {"<t>", "</t>", "<", "/", "t", ">", " ", "\n", "a", "</", "t>"};
   uint64_t random = 1;
   for (int c = 0; c < 30000; c++) {
@@ -90,7 +85,7 @@ static void assert_split(const char *text, bool inside, const char *thought, con
   buffer_release(&got_answer);
 }
 
-static void marks_count_at_the_beginning_only(void **state) {
+TEST(marks_count_at_the_beginning_only) {
   assert_split("<think>\nwhy?\n</think>\n\nSo.\n", false, "why?", "So.\n");
   assert_split("\nwhy?\n</think>\n\nSo.", true, "why?", "So.");
   assert_split("<think>\n\n</think>\n\nSo.", false, "", "So.");
@@ -106,7 +101,7 @@ static void marks_count_at_the_beginning_only(void **state) {
   assert_split("", false, "", "");
 }
 
-static void without_marks_all_is_answer(void **state) {
+TEST(without_marks_all_is_answer) {
   ThinkingSplitter splitter = {0};
   Buffer thought = {0}, answer = {0};
   thinking_begin(&splitter, NULL, NULL, false);
@@ -121,13 +116,4 @@ static void without_marks_all_is_answer(void **state) {
   thinking_release(&splitter);
   buffer_release(&thought);
   buffer_release(&answer);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(any_pieces_give_the_same),
-      cmocka_unit_test(marks_count_at_the_beginning_only),
-      cmocka_unit_test(without_marks_all_is_answer),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* test_truncate.c - texts cut until their prompt has room: random texts, rooms and numbers of places, with a
  * tokenizer whose tokens are bytes, so that most borders of tokens lie within characters, and with one that
  * changes its text. */
+#include "test/tests.h"
 #include "test/tokenizer/small.h"
 
 #include "commands/answer/truncate.h"
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
-}
 
 /* A prompt of `frame` tokens and the text in some places. */
 typedef struct {
@@ -89,7 +85,7 @@ static void cut_one(const Tokenizer *tokenizer, uint64_t *random) {
   buffer_release(&prompt.last);
 }
 
-static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
+TEST(cuts_are_as_told_and_as_small_as_can_be) {
   Tokenizer *tokenizer = make_bytes("[]");
   uint64_t random = 3;
   for (int c = 0; c < 3000; c++) cut_one(tokenizer, &random);
@@ -98,7 +94,7 @@ static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
 
 /* The beginning keeps one token more than the end where an odd number is left, and the cut is no longer than
  * it must be. */
-static void the_middle_is_the_middle(void **state) {
+TEST(the_middle_is_the_middle) {
   static const struct {
     const char *text, *left;
     size_t room;
@@ -127,7 +123,7 @@ static void the_middle_is_the_middle(void **state) {
 }
 
 /* If a tokenizer changes a text first, its tokens do not show where they end in the text. */
-static void a_tokenizer_may_change_the_text(void **state) {
+TEST(a_tokenizer_may_change_the_text) {
   char *vocab = byte_vocab(NULL);
   Tokenizer *tokenizer = make((Parts){.added = "[]",
                                       .normalizer = "{\"type\": \"Lowercase\"}",
@@ -138,13 +134,4 @@ static void a_tokenizer_may_change_the_text(void **state) {
   for (int c = 0; c < 3000; c++) cut_one(tokenizer, &random);
   tokenizer_close(tokenizer);
   free(vocab);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cuts_are_as_told_and_as_small_as_can_be),
-      cmocka_unit_test(the_middle_is_the_middle),
-      cmocka_unit_test(a_tokenizer_may_change_the_text),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

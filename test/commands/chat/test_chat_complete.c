@@ -4,6 +4,7 @@
 #include "commands/chat/chat_complete.h"
 #include "commands/chat/user_path.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 /* Asserts what is put in, and the list that is shown instead, its words joined by blanks. */
 static void assert_completed(const char *line, const char *want, const char *want_list) {
@@ -23,7 +24,7 @@ static void assert_rest(const char *line, const char *want) {
   assert_completed(line, want, *want ? "" : NULL);
 }
 
-static void several_candidates_are_shown(void **state) {
+TEST(several_candidates_are_shown) {
   static const char *const cases[][2] = {
       {"/s", "save set stats system"},
       {"/", "clear edit exit help load read regen save set stats system tokens tool undo"},
@@ -39,7 +40,7 @@ static void several_candidates_are_shown(void **state) {
     assert_completed(cases[i][0], strcmp(cases[i][0], "/set th") == 0 ? "ink" : "", cases[i][1]);
 }
 
-static void commands_are_completed_to_where_they_differ(void **state) {
+TEST(commands_are_completed_to_where_they_differ) {
   static const char *const cases[][2] = {
       {"", ""},       {"/", ""},        {"/cl", "ear"},   {"/e", ""},        {"/ed", "it"},  {"/s", ""},
       {"/st", "ats"}, {"/sy", "stem "}, {"/se", "t "},    {"/re", ""},       {"/rea", "d "}, {"/reg", "en"},
@@ -49,7 +50,7 @@ static void commands_are_completed_to_where_they_differ(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_rest(cases[i][0], cases[i][1]);
 }
 
-static void settings_are_completed_behind_their_command(void **state) {
+TEST(settings_are_completed_behind_their_command) {
   static const char *const cases[][2] = {
       {"/set te", "mp "},
       {"/set t", ""},
@@ -75,7 +76,7 @@ static void make_file(const char *name) {
   assert_int_equal(fclose(file), 0);
 }
 
-static void files_are_completed_where_a_command_takes_one(void **state) {
+TEST(files_are_completed_where_a_command_takes_one) {
   static const char *const names[] = {"a file.txt", "mail one",  "mail two", ".hidden",
                                       "\xc3\xa4h",  "\xc3\xb6l", "bad\xff"};
   static const char *const cases[][2] = {
@@ -121,7 +122,7 @@ static void files_are_completed_where_a_command_takes_one(void **state) {
   assert_int_equal(chdir(here), 0);
 }
 
-static void a_person_names_a_file_as_in_a_shell(void **state) {
+TEST(a_person_names_a_file_as_in_a_shell) {
   static const struct {
     const char *text, *path; /* NULL: refused */
   } cases[] = {
@@ -159,13 +160,4 @@ static void a_person_names_a_file_as_in_a_shell(void **state) {
   free(path);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(several_candidates_are_shown),
-      cmocka_unit_test(commands_are_completed_to_where_they_differ),
-      cmocka_unit_test(settings_are_completed_behind_their_command),
-      cmocka_unit_test(files_are_completed_where_a_command_takes_one),
-      cmocka_unit_test(a_person_names_a_file_as_in_a_shell),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

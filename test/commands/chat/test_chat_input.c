@@ -1,6 +1,7 @@
 /* test_chat_input.c - lines and blocks of standard input as messages. */
 #include "commands/chat/chat_input.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 
 #define Q "\"\"\""
 
@@ -37,7 +38,7 @@ static const Case cases[] = {
     {"a\n" Q "\n\xc3\n", {"la", "xstandard input is not valid UTF-8: byte 0xc3 at offset 0 of a line"}},
 };
 
-static void lines_are_messages_and_so_are_blocks(void **state) {
+TEST(lines_are_messages_and_so_are_blocks) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ChatInput input = {0};
     Buffer text = {0};
@@ -58,18 +59,10 @@ static void lines_are_messages_and_so_are_blocks(void **state) {
   }
 }
 
-static void a_script_is_asked_nothing(void **state) {
+TEST(a_script_is_asked_nothing) {
   ChatInput input = {0};
   bool yes = true;
   put_input("y\n", 2);
   assert_int_equal(chat_input_ask(&input, "Really? ", &yes, NULL), STATUS_OK);
   assert_false(yes);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines_are_messages_and_so_are_blocks),
-      cmocka_unit_test(a_script_is_asked_nothing),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

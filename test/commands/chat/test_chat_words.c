@@ -1,12 +1,12 @@
 /* test_chat_words.c - what is a command of a chat, and what is text. */
 #include "commands/chat/chat_words.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static ChatLine parse(const char *line) {
   return chat_parse(line, strlen(line));
 }
 
-static void every_command_is_found_by_its_name(void **state) {
+TEST(every_command_is_found_by_its_name) {
   for (int i = 0; i < WORD_TEXT; i++) {
     char line[64] = "/";
     strcat(line, chat_commands[i].name);
@@ -24,7 +24,7 @@ static void every_command_is_found_by_its_name(void **state) {
   assert_int_equal(parse("/reset").word, WORD_CLEAR);
 }
 
-static void arguments_have_no_blanks_around_them(void **state) {
+TEST(arguments_have_no_blanks_around_them) {
   ChatLine line = parse("/save  a file.json \n");
   assert_int_equal(line.word, WORD_SAVE);
   assert_int_equal(line.size, 11);
@@ -34,7 +34,7 @@ static void arguments_have_no_blanks_around_them(void **state) {
   assert_memory_equal(line.argument, "You are terse.\nVery.", line.size);
 }
 
-static void other_lines_are_text(void **state) {
+TEST(other_lines_are_text) {
   static const char *const texts[] = {
       "",
       "/",
@@ -59,7 +59,7 @@ static void other_lines_are_text(void **state) {
     if (parse(texts[i]).word != WORD_TEXT) fail_msg("\"%s\" is taken for a command", texts[i]);
 }
 
-static void a_mistyped_command_is_not_sent(void **state) {
+TEST(a_mistyped_command_is_not_sent) {
   static const char *const words[][2] = {{"/hlep", "help"},  {"/hel", "help"},    {"/exti", "exit"},
                                          {"/cler", "clear"}, {"/regn", "regen"},  {"/tokns", "tokens"},
                                          {"/Undoo", "undo"}, {"/stat ", "stats"}, {"/hlep me", "help"},
@@ -74,7 +74,7 @@ static void a_mistyped_command_is_not_sent(void **state) {
   }
 }
 
-static void words_of_other_programs_have_a_hint(void **state) {
+TEST(words_of_other_programs_have_a_hint) {
   static const char *const words[][2] = {
       {"exit", "/exit"}, {"quit", "/exit"}, {"QUIT ", "/exit"}, {"help\t", "/help"}, {"!ls", "Ctrl-Z"}};
   static const char *const texts[] = {"",      "exit now", " exit", "helpful", "bye",  "exi", "/exit",
@@ -86,15 +86,4 @@ static void words_of_other_programs_have_a_hint(void **state) {
   }
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     assert_null(chat_bare_word(texts[i], strlen(texts[i])));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_command_is_found_by_its_name),
-      cmocka_unit_test(arguments_have_no_blanks_around_them),
-      cmocka_unit_test(other_lines_are_text),
-      cmocka_unit_test(a_mistyped_command_is_not_sent),
-      cmocka_unit_test(words_of_other_programs_have_a_hint),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

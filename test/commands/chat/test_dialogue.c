@@ -1,6 +1,7 @@
 /* test_dialogue.c - a chat on the tiny model, without a terminal: when the oldest turns are forgotten and how
  * many, which messages say so, and that nothing is lost if no answer came. */
 #include "dialogue_test.h"
+#include "test/tests.h"
 
 static void add(Role role, const char *text) {
   assert_int_equal(conversation_add(&d.conversation, role, text, strlen(text), NULL), STATUS_OK);
@@ -98,7 +99,7 @@ static void send_with(Overflow overflow, size_t n_tokens, size_t n_turns, bool s
 
 /* A message that leaves just the room that an answer is to have, and one of a token more: a quarter of the
  * context where turns are forgotten without a question, else a sixteenth, no more than -n, but a token. */
-static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
+TEST(turns_are_forgotten_where_an_answer_has_no_room) {
   static const struct {
     Overflow overflow;
     int n;
@@ -127,7 +128,7 @@ static size_t tokens_of_turns(size_t n, size_t k) {
 }
 
 /* The rest takes three quarters of the context, give or take one token. */
-static void as_few_turns_are_forgotten_as_can_be(void **state) {
+TEST(as_few_turns_are_forgotten_as_can_be) {
   size_t n_tried = 0;
   begin(CONTEXT, 1, PLAIN);
   for (size_t n_turns = 1; n_turns < 7; n_turns++) {
@@ -146,7 +147,7 @@ static void as_few_turns_are_forgotten_as_can_be(void **state) {
   end();
 }
 
-static void a_message_alone_is_answered_or_refused(void **state) {
+TEST(a_message_alone_is_answered_or_refused) {
   Status status;
   Error err = {{0}};
   begin(CONTEXT, 1, PLAIN);
@@ -167,7 +168,7 @@ static void a_message_alone_is_answered_or_refused(void **state) {
 }
 
 /* Turns are forgotten with an answer, and not before there is one. */
-static void an_answer_that_does_not_come_leaves_every_turn(void **state) {
+TEST(an_answer_that_does_not_come_leaves_every_turn) {
   static const volatile int interrupted = 1;
   const volatile int *none;
   Status status;
@@ -204,7 +205,7 @@ static const char *fill_to(size_t used) {
   return said;
 }
 
-static void a_context_that_fills_is_told_of_once_a_level(void **state) {
+TEST(a_context_that_fills_is_told_of_once_a_level) {
   static const struct {
     size_t used;
     const char *said;
@@ -229,7 +230,7 @@ static void a_context_that_fills_is_told_of_once_a_level(void **state) {
 }
 
 /* The message about turns that are gone comes again. */
-static void a_context_that_fills_again_is_told_of_again(void **state) {
+TEST(a_context_that_fills_again_is_told_of_again) {
   Status status;
   begin(200, 1, PLAIN);
   talk.overflow = OVERFLOW_SLIDE;
@@ -253,7 +254,7 @@ static void a_context_that_fills_again_is_told_of_again(void **state) {
   end();
 }
 
-static void an_answer_ends_its_line_in_a_pipe(void **state) {
+TEST(an_answer_ends_its_line_in_a_pipe) {
   Status status;
   begin(200, 0, PLAIN);
   send("Hi", &status, NULL);
@@ -268,7 +269,7 @@ static void an_answer_ends_its_line_in_a_pipe(void **state) {
 }
 
 /* Whatever tokens the mark is made of, and whatever white space the template puts after it. */
-static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **state) {
+TEST(a_prompt_that_ends_in_an_open_thought_is_answered_with_one) {
   static const struct {
     const char *end;
     bool inside;
@@ -302,7 +303,7 @@ static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **st
 
 /* --- what is held and counted */
 
-static void totals_are_those_of_all_answers(void **state) {
+TEST(totals_are_those_of_all_answers) {
   static const char *const texts[] = {"Once upon a time", "And then?", "So?"};
   long long prefilled = 0, reused = 0, generated = 0;
   Status status;
@@ -355,7 +356,7 @@ static const char *letters(size_t n) {
   return at;
 }
 
-static void tokens_are_listed_by_message(void **state) {
+TEST(tokens_are_listed_by_message) {
   char want[1000];
   begin(300, 1, PLAIN);
   add(ROLE_SYSTEM, "Be\nkind.");
@@ -382,7 +383,7 @@ static void tokens_are_listed_by_message(void **state) {
   end();
 }
 
-static void an_excerpt_is_one_line_of_whole_characters(void **state) {
+TEST(an_excerpt_is_one_line_of_whole_characters) {
   static const struct {
     const char *text;
     size_t most;
@@ -419,7 +420,7 @@ static void assert_roles(const char *want) {
   assert_string_equal(got, want);
 }
 
-static void another_answer_takes_the_place_of_the_last_one(void **state) {
+TEST(another_answer_takes_the_place_of_the_last_one) {
   static const volatile int interrupted = 1;
   static const struct {
     const char *before, *after; /* NULL: refused */
@@ -456,7 +457,7 @@ static void another_answer_takes_the_place_of_the_last_one(void **state) {
   end();
 }
 
-static void the_last_turn_is_taken_back(void **state) {
+TEST(the_last_turn_is_taken_back) {
   Status status;
   char want[200];
   begin(200, 2, PLAIN);
@@ -483,7 +484,7 @@ static void the_last_turn_is_taken_back(void **state) {
   end();
 }
 
-static void a_conversation_is_saved_and_loaded_whole(void **state) {
+TEST(a_conversation_is_saved_and_loaded_whole) {
   Status status;
   char line[400], want[200], *path = in_directory(own_directory, "talk.json");
   begin(200, 2, PLAIN);
@@ -511,7 +512,7 @@ static void a_conversation_is_saved_and_loaded_whole(void **state) {
 
 /* --- files that are read for a message */
 
-static void files_stand_before_their_message_on_lines_of_their_own(void **state) {
+TEST(files_stand_before_their_message_on_lines_of_their_own) {
   Status status;
   Error err = {{0}};
   char line[400];
@@ -540,7 +541,7 @@ static void files_stand_before_their_message_on_lines_of_their_own(void **state)
 }
 
 /* The longest file that is taken is the longest that a message can bring into the context. */
-static void a_file_is_taken_where_its_message_has_a_token_of_answer(void **state) {
+TEST(a_file_is_taken_where_its_message_has_a_token_of_answer) {
   Status status;
   char line[400], *path = in_directory(own_directory, "long");
   begin(CONTEXT, 1, PLAIN);
@@ -582,7 +583,7 @@ static const char *set(const char *text) {
   return said;
 }
 
-static void every_setting_is_set_by_itself_and_goes_back_with_default(void **state) {
+TEST(every_setting_is_set_by_itself_and_goes_back_with_default) {
   static const struct {
     const char *change, *line, *was;
   } cases[] = {
@@ -615,7 +616,7 @@ static void every_setting_is_set_by_itself_and_goes_back_with_default(void **sta
   end();
 }
 
-static void a_value_has_sixty_three_bytes_at_most(void **state) {
+TEST(a_value_has_sixty_three_bytes_at_most) {
   Status status;
   Error err = {{0}};
   char line[100];
@@ -633,7 +634,7 @@ static void a_value_has_sixty_three_bytes_at_most(void **state) {
   end();
 }
 
-static void what_has_no_effect_at_temperature_0_is_said(void **state) {
+TEST(what_has_no_effect_at_temperature_0_is_said) {
   static const char *const idle[] = {"top-k 3", "top-p 0.5", "min-p 0.5", "seed 3"};
   static const char *const others[] = {"repeat-penalty 1.5", "presence-penalty 1", "frequency-penalty 1",
                                        "n 3"};
@@ -650,7 +651,7 @@ static void what_has_no_effect_at_temperature_0_is_said(void **state) {
   end();
 }
 
-static void every_answer_has_the_next_seed(void **state) {
+TEST(every_answer_has_the_next_seed) {
   Status status;
   begin(300, 1, PLAIN);
   set("seed 40");
@@ -667,28 +668,4 @@ static void every_answer_has_the_next_seed(void **state) {
   end();
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(turns_are_forgotten_where_an_answer_has_no_room),
-      cmocka_unit_test(as_few_turns_are_forgotten_as_can_be),
-      cmocka_unit_test(a_message_alone_is_answered_or_refused),
-      cmocka_unit_test(an_answer_that_does_not_come_leaves_every_turn),
-      cmocka_unit_test(a_context_that_fills_is_told_of_once_a_level),
-      cmocka_unit_test(a_context_that_fills_again_is_told_of_again),
-      cmocka_unit_test(an_answer_ends_its_line_in_a_pipe),
-      cmocka_unit_test(a_prompt_that_ends_in_an_open_thought_is_answered_with_one),
-      cmocka_unit_test(totals_are_those_of_all_answers),
-      cmocka_unit_test(tokens_are_listed_by_message),
-      cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),
-      cmocka_unit_test(another_answer_takes_the_place_of_the_last_one),
-      cmocka_unit_test(the_last_turn_is_taken_back),
-      cmocka_unit_test(a_conversation_is_saved_and_loaded_whole),
-      cmocka_unit_test(files_stand_before_their_message_on_lines_of_their_own),
-      cmocka_unit_test(a_file_is_taken_where_its_message_has_a_token_of_answer),
-      cmocka_unit_test(every_setting_is_set_by_itself_and_goes_back_with_default),
-      cmocka_unit_test(a_value_has_sixty_three_bytes_at_most),
-      cmocka_unit_test(what_has_no_effect_at_temperature_0_is_said),
-      cmocka_unit_test(every_answer_has_the_next_seed),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "dialogue_test.h"
+#include "test/tests.h"
 
 #ifdef __SANITIZE_ADDRESS__
 size_t __sanitizer_get_current_allocated_bytes(void); /* not every gcc has the header of it */
@@ -36,7 +37,7 @@ static void take_back(int cycles) {
 /* A leak in each cycle makes every span of cycles end with more memory than it began with. Memory that is
  * allocated once makes only one span grow: a worker thread's first allocation, say, which can come late. The
  * models with recurrent states keep and drop some of them at each turn. */
-static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
+TEST(answers_that_are_taken_back_leave_no_memory_behind) {
   static const char *const models[] = {"test/data/stories260K-awq", "test/data/miniatures/qwen3_5-awq",
                                        "test/data/miniatures/lfm2-awq"};
   enum { WARM = 10, SPANS = 3, CYCLES = 40, LEAST = 8 }; /* bytes that a leak in each cycle takes at least */
@@ -55,9 +56,4 @@ static void answers_that_are_taken_back_leave_no_memory_behind(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(answers_that_are_taken_back_leave_no_memory_behind),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -5,6 +5,7 @@
 
 #include "commands/chat/history.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 static int make_place(void **state) {
   make_own_directory(state);
@@ -35,7 +36,7 @@ static Status look(void *user, const char *text, size_t size, Error *err) {
   return STATUS_OK;
 }
 
-static void entries_come_back(void **state) {
+TEST_WITH(make_place, remove_own_directory, entries_come_back) {
   static const char *const texts[] = {"plain", "two\nlines", "back\\slash \\n", "\xe4\xb8\xad\xe6\x96\x87",
                                       "cr\rlf\n"};
   char *path = path_here();
@@ -52,7 +53,7 @@ static void entries_come_back(void **state) {
   free(path);
 }
 
-static void no_file_holds_no_entries(void **state) {
+TEST_WITH(make_place, remove_own_directory, no_file_holds_no_entries) {
   char *path = path_here();
   Seen seen = {0};
   assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
@@ -63,7 +64,7 @@ static void no_file_holds_no_entries(void **state) {
   free(path);
 }
 
-static void damaged_lines_are_passed_over(void **state) {
+TEST_WITH(make_place, remove_own_directory, damaged_lines_are_passed_over) {
   char *path = path_here();
   FILE *file = fopen(path, "w");
   static const char lines[] = "good\n\xff\xfe\nnul\0here\n\nend";
@@ -76,7 +77,7 @@ static void damaged_lines_are_passed_over(void **state) {
   free(path);
 }
 
-static void the_directories_are_private(void **state) {
+TEST_WITH(make_place, remove_own_directory, the_directories_are_private) {
   char folder[300];
   snprintf(folder, sizeof folder, "%s/made/deep", own_directory);
   setenv("XDG_STATE_HOME", folder, 1);
@@ -90,7 +91,7 @@ static void the_directories_are_private(void **state) {
 }
 
 /* A history kept elsewhere by a link: entries go there, and the link outlives the cutting of the file. */
-static void a_link_leads_to_the_history(void **state) {
+TEST_WITH(make_place, remove_own_directory, a_link_leads_to_the_history) {
   empty_own_directory();
   setenv("XDG_STATE_HOME", own_directory, 1);
   free(path_here()); /* makes the directory */
@@ -110,7 +111,7 @@ static void a_link_leads_to_the_history(void **state) {
 }
 
 /* The longest entry that can be kept is kept; one that a line of the file cannot hold is left out. */
-static void an_entry_has_its_limit(void **state) {
+TEST_WITH(make_place, remove_own_directory, an_entry_has_its_limit) {
   char *path = path_here(), *text = malloc(HISTORY_ENTRY_BYTES + 1);
   struct stat kind;
   memset(text, 'x', HISTORY_ENTRY_BYTES + 1);
@@ -134,7 +135,7 @@ static void fill(const char *path, size_t n_lines, size_t last) {
 }
 
 /* A file of just the limit stays; a byte more, and the later half is kept, from the beginning of a line. */
-static void a_history_has_its_limit(void **state) {
+TEST_WITH(make_place, remove_own_directory, a_history_has_its_limit) {
   enum { N_LINES = HISTORY_BYTES / 64 };
   char *path = path_here();
   for (size_t more = 0; more < 2; more++) {
@@ -164,7 +165,7 @@ static Status take_first(void *user, const char *text, size_t size, Error *err) 
 }
 
 /* If another program made a longer file, only its end is read. */
-static void a_longer_history_is_read_from_its_end(void **state) {
+TEST_WITH(make_place, remove_own_directory, a_longer_history_is_read_from_its_end) {
   enum { N_LINES = HISTORY_BYTES / 64 };
   char *path = path_here();
   long first = -1;
@@ -195,7 +196,7 @@ static int add_until_cut(const char *path) {
 }
 
 /* A process may end after it wrote the shorter file and before it renamed it. */
-static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
+TEST_WITH(make_place, remove_own_directory, what_a_crash_has_left_does_not_come_into_the_history) {
   char *path = path_here(), left[300];
   snprintf(left, sizeof left, "%s.new", path);
   FILE *file = fopen(left, "w");
@@ -213,7 +214,7 @@ static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
 
 /* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
  * and the last entry of each is there. */
-static void several_processes_lose_nothing(void **state) {
+TEST_WITH(make_place, remove_own_directory, several_processes_lose_nothing) {
   enum { PROCESSES = 3, ENTRIES = 200, FILL = 4000 };
   char *path = path_here();
   for (int p = 0; p < PROCESSES; p++) {
@@ -246,22 +247,4 @@ static void several_processes_lose_nothing(void **state) {
   }
   assert_int_equal(n, seen.n);
   free(path);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(entries_come_back, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(an_entry_has_its_limit, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(a_history_has_its_limit, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(a_longer_history_is_read_from_its_end, make_place,
-                                      remove_own_directory),
-      cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(a_link_leads_to_the_history, make_place, remove_own_directory),
-      cmocka_unit_test_setup_teardown(what_a_crash_has_left_does_not_come_into_the_history, make_place,
-                                      remove_own_directory),
-      cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_own_directory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

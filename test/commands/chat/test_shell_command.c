@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "commands/chat/shell_command.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* Runs it; the output without its last newline is in `out`. */
 static double run(const char *command, int *how, Buffer *out) {
@@ -32,10 +32,9 @@ static pid_t interrupt_after(int n, int ms) {
   _exit(0);
 }
 
-static void it_ends_with_its_shell(void **unused) {
+TEST(it_ends_with_its_shell) {
   Buffer out = {0};
   int how;
-  (void)unused;
   assert_true(run("(sleep 20 &); echo ok", &how, &out) < 5000);
   assert_string_equal(out.data, "ok");
   assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
@@ -48,10 +47,9 @@ static void it_ends_with_its_shell(void **unused) {
   buffer_release(&out);
 }
 
-static void the_first_interrupt_is_the_command_s(void **unused) {
+TEST(the_first_interrupt_is_the_command_s) {
   Buffer out = {0};
   int how;
-  (void)unused;
   const pid_t other = interrupt_after(1, 300);
   run("trap 'echo caught; exit 3' INT; while :; do sleep 0.05; done", &how, &out);
   assert_string_equal(out.data, "caught");
@@ -61,10 +59,9 @@ static void the_first_interrupt_is_the_command_s(void **unused) {
 }
 
 /* All that the command has begun is killed with it. */
-static void the_second_interrupt_ends_all(void **unused) {
+TEST(the_second_interrupt_ends_all) {
   Buffer out = {0};
   int how;
-  (void)unused;
   const pid_t other = interrupt_after(2, 300);
   assert_true(run("trap '' INT TERM; echo $$; sleep 20; echo done", &how, &out) < 5000);
   assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
@@ -80,8 +77,7 @@ static void the_second_interrupt_ends_all(void **unused) {
 }
 
 /* A command may ask the user, in a chat that has the terminal before and afterwards. */
-static void a_command_may_read_the_terminal(void **unused) {
-  (void)unused;
+TEST(a_command_may_read_the_terminal) {
   const int screen = posix_openpt(O_RDWR | O_NOCTTY);
   assert_true(screen >= 0 && grantpt(screen) == 0 && unlockpt(screen) == 0);
   const pid_t child = fork();
@@ -105,10 +101,9 @@ static void a_command_may_read_the_terminal(void **unused) {
   close(screen);
 }
 
-int main(void) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1); /* processes that a command leaves running become children of this one */
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(it_ends_with_its_shell), cmocka_unit_test(the_first_interrupt_is_the_command_s),
-      cmocka_unit_test(the_second_interrupt_ends_all), cmocka_unit_test(a_command_may_read_the_terminal)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+/* Processes that a command leaves running become children of this one. */
+static int adopt_orphans(void **state) {
+  return prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
+
+static CMFixtureFunction before_all = adopt_orphans;

@@ -5,6 +5,7 @@
 
 #include "commands/chat/text_editor.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 static int make_place(void **state) {
   make_own_directory(state);
@@ -29,7 +30,7 @@ static Status edit(const char *editor, const char *before, Buffer *text, Error *
   return status;
 }
 
-static void what_the_editor_leaves_is_the_text(void **state) {
+TEST(what_the_editor_leaves_is_the_text) {
   static const struct {
     const char *editor, *before, *after; /* NULL: refused, and the text is as it was */
   } cases[] = {
@@ -61,7 +62,7 @@ static void what_the_editor_leaves_is_the_text(void **state) {
   buffer_release(&text);
 }
 
-static void the_environment_names_the_editor(void **state) {
+TEST(the_environment_names_the_editor) {
   static const struct {
     const char *visual, *editor;
     char after;
@@ -90,7 +91,7 @@ static void on_signal(int number) {
 }
 
 /* Ctrl-C is the editor's while it runs, and nothing else's afterwards. */
-static void interrupts_are_the_editors_alone_meanwhile(void **state) {
+TEST(interrupts_are_the_editors_alone_meanwhile) {
   static const int numbers[] = {SIGINT, SIGQUIT};
   struct sigaction own = {.sa_handler = on_signal}, now;
   Buffer text = {0};
@@ -106,11 +107,4 @@ static void interrupts_are_the_editors_alone_meanwhile(void **state) {
   buffer_release(&text);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_the_editor_leaves_is_the_text),
-      cmocka_unit_test(the_environment_names_the_editor),
-      cmocka_unit_test(interrupts_are_the_editors_alone_meanwhile),
-  };
-  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_place, after_all = remove_own_directory;

@@ -1,6 +1,7 @@
 /* test_continued.c - what a chat that goes on takes from its file, and what from the call. */
 #include "commands/conversation/continued.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 static int make_place(void **state) {
   make_own_directory(state);
@@ -32,7 +33,7 @@ typedef struct {
   .head = {.model = (char *)"its", .chat_template = (char *)"chatml", .think = THINK_##think_}
 
 /* The call's own flags go first; the template and --think of another model are not taken. */
-static void the_file_says_what_the_call_does_not(void **state) {
+TEST(the_file_says_what_the_call_does_not) {
   static const Case cases[] = {
       {IN_FILE(YES), .then_model = "its", .then_template = "chatml", .then_think = true,
        .model_is_chats = true},
@@ -77,7 +78,7 @@ static void the_file_says_what_the_call_does_not(void **state) {
 
 /* The call's own system message replaces that of the chat; one from the settings, which is usual, only begins
  * a new chat; without one, that of the chat stays. */
-static void the_system_message_is_the_call_s_or_the_chat_s(void **state) {
+TEST(the_system_message_is_the_call_s_or_the_chat_s) {
   for (int i = 0; i < 16; i++) {
     const bool goes_on = i & 1, is_usual = i & 2, has_system = i & 4, had_system = i & 8;
     AssistantFlags flags = {.chat = {.system_is_usual = is_usual},
@@ -107,7 +108,7 @@ static void the_system_message_is_the_call_s_or_the_chat_s(void **state) {
 }
 
 /* An answer is added with its thought, and with the model that wrote it. */
-static void answers_say_which_model_wrote_them(void **state) {
+TEST(answers_say_which_model_wrote_them) {
   for (int i = 0; i < 4; i++) {
     Continued c = {.head = {.model = i & 1 ? strdup("its") : NULL}};
     Conversation conversation = {0};
@@ -131,7 +132,7 @@ static void answers_say_which_model_wrote_them(void **state) {
 }
 
 /* Only a model that could not be opened, and that the chat chose, is blamed on the chat. */
-static void the_chat_s_model_is_blamed_for_itself_alone(void **state) {
+TEST(the_chat_s_model_is_blamed_for_itself_alone) {
   static const Status statuses[] = {STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_MODEL};
   for (int i = 0; i < 8; i++) {
     const Continued c = {.model_is_chats = i / 4};
@@ -144,10 +145,4 @@ static void the_chat_s_model_is_blamed_for_itself_alone(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_file_says_what_the_call_does_not),
-                                     cmocka_unit_test(the_system_message_is_the_call_s_or_the_chat_s),
-                                     cmocka_unit_test(answers_say_which_model_wrote_them),
-                                     cmocka_unit_test(the_chat_s_model_is_blamed_for_itself_alone)};
-  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_place, after_all = remove_own_directory;

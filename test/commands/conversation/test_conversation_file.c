@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "commands/conversation/conversation_file.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 static char path[300];
 
@@ -55,7 +56,7 @@ static void load(const char *text, const char *want) {
 
 static const ConversationHead of_m = {.model = (char *)"m"};
 
-static void what_is_saved_comes_back(void **state) {
+TEST(what_is_saved_comes_back) {
   static const char text[] =
       "{\"model\": \"a \\\"m\\\"\", \"messages\": [\n"
       "  {\"role\": \"system\", \"content\": \"Be\\nkind.\"},\n"
@@ -80,7 +81,7 @@ static void what_is_saved_comes_back(void **state) {
 }
 
 /* A new file is for the user's eyes, whatever the umask; an existing one keeps its mode. */
-static void a_new_file_is_private(void **state) {
+TEST(a_new_file_is_private) {
   static const mode_t modes[] = {0600, 0644};
   Conversation c = {0};
   struct stat info;
@@ -95,7 +96,7 @@ static void a_new_file_is_private(void **state) {
   umask(before);
 }
 
-static void a_kept_chat_says_what_it_is(void **state) {
+TEST(a_kept_chat_says_what_it_is) {
   static const char text[] =
       "{\"title\": \"a b\", \"began\": \"then\", \"turns\": 1, \"model\": \"m\", \"chat_template\": "
       "\"chatml\", \"think\": false, \"forgotten\": 2, \"messages\": [\n"
@@ -126,7 +127,7 @@ static void a_kept_chat_says_what_it_is(void **state) {
 }
 
 /* A head may have any order, or none at all. */
-static void the_head_of_another_programs_file_is_found(void **state) {
+TEST(the_head_of_another_programs_file_is_found) {
   static const char *const texts[] = {
       "[{\"role\": \"user\", \"content\": \"hi\"}]",
       "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"x\": 1}",
@@ -148,7 +149,7 @@ static void the_head_of_another_programs_file_is_found(void **state) {
   conversation_head_release(&head);
 }
 
-static void a_title_is_a_line(void **state) {
+TEST(a_title_is_a_line) {
   char title[CONVERSATION_TITLE], long_text[500];
   Conversation c = {0};
   conversation_title(&c, title);
@@ -172,7 +173,7 @@ static void a_title_is_a_line(void **state) {
   }
 }
 
-static void blanks_in_a_title_are_one(void **state) {
+TEST(blanks_in_a_title_are_one) {
   static const char text[] = "  a  b \n\t c\x01 d!\r\n";
   char title[CONVERSATION_TITLE];
   Conversation c = {0};
@@ -182,7 +183,7 @@ static void blanks_in_a_title_are_one(void **state) {
   conversation_release(&c);
 }
 
-static void every_form_of_a_message_is_read(void **state) {
+TEST(every_form_of_a_message_is_read) {
   load("[]", "");
   load("{\"messages\": []}", "");
   load("[{\"role\": \"user\", \"content\": null}, {\"role\": \"user\"}]", "user:|user:|");
@@ -198,7 +199,7 @@ static void every_form_of_a_message_is_read(void **state) {
        "user:a|assistant:b|");
 }
 
-static void arguments_are_kept_as_an_object(void **state) {
+TEST(arguments_are_kept_as_an_object) {
   Conversation c = {0};
   put("[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
       "\"{\\\"a\\\": 1}\"}}]}]");
@@ -209,7 +210,7 @@ static void arguments_are_kept_as_an_object(void **state) {
   conversation_release(&c);
 }
 
-static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
+TEST(what_cannot_be_kept_is_refused_with_its_number) {
 #define GOOD "{\"role\": \"user\", \"content\": \"a\"}, "
   static const char *const cases[][2] = {
       {"[" GOOD "1]", "message 1 is no object"},
@@ -245,7 +246,7 @@ static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
   }
 }
 
-static void files_of_others_are_left_as_they_are(void **state) {
+TEST(files_of_others_are_left_as_they_are) {
   static const char *const texts[] = {"notes", "", "{}", "{\"messages\": 1}", "\"messages\"", "[", "1"};
   Conversation c = {0};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -258,18 +259,4 @@ static void files_of_others_are_left_as_they_are(void **state) {
   assert_int_equal(conversation_save(&c, &of_m, own_directory, NULL), STATUS_USAGE);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_saved_comes_back),
-      cmocka_unit_test(a_new_file_is_private),
-      cmocka_unit_test(a_kept_chat_says_what_it_is),
-      cmocka_unit_test(the_head_of_another_programs_file_is_found),
-      cmocka_unit_test(a_title_is_a_line),
-      cmocka_unit_test(blanks_in_a_title_are_one),
-      cmocka_unit_test(every_form_of_a_message_is_read),
-      cmocka_unit_test(arguments_are_kept_as_an_object),
-      cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_number),
-      cmocka_unit_test(files_of_others_are_left_as_they_are),
-  };
-  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_place, after_all = remove_own_directory;

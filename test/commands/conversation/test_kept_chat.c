@@ -5,6 +5,7 @@
 
 #include "commands/conversation/kept_chat.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 static const ConversationHead of_m = {.model = (char *)"m"};
 
@@ -54,7 +55,7 @@ static size_t count_messages(const char *name) {
   return n;
 }
 
-static void names_are_times_and_words(void **state) {
+TEST(names_are_times_and_words) {
   static const char *const cases[][2] = {
       {"Why is the sky blue?", "-why-is-the-sky-blue.json"},
       {"  **Bold** & more: what is it, and why?", "-bold-more-what-is-it.json"},
@@ -76,7 +77,7 @@ static void names_are_times_and_words(void **state) {
   conversation_release(&c);
 }
 
-static void two_writers_have_a_file_each(void **state) {
+TEST(two_writers_have_a_file_each) {
   KeptChat one = {0}, other = {0};
   Conversation c = {0}, again = {0};
   ConversationHead head = {0};
@@ -104,7 +105,7 @@ static void two_writers_have_a_file_each(void **state) {
   conversation_release(&again);
 }
 
-static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
+TEST(a_removed_chat_comes_back_with_its_next_turn) {
   KeptChat kept = {0};
   Conversation c = {0};
   const size_t before = count_chats();
@@ -122,7 +123,7 @@ static void a_removed_chat_comes_back_with_its_next_turn(void **state) {
 }
 
 /* A chat without turns goes, but not what another process has made of it. */
-static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
+TEST(an_undone_chat_goes_unless_it_is_anothers) {
   for (int changed = 0; changed < 2; changed++) {
     KeptChat kept = {0};
     Conversation c = {0};
@@ -141,7 +142,7 @@ static void an_undone_chat_goes_unless_it_is_anothers(void **state) {
 }
 
 /* A file whose head was changed by hand. */
-static void no_more_is_forgotten_than_there_is(void **state) {
+TEST(no_more_is_forgotten_than_there_is) {
   static const struct {
     const char *n;
     size_t n_forgotten, n_left;
@@ -169,7 +170,7 @@ static void no_more_is_forgotten_than_there_is(void **state) {
   }
 }
 
-static void forgotten_turns_stay_in_the_file(void **state) {
+TEST(forgotten_turns_stay_in_the_file) {
   KeptChat kept = {0}, again = {0};
   Conversation c = {0}, read = {0};
   ConversationHead head = {0};
@@ -194,7 +195,7 @@ static void forgotten_turns_stay_in_the_file(void **state) {
 
 /* A conversation whose turns are all forgotten still has them in its file, which goes only when no turn is
  * left. */
-static void a_chat_of_forgotten_turns_alone_stays(void **state) {
+TEST(a_chat_of_forgotten_turns_alone_stays) {
   for (int with_system = 0; with_system < 2; with_system++) {
     KeptChat kept = {0}, again = {0};
     Conversation c = {0}, read = {0};
@@ -230,7 +231,7 @@ static void a_chat_of_forgotten_turns_alone_stays(void **state) {
   }
 }
 
-static void parts_of_names_must_be_unique(void **state) {
+TEST(parts_of_names_must_be_unique) {
   Conversation c = {0};
   KeptChat a = {0}, b = {0};
   Error err;
@@ -261,7 +262,7 @@ static void parts_of_names_must_be_unique(void **state) {
 }
 
 /* Three names are shown, and that there are more where there are. */
-static void names_that_are_not_shown_are_hinted_at(void **state) {
+TEST(names_that_are_not_shown_are_hinted_at) {
   Conversation c = {0};
   Error err;
   char *path;
@@ -280,7 +281,7 @@ static void names_that_are_not_shown_are_hinted_at(void **state) {
 }
 
 /* The time of a file that another program wrote is taken if it has room; else it is that of the next save. */
-static void a_time_that_is_too_long_is_none(void **state) {
+TEST(a_time_that_is_too_long_is_none) {
   static const char *const times[] = {"2026-11-22T15:10:00.00Z", "2026-11-22T15:10:00.000Z"};
   for (int i = 0; i < 2; i++) {
     KeptChat kept = {0}, again = {0};
@@ -312,7 +313,7 @@ static void a_time_that_is_too_long_is_none(void **state) {
 }
 
 /* A title has more words than the name, and its own case of letters. */
-static void a_chat_is_found_by_its_title(void **state) {
+TEST(a_chat_is_found_by_its_title) {
   Conversation c = {0};
   KeptChat ship = {0}, sail = {0};
   Error err;
@@ -344,7 +345,7 @@ static void a_chat_is_found_by_its_title(void **state) {
 }
 
 /* A link may lead to a file that is not the user's: neither it nor a folder is a chat. */
-static void only_files_are_chats(void **state) {
+TEST(only_files_are_chats) {
   Conversation c = {0};
   KeptChat kept = {0};
   Error err;
@@ -367,7 +368,7 @@ static void only_files_are_chats(void **state) {
   conversation_release(&c);
 }
 
-static void no_place_is_a_line(void **state) {
+TEST(no_place_is_a_line) {
   Conversation c = {0};
   KeptChat kept = {0};
   Error err;
@@ -388,21 +389,4 @@ static void no_place_is_a_line(void **state) {
   conversation_release(&c);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_are_times_and_words),
-      cmocka_unit_test(two_writers_have_a_file_each),
-      cmocka_unit_test(a_removed_chat_comes_back_with_its_next_turn),
-      cmocka_unit_test(an_undone_chat_goes_unless_it_is_anothers),
-      cmocka_unit_test(no_more_is_forgotten_than_there_is),
-      cmocka_unit_test(forgotten_turns_stay_in_the_file),
-      cmocka_unit_test(a_chat_of_forgotten_turns_alone_stays),
-      cmocka_unit_test(parts_of_names_must_be_unique),
-      cmocka_unit_test(names_that_are_not_shown_are_hinted_at),
-      cmocka_unit_test(a_time_that_is_too_long_is_none),
-      cmocka_unit_test(a_chat_is_found_by_its_title),
-      cmocka_unit_test(only_files_are_chats),
-      cmocka_unit_test(no_place_is_a_line),
-  };
-  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_place, after_all = remove_own_directory;

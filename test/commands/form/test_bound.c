@@ -2,7 +2,7 @@
  * and ends within a word of the mask, or at its end. */
 #include "commands/form/bound.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const int32_t ends[] = {2, 130};
 static const IdList end_list = {.ids = (int32_t *)ends, .count = 2};
@@ -40,7 +40,7 @@ static int beyond(const Case *it, const uint64_t *mask) {
 static const int sizes[] = {448, 449, 500, 511, 512, 600};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-static void a_thought_may_have_all_tokens_of_the_model_but_the_ends(void **state) {
+TEST(a_thought_may_have_all_tokens_of_the_model_but_the_ends) {
   for (int i = 0; i < N_SIZES; i++) {
     Case it;
     const uint64_t *mask;
@@ -52,7 +52,7 @@ static void a_thought_may_have_all_tokens_of_the_model_but_the_ends(void **state
   }
 }
 
-static void few_tokens_are_those_that_are_named(void **state) {
+TEST(few_tokens_are_those_that_are_named) {
   for (int i = 0; i < N_SIZES; i++)
     for (int flags = 0; flags < 4; flags++) {
       Case it;
@@ -81,7 +81,7 @@ static bool is_comma(const Case *it, int id) {
 }
 
 /* The token is the last one of the model, or the first that it does not have. */
-static void a_form_has_no_tokens_beyond_the_model(void **state) {
+TEST(a_form_has_no_tokens_beyond_the_model) {
   const int comma = tokenizer_find(tokenizer, ","), byte = tokenizer_find(tokenizer, "<0x2C>");
   const int cases[] = {comma, comma + 1, byte + 1, byte};
   assert_true(comma > byte && byte > 0);
@@ -100,7 +100,7 @@ static void a_form_has_no_tokens_beyond_the_model(void **state) {
 }
 
 /* An end token is there only where the form may end; `also` and white space come to it. */
-static void what_may_follow(void **state) {
+TEST(what_may_follow) {
   Case it;
   const uint64_t *mask;
   Buffer text = {0};
@@ -134,7 +134,7 @@ static void what_may_follow(void **state) {
 }
 
 /* A call is not over where a part of it may end: marks come after it. */
-static void no_call_ends_within_a_part(void **state) {
+TEST(no_call_ends_within_a_part) {
   for (int calls = 0; calls < 2; calls++) {
     Case it;
     const uint64_t *mask;
@@ -158,7 +158,7 @@ static char first_of(const Case *it, int id) {
 }
 
 /* Text that is no form may be anything that does not begin as the form does. */
-static void a_form_or_a_text_may_begin(void **state) {
+TEST(a_form_or_a_text_may_begin) {
   Case it;
   const uint64_t *mask;
   begin(&it, ",", 500);
@@ -170,7 +170,7 @@ static void a_form_or_a_text_may_begin(void **state) {
 }
 
 /* The bound knows as many tokens before what is forced as it has room for. */
-static void the_last_tokens_are_known(void **state) {
+TEST(the_last_tokens_are_known) {
   Case it;
   Buffer text = {0};
   begin(&it, ",+", 512);
@@ -182,7 +182,7 @@ static void the_last_tokens_are_known(void **state) {
   end(&it);
 }
 
-static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
+TEST(without_end_tokens_an_answer_ends_where_it_may) {
   Case it;
   Buffer text = {0};
   const IdList none = {.count = 0};
@@ -194,7 +194,7 @@ static void without_end_tokens_an_answer_ends_where_it_may(void **state) {
   end(&it);
 }
 
-static void a_form_that_becomes_too_hard_cuts_the_answer(void **state) {
+TEST(a_form_that_becomes_too_hard_cuts_the_answer) {
   Case it;
   Error err = {{0}}, inner;
   begin(&it, "a", 512);
@@ -210,17 +210,4 @@ static void a_form_that_becomes_too_hard_cuts_the_answer(void **state) {
   end(&it);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_thought_may_have_all_tokens_of_the_model_but_the_ends),
-      cmocka_unit_test(few_tokens_are_those_that_are_named),
-      cmocka_unit_test(a_form_has_no_tokens_beyond_the_model),
-      cmocka_unit_test(what_may_follow),
-      cmocka_unit_test(no_call_ends_within_a_part),
-      cmocka_unit_test(a_form_or_a_text_may_begin),
-      cmocka_unit_test(the_last_tokens_are_known),
-      cmocka_unit_test(without_end_tokens_an_answer_ends_where_it_may),
-      cmocka_unit_test(a_form_that_becomes_too_hard_cuts_the_answer),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

@@ -1,7 +1,7 @@
 /* test_calls.c - where white space may stand around calls that are JSON between two marks. */
 #include "commands/form/calls.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const char schema[] =
     "{\"type\": \"object\", \"properties\": {\"name\": {\"const\": \"f\"}, \"arguments\": {\"const\": {}}}, "
@@ -70,7 +70,7 @@ static void take_blanks(Case *it) {
 }
 
 /* White space is counted from each mark on: that between two calls takes nothing from the second. */
-static void each_call_may_have_white_space_around_it(void **state) {
+TEST(each_call_may_have_white_space_around_it) {
   static const char call[] = "{\"name\":\"f\",\"arguments\":{}}",
                     line[] = "{\"name\": \"f\", \"arguments\": {}}\n";
   Case it;
@@ -93,7 +93,4 @@ static void each_call_may_have_white_space_around_it(void **state) {
   end(&it);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_call_may_have_white_space_around_it)};
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

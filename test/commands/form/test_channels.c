@@ -3,6 +3,7 @@
  * template. The template is gpt-oss's, the tokens are bytes and its marks. */
 #include "commands/form/channels.h"
 #include "test/directory.h"
+#include "test/tests.h"
 #include "test/tokenizer/small.h"
 
 static const char *const controls[] = {"<|start|>",     "<|end|>",    "<|message|>", "<|channel|>",
@@ -42,7 +43,7 @@ static Status open_tools(const char *file, int choice, Tools *tools, AnswerForm 
 }
 
 /* The parameters take an object whatever else the schema names, or are refused with what is wrong. */
-static void parameters_take_an_object(void **state) {
+TEST(parameters_take_an_object) {
   static const struct {
     const char *parameters, *why; /* why NULL: they are taken */
   } cases[] = {
@@ -88,7 +89,7 @@ static void parameters_take_an_object(void **state) {
     }
 }
 
-static void lists_of_functions_are_checked(void **state) {
+TEST(lists_of_functions_are_checked) {
   static const struct {
     const char *file, *why, *list; /* why NULL: taken, with this list for the template */
   } cases[] = {
@@ -189,7 +190,7 @@ static bool take(Talk *it, const char *text, Buffer *lines, int *n_text) {
   return ended;
 }
 
-static void a_header_says_what_its_message_is(void **state) {
+TEST(a_header_says_what_its_message_is) {
   static const struct {
     const char *header;
     ChannelState state;
@@ -246,7 +247,7 @@ static void a_header_says_what_its_message_is(void **state) {
 }
 
 /* The call of a function, whose arguments end the answer where they are complete. */
-static void calls_come_out_as_lines(void **state) {
+TEST(calls_come_out_as_lines) {
   static const char *const cases[][3] = {
       {"now", "{}", "{\"name\": \"now\", \"arguments\": {}}\n"},
       {"now_utc", "{\"n\": 12}", "{\"name\": \"now_utc\", \"arguments\": {\"n\":12}}\n"},
@@ -301,7 +302,7 @@ static bool may_come(Talk *it, bool closing, const char *text, size_t *n_forced)
 
 /* A thought comes first and at most once, calls only with tools, an answer only where no call is required; a
  * header that closes a thought begins with its end. The tokens that all of them begin with are forced. */
-static void headers_are_those_that_may_come(void **state) {
+TEST(headers_are_those_that_may_come) {
   static const char *const headers[] = {
       "<|channel|>analysis<|message|>",
       "<|channel|>final<|message|>",
@@ -336,7 +337,7 @@ static void headers_are_those_that_may_come(void **state) {
 }
 
 /* Without tools and a form all headers are free; without a thought the answer's is the only one. */
-static void a_free_answer_has_free_headers(void **state) {
+TEST(a_free_answer_has_free_headers) {
   for (int no_thought = 0; no_thought < 2; no_thought++) {
     Talk it;
     Buffer lines = {0};
@@ -356,11 +357,4 @@ static void a_free_answer_has_free_headers(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(parameters_take_an_object),         cmocka_unit_test(lists_of_functions_are_checked),
-      cmocka_unit_test(a_header_says_what_its_message_is), cmocka_unit_test(calls_come_out_as_lines),
-      cmocka_unit_test(headers_are_those_that_may_come),   cmocka_unit_test(a_free_answer_has_free_headers),
-  };
-  return cmocka_run_group_tests(tests, open_chat, close_chat);
-}
+static CMFixtureFunction before_all = open_chat, after_all = close_chat;

@@ -2,7 +2,7 @@
  * thoughts and nulls is transformers 5.24 (_alias_reasoning_fields(), _normalize_chat_messages()), for
  * arguments vLLM (chat_utils.py). */
 #include "commands/form/messages.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static JsonSpan span(const char *text) {
   assert_int_equal(json_parse("text", STATUS_USAGE, text, strlen(text), NULL, 0, NULL, NULL), STATUS_OK);
@@ -16,7 +16,7 @@ static void assert_text(Buffer *out, const char *want) {
   buffer_release(out);
 }
 
-static void arguments_become_an_object(void **state) {
+TEST(arguments_become_an_object) {
   static const char *const cases[][2] = {
       {"\"{\\\"a\\\": [1.0, \\\"\\\\u00e9\\\"]}\"", "{\"a\": [1.0, \"\\u00e9\"]}"},
       {"\" \\n{} \"", " \n{} "},
@@ -39,7 +39,7 @@ static void arguments_become_an_object(void **state) {
   }
 }
 
-static void missing_arguments_are_none(void **state) {
+TEST(missing_arguments_are_none) {
   static const char *const cases[][2] = {
       {"[{\"function\": {\"name\": \"f\"}, \"id\": \"x\"}, {\"name\": \"g\"}]",
        "[{\"function\": {\"name\": \"f\", \"arguments\": {}}, \"id\": \"x\"}, {\"name\": \"g\", "
@@ -58,7 +58,7 @@ static void missing_arguments_are_none(void **state) {
   }
 }
 
-static void other_strings_are_refused(void **state) {
+TEST(other_strings_are_refused) {
   static const char *const strings[] = {
       "x", "1", "[1]", "{", "{} {}", "{'a': 1}", "{\\\"a\\\": 1, \\\"a\\\": 2}"};
   for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
@@ -79,7 +79,7 @@ static void other_strings_are_refused(void **state) {
   buffer_release(&out);
 }
 
-static void thoughts_have_every_name(void **state) {
+TEST(thoughts_have_every_name) {
   static const char *const cases[][2] = {
       {"{\"reasoning\": \"a\"}", "{\"reasoning\": \"a\", \"reasoning_content\": \"a\", \"thinking\": \"a\"}"},
       {"{\"thinking\": \"a\"}", "{\"thinking\": \"a\", \"reasoning_content\": \"a\", \"reasoning\": \"a\"}"},
@@ -115,7 +115,7 @@ static void thoughts_have_every_name(void **state) {
   }
 }
 
-static void an_error_names_the_message(void **state) {
+TEST(an_error_names_the_message) {
   Buffer out = {0};
   Error err = {{0}};
   const JsonSpan line =
@@ -123,13 +123,4 @@ static void an_error_names_the_message(void **state) {
   assert_int_equal(messages_append(line, &out, &err), STATUS_USAGE);
   assert_non_null(strstr(err.text, "message 1 has a call 0, of \"f\","));
   buffer_release(&out);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(arguments_become_an_object), cmocka_unit_test(missing_arguments_are_none),
-      cmocka_unit_test(other_strings_are_refused),  cmocka_unit_test(thoughts_have_every_name),
-      cmocka_unit_test(an_error_names_the_message),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* test_tool_calls.c - the calls of an answer on their way to a conversation: read from the text of their
  * format, with ids, and as members of messages. */
 #include "commands/form/tools.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static JsonSpan span(const char *text) {
   assert_int_equal(json_parse("text", STATUS_USAGE, text, strlen(text), NULL, 0, NULL, NULL), STATUS_OK);
@@ -13,7 +13,7 @@ static void end_text(Buffer *text) {
 }
 
 /* A line for each call, whatever its format names the arguments, without the white space between values. */
-static void calls_are_lines_of_one_form(void **state) {
+TEST(calls_are_lines_of_one_form) {
   static const ToolFormat formats[] = {
       {.arguments = "arguments"}, {.arguments = "parameters"}, {.arguments = "arguments", .is_list = true}};
   static const struct {
@@ -59,7 +59,7 @@ static size_t ids_of(JsonSpan list, char ids[][10]) {
 
 /* A result has the id of its call: equal calls of an answer have different ids, and the same answer has the
  * same ids each time. */
-static void each_call_has_an_id_of_its_own(void **state) {
+TEST(each_call_has_an_id_of_its_own) {
   enum { N = 60, KINDS = 3 };
   static char ids[2][N][10];
   Buffer lines = {0};
@@ -79,7 +79,7 @@ static void each_call_has_an_id_of_its_own(void **state) {
   buffer_release(&lines);
 }
 
-static void calls_are_functions_in_their_order(void **state) {
+TEST(calls_are_functions_in_their_order) {
   static const char *const lines[] = {
       "", "{\"name\": \"f\", \"arguments\": {\"a\":1}}\n",
       "{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}\n"};
@@ -106,7 +106,7 @@ static void calls_are_functions_in_their_order(void **state) {
 }
 
 /* Members of a message that say of calls; null is as if the member were not there. */
-static void members_of_messages_are_checked(void **state) {
+TEST(members_of_messages_are_checked) {
   static const struct {
     const char *message, *members; /* NULL: refused */
   } cases[] = {
@@ -133,14 +133,4 @@ static void members_of_messages_are_checked(void **state) {
       assert_non_null(strstr(err.text, "message 7"));
     buffer_release(&out);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(calls_are_lines_of_one_form),
-      cmocka_unit_test(each_call_has_an_id_of_its_own),
-      cmocka_unit_test(calls_are_functions_in_their_order),
-      cmocka_unit_test(members_of_messages_are_checked),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * may follow, and functions that cannot be written so. */
 #include "commands/form/written_calls.h"
 #include "test/constrain/small_vocabulary.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const CallMarks marks = {.before_name = "",
                                 .after_name = ">",
@@ -45,7 +45,7 @@ static void take(WrittenCall *call, AnswerForm *form, const char *text, Buffer *
 /* The schema of an argument is found whatever its key. */
 static const char *const keys[] = {"a", "a b", "a/b~0c", "50%25", "\303\244#", "{A}9_", "~1"};
 
-static void values_are_those_of_their_schemas(void **state) {
+TEST(values_are_those_of_their_schemas) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases * (sizeof keys / sizeof *keys); i++) {
     const Case *it = &cases[i % (sizeof cases / sizeof *cases)];
     const char *key = keys[i / (sizeof cases / sizeof *cases)];
@@ -188,7 +188,7 @@ static int follow_all(const WrittenFunctions *functions, AnswerForm *form, size_
   return n_ways;
 }
 
-static void keys_come_as_their_order_and_their_need_allow(void **state) {
+TEST(keys_come_as_their_order_and_their_need_allow) {
   for (int any_order = 0; any_order < 2; any_order++) {
     AnswerForm form = {.given = false};
     Error err = {{0}};
@@ -214,7 +214,7 @@ static void keys_come_as_their_order_and_their_need_allow(void **state) {
 
 /* The name, an id if the format has one, and an object, which is written without the white space between its
  * values. */
-static void an_object_has_all_arguments(void **state) {
+TEST(an_object_has_all_arguments) {
   for (int has_id = 0; has_id < 2; has_id++) {
     const CallMarks object_marks = {
         .before_name = "", .after_name = "", .before_id = has_id ? "[ID]" : NULL, .before_object = "[ARGS]"};
@@ -257,7 +257,7 @@ static void an_object_has_all_arguments(void **state) {
 
 /* --- functions that cannot be written so */
 
-static void what_cannot_be_written_in_parts_is_refused(void **state) {
+TEST(what_cannot_be_written_in_parts_is_refused) {
   static const CallMarks of_object = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
   static const struct {
     const char *name, *schema, *why; /* why NULL: it is taken */
@@ -329,12 +329,4 @@ static void what_cannot_be_written_in_parts_is_refused(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(values_are_those_of_their_schemas),
-      cmocka_unit_test(keys_come_as_their_order_and_their_need_allow),
-      cmocka_unit_test(an_object_has_all_arguments),
-      cmocka_unit_test(what_cannot_be_written_in_parts_is_refused),
-  };
-  return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
-}
+static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

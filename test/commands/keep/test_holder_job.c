@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "commands/keep/holder_internal.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { LONG_AGO_MS = 6000 };
 
@@ -99,7 +99,7 @@ static void ask(Caller *caller, uint32_t id, bool lockstep) {
   assert_true(take(caller, WIRE_ASK, &made, sizeof made.ask + 3 * sizeof *made.ids));
 }
 
-static void counts_of_a_request_fit_its_ids(void **state) {
+TEST(counts_of_a_request_fit_its_ids) {
   static const struct {
     int n_ids, n_eos, n_forced, n_scored, n_best, n_sent;
     bool fits;
@@ -124,7 +124,7 @@ static void counts_of_a_request_fit_its_ids(void **state) {
   end();
 }
 
-static void a_request_has_tokens_of_the_model(void **state) {
+TEST(a_request_has_tokens_of_the_model) {
   const int none[] = {-1};
   const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size, INT32_MIN, INT32_MAX};
   begin(1, none);
@@ -139,7 +139,7 @@ static void a_request_has_tokens_of_the_model(void **state) {
   end();
 }
 
-static void a_reply_has_tokens_of_the_model(void **state) {
+TEST(a_reply_has_tokens_of_the_model) {
   const int none[] = {-1};
   const int32_t tokens[] = {-1, 0, vocab_size - 1, vocab_size};
   struct {
@@ -176,7 +176,7 @@ static WireKind hear(int socket, uint32_t *id) {
 }
 
 /* A call by itself would compute its prompt in a step that a session does not count. */
-static void the_step_of_a_prompt_is_not_counted_for_a_lone_call(void **state) {
+TEST(the_step_of_a_prompt_is_not_counted_for_a_lone_call) {
   for (int alone = 0; alone < 2; alone++) {
     int sockets[2];
     WireHead head = {0};
@@ -201,7 +201,7 @@ static void the_step_of_a_prompt_is_not_counted_for_a_lone_call(void **state) {
 }
 
 /* One call asks for all places and more, then another for one: it has to wait for no more than a place. */
-static void a_call_with_one_request_waits_for_none_of_many(void **state) {
+TEST(a_call_with_one_request_waits_for_none_of_many) {
   int sockets[2];
   uint32_t id;
   Error err = {{0}};
@@ -226,7 +226,7 @@ static void a_call_with_one_request_waits_for_none_of_many(void **state) {
 
 /* Requests that are as good as one another get places in the order in which they came: those of one call, and
  * of calls that take turns. Which of the places ends first is another matter. */
-static void requests_are_answered_in_their_order(void **state) {
+TEST(requests_are_answered_in_their_order) {
   for (int n_callers = 1; n_callers <= 2; n_callers++) {
     int sockets[2];
     uint32_t id;
@@ -260,7 +260,7 @@ static int cancel_all_but_one(int socket, int n) {
 }
 
 /* Requests that are cancelled while they are computed count no more for their call. */
-static void cancelled_requests_take_no_place(void **state) {
+TEST(cancelled_requests_take_no_place) {
   int sockets[2], status = 0;
   Error err = {{0}};
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
@@ -287,7 +287,7 @@ static void cancelled_requests_take_no_place(void **state) {
 
 /* A call in lockstep that does not reply is dropped where another call needs its places, not for its own
  * requests. */
-static void places_are_given_to_other_calls(void **state) {
+TEST(places_are_given_to_other_calls) {
   for (int others = 0; others < 2; others++) {
     int sleeper[2], other[2];
     uint32_t id;
@@ -311,7 +311,7 @@ static void places_are_given_to_other_calls(void **state) {
 }
 
 /* Who does not greet is dropped after two seconds, unless it has ended the process and waits for that. */
-static void who_ends_the_process_may_wait(void **state) {
+TEST(who_ends_the_process_may_wait) {
   for (int stops = 1; stops >= 0; stops--) {
     int sockets[2];
     Error err;
@@ -338,7 +338,7 @@ static Status no_memory(const Model *model, const BackendOptions *options, Devic
 /* Where the bits of a row depend on its step, a lone call gets what it would compute by itself: of another
  * call's tokens it reuses only whole chunks that were computed as a prompt, in chunks from the first token
  * on. Calls take turns at random, with prompts that go on from one another's texts. */
-static void a_lone_call_reuses_what_it_would_compute_itself(void **state) {
+TEST(a_lone_call_reuses_what_it_would_compute_itself) {
   enum { CHUNK = 8, LONGEST = 60, N = 150 };
   const Backend *cpu = assistant.device.backend;
   Backend other = *cpu;
@@ -416,7 +416,7 @@ static int hear_tokens(int socket, int32_t *tokens, bool *forced) {
 }
 
 /* Tokens that the request begins with, or that a reply forces, come back marked, and no others. */
-static void forced_tokens_come_back_marked(void **state) {
+TEST(forced_tokens_come_back_marked) {
   enum { MOST = 4 };
   for (int by_reply = 0; by_reply < 2; by_reply++)
     for (int n = 0; n <= 2; n++) {
@@ -456,19 +456,4 @@ static void forced_tokens_come_back_marked(void **state) {
     }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counts_of_a_request_fit_its_ids),
-      cmocka_unit_test(a_request_has_tokens_of_the_model),
-      cmocka_unit_test(a_reply_has_tokens_of_the_model),
-      cmocka_unit_test(forced_tokens_come_back_marked),
-      cmocka_unit_test(a_call_with_one_request_waits_for_none_of_many),
-      cmocka_unit_test(requests_are_answered_in_their_order),
-      cmocka_unit_test(the_step_of_a_prompt_is_not_counted_for_a_lone_call),
-      cmocka_unit_test(cancelled_requests_take_no_place),
-      cmocka_unit_test(places_are_given_to_other_calls),
-      cmocka_unit_test(a_lone_call_reuses_what_it_would_compute_itself),
-      cmocka_unit_test(who_ends_the_process_may_wait),
-  };
-  return cmocka_run_group_tests(tests, open_holder, close_holder);
-}
+static CMFixtureFunction before_all = open_holder, after_all = close_holder;

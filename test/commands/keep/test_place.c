@@ -37,7 +37,6 @@ static void times_are_whole_seconds_and_at_least_what_was_said(void **state) {
 static void the_directory_is_this_users_alone(void **unused) {
   char expected[96], file[96], *path;
   Error err;
-  (void)unused;
   snprintf(expected, sizeof expected, "%s/auk", folder);
   assert_int_equal(keep_directory(false, &path, &err), STATUS_OK); /* missing */
   assert_string_equal(path, expected);
@@ -120,7 +119,6 @@ static void what_computes_otherwise_has_another_key(void **unused) {
                                       "added_tokens.json", "special_tokens_map.json"};
   char command[256], path[160];
   Error err = {{0}};
-  (void)unused;
   snprintf(command, sizeof command, "cp -rL test/data/stories260K-awq %s/model && chmod -R u+w %s/model",
            folder, folder);
   assert_int_equal(system(command), 0);
@@ -207,7 +205,6 @@ static void names_without_a_listener_are_removed(void **unused) {
   char path[4][128], inside[96], longer[256];
   int listeners[4], connection;
   Error err;
-  (void)unused;
   snprintf(inside, sizeof inside, "%s/auk", folder);
   const int before = count_descriptors();
   for (int i = 0; i < 4; i++) {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "commands/keep/watch.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { MOST_MS = 30000 };
 
@@ -24,7 +24,7 @@ static Watch watch_own(double began_ms, double since_ms) {
   return watch;
 }
 
-static void one_that_computes_is_waited_for_to_a_limit(void **state) {
+TEST(one_that_computes_is_waited_for_to_a_limit) {
   Watch watch = watch_own(0, 0);
   assert_false(watch_is_silent(&watch, MOST_MS));
   watch = watch_own(3000, 3000);
@@ -38,7 +38,7 @@ static void one_that_computes_is_waited_for_to_a_limit(void **state) {
   assert_false(watch_is_silent(&watch, MOST_MS)); /* it was heard of a moment ago */
 }
 
-static void one_that_sleeps_or_is_stopped_is_silent(void **state) {
+TEST(one_that_sleeps_or_is_stopped_is_silent) {
   for (int stopped = 0; stopped < 2; stopped++) {
     int status;
     const pid_t child = fork();
@@ -63,7 +63,7 @@ static void one_that_sleeps_or_is_stopped_is_silent(void **state) {
 }
 
 /* A connection that has ended owes nothing. */
-static void who_has_gone_is_not_waited_for(void **state) {
+TEST(who_has_gone_is_not_waited_for) {
   int sockets[2];
   WireKind kind;
   const char *body;
@@ -83,7 +83,7 @@ static void who_has_gone_is_not_waited_for(void **state) {
   }
 }
 
-static void what_it_computes_is_seen(void **state) {
+TEST(what_it_computes_is_seen) {
   Watch watch = watch_own(0, 0);
   const unsigned long long before = watch.progress;
   assert_true(before > 0);
@@ -92,12 +92,4 @@ static void what_it_computes_is_seen(void **state) {
   watch.since_ms -= 3000;
   assert_false(watch_is_silent(&watch, 0));
   assert_true(watch.progress > before);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_that_computes_is_waited_for_to_a_limit),
-                                     cmocka_unit_test(one_that_sleeps_or_is_stopped_is_silent),
-                                     cmocka_unit_test(what_it_computes_is_seen),
-                                     cmocka_unit_test(who_has_gone_is_not_waited_for)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "commands/keep/wire.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static void open_pair(Wire wires[2]) {
   int sockets[2];
@@ -30,13 +30,12 @@ static void put_text(Wire *wire, const char *text) {
 }
 
 /* A call that slept answers a holder that has dropped it meanwhile: it reads why. */
-static void what_was_sent_before_the_end_is_read(void **unused) {
+TEST(what_was_sent_before_the_end_is_read) {
   WireKind kind;
   const char *body;
   size_t size;
   Wire wires[2];
   Error err;
-  (void)unused;
   open_pair(wires);
   put_text(&wires[0], "why");
   wire_close(&wires[0]);
@@ -49,9 +48,8 @@ static void what_was_sent_before_the_end_is_read(void **unused) {
   wire_close(&wires[1]);
 }
 
-static void messages_arrive_in_order(void **unused) {
+TEST(messages_arrive_in_order) {
   Wire wires[2];
-  (void)unused;
   open_pair(wires);
   put_text(&wires[0], "one");
   put_text(&wires[0], "");
@@ -90,10 +88,9 @@ static void send_descriptors(const Wire *wire, int descriptor, size_t n) {
 }
 
 /* The last descriptor is kept, and no other stays open, also where several come at once. */
-static void one_descriptor_is_kept(void **unused) {
+TEST(one_descriptor_is_kept) {
   Wire wires[2];
   Error err;
-  (void)unused;
   open_pair(wires);
   const int sent = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const size_t before = count_descriptors();
@@ -112,7 +109,7 @@ static void one_descriptor_is_kept(void **unused) {
 
 /* A holder lives for days: memory of a large message is given back when it was taken, and none is taken for
  * what is only announced. */
-static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
+TEST(memory_grows_with_what_was_sent_and_shrinks) {
   enum { BYTES = 5 << 20 };
   static char text[BYTES];
   WireKind kind;
@@ -120,7 +117,6 @@ static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
   size_t size;
   Wire wires[2];
   Error err;
-  (void)unused;
   open_pair(wires);
   assert_int_equal(wire_put(&wires[0], WIRE_ASK, text, sizeof text, NULL, 0, &err), STATUS_OK);
   while (wire_is_full(&wires[0])) {
@@ -141,12 +137,11 @@ static void memory_grows_with_what_was_sent_and_shrinks(void **unused) {
 }
 
 /* The limit is that of both parts together; a message over it puts nothing. */
-static void a_message_that_is_too_large_is_not_put(void **unused) {
+TEST(a_message_that_is_too_large_is_not_put) {
   static const size_t parts[][2] = {
       {WIRE_LARGEST + 1, 0}, {0, WIRE_LARGEST + 1}, {WIRE_LARGEST, 1}, {1, WIRE_LARGEST}};
   Wire wires[2];
   Error err;
-  (void)unused;
   open_pair(wires);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     assert_int_equal(wire_put(&wires[0], WIRE_REFUSED, "", parts[i][0], "", parts[i][1], &err), STATUS_USAGE);
@@ -159,13 +154,12 @@ static void a_message_that_is_too_large_is_not_put(void **unused) {
 }
 
 /* The message before one that is too large is taken. */
-static void a_message_that_is_too_large_ends_the_connection(void **unused) {
+TEST(a_message_that_is_too_large_ends_the_connection) {
   const WireHead heads[] = {{WIRE_REFUSED, 0}, {WIRE_HELLO, 101}};
   WireKind kind;
   const char *body;
   size_t size;
   Wire wires[2];
-  (void)unused;
   for (size_t largest = 100; largest <= 101; largest++) {
     open_pair(wires);
     wires[1].largest = largest;
@@ -179,13 +173,12 @@ static void a_message_that_is_too_large_ends_the_connection(void **unused) {
 }
 
 /* Random messages of up to the largest size, sent in pieces of any size: each arrives whole, in its order. */
-static void messages_cut_anywhere_arrive_whole(void **unused) {
+TEST(messages_cut_anywhere_arrive_whole) {
   enum { MOST = 40000, N = 60 };
   static char bytes[N][MOST];
   uint32_t seed = 1, sizes[N];
   Wire wires[2];
   Error err;
-  (void)unused;
   open_pair(wires);
   wires[1].largest = MOST;
   for (int i = 0; i < N; i++) {
@@ -219,15 +212,4 @@ static void messages_cut_anywhere_arrive_whole(void **unused) {
   assert_false(wires[1].ended);
   wire_close(&wires[0]);
   wire_close(&wires[1]);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_sent_before_the_end_is_read),
-                                     cmocka_unit_test(one_descriptor_is_kept),
-                                     cmocka_unit_test(memory_grows_with_what_was_sent_and_shrinks),
-                                     cmocka_unit_test(a_message_that_is_too_large_is_not_put),
-                                     cmocka_unit_test(a_message_that_is_too_large_ends_the_connection),
-                                     cmocka_unit_test(messages_cut_anywhere_arrive_whole),
-                                     cmocka_unit_test(messages_arrive_in_order)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

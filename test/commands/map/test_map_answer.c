@@ -1,7 +1,7 @@
 /* test_map_answer.c - records on the tiny model: where arithmetic depends on the steps, no answer begins with
  * what the record before it has computed; what is counted; nothing of a record is left for the next. */
 #include "commands/map/map_answer.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static AssistantFlags flags;
 static PromptFlags prompt;
@@ -85,7 +85,7 @@ static size_t count_beginning(const char *a, const char *b) {
   return n;
 }
 
-static void what_the_records_before_have_computed_is_not_used_on_another_device(void **state) {
+TEST(what_the_records_before_have_computed_is_not_used_on_another_device) {
   static const char *const records[] = {"Tim and Lily", "Tim and Lily", "Tim and the dog", "x",
                                         "Tim and Lily"};
   char first[1000];
@@ -114,7 +114,7 @@ static void what_the_records_before_have_computed_is_not_used_on_another_device(
   end();
 }
 
-static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
+TEST(elsewhere_all_is_kept_that_two_records_begin_with) {
   for (int way = 0; way < 2; way++) { /* on the CPU; without a seed */
     begin("One day, {} went to", way == 1, way == 0);
     assert_null(mapping.base);
@@ -125,7 +125,7 @@ static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
   }
 }
 
-static void all_answers_are_counted(void **state) {
+TEST(all_answers_are_counted) {
   uint64_t n_prompt = 0, n_reused = 0;
   begin("One day, {} went to", false, true);
   for (size_t i = 0; i < 3; i++) {
@@ -142,7 +142,7 @@ static void all_answers_are_counted(void **state) {
 }
 
 /* Whatever an answer has left, the result of the next record is its own. */
-static void nothing_of_an_answer_is_in_the_next(void **state) {
+TEST(nothing_of_an_answer_is_in_the_next) {
   static const ResultsFormat formats[] = {RESULTS_LINES, RESULTS_TEXTS, RESULTS_JSON};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     char first[4000];
@@ -163,7 +163,7 @@ static void nothing_of_an_answer_is_in_the_next(void **state) {
   }
 }
 
-static void a_device_of_one_sequence_says_so(void **state) {
+TEST(a_device_of_one_sequence_says_so) {
   Error err = {{0}};
   begin("One day, {} went to", true, true);
   engine_close(assistant.engine);
@@ -176,15 +176,4 @@ static void a_device_of_one_sequence_says_so(void **state) {
   assert_int_equal(assistant_start_many(&assistant, 0, &err), STATUS_OK); /* it chooses one */
   assert_true(engine_session(assistant.engine) && !engine_has_batch(assistant.engine));
   end();
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_the_records_before_have_computed_is_not_used_on_another_device),
-      cmocka_unit_test(elsewhere_all_is_kept_that_two_records_begin_with),
-      cmocka_unit_test(all_answers_are_counted),
-      cmocka_unit_test(nothing_of_an_answer_is_in_the_next),
-      cmocka_unit_test(a_device_of_one_sequence_says_so),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

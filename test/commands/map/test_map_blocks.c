@@ -2,6 +2,7 @@
  * and count their own results and those of others. */
 #include "commands/map/map_blocks.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 enum { RECORDS = 10, BLOCK = 4, PROCESSES = 2 }; /* the last block has two records */
 
@@ -59,7 +60,7 @@ static bool answer_one(Process *p, size_t copies, bool seen[RECORDS * 2]) {
 
 /* Processes answer by turns. None counts more results elsewhere than there are; at the end each counts all
  * that are not its own. */
-static void results_are_ones_own_or_elsewhere(void **state) {
+TEST(results_are_ones_own_or_elsewhere) {
   for (int n_copies = 0; n_copies <= 2; n_copies++) {
     const size_t copies = n_copies > 1 ? (size_t)n_copies : 1, all = RECORDS * copies;
     char input[200], claims[200];
@@ -145,7 +146,7 @@ static int read_until_failure(Process *p) {
 
 /* A record that has become another is noticed with the last record of its block, whichever block it is, and
  * one that is missing where it should come. */
-static void an_input_that_changes_is_noticed(void **state) {
+TEST(an_input_that_changes_is_noticed) {
   for (int changed = -1; changed < 2 * RECORDS; changed++) {
     char input[200], claims[200];
     Error err = {{0}};
@@ -179,8 +180,4 @@ static void an_input_that_changes_is_noticed(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(results_are_ones_own_or_elsewhere),
-                                     cmocka_unit_test(an_input_that_changes_is_noticed)};
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -9,6 +9,7 @@
 #include "commands/map/map_results.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 
 static int interrupted;
 static MapSettings settings;
@@ -72,7 +73,7 @@ static int end(void **state) {
   return 0;
 }
 
-static void each_block_is_taken_once_and_given_whole(void **state) {
+TEST_WITH(begin, end, each_block_is_taken_once_and_given_whole) {
   Claims *a = open_claims(3, 60), *b = open_claims(3, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -99,7 +100,7 @@ static void each_block_is_taken_once_and_given_whole(void **state) {
 }
 
 /* Nothing is waited for: what has no file in alive/ has ended, or was never there. */
-static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
+TEST_WITH(begin, end, blocks_of_a_process_that_has_ended_are_free_at_once) {
   Claims *a = open_claims(1, 60), *b = open_claims(1, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -120,7 +121,7 @@ static void blocks_of_a_process_that_has_ended_are_free_at_once(void **state) {
 }
 
 /* Who ends leaves no block taken, and gives up none that it has given. */
-static void who_ends_leaves_its_blocks(void **state) {
+TEST_WITH(begin, end, who_ends_leaves_its_blocks) {
   Claims *a = open_claims(3, 60), *b = open_claims(3, 60);
   bool at_end;
   for (size_t i = 0; i < 3; i++) assert_int_equal(take(a, &at_end), i);
@@ -138,7 +139,7 @@ static void who_ends_leaves_its_blocks(void **state) {
   assert_done(1, "one\n");
 }
 
-static void results_of_a_block_that_was_taken_over_are_dropped(void **state) {
+TEST_WITH(begin, end, results_of_a_block_that_was_taken_over_are_dropped) {
   for (int first = 0; first < 2; first++) { /* who gives first */
     empty_own_directory();
     Claims *a = open_claims(1, 60);
@@ -165,7 +166,7 @@ static void touch(const char *path) {
 }
 
 /* A server that answers twice, or an answer that is lost: the block was taken all the same. */
-static void a_block_that_is_found_in_its_own_name_is_its_own(void **state) {
+TEST_WITH(begin, end, a_block_that_is_found_in_its_own_name_is_its_own) {
   Claims *a = open_claims(2, 60);
   char mine[OWNER_SIZE + 32];
   bool at_end;
@@ -178,7 +179,7 @@ static void a_block_that_is_found_in_its_own_name_is_its_own(void **state) {
 }
 
 /* Two that think both that the block is theirs: the first results stay. */
-static void results_are_never_replaced(void **state) {
+TEST_WITH(begin, end, results_are_never_replaced) {
   Claims *a = open_claims(1, 60);
   bool at_end;
   assert_int_equal(take(a, &at_end), 0);
@@ -191,7 +192,7 @@ static void results_are_never_replaced(void **state) {
 }
 
 /* NFS leaves .nfs... as long as a removed file is open; other names are no process's either. */
-static void files_that_no_process_has_put_there_stop_no_block(void **state) {
+TEST_WITH(begin, end, files_that_no_process_has_put_there_stop_no_block) {
   static const char *const strays[] = {
       ".nfs0000000000000001", "notes.txt",
       "a-name-that-is-longer-than-any-process-has-0123456789-0123456789-0123456789-0123456789-0123456789"};
@@ -230,7 +231,7 @@ static const char *put(Obstacle obstacle, const char *name) {
 }
 
 /* Whose the block is cannot be written there, so that any process answers it, and says why. */
-static void a_block_whose_claim_is_no_directory_is_answered_all_the_same(void **state) {
+TEST_WITH(begin, end, a_block_whose_claim_is_no_directory_is_answered_all_the_same) {
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(2, 60));
@@ -260,7 +261,7 @@ static void a_block_whose_claim_is_no_directory_is_answered_all_the_same(void **
 }
 
 /* The other blocks go on; the end says that one has no results. */
-static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
+TEST_WITH(begin, end, what_has_the_name_of_results_and_is_none_is_said) {
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(2, 60));
@@ -289,7 +290,7 @@ static void what_has_the_name_of_results_and_is_none_is_said(void **state) {
 }
 
 /* The hash of results alone, without any, was written by no process. */
-static void results_are_more_than_their_hash(void **state) {
+TEST_WITH(begin, end, results_are_more_than_their_hash) {
   for (int more = 0; more < 2; more++) {
     const char *path = in_directory(own_directory, "results");
     FILE *file = fopen(path, "w");
@@ -307,7 +308,7 @@ static void results_are_more_than_their_hash(void **state) {
 }
 
 /* The sign that a process has the block may be of any kind: its name counts. */
-static void a_sign_of_a_claim_counts_by_its_name(void **state) {
+TEST_WITH(begin, end, a_sign_of_a_claim_counts_by_its_name) {
   for (Obstacle o = 0; o < N_OBSTACLES; o++) {
     empty_own_directory();
     claims_close(open_claims(1, 60));
@@ -322,7 +323,7 @@ static void a_sign_of_a_claim_counts_by_its_name(void **state) {
   }
 }
 
-static void folders_that_are_none_are_named(void **state) {
+TEST_WITH(begin, end, folders_that_are_none_are_named) {
   static const char *const folders[] = {"taken", "done", "alive"};
   for (size_t i = 0; i < 3; i++) {
     for (Obstacle o = 0; o < N_OBSTACLES; o++) {
@@ -344,7 +345,7 @@ static void folders_that_are_none_are_named(void **state) {
 
 /* A number that is none, one that never comes and one that cannot be read: none is a sign of life for longer
  * than a lease. */
-static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
+TEST_WITH(begin, end, what_is_no_sign_of_life_is_not_waited_for) {
   const char *fifo = in_directory(own_directory, "fifo"), *link = in_directory(own_directory, "link");
   assert_int_equal(mkfifo(fifo, 0600), 0);
   assert_int_equal(symlink("link", link), 0);
@@ -366,7 +367,7 @@ static void what_is_no_sign_of_life_is_not_waited_for(void **state) {
 }
 
 /* The name of a process has room, or it is none. */
-static void a_name_that_is_too_long_is_no_process_s(void **state) {
+TEST_WITH(begin, end, a_name_that_is_too_long_is_no_process_s) {
   for (int n = OWNER_SIZE - 1; n <= OWNER_SIZE; n++) {
     struct {
       char owner[OWNER_SIZE], after;
@@ -384,7 +385,7 @@ static void a_name_that_is_too_long_is_no_process_s(void **state) {
 }
 
 /* A claim that could not be written is no claim: the folder of claims is gone. */
-static void a_claim_that_has_no_place_fails(void **state) {
+TEST_WITH(begin, end, a_claim_that_has_no_place_fails) {
   Claims *a = open_claims(1, 60);
   size_t block;
   bool found, at_end;
@@ -395,7 +396,7 @@ static void a_claim_that_has_no_place_fails(void **state) {
   claims_close(a);
 }
 
-static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
+TEST_WITH(begin, end, who_is_waited_for_is_said_once_after_a_lease) {
   Claims *a = open_claims(3, 60), *b = open_claims(3, 1);
   char want[300];
   bool at_end;
@@ -419,7 +420,7 @@ static void who_is_waited_for_is_said_once_after_a_lease(void **state) {
 }
 
 /* Numbers that a job cannot have: a sign, more digits than fit, something after them. */
-static void numbers_of_a_part_are_whole_and_plain(void **state) {
+TEST_WITH(begin, end, numbers_of_a_part_are_whole_and_plain) {
   static const struct {
     const char *blocks, *input;
     size_t size, n_records; /* 0: refused */
@@ -441,26 +442,4 @@ static void numbers_of_a_part_are_whole_and_plain(void **state) {
   }
 }
 
-int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {
-      CASE(each_block_is_taken_once_and_given_whole),
-      CASE(blocks_of_a_process_that_has_ended_are_free_at_once),
-      CASE(who_ends_leaves_its_blocks),
-      CASE(results_of_a_block_that_was_taken_over_are_dropped),
-      CASE(a_block_that_is_found_in_its_own_name_is_its_own),
-      CASE(results_are_never_replaced),
-      CASE(files_that_no_process_has_put_there_stop_no_block),
-      CASE(a_block_whose_claim_is_no_directory_is_answered_all_the_same),
-      CASE(what_has_the_name_of_results_and_is_none_is_said),
-      CASE(results_are_more_than_their_hash),
-      CASE(a_sign_of_a_claim_counts_by_its_name),
-      CASE(folders_that_are_none_are_named),
-      CASE(what_is_no_sign_of_life_is_not_waited_for),
-      CASE(a_claim_that_has_no_place_fails),
-      CASE(a_name_that_is_too_long_is_no_process_s),
-      CASE(who_is_waited_for_is_said_once_after_a_lease),
-      CASE(numbers_of_a_part_are_whole_and_plain),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -4,9 +4,10 @@
 
 #include "commands/map/map_part.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 /* Up to 256 blocks, whose size doubles as records come, until blocks have 64 records. */
-static void blocks_grow_to_a_limit(void **state) {
+TEST(blocks_grow_to_a_limit) {
   static const struct {
     size_t n_records, block;
   } cases[] = {{1, 1}, {256, 1}, {257, 2}, {511, 2}, {4000, 16}, {16384, 64}, {20000, 64}};
@@ -35,7 +36,7 @@ static void blocks_grow_to_a_limit(void **state) {
 }
 
 /* A survey is of the records of all processes, each once: copies and shares are of the reading after it. */
-static void each_record_counts_once(void **state) {
+TEST(each_record_counts_once) {
   const char *path = in_directory(own_directory, "copied");
   FILE *file = fopen(path, "w");
   assert_non_null(file);
@@ -59,7 +60,7 @@ static void each_record_counts_once(void **state) {
 }
 
 /* A survey reads the file before the job does, which standard input and pipes allow once. */
-static void what_can_be_read_once_is_refused(void **state) {
+TEST(what_can_be_read_once_is_refused) {
   const RecordRules rules = {.end = '\n', .limit = 100};
   char pipe[PATH_MAX];
   snprintf(pipe, sizeof pipe, "%s", in_directory(own_directory, "pipe"));
@@ -80,9 +81,4 @@ static void what_can_be_read_once_is_refused(void **state) {
   }
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_grow_to_a_limit),
-                                     cmocka_unit_test(each_record_counts_once),
-                                     cmocka_unit_test(what_can_be_read_once_is_refused)};
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -1,7 +1,7 @@
 /* test_map_prompt.c - patterns and records to prompts: what is a placeholder and what is text, members of
  * every kind, conversations, and what is wrong with a record said in words. */
 #include "commands/map/map_prompt.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static Status fill(bool json, const char *before, const char *text, const char *bytes, size_t size,
                    MapPrompt *prompt, Error *err) {
@@ -36,7 +36,7 @@ static void assert_refused(bool json, const char *pattern, const char *record, s
   map_prompt_release(&prompt);
 }
 
-static void the_record_stands_where_the_braces_do(void **state) {
+TEST(the_record_stands_where_the_braces_do) {
   assert_prompt(false, NULL, "a {} b", "a {} b");
   assert_prompt(false, "{}", "a {} b", "a {} b"); /* what a record says is no pattern */
   assert_prompt(false, "<{}>", "x", "<x>");
@@ -46,18 +46,13 @@ static void the_record_stands_where_the_braces_do(void **state) {
   assert_prompt(false, "", "x", "x\n");
 }
 
-static void other_braces_are_themselves(void **state) {
+TEST(other_braces_are_themselves) {
   assert_prompt(false, "{\"label\": \"{}\"}", "x", "{\"label\": \"x\"}");
   assert_prompt(false, "{{}} {}", "x", "{} x");
   assert_prompt(false, "{{}}", "x", "x\n{}"); /* no place for the record, which comes first */
   assert_prompt(false, "{{}", "x", "{x");
   assert_prompt(false, "{}}", "x", "x}");
   assert_prompt(false, "{{{}}}", "x", "x\n{{}}");
-}
-
-static uint32_t random_below(uint64_t *state, uint32_t n) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33) % n;
 }
 
 static void put_char(char *text, char c) {
@@ -97,7 +92,7 @@ static int plain_fill(bool json, const char *pattern, char *out, bool *has_place
   return missing ? -1 : n_records;
 }
 
-static void places_are_found_in_any_pattern(void **state) {
+TEST(places_are_found_in_any_pattern) {
   uint64_t random = 1;
   size_t n_refused = 0;
   for (int c = 0; c < 6000; c++) {
@@ -126,7 +121,7 @@ static void places_are_found_in_any_pattern(void **state) {
   assert_true(n_refused > 10);
 }
 
-static void an_outline_is_the_pattern_around_any_record(void **state) {
+TEST(an_outline_is_the_pattern_around_any_record) {
   static const struct {
     bool json;
     const char *before, *pattern, *want;
@@ -151,7 +146,7 @@ static void an_outline_is_the_pattern_around_any_record(void **state) {
   map_prompt_release(&prompt);
 }
 
-static void members_stand_where_their_names_do(void **state) {
+TEST(members_stand_where_their_names_do) {
   static const char record[] = "{\"a\": \"x\\ny\\u0041\", \"n\": -1.50e3, \"b\": true, \"list\": [1, \"z\"], "
                                "\"it em\": 1, \"\xc3\xbc\": \"u\", \"none\": null, \"\": \"empty\"}";
   assert_prompt(true, "{a}", record, "x\nyA");
@@ -172,7 +167,7 @@ static void members_stand_where_their_names_do(void **state) {
   assert_refused(true, "{{a}}", record, strlen(record), "-p has no {NAME}");
 }
 
-static void json_records_speak_for_themselves(void **state) {
+TEST(json_records_speak_for_themselves) {
   assert_prompt(true, NULL, "\"text\"", "text");
   assert_prompt(true, NULL, "{\"id\": 7, \"prompt\": \"text\"}", "text");
   assert_prompt(true, NULL, "{\"prompt\": \"\"}", "");
@@ -182,7 +177,7 @@ static void json_records_speak_for_themselves(void **state) {
   assert_refused(true, NULL, "{\"prompt\": \"\", \"messages\": []}", 30, "both");
 }
 
-static void conversations_keep_their_turns(void **state) {
+TEST(conversations_keep_their_turns) {
   static const char record[] =
       "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u0000t\"}, {\"content\": \"\", \"role\": "
       "\"user\"}, "
@@ -230,7 +225,7 @@ static void conversations_keep_their_turns(void **state) {
     assert_refused(true, NULL, bad[i].record, strlen(bad[i].record), bad[i].words);
 }
 
-static void files_come_first(void **state) {
+TEST(files_come_first) {
   MapPrompt prompt = {0};
   assert_int_equal(fill(false, "file {}\n", "q: {}", "x", 1, &prompt, NULL), STATUS_OK);
   assert_true(prompt.text.size == 12 && memcmp(prompt.text.data, "file {}\nq: x", 12) == 0);
@@ -247,7 +242,7 @@ static void files_come_first(void **state) {
   map_prompt_release(&prompt);
 }
 
-static void the_id_is_kept_as_it_is_written(void **state) {
+TEST(the_id_is_kept_as_it_is_written) {
   static const struct {
     const char *record, *id;
   } cases[] = {
@@ -274,7 +269,7 @@ static void the_id_is_kept_as_it_is_written(void **state) {
 }
 
 /* A prompt is used again for each record: the record before leaves nothing in it. */
-static void a_record_has_nothing_of_the_one_before_it(void **state) {
+TEST(a_record_has_nothing_of_the_one_before_it) {
   static const char first[] = "{\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"before\"}]}";
   static const char *const broken[] = {"{\"id\": 8, \"prompt\": \"", "no JSON", ""};
   MapPrompt prompt = {0};
@@ -293,7 +288,7 @@ static void a_record_has_nothing_of_the_one_before_it(void **state) {
   map_prompt_release(&prompt);
 }
 
-static void broken_records_are_refused_in_words(void **state) {
+TEST(broken_records_are_refused_in_words) {
   assert_refused(false, "{}", "ab\xff", 3, "not valid UTF-8: byte 0xff at offset 2");
   assert_refused(false, "{}", "ab\xe2\x82", 4, "not valid UTF-8: byte 0xe2 at offset 2");
   assert_refused(true, "{}", "{\"a\": \"\xff\"}", 10, "the record");
@@ -311,21 +306,4 @@ static void broken_records_are_refused_in_words(void **state) {
   assert_string_equal(err.text, "the record has more than 2 bytes");
   prompt_pattern_release(&pattern);
   map_prompt_release(&prompt);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_record_stands_where_the_braces_do),
-      cmocka_unit_test(other_braces_are_themselves),
-      cmocka_unit_test(places_are_found_in_any_pattern),
-      cmocka_unit_test(an_outline_is_the_pattern_around_any_record),
-      cmocka_unit_test(members_stand_where_their_names_do),
-      cmocka_unit_test(json_records_speak_for_themselves),
-      cmocka_unit_test(conversations_keep_their_turns),
-      cmocka_unit_test(files_come_first),
-      cmocka_unit_test(the_id_is_kept_as_it_is_written),
-      cmocka_unit_test(a_record_has_nothing_of_the_one_before_it),
-      cmocka_unit_test(broken_records_are_refused_in_words),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

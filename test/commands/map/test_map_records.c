@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "commands/map/map_records.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const RecordRules lines = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
 static const RecordRules json = {.end = '\n', .passes_blank = true, .limit = 100, .hash = RECORD_HASH_START};
@@ -57,7 +57,7 @@ static void assert_records(const char *text, size_t size, RecordRules rules, con
     assert_records(text, sizeof(text) - 1, rules, want_, sizeof want_ / sizeof *want_ - 1);                  \
   } while (0)
 
-static void lines_are_what_lies_between_their_ends(void **state) {
+TEST(lines_are_what_lies_between_their_ends) {
   assert_records("", 0, lines, NULL, 0);
   ASSERT_RECORDS("\n", lines, "");
   ASSERT_RECORDS("one\ntwo\n", lines, "one", "two");
@@ -70,16 +70,16 @@ static void lines_are_what_lies_between_their_ends(void **state) {
   ASSERT_RECORDS("\xef\xbb", lines, "\xef\xbb");
 }
 
-static void blank_lines_are_no_json(void **state) {
+TEST(blank_lines_are_no_json) {
   ASSERT_RECORDS("\n \t\r\n{}\n\n[1]\n  \n", json, "{}", "[1]");
   assert_records("\n\n \n", 4, json, NULL, 0);
 }
 
-static void records_may_end_in_nul(void **state) {
+TEST(records_may_end_in_nul) {
   ASSERT_RECORDS("one\ntwo\r\n\0\0three\r", nul, "one\ntwo\r\n", "", "three\r");
 }
 
-static void nul_is_a_byte_of_a_line(void **state) {
+TEST(nul_is_a_byte_of_a_line) {
   int descriptor = pipe_of("a\0b\n\0", 5, 5);
   RecordReader reader;
   Record record;
@@ -95,7 +95,7 @@ static void nul_is_a_byte_of_a_line(void **state) {
   wait(NULL);
 }
 
-static void a_hash_tells_records_apart_and_not_where_reads_end(void **state) {
+TEST(a_hash_tells_records_apart_and_not_where_reads_end) {
   uint64_t hashes[3][4];
   for (size_t s = 0; s < 3; s++) {
     int descriptor = pipe_of("one\ntwo\n\ntwp", 12, s + 1);
@@ -121,7 +121,7 @@ static void a_hash_tells_records_apart_and_not_where_reads_end(void **state) {
 }
 
 /* A line of 200 MB costs the memory of its limit, and what follows it is read as ever. */
-static void a_line_of_any_length_is_passed_over(void **state) {
+TEST(a_line_of_any_length_is_passed_over) {
   static char piece[1 << 16];
   memset(piece, 'x', sizeof piece);
   int ends[2];
@@ -149,7 +149,7 @@ static void a_line_of_any_length_is_passed_over(void **state) {
   wait(NULL);
 }
 
-static void a_record_of_just_the_limit_is_whole(void **state) {
+TEST(a_record_of_just_the_limit_is_whole) {
   char text[202];
   memset(text, 'y', sizeof text);
   text[100] = '\n';
@@ -169,7 +169,7 @@ static void a_record_of_just_the_limit_is_whole(void **state) {
 }
 
 /* A line is there as soon as its end is, whatever follows. */
-static void lines_are_not_waited_for(void **state) {
+TEST(lines_are_not_waited_for) {
   int ends[2];
   assert_int_equal(pipe(ends), 0);
   RecordReader reader;
@@ -192,7 +192,7 @@ static void lines_are_not_waited_for(void **state) {
   close(ends[1]);
 }
 
-static void what_cannot_be_read_is_told(void **state) {
+TEST(what_cannot_be_read_is_told) {
   RecordReader reader;
   Record record;
   bool found;
@@ -207,7 +207,7 @@ static void what_cannot_be_read_is_told(void **state) {
 }
 
 /* Back at a place all is as it was there, from within the copies of a record too. */
-static void a_place_is_returned_to(void **state) {
+TEST(a_place_is_returned_to) {
   static const char text[] = "one\ntwo\n\nfour\n";
   Buffer texts = {0};
   RecordRules rules = lines;
@@ -239,20 +239,4 @@ static void a_place_is_returned_to(void **state) {
     record_reader_close(&reader);
   }
   buffer_release(&texts);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines_are_what_lies_between_their_ends),
-      cmocka_unit_test(blank_lines_are_no_json),
-      cmocka_unit_test(records_may_end_in_nul),
-      cmocka_unit_test(nul_is_a_byte_of_a_line),
-      cmocka_unit_test(a_hash_tells_records_apart_and_not_where_reads_end),
-      cmocka_unit_test(a_line_of_any_length_is_passed_over),
-      cmocka_unit_test(a_record_of_just_the_limit_is_whole),
-      cmocka_unit_test(lines_are_not_waited_for),
-      cmocka_unit_test(a_place_is_returned_to),
-      cmocka_unit_test(what_cannot_be_read_is_told),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "commands/map/map_results.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 enum { N = 5, INPUT_LINE = 34 /* bytes of a result's line in OUT.resume */ };
 static char path[300], inputs_path[320];
@@ -102,7 +103,7 @@ static void make_whole(ResultsFormat format, Buffer *whole, Buffer *inputs) {
   assert_memory_equal(inputs->data + head_size - 2, "\n\n", 2);
 }
 
-static void cut_anywhere_it_goes_on_to_the_same(void **state) {
+TEST(cut_anywhere_it_goes_on_to_the_same) {
   Buffer whole = {0}, inputs = {0}, result = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -180,7 +181,7 @@ static void put_told(const char *lines) {
   buffer_release(&text);
 }
 
-static void files_of_others_stay_as_they_are(void **state) {
+TEST(files_of_others_stay_as_they_are) {
   remove_files();
   ASSERT_STAYS(RESULTS_JSON, "my thesis\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "my thesis", "line 1 is not"); /* torn, but not ours */
@@ -232,7 +233,7 @@ static void files_of_others_stay_as_they_are(void **state) {
   remove_files();
 }
 
-static void what_was_begun_before_anything_was_there_goes_on(void **state) {
+TEST(what_was_begun_before_anything_was_there_goes_on) {
   Buffer whole = {0}, inputs = {0};
   make_whole(RESULTS_LINES, &whole, &inputs);
   ResultsOptions options = going_on(RESULTS_LINES);
@@ -248,7 +249,7 @@ static void what_was_begun_before_anything_was_there_goes_on(void **state) {
 }
 
 /* Errors are made anew in their place, and what follows them is still there. */
-static void errors_are_replaced_where_they_stand(void **state) {
+TEST(errors_are_replaced_where_they_stand) {
   Buffer whole = {0}, inputs = {0}, result = {0}, want = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -299,7 +300,7 @@ static void errors_are_replaced_where_they_stand(void **state) {
 }
 
 /* Only what takes the place of an error may have any bytes: its line must fit both. */
-static void results_added_after_errors_were_made_again_are_known_by_their_bytes(void **state) {
+TEST(results_added_after_errors_were_made_again_are_known_by_their_bytes) {
   Buffer whole = {0}, inputs = {0}, before = {0};
   for (ResultsFormat format = RESULTS_LINES; format < RESULTS_JSON; format++) {
     ResultsOptions options = going_on(format);
@@ -323,7 +324,7 @@ static void results_added_after_errors_were_made_again_are_known_by_their_bytes(
   buffer_release(&before);
 }
 
-static void one_process_at_a_time(void **state) {
+TEST(one_process_at_a_time) {
   remove_files();
   ResultsOptions options = going_on(RESULTS_JSON), fresh = {.path = path, .format = RESULTS_LINES};
   Results results;
@@ -342,7 +343,7 @@ static void one_process_at_a_time(void **state) {
   assert_int_equal(go_on(&options, N), 0);
 }
 
-static void what_cannot_be_written_is_refused(void **state) {
+TEST(what_cannot_be_written_is_refused) {
   Error err;
   Results results;
   const struct {
@@ -379,7 +380,7 @@ int fsync(int descriptor) {
 }
 
 /* Once, at the end: a disk takes longer for it than many a record does. */
-static void results_are_on_the_disk_in_the_end(void **state) {
+TEST(results_are_on_the_disk_in_the_end) {
   ResultsOptions options = going_on(RESULTS_LINES);
   remove_files();
   n_synced = 0;
@@ -387,7 +388,7 @@ static void results_are_on_the_disk_in_the_end(void **state) {
   assert_int_equal(n_synced, 1);
 }
 
-static void text_keeps_to_its_line(void **state) {
+TEST(text_keeps_to_its_line) {
   static const char text[] = "a\nb\r\\n\0c";
   Buffer out = {0};
   assert_int_equal(result_text(RESULTS_LINES, text, sizeof text - 1, &out, NULL), STATUS_OK);
@@ -412,7 +413,7 @@ static void make_settings(MapSettings *made, const char *n, const char *system, 
   assert_int_equal(map_settings_add(made, "-c", context, strlen(context), NULL, NULL), STATUS_OK);
 }
 
-static void results_of_other_settings_are_refused_by_name(void **state) {
+TEST(results_of_other_settings_are_refused_by_name) {
 #define SIXTY "What a system prompt says in sixty bytes, it is cut after it"
   const struct {
     const char *n, *system, *context, *words;
@@ -511,7 +512,7 @@ static void disturb(ResultsFormat format, Deed deed, const char *name, bool at_e
   buffer_release(&before);
 }
 
-static void what_other_programs_do_to_the_files_is_noticed(void **state) {
+TEST(what_other_programs_do_to_the_files_is_noticed) {
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
       for (int at_end = 0; at_end < 2; at_end++) {
@@ -524,7 +525,7 @@ static void what_other_programs_do_to_the_files_is_noticed(void **state) {
 }
 
 /* Also by one that finds the file which has taken the other one's place. */
-static void a_file_that_was_rewritten_is_still_locked(void **state) {
+TEST(a_file_that_was_rewritten_is_still_locked) {
   ResultsOptions options = going_on(RESULTS_LINES);
   Results results, other;
   EarlierResult earlier;
@@ -545,7 +546,7 @@ static void a_file_that_was_rewritten_is_still_locked(void **state) {
 }
 
 /* While it is still read nothing is cut off it, and with retry no other file takes its place. */
-static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
+TEST(a_file_that_changes_while_it_is_read_stays_as_it_is) {
   Buffer whole = {0}, inputs = {0}, before = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
@@ -583,7 +584,7 @@ static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
 }
 
 /* Results that were removed, or put in another order, between two runs. */
-static void results_that_are_no_longer_where_they_were_are_refused(void **state) {
+TEST(results_that_are_no_longer_where_they_were_are_refused) {
   Buffer whole = {0}, inputs = {0}, first = {0};
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &whole, &inputs);
@@ -614,7 +615,7 @@ static void replace(void) {
   do_deed(REPLACE, path);
 }
 
-static void a_file_that_was_replaced_before_it_was_locked_is_another_process_s(void **state) {
+TEST(a_file_that_was_replaced_before_it_was_locked_is_another_process_s) {
   Buffer whole = {0}, inputs = {0};
   make_whole(RESULTS_LINES, &whole, &inputs);
   ResultsOptions options = going_on(RESULTS_LINES);
@@ -639,7 +640,7 @@ static void write_others(void) {
   put_file(inputs_path, other_inputs.data, other_inputs.size);
 }
 
-static void what_another_process_has_written_before_the_lock_is_gone_on_with(void **state) {
+TEST(what_another_process_has_written_before_the_lock_is_gone_on_with) {
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
     make_whole(format, &other_results, &other_inputs);
     ResultsOptions options = going_on(format);
@@ -667,24 +668,4 @@ static int remove_place(void **state) {
   return remove_own_directory(state);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_file_that_was_rewritten_is_still_locked),
-      cmocka_unit_test(cut_anywhere_it_goes_on_to_the_same),
-      cmocka_unit_test(files_of_others_stay_as_they_are),
-      cmocka_unit_test(what_was_begun_before_anything_was_there_goes_on),
-      cmocka_unit_test(errors_are_replaced_where_they_stand),
-      cmocka_unit_test(results_added_after_errors_were_made_again_are_known_by_their_bytes),
-      cmocka_unit_test(one_process_at_a_time),
-      cmocka_unit_test(what_cannot_be_written_is_refused),
-      cmocka_unit_test(results_are_on_the_disk_in_the_end),
-      cmocka_unit_test(text_keeps_to_its_line),
-      cmocka_unit_test(results_of_other_settings_are_refused_by_name),
-      cmocka_unit_test(what_other_programs_do_to_the_files_is_noticed),
-      cmocka_unit_test(a_file_that_changes_while_it_is_read_stays_as_it_is),
-      cmocka_unit_test(results_that_are_no_longer_where_they_were_are_refused),
-      cmocka_unit_test(a_file_that_was_replaced_before_it_was_locked_is_another_process_s),
-      cmocka_unit_test(what_another_process_has_written_before_the_lock_is_gone_on_with),
-  };
-  return cmocka_run_group_tests(tests, make_place, remove_place);
-}
+static CMFixtureFunction before_all = make_place, after_all = remove_place;

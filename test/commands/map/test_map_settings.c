@@ -2,12 +2,12 @@
  * whatever the settings hold, while their hashes cover all of it. */
 #include "base/hash64.h"
 #include "commands/map/map_settings.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 #define TEN   "0123456789"
 #define FIFTY TEN TEN TEN TEN TEN
 
-static void a_line_is_short_and_its_hash_is_of_all(void **state) {
+TEST(a_line_is_short_and_its_hash_is_of_all) {
   static const struct {
     const char *value, *what, *shown;
   } cases[] = {
@@ -42,7 +42,7 @@ static void add(MapSettings *settings, const char *name, const char *value) {
 }
 
 /* The settings as JSON results have them: every value and name counts, and their order; -c alone does not. */
-static void the_hash_of_all_tells_settings_apart(void **state) {
+TEST(the_hash_of_all_tells_settings_apart) {
   static const char *const sets[][6] = {
       {"-n", "1", "-s", "2", "-c", "9"}, {"-n", "2", "-s", "2", "-c", "9"}, {"-n", "1", "-s", "1", "-c", "9"},
       {"-n", "2", "-s", "1", "-c", "9"}, {"-m", "1", "-s", "2", "-c", "9"}, {"-s", "2", "-n", "1", "-c", "9"},
@@ -61,7 +61,7 @@ static void the_hash_of_all_tells_settings_apart(void **state) {
 }
 
 /* A file that another version has written, or that was cut. */
-static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
+TEST(lines_that_are_missing_or_none_are_refused_by_name) {
 #define HASH "0123456789abcdef"
   static const struct {
     const char *lines, *error;
@@ -99,7 +99,7 @@ static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
 }
 
 /* A setting that only one of two runs was given: it is named, wherever it stands before another. */
-static void settings_that_one_run_has_are_named(void **state) {
+TEST(settings_that_one_run_has_are_named) {
   static const char *const names[] = {"-n", "--n-best", "--act", "-c"};
   enum { N = sizeof names / sizeof *names };
   for (int more = 0; more < N - 1; more++)
@@ -137,7 +137,7 @@ static MapSettings settings_of(bool invariant) {
   return settings;
 }
 
-static void results_with_and_without_invariant_are_not_mixed(void **state) {
+TEST(results_with_and_without_invariant_are_not_mixed) {
   static const struct {
     bool was, is;
     const char *other, *error; /* NULL: taken */
@@ -165,7 +165,7 @@ static void results_with_and_without_invariant_are_not_mixed(void **state) {
 }
 
 /* -c, the shard and the seal: each may differ only where it is said. */
-static void only_what_may_differ_may(void **state) {
+TEST(only_what_may_differ_may) {
   static const struct {
     const char *name;
     int tolerance; /* with which it may differ, alone */
@@ -185,7 +185,7 @@ static void only_what_may_differ_may(void **state) {
 }
 
 /* Whatever changes above the last line, or in it. */
-static void a_seal_tells_of_every_change(void **state) {
+TEST(a_seal_tells_of_every_change) {
   MapSettings settings = settings_of(true);
   assert_false(map_settings_are_sealed(&settings));
   assert_int_equal(map_settings_seal(&settings, NULL), STATUS_OK);
@@ -203,17 +203,4 @@ static void a_seal_tells_of_every_change(void **state) {
   assert_false(map_settings_are_sealed(&none));
   map_settings_release(&settings);
   map_settings_release((MapSettings *)&without);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_line_is_short_and_its_hash_is_of_all),
-      cmocka_unit_test(the_hash_of_all_tells_settings_apart),
-      cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
-      cmocka_unit_test(settings_that_one_run_has_are_named),
-      cmocka_unit_test(results_with_and_without_invariant_are_not_mixed),
-      cmocka_unit_test(only_what_may_differ_may),
-      cmocka_unit_test(a_seal_tells_of_every_change),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

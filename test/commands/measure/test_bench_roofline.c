@@ -4,7 +4,7 @@
 #include "commands/measure/bench_roofline.h"
 #include "engine/step_cost.h"
 #include "model/model.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static int open_stories(void **state) {
   Error err = {{0}};
@@ -33,7 +33,7 @@ static void assert_wall(TestRoofline got, int n_steps, double bytes, double ms) 
   assert_true(fabs(got.ideal_ms / ms - 1) < 1e-12);
 }
 
-static void a_prefill_is_cut_into_chunks_and_gives_the_last_logits(void **state) {
+TEST_WITH(NULL, NULL, a_prefill_is_cut_into_chunks_and_gives_the_last_logits) {
   const Model *model = *state;
   static const MachineRates machines[] = {{.read_gbps = 3, .fp16_tflops = 1000},
                                           {.read_gbps = 1000, .fp16_tflops = 1}};
@@ -57,7 +57,7 @@ static void a_prefill_is_cut_into_chunks_and_gives_the_last_logits(void **state)
   }
 }
 
-static void decoding_reads_all_for_each_token(void **state) {
+TEST_WITH(NULL, NULL, decoding_reads_all_for_each_token) {
   const Model *model = *state;
   const MachineRates machine = {.read_gbps = 1000, .fp16_tflops = 0.001};
   for (int behind = 1; behind < 300; behind += 99) {
@@ -70,7 +70,7 @@ static void decoding_reads_all_for_each_token(void **state) {
 }
 
 /* Not the arithmetic, where a machine did not measure it: then only what single rows need is known. */
-static void what_was_not_measured_bounds_nothing(void **state) {
+TEST_WITH(NULL, NULL, what_was_not_measured_bounds_nothing) {
   const Model *model = *state;
   const MachineRates reads = {.read_gbps = 10}, nothing = {0}, computes = {.fp16_tflops = 1};
   assert_true(isnan(roofline_of_prefill(model, KV_F16, &reads, 0, 2, 64).ideal_ms));
@@ -81,11 +81,4 @@ static void what_was_not_measured_bounds_nothing(void **state) {
   assert_true(roofline_of_decode(model, KV_F16, &nothing, 1, 2, 0).bytes > 0);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_prefill_is_cut_into_chunks_and_gives_the_last_logits),
-      cmocka_unit_test(decoding_reads_all_for_each_token),
-      cmocka_unit_test(what_was_not_measured_bounds_nothing),
-  };
-  return cmocka_run_group_tests(tests, open_stories, close_stories);
-}
+static CMFixtureFunction before_all = open_stories, after_all = close_stories;

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "commands/measure/bench_table.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static const Column columns[] = {
     {NULL, "people", false, 0}, {"name", "Name", false, 8}, {"count", NULL, true, 0},
@@ -51,7 +51,7 @@ static void assert_written(TableForm form, int n_rows, const char *expected) {
 
 #define MARKDOWN_HEAD "| people | Name | t/s | best |\n| --- | --- | ---: | --- |\n"
 
-static void people_get_a_markdown_table(void **state) {
+TEST(people_get_a_markdown_table) {
   assert_written(FORM_MARKDOWN, 0, MARKDOWN_HEAD);
   assert_written(FORM_MARKDOWN, 3,
                  MARKDOWN_HEAD "| shown | a\\|b \"c\"\xc3\xa9   | 1234.57 | * |\n"
@@ -59,7 +59,7 @@ static void people_get_a_markdown_table(void **state) {
                                "| shown | x |  | * |\n");
 }
 
-static void a_terminal_gets_columns(void **state) {
+TEST(a_terminal_gets_columns) {
   assert_written(FORM_TABLE, 0, "");
   assert_written(FORM_TABLE, 3,
                  "people          shown\n\n"
@@ -69,7 +69,7 @@ static void a_terminal_gets_columns(void **state) {
                  "x                    *\n");
 }
 
-static void programs_get_csv(void **state) {
+TEST(programs_get_csv) {
   assert_written(FORM_CSV, 0, "name,count,speed,best,last\n");
   assert_written(FORM_CSV, 3,
                  "name,count,speed,best,last\n"
@@ -78,7 +78,7 @@ static void programs_get_csv(void **state) {
                  "\"x\",0,,true,\n");
 }
 
-static void programs_get_json(void **state) {
+TEST(programs_get_json) {
   assert_written(FORM_JSON, 0, "[\n]\n");
   assert_written(FORM_JSON, 1,
                  "[\n  {\"name\": \"a|b\\n\\\"c\\\"\xc3\xa9\\u001f \", \"count\": -7, \"speed\": 1234.56789, "
@@ -90,14 +90,4 @@ static void programs_get_json(void **state) {
       "  {\"name\": \"\", \"count\": 9007199254740993, \"speed\": null, \"best\": false, \"last\": "
       "null},\n"
       "  {\"name\": \"x\", \"count\": 0, \"speed\": null, \"best\": true, \"last\": null}\n]\n");
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(people_get_a_markdown_table),
-      cmocka_unit_test(a_terminal_gets_columns),
-      cmocka_unit_test(programs_get_csv),
-      cmocka_unit_test(programs_get_json),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "commands/merge/merge_parts.h"
 #include "test/directory.h"
 #include "test/standard_streams.h"
+#include "test/tests.h"
 
 /* The tests write many small files, which need not outlive them. */
 int fsync(int descriptor) {
@@ -171,7 +172,7 @@ static void assert_refused(int status, int expected, const char *words) {
   assert_int_not_equal(access(in_directory(own_directory, "all"), F_OK), 0);
 }
 
-static void shards_become_what_one_run_writes(void **state) {
+TEST(shards_become_what_one_run_writes) {
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++)
     for (size_t n_records = 0; n_records <= 5; n_records++)
       for (size_t n_copies = 1; n_copies <= 3; n_copies += 2)
@@ -187,7 +188,7 @@ static void shards_become_what_one_run_writes(void **state) {
 
 /* Without a shard, or with one result less in it, all the others are counted and it is named; a shard has to
  * be there though it has no records. */
-static void what_is_missing_is_named(void **state) {
+TEST(what_is_missing_is_named) {
   enum { PARTS = 4 };
   char words[200];
   for (size_t n_records = 0; n_records <= 5; n_records++)
@@ -219,7 +220,7 @@ static void what_is_missing_is_named(void **state) {
 }
 
 /* One result more than the shard has records; the hashes in its OUT.resume are right. */
-static void a_part_with_too_much_is_refused(void **state) {
+TEST(a_part_with_too_much_is_refused) {
   for (size_t n_copies = 1; n_copies <= 2; n_copies++)
     for (size_t more = 1; more <= 2; more++) {
       const Job job = job_of(RESULTS_LINES, 5, n_copies, 2);
@@ -234,7 +235,7 @@ static void a_part_with_too_much_is_refused(void **state) {
 }
 
 /* Errors are results, and the status says how many there are. */
-static void errors_are_counted(void **state) {
+TEST(errors_are_counted) {
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++)
     for (size_t n_errors = 0; n_errors <= 6; n_errors++) {
       Job job = job_of(format, 3, 2, 2);
@@ -249,7 +250,7 @@ static void errors_are_counted(void **state) {
     }
 }
 
-static void parts_of_other_runs_are_refused(void **state) {
+TEST(parts_of_other_runs_are_refused) {
   const Job first = job_of(RESULTS_LINES, 5, 1, 2);
   struct {
     Job job;
@@ -285,7 +286,7 @@ static void parts_of_other_runs_are_refused(void **state) {
   }
 }
 
-static void a_shard_comes_once(void **state) {
+TEST(a_shard_comes_once) {
   const Job job = job_of(RESULTS_LINES, 5, 1, 2);
   char first[400], copy[420], command[2000];
   empty_own_directory();
@@ -300,7 +301,7 @@ static void a_shard_comes_once(void **state) {
 }
 
 /* The output is none of the parts, by whichever name, and they stay as they are. */
-static void no_part_is_written_over(void **state) {
+TEST(no_part_is_written_over) {
   for (size_t i = 1; i <= 3; i++) {
     const Job job = job_of(RESULTS_LINES, 5, 1, 3);
     Buffer before = {0}, after = {0};
@@ -359,7 +360,7 @@ static int merge_blocks(void) {
   return merge(paths, 1, NULL);
 }
 
-static void blocks_become_what_one_run_writes(void **state) {
+TEST(blocks_become_what_one_run_writes) {
   char words[100];
   for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++)
     for (size_t n_records = 1; n_records <= 5; n_records++)
@@ -387,7 +388,7 @@ static void blocks_become_what_one_run_writes(void **state) {
         }
 }
 
-static void a_block_has_exactly_its_results(void **state) {
+TEST(a_block_has_exactly_its_results) {
   for (int n_more = -1; n_more <= 1; n_more += 2)
     for (size_t odd = 0; odd < 3; odd++) {
       Job job = job_of(RESULTS_LINES, 5, 2, 1);
@@ -402,7 +403,7 @@ static void a_block_has_exactly_its_results(void **state) {
 }
 
 /* Results of a block that the job does not have; other names are passed over. */
-static void results_of_no_block_are_refused(void **state) {
+TEST(results_of_no_block_are_refused) {
   static const struct {
     const char *name;
     bool refused;
@@ -424,7 +425,7 @@ static void results_of_no_block_are_refused(void **state) {
   }
 }
 
-static void what_is_no_part_is_refused(void **state) {
+TEST(what_is_no_part_is_refused) {
   const Job job = job_of(RESULTS_LINES, 3, 1, 1);
   char path[400], resume[420], none[400];
   empty_own_directory();
@@ -444,19 +445,4 @@ static void what_is_no_part_is_refused(void **state) {
   assert_refused(merge(all, 1, NULL), 2, "this is not what --shard writes: there is no");
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shards_become_what_one_run_writes),
-      cmocka_unit_test(what_is_missing_is_named),
-      cmocka_unit_test(a_part_with_too_much_is_refused),
-      cmocka_unit_test(errors_are_counted),
-      cmocka_unit_test(parts_of_other_runs_are_refused),
-      cmocka_unit_test(a_shard_comes_once),
-      cmocka_unit_test(no_part_is_written_over),
-      cmocka_unit_test(blocks_become_what_one_run_writes),
-      cmocka_unit_test(a_block_has_exactly_its_results),
-      cmocka_unit_test(results_of_no_block_are_refused),
-      cmocka_unit_test(what_is_no_part_is_refused),
-  };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
-}
+static CMFixtureFunction before_all = make_own_directory, after_all = remove_own_directory;

@@ -5,6 +5,7 @@
 #include "commands/models/companions.h"
 #include "commands/names.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 #define STORIES "test/data/stories260K-awq"
 
@@ -45,7 +46,7 @@ static void end(Packing *packing) {
   remove_directory(packing->directory);
 }
 
-static void copies_that_are_committed_stay(void **state) {
+TEST(copies_that_are_committed_stay) {
   Packing packing;
   begin(&packing);
   assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
@@ -54,7 +55,7 @@ static void copies_that_are_committed_stay(void **state) {
   end(&packing);
 }
 
-static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
+TEST(copies_that_are_undone_go_and_nothing_else_does) {
   Packing packing;
   begin(&packing);
   write_text(packing.directory, "other", "kept");
@@ -68,7 +69,7 @@ static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
 
 /* A folder takes the name of the tokenizer's copy after it was found free: what was put in place before that
  * goes. */
-static void copies_go_where_one_cannot_be_put_in_place(void **state) {
+TEST(copies_go_where_one_cannot_be_put_in_place) {
   Packing packing;
   Error err;
   begin(&packing);
@@ -94,7 +95,7 @@ static void put_tokenizer(const char *directory, const char *more) {
   buffer_release(&bytes);
 }
 
-static void a_file_is_the_same_only_with_every_byte_and_no_more(void **state) {
+TEST(a_file_is_the_same_only_with_every_byte_and_no_more) {
   const struct {
     const char *more;
     Status status;
@@ -124,7 +125,7 @@ static void assert_text(const char *directory, const char *name, const char *tex
 
 /* Two packings into one folder both find it empty; the second one to finish must not run the first one's
  * packed file with its own config.json. */
-static void what_another_process_has_put_there_meanwhile_stays_and_refuses(void **state) {
+TEST(what_another_process_has_put_there_meanwhile_stays_and_refuses) {
   Packing packing;
   Error err;
   begin(&packing);
@@ -142,7 +143,7 @@ static void what_another_process_has_put_there_meanwhile_stays_and_refuses(void 
   end(&packing);
 }
 
-static void the_same_file_that_came_meanwhile_is_fine_and_stays(void **state) {
+TEST(the_same_file_that_came_meanwhile_is_fine_and_stays) {
   Packing packing, other;
   begin(&packing);
   begin(&other);
@@ -158,7 +159,7 @@ static void the_same_file_that_came_meanwhile_is_fine_and_stays(void **state) {
   end(&packing);
 }
 
-static void a_file_that_took_the_place_of_a_copy_is_not_undone(void **state) {
+TEST(a_file_that_took_the_place_of_a_copy_is_not_undone) {
   Packing packing;
   begin(&packing);
   assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
@@ -169,17 +170,4 @@ static void a_file_that_took_the_place_of_a_copy_is_not_undone(void **state) {
   assert_int_equal(count_entries(packing.directory), 1);
   assert_text(packing.directory, "config.json", "another's");
   end(&packing);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(copies_that_are_committed_stay),
-      cmocka_unit_test(copies_that_are_undone_go_and_nothing_else_does),
-      cmocka_unit_test(copies_go_where_one_cannot_be_put_in_place),
-      cmocka_unit_test(a_file_is_the_same_only_with_every_byte_and_no_more),
-      cmocka_unit_test(what_another_process_has_put_there_meanwhile_stays_and_refuses),
-      cmocka_unit_test(the_same_file_that_came_meanwhile_is_fine_and_stays),
-      cmocka_unit_test(a_file_that_took_the_place_of_a_copy_is_not_undone),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* test_decimal.c - numbers as text: the shortest that reads back to the same double, up to all 17 digits. */
 #include "commands/models/decimal.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
-static void a_number_has_as_many_digits_as_it_takes_to_read_it_back(void **state) {
+TEST(a_number_has_as_many_digits_as_it_takes_to_read_it_back) {
   static const struct {
     double value;
     const char *text;
@@ -24,11 +24,4 @@ static void a_number_has_as_many_digits_as_it_takes_to_read_it_back(void **state
     assert_string_equal(decimal(cases[i].value).text, cases[i].text);
     assert_true(strtod(cases[i].text, NULL) == cases[i].value);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_number_has_as_many_digits_as_it_takes_to_read_it_back),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "commands/commands.h"
 #include "commands/names.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 #define STORIES "test/data/stories260K-awq"
 
@@ -98,7 +99,7 @@ static bool is_synced_before(ino_t inode, int end) {
 /* A power failure leaves what was there, or all of the new files: the bytes of every one are on the disk
  * before the first has its name, the packed file has its name last, and the folder is synced after each
  * name. */
-static void every_file_is_on_the_disk_before_any_has_its_name(void **state) {
+TEST_IN_DIRECTORY(every_file_is_on_the_disk_before_any_has_its_name) {
   static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json",
                                       "model.ak48"};
   assert_int_equal(pack(0), 0);
@@ -129,7 +130,7 @@ static void assert_old(void) {
   assert_string_equal(text, "old");
 }
 
-static void whichever_step_fails_leaves_what_was_there(void **state) {
+TEST_IN_DIRECTORY(whichever_step_fails_leaves_what_was_there) {
   for (int there = 0; there < 2; there++) { /* an older packed file */
     int call = 1;
     for (;; call++) {
@@ -144,14 +145,4 @@ static void whichever_step_fails_leaves_what_was_there(void **state) {
     assert_int_equal(count_entries(), 4);
     empty_own_directory();
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(every_file_is_on_the_disk_before_any_has_its_name, make_own_directory,
-                                      remove_own_directory),
-      cmocka_unit_test_setup_teardown(whichever_step_fails_leaves_what_was_there, make_own_directory,
-                                      remove_own_directory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* test_completions.c - how much of a flag's help a shell shows beside it. */
 #include "commands/shell/completions.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* Up to the first aside, in brackets or after a semicolon, that begins after more than twelve characters. */
-static void a_help_ends_at_its_first_aside(void **state) {
+TEST(a_help_ends_at_its_first_aside) {
   static const char *const cases[][2] = {
       {"", ""},
       {"a; b", "a; b"},
@@ -22,9 +22,4 @@ static void a_help_ends_at_its_first_aside(void **state) {
     if (out.size) assert_memory_equal(out.data, cases[i][1], out.size);
     buffer_release(&out);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_help_ends_at_its_first_aside)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

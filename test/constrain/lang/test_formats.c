@@ -4,7 +4,7 @@
 
 #include "constrain/lang/formats.h"
 #include "test/constrain/random_schemas.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 static Langs langs;
 static Lang lang;
@@ -47,7 +47,7 @@ static int days_of(int year, int month) {
   return month < 1 || month > 12 ? 0 : days[month - 1] + (month == 2 && leap);
 }
 
-static void dates_are_those_of_the_calendar(void **state) {
+TEST(dates_are_those_of_the_calendar) {
   open_format("date");
   for (int year = 0; year<10000; year += year % 100> 4 && year % 100 < 95 ? 7 : 1)
     for (int month = 0; month <= 13; month += month > 2 && year % 50 ? 10 : 1)
@@ -63,7 +63,7 @@ static void dates_are_those_of_the_calendar(void **state) {
   langs_close(&langs);
 }
 
-static void times_are_those_of_a_clock(void **state) {
+TEST(times_are_those_of_a_clock) {
   static const struct {
     const char *text;
     int valid; /* 1: any time; 2: that of a leap second too */
@@ -94,7 +94,7 @@ static void times_are_those_of_a_clock(void **state) {
 }
 
 /* Units follow one another without a gap: of years and days, months are a part too. */
-static void durations_have_their_units_in_order(void **state) {
+TEST(durations_have_their_units_in_order) {
   static const char units[] = "YMDHMS";
   static const char *const numbers[] = {"1", "12", "007", ""};
   open_format("duration");
@@ -124,7 +124,7 @@ static void durations_have_their_units_in_order(void **state) {
 
 /* --- addresses and names */
 
-static void addresses_are_those_of_inet_pton(void **state) {
+TEST(addresses_are_those_of_inet_pton) {
   static const char *const octets[] = {"0",   "1",   "9",   "10",   "99",  "100", "199", "200",
                                        "249", "250", "255", "256",  "260", "300", "999", "00",
                                        "01",  "010", "1.",  "1000", "",    "a"};
@@ -187,7 +187,7 @@ static bool is_hostname(const char *text) {
   }
 }
 
-static void names_of_hosts_have_labels_of_63_characters(void **state) {
+TEST(names_of_hosts_have_labels_of_63_characters) {
   open_format("hostname");
   check_all("aZ0-._", 5, is_hostname);
   for (size_t first = 60; first < 67; first++)
@@ -227,7 +227,7 @@ static bool is_relative_pointer(const char *text) {
   return strcmp(text + digits, "#") == 0 || is_pointer(text + digits);
 }
 
-static void pointers_escape_two_characters(void **state) {
+TEST(pointers_escape_two_characters) {
   open_format("json-pointer");
   check_all("/~012a#", 5, is_pointer);
   check("/\u00e9", true);
@@ -323,7 +323,7 @@ static const struct {
      {"", "@", "a@", "@b", "a", "a@b@c", "a b@c", "a@b c", "\"a\"@b"}},
 };
 
-static void what_a_grammar_says_is_listed(void **state) {
+TEST(what_a_grammar_says_is_listed) {
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
     open_format(lists[i].format);
     for (size_t k = 0; k < 24 && lists[i].fits[k]; k++) check(lists[i].fits[k], true);
@@ -333,7 +333,7 @@ static void what_a_grammar_says_is_listed(void **state) {
 }
 
 /* Names that no draft defines say nothing; two formats are no regular languages. */
-static void other_formats_are_unknown_or_refused(void **state) {
+TEST(other_formats_are_unknown_or_refused) {
   static const char *const names[] = {"x", "", "Date", "dates", "color", "regex", "idn-hostname"};
   bool known;
   Error err;
@@ -344,18 +344,4 @@ static void other_formats_are_unknown_or_refused(void **state) {
     assert_true(i < 5 || langs.unsupported);
   }
   langs_close(&langs);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(dates_are_those_of_the_calendar),
-      cmocka_unit_test(times_are_those_of_a_clock),
-      cmocka_unit_test(durations_have_their_units_in_order),
-      cmocka_unit_test(addresses_are_those_of_inet_pton),
-      cmocka_unit_test(names_of_hosts_have_labels_of_63_characters),
-      cmocka_unit_test(pointers_escape_two_characters),
-      cmocka_unit_test(what_a_grammar_says_is_listed),
-      cmocka_unit_test(other_formats_are_unknown_or_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "constrain/lang/lang_internal.h"
 #include "constrain/lang/lang_list.h"
 #include "test/constrain/random_schemas.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_LETTERS = 4, MOST = 4, N_STRINGS = 1 + 4 + 16 + 64 + 256, N_LANGS = 1500, N_WORDS = 24 };
 
@@ -223,7 +223,7 @@ static void check(const Set *set, Lang letters_only) {
   check_short(set, few);
 }
 
-static void languages_are_sets_of_strings(void **state) {
+TEST(languages_are_sets_of_strings) {
   Error err;
   make_strings();
   for (int i = 0; i < SAMPLE(N_LANGS); i++) {
@@ -237,9 +237,4 @@ static void languages_are_sets_of_strings(void **state) {
     assert_int_equal(langs_check(&langs, &err), STATUS_OK);
     if (i % 50 == 49) langs_close(&langs);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(languages_are_sets_of_strings)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "constrain/lex.h"
 #include "test/constrain/own_vocabulary.h"
 #include "test/constrain/random_schemas.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* The members of "vocab" so far; each token once. */
 typedef struct {
@@ -75,7 +75,7 @@ static void check_masks(const Vocabulary *v, const char *schema, const char *tex
 
 /* Escapes cut at each place, whole ones with what goes before and after them, surrogates in both cases of
  * letters, and a byte 0 in place of a letter: U+0100 in the vocabulary. */
-static void escapes_may_be_cut_anywhere(void **state) {
+TEST(escapes_may_be_cut_anywhere) {
   static const char *const escapes[] = {
       "\\u0041", "\\u00e9",  "\\u00E9",        "\\ud7ff",        "\\uD7FF", "\\ud83d", "\\uD83D",
       "\\udBFF", "\\uDbff",  "\\ude00",        "\\uDE00",        "\\uDfff", "\\ue000", "\\uE000",
@@ -103,7 +103,7 @@ static void escapes_may_be_cut_anywhere(void **state) {
 }
 
 /* The ends of strings need more than what some of 5,000 tokens leave of them. */
-static void many_tokens_know_how_much_is_left(void **state) {
+TEST(many_tokens_know_how_much_is_left) {
   static const char letters[] = "abcdefghijklmnop.", *const patterns[] = {"^[a-z.]*e$", "^([a-o.]|pp)*ee$",
                                                                           "^[a-f]*([g-p.][a-f]*){0,60}e$",
                                                                           "^[^p]*(p[^p]*e)?$"};
@@ -131,7 +131,7 @@ static void many_tokens_know_how_much_is_left(void **state) {
 
 /* Tokens are up to 22 characters, and patterns count to less: what goes on from a place is known for all
  * tokens of a kind only as far as the pattern takes it. */
-static void long_tokens_are_as_long_as_their_pattern(void **state) {
+TEST(long_tokens_are_as_long_as_their_pattern) {
   static const char *const patterns[] = {"^[a-z]{0,%d}[0-9]$", "^([a-z]{%d}|[a-f]*)[0-9]$",
                                          "^(?:[a-f][a-z]){0,%d}[0-9]$"};
   static const char rest[] = "xyxyxyxyxyxyxyxyxyxy";
@@ -386,7 +386,7 @@ static void walk_masks(Constraint *c, const Vocabulary *v, const char *form, int
   free(mask);
 }
 
-static void masks_of_random_tokens_are_what_is_taken(void **state) {
+TEST(masks_of_random_tokens_are_what_is_taken) {
   static const char *const schemas[] = {"{\"type\": \"string\", \"pattern\": \"^@$\"}",
                                         "{\"type\": \"string\", \"pattern\": \"@\", \"maxLength\": #}",
                                         "{\"type\": \"array\", \"items\": {\"type\": \"string\", "
@@ -454,7 +454,7 @@ static bool check_schema(const char *schema, SchemaOptions options, const Own *o
   return true;
 }
 
-static void masks_of_random_schemas_are_what_is_taken(void **state) {
+TEST(masks_of_random_schemas_are_what_is_taken) {
   enum { N_SCHEMAS = 1200, N_TOKENS = 560 };
   uint64_t seed = 5;
   int n_opened = 0;
@@ -473,7 +473,7 @@ static void masks_of_random_schemas_are_what_is_taken(void **state) {
 }
 
 /* Where keys have their effect by one pattern of many. */
-static void masks_of_many_patterns_are_what_is_taken(void **state) {
+TEST(masks_of_many_patterns_are_what_is_taken) {
   uint64_t seed = 7;
   Own own;
   open_random(&seed, 400, structure, sizeof structure / sizeof *structure, &own);
@@ -500,7 +500,7 @@ static void masks_of_many_patterns_are_what_is_taken(void **state) {
 }
 
 /* Under rules that join members or items. */
-static void masks_of_joined_schemas_are_what_is_taken(void **state) {
+TEST(masks_of_joined_schemas_are_what_is_taken) {
   static char line[1 << 14];
   uint64_t seed = 6;
   Own own;
@@ -513,17 +513,4 @@ static void masks_of_joined_schemas_are_what_is_taken(void **state) {
         check_schema(line, (SchemaOptions){.plain_integers = true, .ordered_keys = i % 2}, &own, &seed));
   fclose(file);
   close_own(&own);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(escapes_may_be_cut_anywhere),
-      cmocka_unit_test(many_tokens_know_how_much_is_left),
-      cmocka_unit_test(long_tokens_are_as_long_as_their_pattern),
-      cmocka_unit_test(masks_of_random_tokens_are_what_is_taken),
-      cmocka_unit_test(masks_of_random_schemas_are_what_is_taken),
-      cmocka_unit_test(masks_of_many_patterns_are_what_is_taken),
-      cmocka_unit_test(masks_of_joined_schemas_are_what_is_taken),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

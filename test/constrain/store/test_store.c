@@ -4,7 +4,7 @@
 #include "constrain/store/key_table.h"
 #include "constrain/store/number_table.h"
 #include "constrain/store/pool.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 /* --- failures */
 
@@ -15,7 +15,7 @@ static void assert_failed(const Failure *failure, Status status, const char *mes
   assert_string_equal(err.text, message);
 }
 
-static void the_first_failure_stays(void **state) {
+TEST(the_first_failure_stays) {
   Failure failure = {.work = 0};
   Error err;
   void *items = NULL;
@@ -32,7 +32,7 @@ static void the_first_failure_stays(void **state) {
   assert_null(items);
 }
 
-static void room_that_is_not_there_is_a_failure(void **state) {
+TEST(room_that_is_not_there_is_a_failure) {
   Failure failure = {.work = 0};
   uint32_t *items = NULL;
   size_t capacity = 0;
@@ -45,7 +45,7 @@ static void room_that_is_not_there_is_a_failure(void **state) {
 }
 
 /* Work adds up to the limit, whether in small units or in one large one; each beginning gives all of it. */
-static void work_ends_at_its_limit(void **state) {
+TEST(work_ends_at_its_limit) {
   static const uint64_t units[] = {1 << 10, (1 << 18) - 1, 1 << 18, MAX_WORK};
   for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
     Failure failure = {.work = 0};
@@ -63,7 +63,7 @@ static void work_ends_at_its_limit(void **state) {
 }
 
 /* The flag is looked at soon after it is set, by every store, and ends nothing while it is 0. */
-static void an_interruption_is_a_failure(void **state) {
+TEST(an_interruption_is_a_failure) {
   volatile int interrupted = 0;
   Failure failure = {.work = 0}, other = {.work = 0}, failed = {.work = 0};
   failure_set(&failed, STATUS_USAGE, "too hard");
@@ -89,7 +89,7 @@ static uint64_t key_of(uint64_t i) {
   return i % 2 ? i << 32 | 1 : i + 2;
 }
 
-static void keys_are_found_however_many_there_are(void **state) {
+TEST(keys_are_found_however_many_there_are) {
   KeyTable table = {.count = 0};
   assert_null(key_table_find(&table, 1));
   for (uint32_t i = 0; i < KEYS; i++) {
@@ -112,7 +112,7 @@ static uint64_t hash_of(uint32_t number) {
   return (uint64_t)(number / 3) << 32 | 7;
 }
 
-static void numbers_are_found_by_their_hashes(void **state) {
+TEST(numbers_are_found_by_their_hashes) {
   NumberTable table = {.count = 0};
   uint32_t number;
   for (int turn = 0; turn < 2; turn++) {
@@ -142,7 +142,7 @@ static void numbers_are_found_by_their_hashes(void **state) {
 /* --- memory */
 
 /* Pieces of all sizes, larger ones than a chunk too, keep what is written to them and fit any type. */
-static void pieces_share_no_memory(void **state) {
+TEST(pieces_share_no_memory) {
   static const size_t sizes[] = {1, 16, 17, 4000, 40000, 65536, 65537, 200000, 8};
   enum { PIECES = 400, SIZES = sizeof sizes / sizeof *sizes };
   unsigned char *pieces[PIECES];
@@ -162,17 +162,4 @@ static void pieces_share_no_memory(void **state) {
   assert_int_equal(pool.total, 0);
   assert_non_null(pool_alloc(&pool, 1));
   pool_release(&pool);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_first_failure_stays),
-      cmocka_unit_test(room_that_is_not_there_is_a_failure),
-      cmocka_unit_test(work_ends_at_its_limit),
-      cmocka_unit_test(an_interruption_is_a_failure),
-      cmocka_unit_test(keys_are_found_however_many_there_are),
-      cmocka_unit_test(numbers_are_found_by_their_hashes),
-      cmocka_unit_test(pieces_share_no_memory),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

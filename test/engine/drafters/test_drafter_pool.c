@@ -1,6 +1,6 @@
 /* test_drafter_pool.c - which hidden states of a step a sequence's drafter gets. */
 #include "engine/drafters/drafter_pool.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_IDS = 32 };
 
@@ -35,7 +35,7 @@ static void assert_taken(int pos, int row, int n) {
   assert_int_equal(taken.row, row);
 }
 
-static void rows_of_tokens_that_stay_are_taken_once(void **state) {
+TEST(rows_of_tokens_that_stay_are_taken_once) {
   Drafter drafter = {.taps = {.n = 1}, .take = take, .forget = forget}, *idle[] = {&drafter};
   DrafterPool pool = {.drafters = &drafter, .idle = idle, .n = 1, .n_idle = 1};
   Drafting d = {.n_same = 9};
@@ -80,7 +80,7 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
 
 /* Guesses that cost nothing are cut to those that pay; of others no more are asked for. n_same is
  * what the drafter has seen of the text. */
-static void guesses_that_do_not_pay_are_not_made(void **state) {
+TEST(guesses_that_do_not_pay_are_not_made) {
   static const int32_t ids[N_IDS];
   for (int costs = 0; costs < 2; costs++) {
     Drafter drafter = {.cost = costs ? 0.01 : 0, .propose = propose}, *idle[] = {&drafter};
@@ -110,7 +110,7 @@ static void guesses_that_do_not_pay_are_not_made(void **state) {
 }
 
 /* How guesses fared is forgotten, and what steps take is not. */
-static void a_new_text_is_guessed_as_the_first(void **state) {
+TEST(a_new_text_is_guessed_as_the_first) {
   Drafter drafter = {.cost = 0};
   Guessing g;
   guessing_begin(&g, DRAFT_MOST, &drafter, 0.05, true);
@@ -126,11 +126,4 @@ static void a_new_text_is_guessed_as_the_first(void **state) {
   assert_int_equal(guessing_length(&g, 2, DRAFT_MOST), first);
   assert_true(g.counts.n_steps == 0 && g.counts.n_guessed == 0 && g.rank == 0 && g.balance == 0);
   assert_true(g.step_ms > 0 && g.row_cost == 0.05 && g.most == DRAFT_MOST);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_tokens_that_stay_are_taken_once),
-                                     cmocka_unit_test(guesses_that_do_not_pay_are_not_made),
-                                     cmocka_unit_test(a_new_text_is_guessed_as_the_first)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

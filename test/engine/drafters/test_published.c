@@ -7,7 +7,7 @@
 #include "model/files/safetensors.h"
 #include "reference.h"
 #include "test/engine/step_once.h"
-#include "test/unit.h"
+#include "test/tests.h"
 
 enum { N_CTX = 120, CHUNK = 9 };
 
@@ -103,7 +103,7 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 
 /* Both compute in fp32 from the same numbers, so logits differ by rounding alone: 1e-5 is far above that, and
  * far below what a wrong norm, state, position or mask gives. */
-static void guesses_are_those_of_the_public_implementations(void **state) {
+TEST(guesses_are_those_of_the_public_implementations) {
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
     Reference r;
@@ -166,7 +166,7 @@ static GuessCounts answer(Pair *pair, Drafter *drafter, double temperature, int3
   return counts;
 }
 
-static void a_text_is_the_same_with_each_drafter(void **state) {
+TEST(a_text_is_the_same_with_each_drafter) {
   for (int c = 0; c < 2 * N_CASES; c++) {
     const Case *one = &cases[c / 2];
     Pair pair;
@@ -185,7 +185,7 @@ static void a_text_is_the_same_with_each_drafter(void **state) {
 
 /* A guess is the target's pick from the drafter's logits: by its temperature, top-k and top-p, with the draw
  * that the target makes there. Penalties are left out, and the target's own draws stay as they are. */
-static void guesses_are_picked_as_the_target_picks(void **state) {
+TEST(guesses_are_picked_as_the_target_picks) {
   enum { K = 4 };
   const SamplerSettings settings = {.temperature = 1.5,
                                     .top_k = 50,
@@ -235,7 +235,7 @@ static void guesses_are_picked_as_the_target_picks(void **state) {
 }
 
 /* A text that begins anew is guessed as at first, and one that is cut in the middle goes on. */
-static void what_was_before_is_forgotten(void **state) {
+TEST(what_was_before_is_forgotten) {
   int32_t ids[40], other[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
@@ -260,7 +260,7 @@ static void what_was_before_is_forgotten(void **state) {
 
 /* A drafter that came late, as one that is lent to a sequence of a batch, and whose text is then computed
  * again from before its first row on: it knows nothing of what it saw. */
-static void a_text_may_begin_before_the_first_row(void **state) {
+TEST(a_text_may_begin_before_the_first_row) {
   int32_t ids[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
@@ -284,7 +284,7 @@ static void a_text_may_begin_before_the_first_row(void **state) {
 /* States wait until guesses are wanted: guesses are the same if they are wanted after each step and if they
  * are wanted once, after more tokens than wait at a time (64), or where the text is cut among those that
  * wait. */
-static void waiting_states_give_the_same_guesses(void **state) {
+TEST(waiting_states_give_the_same_guesses) {
   enum { N = 101 };
   int32_t ids[N + 1];
   for (int i = 0; i <= N; i++) ids[i] = (i * i + 7 * i) % 90;
@@ -312,7 +312,7 @@ static void waiting_states_give_the_same_guesses(void **state) {
 }
 
 /* Several tokens that are known and not computed, as a form or a tool makes them. */
-static void known_tokens_come_before_guesses(void **state) {
+TEST(known_tokens_come_before_guesses) {
   int32_t ids[40];
   for (int c = 0; c < N_CASES; c++) {
     Pair pair;
@@ -331,17 +331,4 @@ static void known_tokens_come_before_guesses(void **state) {
     if (pair.model->config.draft.kind != DRAFT_DFLASH) assert_int_equal(own.ids[0], one.ids[2]);
     close_pair(&pair);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(guesses_are_those_of_the_public_implementations),
-      cmocka_unit_test(a_text_is_the_same_with_each_drafter),
-      cmocka_unit_test(guesses_are_picked_as_the_target_picks),
-      cmocka_unit_test(what_was_before_is_forgotten),
-      cmocka_unit_test(a_text_may_begin_before_the_first_row),
-      cmocka_unit_test(waiting_states_give_the_same_guesses),
-      cmocka_unit_test(known_tokens_come_before_guesses),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "engine/prefix/prefix_directory.h"
 #include "engine/prefix/prefix_file.h"
 #include "test/directory.h"
+#include "test/tests.h"
 
 enum { LAYERS = 2, TOKEN = 8, TOKEN_1 = 12, TOKENS = TOKEN + TOKEN_1, MOST = 2 * PREFIX_BLOCK };
 
@@ -66,7 +67,7 @@ static void assert_u64(const unsigned char *at, uint64_t want) {
 
 /* A change of this layout needs another first line of the file, or old files are read as what they are
  * not. */
-static void a_file_has_the_bytes_that_are_drawn(void **state) {
+TEST_IN_DIRECTORY(a_file_has_the_bytes_that_are_drawn) {
   enum { START = 256, N = 3, KEY = 112, IDS = 120, SUMS = 1160, DATA = 1176, SIZE = 1236 };
   unsigned char bytes[2 * SIZE], out[N * TOKEN_1];
   static const unsigned char zeros[64] = {0};
@@ -126,7 +127,7 @@ static void assert_accepted(const char *path, const PrefixKind *of, int start) {
 }
 
 /* The same head in front of each layer's state, whatever the number of tokens before it. */
-static void a_state_has_the_bytes_that_are_drawn(void **state) {
+TEST_IN_DIRECTORY(a_state_has_the_bytes_that_are_drawn) {
   enum { START = 256, N = 200, DATA = 112 + 8 + (START + N) * 4 + 8 * LAYERS };
   static const PrefixKind states = {"abcde", LAYERS, layer_bytes, false, true};
   static const size_t other[LAYERS] = {TOKEN, TOKEN_1 + 2};
@@ -157,7 +158,7 @@ static void a_state_has_the_bytes_that_are_drawn(void **state) {
   assert_true(summary.state && summary.start == START && summary.n == N);
 }
 
-static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
+TEST_IN_DIRECTORY(a_file_of_something_else_is_refused_with_the_reason) {
   static const char *const other = "of another model, program or setting";
   static const size_t more[LAYERS + 1] = {TOKEN, TOKEN_1, 0}, other_bytes[LAYERS] = {TOKEN, TOKEN_1 + 2};
   const PrefixKind kinds[] = {
@@ -182,7 +183,7 @@ static void a_file_of_something_else_is_refused_with_the_reason(void **state) {
   prefix_file_close(&file);
 }
 
-static void a_damaged_file_is_refused_with_the_reason(void **state) {
+TEST_IN_DIRECTORY(a_damaged_file_is_refused_with_the_reason) {
   unsigned char bytes[2000], out[8 * TOKEN_1];
   const char *path = write_block(&kind, "", 0, 8);
   const size_t size = read_bytes(path, bytes, sizeof bytes), data = size - 8 * TOKENS;
@@ -222,7 +223,7 @@ static void a_damaged_file_is_refused_with_the_reason(void **state) {
   assert_int_equal(prefix_head_check("f", at, data, size + 1, &kind, 0, &file, &err), STATUS_FAILED);
 }
 
-static void a_file_says_of_itself_what_it_is(void **state) {
+TEST_IN_DIRECTORY(a_file_says_of_itself_what_it_is) {
   char label[101];
   PrefixSummary summary;
   for (size_t length = 0; length <= 100; length += length == 62 || length == 63 ? 1 : 2) {
@@ -282,7 +283,7 @@ static PrefixList list_files(void) {
   return list;
 }
 
-static void names_say_which_files_are_the_stores(void **state) {
+TEST_IN_DIRECTORY(names_say_which_files_are_the_stores) {
   static const char *const others[] = {
       "0123456789abcdef-00000000000000aa-111111111111111.kv",
       "0123456789abcdef-00000000000000aa-11111111111111111.kv",
@@ -335,7 +336,7 @@ static void names_say_which_files_are_the_stores(void **state) {
   assert_true(list.items == NULL && list.count == 0);
 }
 
-static void blocks_are_found_by_what_is_before_them(void **state) {
+TEST_IN_DIRECTORY(blocks_are_found_by_what_is_before_them) {
   const uint64_t key = 0x0123456789abcdef;
   char name[PREFIX_NAME];
   prefix_file_name(key, 0xaa, 0x1111111111111111, false, name);
@@ -371,7 +372,7 @@ static void blocks_are_found_by_what_is_before_them(void **state) {
   prefix_list_release(&list);
 }
 
-static void a_directory_that_is_none_is_told(void **state) {
+TEST_IN_DIRECTORY(a_directory_that_is_none_is_told) {
   PrefixList list;
   Error err = {{0}};
   int n_removed = 7;
@@ -399,7 +400,7 @@ static int shrink(uint64_t limit) {
 }
 
 /* By the time of use, to the byte, and no more than has to. */
-static void what_was_unused_the_longest_goes(void **state) {
+TEST_IN_DIRECTORY(what_was_unused_the_longest_goes) {
   make_file(BLOCK_A, 10, 4);
   make_file(BLOCK_B, 20, 2);
   make_file(BLOCK_C, 30, 3);
@@ -419,7 +420,7 @@ static void what_was_unused_the_longest_goes(void **state) {
 }
 
 /* Held by another, nothing is removed and nothing fails; afterwards it is free again. */
-static void one_at_a_time_removes_files(void **state) {
+TEST_IN_DIRECTORY(one_at_a_time_removes_files) {
   make_file(BLOCK_A, 10, 4);
   const char *path = in_directory(own_directory, "lock");
   const mode_t mask = umask(0);
@@ -443,7 +444,7 @@ static void one_at_a_time_removes_files(void **state) {
 }
 
 /* A day after the process that wrote them was killed. */
-static void what_is_left_of_killed_processes_goes(void **state) {
+TEST_IN_DIRECTORY(what_is_left_of_killed_processes_goes) {
   static const int64_t DAY = 24 * 60 * 60, SECOND = 1000000000;
   const int64_t now = time(NULL), old = (now - DAY - 60) * SECOND, young = (now - DAY + 600) * SECOND;
   static const char *const others[] = {".auk-1.tmpx", ".auk1.tmp", "auk-1.tmp", ".auk-1.tm", ".other.tmp"};
@@ -463,7 +464,7 @@ static void what_is_left_of_killed_processes_goes(void **state) {
     assert_true(file_exists(in_directory(own_directory, others[i])));
 }
 
-static void a_link_is_not_marked_through(void **state) {
+TEST_IN_DIRECTORY(a_link_is_not_marked_through) {
   make_file("target", 1, 5000000007);
   const char *path = in_directory(own_directory, "link");
   assert_int_equal(symlink("target", path), 0);
@@ -473,24 +474,4 @@ static void a_link_is_not_marked_through(void **state) {
   assert_true(info.st_mtim.tv_sec == 5 && info.st_mtim.tv_nsec == 7);
   assert_int_equal(lstat(path, &info), 0);
   assert_int_equal(info.st_mtim.tv_sec, 9);
-}
-
-int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
-  const struct CMUnitTest tests[] = {
-      IN_DIRECTORY(a_file_has_the_bytes_that_are_drawn),
-      IN_DIRECTORY(a_state_has_the_bytes_that_are_drawn),
-      IN_DIRECTORY(a_file_of_something_else_is_refused_with_the_reason),
-      IN_DIRECTORY(a_damaged_file_is_refused_with_the_reason),
-      IN_DIRECTORY(a_file_says_of_itself_what_it_is),
-      IN_DIRECTORY(names_say_which_files_are_the_stores),
-      IN_DIRECTORY(blocks_are_found_by_what_is_before_them),
-      IN_DIRECTORY(a_directory_that_is_none_is_told),
-      IN_DIRECTORY(what_was_unused_the_longest_goes),
-      IN_DIRECTORY(one_at_a_time_removes_files),
-      IN_DIRECTORY(what_is_left_of_killed_processes_goes),
-      IN_DIRECTORY(a_link_is_not_marked_through),
-  };
-#undef IN_DIRECTORY
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *
  * The state of fake_backend.h is all tokens so far, so that a state of another text or position shows. */
 #include "prefix_test.h"
+#include "test/tests.h"
 
 enum { TEXT = 700, STATE = TEXT - 1 }; /* the last token is computed again, so the state before it is kept */
 
@@ -40,7 +41,7 @@ static int answer_and_keep(const int32_t *ids, int n, PrefixReport *kept) {
   return n_tokens;
 }
 
-static void a_text_comes_back_up_to_its_state(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_text_comes_back_up_to_its_state) {
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   const PrefixReport kept = keep("k", UINT64_MAX, ids, TEXT);
@@ -62,7 +63,7 @@ static void a_text_comes_back_up_to_its_state(void **state) {
 }
 
 /* A state may need few tokens of a last block, which without states is too short to be written or read. */
-static void a_short_last_block_is_kept_for_its_state(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_short_last_block_is_kept_for_its_state) {
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   for (int more = 1; more <= PREFIX_MIN_USE; more += 5) {
@@ -74,7 +75,7 @@ static void a_short_last_block_is_kept_for_its_state(void **state) {
 }
 
 /* The second of two texts that begin alike finds no state there, computes one and keeps it for the third. */
-static void the_third_text_that_begins_alike_is_not_computed(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, the_third_text_that_begins_alike_is_not_computed) {
   static const int lengths[] = {1, 255, 256, 257, 500, 511, 512};
   int32_t ids[CONTEXT];
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -98,7 +99,7 @@ static int n_states(void) {
 }
 
 /* A state of CONTEXT + 1 numbers is as large as the keys and values of 2,001 tokens. */
-static void states_between_turns_are_kept_where_they_are_worth_it(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, states_between_turns_are_kept_where_they_are_worth_it) {
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 2000).n_tokens, 1999);
@@ -121,7 +122,7 @@ static int restore_over(PrefixStore *store, Session *session, const int32_t *ids
 }
 
 /* The session and the stored text share their first 300 tokens; the session has a state after 256. */
-static void a_session_goes_on_from_the_nearest_state(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_session_goes_on_from_the_nearest_state) {
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   make_text(other, 900, 300, 1);
@@ -138,7 +139,7 @@ static void a_session_goes_on_from_the_nearest_state(void **state) {
 }
 
 /* The device's current state is after tokens that the session forgot: it is of no use for restored ones. */
-static void a_forgotten_state_is_not_taken_for_the_texts(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_forgotten_state_is_not_taken_for_the_texts) {
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   make_text(other, 100, 0, 1);
@@ -153,7 +154,7 @@ static void a_forgotten_state_is_not_taken_for_the_texts(void **state) {
 }
 
 /* Every byte of the head, then samples. The state before it is used, and the file is written again. */
-static void a_damaged_state_is_not_used(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_damaged_state_is_not_used) {
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   keep("k", UINT64_MAX, ids, 400);
@@ -183,7 +184,7 @@ static void a_damaged_state_is_not_used(void **state) {
 }
 
 /* Files of one kind under the names of the other. */
-static void a_block_is_no_state(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_block_is_no_state) {
   int32_t ids[CONTEXT];
   static Copy block, kept;
   make_text(ids, TEXT, TEXT, 0);
@@ -200,7 +201,7 @@ static void a_block_is_no_state(void **state) {
 }
 
 /* All under one key, which normally differs between models: the sizes in a file are checked all the same. */
-static void a_state_of_other_sizes_is_refused(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_state_of_other_sizes_is_refused) {
   static LayerConfig two[FAKE_LAYERS] = {{.kind = LAYER_DELTA}, {.kind = LAYER_DELTA}};
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
@@ -214,7 +215,7 @@ static void a_state_of_other_sizes_is_refused(void **state) {
 }
 
 /* Keys and values are read up to the gap: a state after it is of no use. */
-static void a_state_after_a_missing_block_is_not_used(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_state_after_a_missing_block_is_not_used) {
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   keep("k", UINT64_MAX, ids, 400);
@@ -229,7 +230,7 @@ static void a_state_after_a_missing_block_is_not_used(void **state) {
   assert_int_equal(answer("k", ids, TEXT), STATE);
 }
 
-static void states_are_within_the_limit(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, states_are_within_the_limit) {
   int32_t ids[CONTEXT];
   make_text(ids, TEXT, TEXT, 0);
   const uint64_t bytes = bytes_of(TEXT);
@@ -249,7 +250,7 @@ static void states_are_within_the_limit(void **state) {
   }
 }
 
-static void a_failing_device_leaves_the_session_whole(void **state) {
+TEST_WITH(make_hybrid, remove_own_directory, a_failing_device_leaves_the_session_whole) {
   int32_t ids[CONTEXT];
   Error err = {{0}};
   PrefixReport report;
@@ -266,24 +267,4 @@ static void a_failing_device_leaves_the_session_whole(void **state) {
   assert_int_equal(n_states(), 1); /* the file is not to blame */
   session_close(session);
   prefix_store_close(store);
-}
-
-int main(void) {
-#define HYBRID(test) cmocka_unit_test_setup_teardown(test, make_hybrid, remove_own_directory)
-  const struct CMUnitTest tests[] = {
-      HYBRID(a_text_comes_back_up_to_its_state),
-      HYBRID(a_short_last_block_is_kept_for_its_state),
-      HYBRID(the_third_text_that_begins_alike_is_not_computed),
-      HYBRID(states_between_turns_are_kept_where_they_are_worth_it),
-      HYBRID(a_session_goes_on_from_the_nearest_state),
-      HYBRID(a_forgotten_state_is_not_taken_for_the_texts),
-      HYBRID(a_damaged_state_is_not_used),
-      HYBRID(a_block_is_no_state),
-      HYBRID(a_state_of_other_sizes_is_refused),
-      HYBRID(a_state_after_a_missing_block_is_not_used),
-      HYBRID(states_are_within_the_limit),
-      HYBRID(a_failing_device_leaves_the_session_whole),
-  };
-#undef HYBRID
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

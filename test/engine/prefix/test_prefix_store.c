@@ -12,10 +12,57 @@
 #include <unistd.h>
 
 #include "prefix_test.h"
+#include "test/tests.h"
+
+/* A process that saves and restores texts with others' beginnings, under a limit that all of them pass. */
+static void live(int salt, uint64_t limit) {
+  static int32_t ids[CONTEXT];
+  for (int round = 0; round < 60; round++) {
+    make_text(ids, 600, 300 + round % 3 * 100, (salt + round) % 4);
+    PrefixStore *store = open_store("k", limit);
+    Session *session = open_session(CONTEXT, 1);
+    PrefixReport report;
+    assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
+    assert_holds(session, ids, 600);
+    assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK);
+    assert_int_equal(notes.count, 0); /* no reader ever sees half a file */
+    session_close(session);
+    prefix_store_close(store);
+  }
+}
+
+/* The first test: OpenMP's threads do not survive fork(). */
+TEST_IN_DIRECTORY(processes_share_a_directory) {
+  enum { PROCESSES = 4 };
+  const uint64_t limit = 3 * bytes_of(600);
+  pid_t children[PROCESSES];
+  for (int i = 0; i < PROCESSES; i++) {
+    if ((children[i] = fork()) == 0) {
+      live(i, limit);
+      _exit(0);
+    }
+  }
+  for (int i = 0; i < PROCESSES; i++) {
+    int status;
+    waitpid(children[i], &status, 0);
+    assert_int_equal(status, 0);
+  }
+  PrefixList list = files();
+  assert_true(list.count > 0);
+  prefix_list_release(&list);
+  /* Who found the lock taken passed the limit by what it wrote; the next one makes that good. */
+  int32_t ids[CONTEXT];
+  make_text(ids, 600, 0, PROCESSES);
+  keep("k", limit, ids, 600);
+  list = files();
+  assert_true(list.bytes <= limit);
+  prefix_list_release(&list);
+}
 
 /* --- what is shared */
 
-static void a_text_comes_back(void **state) {
+TEST_IN_DIRECTORY(a_text_comes_back) {
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(answer("k", ids, 700), 0); /* and makes no files */
@@ -34,7 +81,7 @@ static void a_text_comes_back(void **state) {
   assert_int_equal(notes.count, 0);
 }
 
-static void exactly_what_is_common_is_used(void **state) {
+TEST_IN_DIRECTORY(exactly_what_is_common_is_used) {
   static const int lengths[] = {0, 1, 15, 16, 100, 255, 256, 257, 271, 272, 511, 512, 600, 699, 700};
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 700, 700, 0);
@@ -46,7 +93,7 @@ static void exactly_what_is_common_is_used(void **state) {
   }
 }
 
-static void the_best_of_several_is_used(void **state) {
+TEST_IN_DIRECTORY(the_best_of_several_is_used) {
   int32_t ids[CONTEXT];
   for (int salt = 1; salt <= 3; salt++) {
     make_text(ids, 800, 400 + salt * 20, salt); /* all agree up to 420, with themselves for longer */
@@ -59,7 +106,7 @@ static void the_best_of_several_is_used(void **state) {
   assert_int_equal(answer("k", ids, 1000), 450);
 }
 
-static void many_blocks_come_back(void **state) {
+TEST_IN_DIRECTORY(many_blocks_come_back) {
   int32_t ids[CONTEXT];
   make_text(ids, CONTEXT, CONTEXT, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 3999).n_files, 16);
@@ -68,7 +115,7 @@ static void many_blocks_come_back(void **state) {
                    8 * PREFIX_BLOCK); /* as many as are open at once */
 }
 
-static void a_session_goes_on_from_what_it_holds(void **state) {
+TEST_IN_DIRECTORY(a_session_goes_on_from_what_it_holds) {
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 1000, 1000, 0);
   keep("k", UINT64_MAX, ids, 1000);
@@ -94,7 +141,7 @@ static void a_session_goes_on_from_what_it_holds(void **state) {
 }
 
 /* A file is read for PREFIX_MIN_USE tokens more than are there. */
-static void few_more_tokens_are_not_read(void **state) {
+TEST_IN_DIRECTORY(few_more_tokens_are_not_read) {
   int32_t ids[CONTEXT];
   make_text(ids, 1000, 1000, 0);
   keep("k", UINT64_MAX, ids, 1000);
@@ -111,7 +158,7 @@ static void few_more_tokens_are_not_read(void **state) {
   }
 }
 
-static void a_short_context_takes_part_of_a_block(void **state) {
+TEST_IN_DIRECTORY(a_short_context_takes_part_of_a_block) {
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   keep("k", UINT64_MAX, ids, 700);
@@ -126,7 +173,7 @@ static void a_short_context_takes_part_of_a_block(void **state) {
   prefix_store_close(store);
 }
 
-static void restored_tokens_count_for_penalties(void **state) {
+TEST_IN_DIRECTORY(restored_tokens_count_for_penalties) {
   int32_t ids[CONTEXT], picks[2];
   make_text(ids, 300, 300, 0);
   for (int i = 0; i < 300; i++) ids[i] %= 40; /* tokens that are not in the text remain */
@@ -145,7 +192,7 @@ static void restored_tokens_count_for_penalties(void **state) {
   assert_true(picks[0] >= 40);
 }
 
-static void another_key_shares_nothing(void **state) {
+TEST_IN_DIRECTORY(another_key_shares_nothing) {
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   keep("model a, program 1", UINT64_MAX, ids, 700);
@@ -154,7 +201,7 @@ static void another_key_shares_nothing(void **state) {
 }
 
 /* The keys of a text of more tokens than longrope's original length are others, from its first token on. */
-static void long_texts_have_keys_of_their_own(void **state) {
+TEST_IN_DIRECTORY(long_texts_have_keys_of_their_own) {
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = 500};
@@ -169,7 +216,7 @@ static void long_texts_have_keys_of_their_own(void **state) {
 
 /* --- what is saved */
 
-static void only_what_is_new_is_written(void **state) {
+TEST_IN_DIRECTORY(only_what_is_new_is_written) {
   int32_t ids[CONTEXT];
   make_text(ids, 1500, 1500, 0);
   assert_int_equal(keep("k", UINT64_MAX, ids, 255).n_files, 0); /* too short */
@@ -190,7 +237,7 @@ static void only_what_is_new_is_written(void **state) {
 }
 
 /* Files and bytes that were read and written; none if there is nothing to do. */
-static void reports_count_what_was_read_and_written(void **state) {
+TEST_IN_DIRECTORY(reports_count_what_was_read_and_written) {
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
   const PrefixKind kind = {"k", FAKE_LAYERS, (const size_t[FAKE_LAYERS]){4, 4, 4}, false, false};
@@ -217,7 +264,7 @@ static void reports_count_what_was_read_and_written(void **state) {
   prefix_store_close(store);
 }
 
-static void files_are_the_owners_alone(void **state) {
+TEST_IN_DIRECTORY(files_are_the_owners_alone) {
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char below[300];
@@ -237,7 +284,7 @@ static void files_are_the_owners_alone(void **state) {
 
 /* --- the limit */
 
-static void what_was_unused_the_longest_goes_first(void **state) {
+TEST_IN_DIRECTORY(what_was_unused_the_longest_goes_first) {
   int32_t a[CONTEXT], b[CONTEXT], c[CONTEXT];
   const uint64_t limit = 2 * bytes_of(768) + 100;
   make_text(a, 768, 0, 1);
@@ -254,7 +301,7 @@ static void what_was_unused_the_longest_goes_first(void **state) {
 }
 
 /* So it is too where its blocks were there before, and a second save marked them as used. */
-static void a_texts_end_goes_before_its_beginning(void **state) {
+TEST_IN_DIRECTORY(a_texts_end_goes_before_its_beginning) {
   int32_t a[CONTEXT], b[CONTEXT];
   make_text(a, 768, 0, 1);
   make_text(b, 256, 0, 2);
@@ -267,7 +314,7 @@ static void a_texts_end_goes_before_its_beginning(void **state) {
   }
 }
 
-static void a_text_over_the_limit_keeps_its_beginning(void **state) {
+TEST_IN_DIRECTORY(a_text_over_the_limit_keeps_its_beginning) {
   int32_t ids[CONTEXT];
   make_text(ids, 768, 768, 0);
   const uint64_t limit = bytes_of(512) + 10;
@@ -281,7 +328,7 @@ static void a_text_over_the_limit_keeps_its_beginning(void **state) {
   assert_int_equal(keep("k", 10, ids, 768).n_files, 0);
 }
 
-static void what_takes_exactly_the_limit_is_kept(void **state) {
+TEST_IN_DIRECTORY(what_takes_exactly_the_limit_is_kept) {
   int32_t ids[CONTEXT];
   make_text(ids, 768, 768, 0);
   for (int n = 256; n <= 512; n += 256) {
@@ -292,7 +339,7 @@ static void what_takes_exactly_the_limit_is_kept(void **state) {
   }
 }
 
-static void others_files_are_not_touched(void **state) {
+TEST_IN_DIRECTORY(others_files_are_not_touched) {
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char path[512];
@@ -307,7 +354,7 @@ static void others_files_are_not_touched(void **state) {
   assert_true(file_exists(path));
 }
 
-static void a_directory_without_ours_gets_no_lock(void **state) {
+TEST_IN_DIRECTORY(a_directory_without_ours_gets_no_lock) {
   int32_t ids[CONTEXT];
   int n_removed;
   char path[512];
@@ -323,7 +370,7 @@ static void a_directory_without_ours_gets_no_lock(void **state) {
 
 /* --- files that are not what they should be */
 
-static void damaged_files_are_not_used(void **state) {
+TEST_IN_DIRECTORY(damaged_files_are_not_used) {
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("the key", UINT64_MAX, ids, 600);
@@ -341,7 +388,7 @@ static void damaged_files_are_not_used(void **state) {
   assert_int_equal(answer("the key", ids, 600), 599);
 }
 
-static void cut_files_are_not_used(void **state) {
+TEST_IN_DIRECTORY(cut_files_are_not_used) {
   static const size_t sizes[] = {0, 1, 39, 111, 112, 120, 1200, 2000};
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
@@ -359,7 +406,7 @@ static void cut_files_are_not_used(void **state) {
   assert_int_equal(answer("the key", ids, 600), 256);
 }
 
-static void what_is_no_file_is_not_used(void **state) {
+TEST_IN_DIRECTORY(what_is_no_file_is_not_used) {
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("the key", UINT64_MAX, ids, 600);
@@ -404,7 +451,7 @@ static void what_is_no_file_is_not_used(void **state) {
 }
 
 /* A file under the name of another text's, as if two hashes were the same. */
-static void ids_decide_and_not_names(void **state) {
+TEST_IN_DIRECTORY(ids_decide_and_not_names) {
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 512, 0, 1);
   make_text(other, 512, 0, 2);
@@ -425,7 +472,7 @@ static void ids_decide_and_not_names(void **state) {
 }
 
 /* The same for a block whose own ids are equal but follow others: its keys are those of another text. */
-static void ids_before_a_block_decide_too(void **state) {
+TEST_IN_DIRECTORY(ids_before_a_block_decide_too) {
   int32_t ids[CONTEXT], other[CONTEXT];
   make_text(ids, 512, 0, 1);
   make_text(other, 512, 0, 2);
@@ -440,7 +487,7 @@ static void ids_before_a_block_decide_too(void **state) {
 }
 
 /* Whole blocks, and the last one; once, and not again. */
-static void a_damaged_file_is_written_anew(void **state) {
+TEST_IN_DIRECTORY(a_damaged_file_is_written_anew) {
   static const int starts[] = {0, 256, 768};
   int32_t ids[CONTEXT];
   make_text(ids, 900, 900, 0);
@@ -470,7 +517,7 @@ static void a_damaged_file_is_written_anew(void **state) {
   }
 }
 
-static void a_failing_device_leaves_the_session_whole(void **state) {
+TEST_IN_DIRECTORY(a_failing_device_leaves_the_session_whole) {
   int32_t ids[CONTEXT];
   make_text(ids, 800, 800, 0);
   keep("k", UINT64_MAX, ids, 800);
@@ -491,7 +538,7 @@ static void a_failing_device_leaves_the_session_whole(void **state) {
 
 /* --- the disk, and others at the same time */
 
-static void a_full_disk_is_told_and_leaves_nothing(void **state) {
+TEST_IN_DIRECTORY(a_full_disk_is_told_and_leaves_nothing) {
   int32_t ids[CONTEXT];
   make_text(ids, 800, 800, 0);
   PrefixStore *store = open_store("k", UINT64_MAX);
@@ -516,52 +563,7 @@ static void a_full_disk_is_told_and_leaves_nothing(void **state) {
   prefix_store_close(store);
 }
 
-/* A process that saves and restores texts with others' beginnings, under a limit that all of them pass. */
-static void live(int salt, uint64_t limit) {
-  static int32_t ids[CONTEXT];
-  for (int round = 0; round < 60; round++) {
-    make_text(ids, 600, 300 + round % 3 * 100, (salt + round) % 4);
-    PrefixStore *store = open_store("k", limit);
-    Session *session = open_session(CONTEXT, 1);
-    PrefixReport report;
-    assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
-    assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
-    assert_holds(session, ids, 600);
-    assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK);
-    assert_int_equal(notes.count, 0); /* no reader ever sees half a file */
-    session_close(session);
-    prefix_store_close(store);
-  }
-}
-
-static void processes_share_a_directory(void **state) {
-  enum { PROCESSES = 4 };
-  const uint64_t limit = 3 * bytes_of(600);
-  pid_t children[PROCESSES];
-  for (int i = 0; i < PROCESSES; i++) {
-    if ((children[i] = fork()) == 0) {
-      live(i, limit);
-      _exit(0);
-    }
-  }
-  for (int i = 0; i < PROCESSES; i++) {
-    int status;
-    waitpid(children[i], &status, 0);
-    assert_int_equal(status, 0);
-  }
-  PrefixList list = files();
-  assert_true(list.count > 0);
-  prefix_list_release(&list);
-  /* Who found the lock taken passed the limit by what it wrote; the next one makes that good. */
-  int32_t ids[CONTEXT];
-  make_text(ids, 600, 0, PROCESSES);
-  keep("k", limit, ids, 600);
-  list = files();
-  assert_true(list.bytes <= limit);
-  prefix_list_release(&list);
-}
-
-static void a_lock_that_is_taken_stops_nobody(void **state) {
+TEST_IN_DIRECTORY(a_lock_that_is_taken_stops_nobody) {
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("k", UINT64_MAX, ids, 600);
@@ -574,41 +576,4 @@ static void a_lock_that_is_taken_stops_nobody(void **state) {
   make_text(ids, 600, 0, 1);
   assert_int_equal(keep("k", 20000, ids, 600).n_files, 3);
   close(lock);
-}
-
-int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
-  const struct CMUnitTest tests[] = {
-      IN_DIRECTORY(processes_share_a_directory), /* first: OpenMP's threads do not survive fork() */
-      IN_DIRECTORY(a_text_comes_back),
-      IN_DIRECTORY(exactly_what_is_common_is_used),
-      IN_DIRECTORY(the_best_of_several_is_used),
-      IN_DIRECTORY(many_blocks_come_back),
-      IN_DIRECTORY(a_session_goes_on_from_what_it_holds),
-      IN_DIRECTORY(few_more_tokens_are_not_read),
-      IN_DIRECTORY(a_short_context_takes_part_of_a_block),
-      IN_DIRECTORY(restored_tokens_count_for_penalties),
-      IN_DIRECTORY(another_key_shares_nothing),
-      IN_DIRECTORY(long_texts_have_keys_of_their_own),
-      IN_DIRECTORY(only_what_is_new_is_written),
-      IN_DIRECTORY(reports_count_what_was_read_and_written),
-      IN_DIRECTORY(files_are_the_owners_alone),
-      IN_DIRECTORY(what_was_unused_the_longest_goes_first),
-      IN_DIRECTORY(a_texts_end_goes_before_its_beginning),
-      IN_DIRECTORY(a_text_over_the_limit_keeps_its_beginning),
-      IN_DIRECTORY(what_takes_exactly_the_limit_is_kept),
-      IN_DIRECTORY(others_files_are_not_touched),
-      IN_DIRECTORY(a_directory_without_ours_gets_no_lock),
-      IN_DIRECTORY(damaged_files_are_not_used),
-      IN_DIRECTORY(cut_files_are_not_used),
-      IN_DIRECTORY(what_is_no_file_is_not_used),
-      IN_DIRECTORY(ids_decide_and_not_names),
-      IN_DIRECTORY(ids_before_a_block_decide_too),
-      IN_DIRECTORY(a_damaged_file_is_written_anew),
-      IN_DIRECTORY(a_failing_device_leaves_the_session_whole),
-      IN_DIRECTORY(a_full_disk_is_told_and_leaves_nothing),
-      IN_DIRECTORY(a_lock_that_is_taken_stops_nobody),
-  };
-#undef IN_DIRECTORY
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }
