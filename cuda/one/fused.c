@@ -76,7 +76,6 @@ static Status make_screen(BackendModel *loaded, Error *err) {
   size_t free_bytes, all;
   if (loaded->decode_step == DECODE_KERNELS || plan_of(loaded, KV_F16, 1, &plan, NULL)) return STATUS_OK;
   const size_t bytes = screen_bytes(&plan.shape);
-  if (!step_leaves_best(&plan.shape)) return STATUS_OK;
   if (cudaMemGetInfo(&free_bytes, &all) || free_bytes < SCREEN_MARGIN * bytes ||
       cudaMalloc(&loaded->screen, bytes)) {
     cudaGetLastError();

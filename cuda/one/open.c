@@ -101,7 +101,7 @@ static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
   if (c->split <= 1) return 0;
   p->n = c->split;
   s->first_tag = arena_take(&arena, 1, sizeof *s->first_tag);
-  p->flags[p->rank] = arena_take(&arena, MAX_SPLIT, sizeof **p->flags);
+  p->flags[p->rank] = arena_take(&arena, PEERS_FLAGS, sizeof **p->flags);
   p->inbox[p->rank] = arena_take(&arena, peers_inbox_bytes(p->n, c->hidden), 1);
   return arena.used;
 }
@@ -343,6 +343,8 @@ static Status open_peers(BackendState *s, Error *err) {
   p->first_tag = s->first_tag;
   p->parts[0][p->rank] = s->branch;
   p->parts[1][p->rank] = s->branch + (size_t)s->options.max_chunk * (size_t)c->hidden;
+  p->x[p->rank] = s->x;
+  p->h[p->rank] = s->h;
   p->logits[p->rank] = s->logits;
   const size_t bytes =
       (size_t)((char *)p->inbox[p->rank] - (char *)s->first_tag) + peers_inbox_bytes(p->n, c->hidden);

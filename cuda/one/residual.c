@@ -60,6 +60,19 @@ Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
   return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
+/* True if x is read only by sums between one that also makes its norm and the next one. */
+static bool x_may_stay_apart(const BackendState *s) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return s->options.taps.n == 0 && !c->parallel && !norms_are_centred(c) && c->streams.n == 0 &&
+         c->altup.n == 0 && c->per_layer_width == 0 && c->experts.norms != EXPERTS_OWN_NORMS;
+}
+
+/* True if each GPU adds up its own rows: in all sums of a step, since x may stay apart between them. */
+static bool has_own_rows(const BackendState *s, int n_rows) {
+  return shared_in_memory(s) &&
+         peers_own_rows_pay(&s->peers, s->loaded->model->config.hidden, n_rows, x_may_stay_apart(s));
+}
+
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -76,7 +89,9 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                        .out = s->h,
                        .out_stride = s->h_stride,
                        .peers = by_memory ? &s->peers : NULL,
-                       .sum = sum};
+                       .sum = sum,
+                       .own_rows = parts && has_own_rows(s, n_tokens),
+                       .apart = norms.next && x_may_stay_apart(s)};
   s->ready = norms.next ? READY_IN_H : READY_NONE;
   return ops_add_rms_norm(&add, n_tokens, s->loaded->stream, err);
 }

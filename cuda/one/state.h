@@ -177,10 +177,11 @@ struct BackendState {
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the notes on the device */
   PicksAhead ahead;
-  bool has_best;    /* the last step left its best token (fused_leaves_pick()) */
-  bool is_deferred; /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
-  int n_wanted;     /* how many of the best logits a single sequence's last pick wanted; 0: all */
-  int n_best;       /* how many the last step made (StepCall.n_best); 0: all. lm_head_in gives the others */
+  bool has_best;     /* the last step left its best token (fused_leaves_pick()) */
+  bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
+  int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
+  int n_best;        /* how many the last step made (StepCall.n_best); 0: all. lm_head_in gives the others */
+  bool logits_apart; /* each GPU has only those that it made itself (tokens_join_logits()) */
   Sampled
       *ring; /* pinned: pick n is in slot n % STATE_RING; of several sequences, a step's pick i in slot i */
   uint64_t n_enqueued, n_taken;

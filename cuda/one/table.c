@@ -189,8 +189,8 @@ static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
   if (span.parts) call.n_parts = span.n_parts;
   for (int i = 0, row = 0; i < span.n_parts; row += span.parts[i++].n_tokens)
     call.parts[i] = (StepPart){span.parts[i].pos, row, sequences_first_page(&s->sequences, row)};
-  TRY(fused_run(s->fused, &call, s->loaded->stream, err));
-  return shared_gather_logits(s, first_sum(s->loaded->model->config.n_layers), span.n_logit_rows, err);
+  s->logits_apart = shared_in_memory(s);
+  return fused_run(s->fused, &call, s->loaded->stream, err);
 }
 
 static Attention attention_of(const BackendState *s, TokenRange span, int layer) {
@@ -252,7 +252,7 @@ static bool can_replay(const BackendState *s, int n_rows) {
 
 /* Forgets the best logits of the last fused step. A deferred pick (is_deferred) stays deferred. */
 static void forget_best(BackendState *s) {
-  s->has_best = false, s->n_best = 0;
+  s->has_best = s->logits_apart = false, s->n_best = 0;
 }
 
 static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, Error *err) {
@@ -289,8 +289,8 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Erro
     tokens_forget_picks(s);
     if (span.ids) TRY(rows_set(s, span, err));
   }
-  TRY(shared_begin_sums(s, 2, err));
-  return enqueue_fused(s, span, err);
+  TRY(enqueue_fused(s, span, err));
+  return span.parts ? tokens_join_logits(s, err) : STATUS_OK;
 }
 
 /* Each layer's own input of each token (operations.def). PRECOND x is the embedding. */

@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/one/residual.h"
+#include "cuda/one/shared.h"
 #include "cuda/one/state.h"
 
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
@@ -124,13 +126,37 @@ static Status pick_best(BackendState *s, bool waits, Error *err) {
   return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
 }
 
-/* --- logits that a fused step did not make, since the pick before it wanted only the best ones */
+/* --- logits that a fused step did not make, since the pick before it wanted only the best ones, and those of
+ * other GPUs */
+
+Status tokens_join_logits(BackendState *s, Error *err) {
+  if (!s->logits_apart) return STATUS_OK;
+  s->logits_apart = false;
+  TRY(shared_begin_sums(s, 2, err));
+  return shared_gather_logits(s, first_sum(s->loaded->model->config.n_layers), s->n_logit_rows, err);
+}
+
+/* True if the pick needs logits that the last step did not make. */
+static bool wants_more(const BackendState *s, const Sampler *sampler) {
+  const int wanted = best_wanted(sampler);
+  return s->n_best > 0 && (wanted == 0 || wanted > s->n_best);
+}
+
+bool tokens_meet(const BackendState *s, const Sampler *sampler, int row) {
+  if (sampler && row == 0 && s->has_best && best_wanted(sampler) == 1) return false;
+  return s->logits_apart || (shared_in_memory(s) && (sampler ? wants_more(s, sampler) : s->n_best > 0));
+}
+
+Status tokens_gather(BackendState *s, const Sampler *sampler, Error *err) {
+  return !sampler || wants_more(s, sampler) ? tokens_make_logits(s, err) : tokens_join_logits(s, err);
+}
 
 Status tokens_make_logits(BackendState *s, Error *err) {
-  if (s->n_best == 0) return STATUS_OK;
-  TRY(fused_all_logits(s->fused, s->lm_head_in, s->logits, s->loaded->stream, err));
+  if (s->n_best == 0) return tokens_join_logits(s, err);
+  TRY(fused_all_logits(s->fused, s->lm_head_in, s->logits + shared_first_logit(s), s->loaded->stream, err));
   s->n_best = 0;
-  return STATUS_OK;
+  s->logits_apart = shared_in_memory(s);
+  return tokens_join_logits(s, err);
 }
 
 /* --- picks from several rows at once
@@ -202,7 +228,7 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
   TRY(tokens_enqueue_deferred(s, err));
   s->n_wanted = best_wanted(sampler);
   if (row == 0 && s->has_best && s->n_wanted == 1) return pick_best(s, waits, err);
-  if (s->n_wanted == 0 || s->n_wanted > s->n_best) TRY(tokens_make_logits(s, err));
+  TRY(tokens_gather(s, sampler, err));
   TRY(sync_notes(s, sampler, err));
   TRY(sync_mask(s, sampler, err));
   const float *logits = s->logits + (size_t)row * (size_t)s->loaded->model->config.vocab_size;

@@ -17,8 +17,14 @@ StepPick tokens_take_deferred(BackendState *s);
 Status tokens_enqueue_deferred(BackendState *s, Error *err);
 /* Bytes of lm_head that a fused step at `pos` need not read if picks are by this sampler. */
 size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos);
+/* Copies the logits that the other GPUs have made in a fused step, if they are not here yet. */
+Status tokens_join_logits(BackendState *s, Error *err);
 /* Makes all logits of a fused step that was enqueued for the best ones alone (BackendState.n_best). */
 Status tokens_make_logits(BackendState *s, Error *err);
+/* tokens_gather(): makes sure of the logits that a pick needs, or without a sampler of all. tokens_meet():
+ * true if all GPUs have to call it at once, since each waits for the others. */
+bool tokens_meet(const BackendState *s, const Sampler *sampler, int row);
+Status tokens_gather(BackendState *s, const Sampler *sampler, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);

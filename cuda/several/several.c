@@ -383,8 +383,10 @@ static Status connect_fused(SeveralState *s, Error *err) {
   for (int i = 0; i < s->n_parts; i++) n_fused += (to.mail[i] = fused_mail(s->parts[i]->fused)) != NULL;
   if (n_fused > 0 && n_fused < s->n_parts)
     return error_set(err, STATUS_FAILED, "--split: these GPUs differ (--decode-step kernels)");
-  for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++)
+  for (to.rank = 0; n_fused > 0 && to.rank < s->n_parts; to.rank++) {
+    to.first_token = all->first_logit[to.rank];
     fused_connect(s->parts[to.rank]->fused, &to);
+  }
   return STATUS_OK;
 }
 
@@ -408,6 +410,8 @@ static Status connect_parts(SeveralState *s, Error *err) {
       to->inbox[k] = from->inbox[k];
       to->parts[0][k] = from->parts[0][k];
       to->parts[1][k] = from->parts[1][k];
+      to->x[k] = from->x[k];
+      to->h[k] = from->h[k];
       to->logits[k] = from->logits[k];
     }
   }
@@ -441,27 +445,33 @@ static Status open_session(BackendModel *whole, const StateOptions *options, Bac
 
 /* --- a step */
 
-static Status step_part(BackendState *part, TokenRange span, Error *err) {
+static Status step_part(BackendState *part, const void *span, Error *err) {
   TRY(use(part->loaded, err));
-  return forward(&cuda_backend, part, &part->loaded->program, span, err);
+  return forward(&cuda_backend, part, &part->loaded->program, *(const TokenRange *)span, err);
 }
 
 /* Makes logits outside of a step. It advances the tags by two although it uses one tag: first_tag is
  * always even. */
-static Status logits_of_part(BackendState *part, TokenRange span, Error *err) {
+static Status logits_of_part(BackendState *part, const void *span, Error *err) {
   TRY(use(part->loaded, err));
   TRY(shared_begin_sums(part, 2, err));
-  return cuda_backend.run[OP_LOGITS](part, span, part->loaded->model->config.n_layers, err);
+  return cuda_backend.run[OP_LOGITS](part, *(const TokenRange *)span, part->loaded->model->config.n_layers,
+                                     err);
 }
 
-/* Runs `work` on all GPUs at once, a thread for each. */
-static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, TokenRange span, Error *err),
-                     TokenRange span, Error *err) {
+static Status gather_on_part(BackendState *part, const void *sampler, Error *err) {
+  TRY(use(part->loaded, err));
+  return tokens_gather(part, sampler, err);
+}
+
+/* Runs `work` of the same input on all GPUs at once, a thread for each. */
+static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, const void *input, Error *err),
+                     const void *input, Error *err) {
   Status status[MAX_SPLIT];
   Error errors[MAX_SPLIT];
 #pragma omp parallel for num_threads(s->n_parts) schedule(static, 1)
   for (int i = 0; i < s->n_parts; i++) {
-    status[i] = work(s->parts[i], span, &errors[i]);
+    status[i] = work(s->parts[i], input, &errors[i]);
     if (status[i]) give_up(s);
   }
   for (int i = 0; i < s->n_parts; i++)
@@ -477,7 +487,7 @@ static Status whole_step(BackendState *state, TokenRange span, bool *done, Error
   SeveralState *s = state_of(state);
   *done = true;
   if (s->loaded->ranks) TRY(calls_step(s->loaded->ranks, s->number, span, err));
-  return on_all(s, step_part, span, err);
+  return on_all(s, step_part, &span, err);
 }
 
 /* Waits for all GPUs before the logits are overwritten: a peer may still be copying the logits of the last
@@ -488,13 +498,14 @@ static Status make_logits_again(BackendState *state, TokenRange span, int layer,
   span.ids = NULL;
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
   EACH_PART(s, i) TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
-  return on_all(s, logits_of_part, span, err);
+  return on_all(s, logits_of_part, &span, err);
 }
 
 /* --- drafters */
 
 /* A step that continues the drafter's own state (span.states < 0) begins its sums in begin_step(). */
-static Status draft_part(BackendState *part, TokenRange span, Error *err) {
+static Status draft_part(BackendState *part, const void *input, Error *err) {
+  const TokenRange span = *(const TokenRange *)input;
   TRY(use(part->loaded, err));
   if (span.states >= 0) TRY(shared_begin_sums(part, step_sums(&part->loaded->model->config), err));
   return forward(&cuda_backend, part, &part->loaded->program, span, err);
@@ -502,7 +513,7 @@ static Status draft_part(BackendState *part, TokenRange span, Error *err) {
 
 static Status draft_whole_step(BackendState *state, TokenRange span, bool *done, Error *err) {
   *done = true;
-  return on_all(state_of(state), draft_part, span, err);
+  return on_all(state_of(state), draft_part, &span, err);
 }
 
 static Status take_drafted(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
@@ -544,8 +555,16 @@ static Status wait_for_token(BackendState *state, int32_t *id, Error *err) {
   return status;
 }
 
+static size_t head_spares(const BackendState *state, const Sampler *sampler, int pos) {
+  const SeveralState *s = state_of(state);
+  size_t bytes = 0;
+  for (int i = 0; i < s->n_parts; i++) bytes += tokens_head_spares(s->parts[i], sampler, pos);
+  return bytes;
+}
+
 static Status sample_token(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err) {
   SeveralState *s = state_of(state);
+  if (tokens_meet(s->parts[0], sampler, row)) TRY(on_all(s, gather_on_part, sampler, err));
   for (int i = 0; i < picking_parts(s); i++) {
     TRY(use(s->loaded->parts[i], err));
     TRY(tokens_pick(s->parts[i], sampler, row, id != NULL, err));
@@ -585,6 +604,7 @@ static Status drain(BackendState *state, Error *err) {
 /* From the first GPU, which always has all logits: with NCCL no other GPU has. */
 static Status read_logits(BackendState *state, int row, float *out, Error *err) {
   SeveralState *s = state_of(state);
+  if (tokens_meet(s->parts[0], NULL, row)) TRY(on_all(s, gather_on_part, NULL, err));
   TRY(use(s->loaded->parts[0], err));
   TRY(explain(s->loaded, tokens_read_logits(s->parts[0], row, out, err), err));
   return check_lost(s, err);
@@ -726,6 +746,7 @@ const Backend cuda_several_backend = {
     .fused_step = whole_step,
     .wait_token = wait_for_token,
     .drain = drain,
+    .head_spares = head_spares,
     .page_tokens = KV_PAGE_TOKENS,
     .sequences = CUDA_SEQUENCES,
     .set_pages = set_pages,

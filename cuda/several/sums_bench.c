@@ -44,7 +44,9 @@ static Status enqueue_sums(const Part *p, int n_rows, Error *err) {
                          .out = s->h,
                          .out_stride = s->h_stride,
                          .peers = &s->peers,
-                         .sum = sum};
+                         .sum = sum,
+                         .own_rows = peers_own_rows_pay(&s->peers, m->model->config.hidden, n_rows, true),
+                         .apart = true};
     TRY(ops_add_rms_norm(&add, n_rows, m->stream, err));
   }
   return STATUS_OK;

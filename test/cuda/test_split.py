@@ -215,6 +215,20 @@ def test_tokens_after_a_prompt(auk, model, by, request):
         assert done.returncode == 0 and len(json.loads(done.stdout)["ids"]) == 8, done.stderr
 
 
+@pytest.mark.parametrize("kind", [["--temp", "0"], ["--temp", "1", "--top-k", "5"], ["--temp", "0", "--logprobs", "3"]],
+                         ids=["greedy", "of the best five", "with all logits"])
+def test_picks_from_lm_head_in_8_bits(auk, model, kind):
+    """Each GPU bounds its rows of lm_head, and the best of all GPUs is the pick. With a penalty, which is too small to
+    change a logit, steps make all logits."""
+    flags = ["-m", model, "--raw", "--ids", "--json", "-p", "ab cd", "-n", "8", "--ignore-eos", "-c", "64", "-s", "3",
+             "--guess", "0", "--split", "2", *kind]
+    few, all_logits = (run(auk, *flags, *more) for more in ([], ["--presence-penalty", "1e-12"]))
+    assert few.returncode == 0, few.stderr
+    few, all_logits = (json.loads(done.stdout) for done in (few, all_logits))
+    assert len(few["ids"]) == 8 and few["ids"] == all_logits["ids"]
+    assert few.get("logprobs") == all_logits.get("logprobs")
+
+
 @pytest.mark.parametrize("by", ["memory", "nccl"])
 def test_a_gpu_that_fails_ends_the_answer(auk, model, by):
     program = auk[-1]

@@ -14,6 +14,7 @@
 #include "cuda/kernels/ops/elementwise.cuh"
 #include "cuda/kernels/ops/ranking.cuh"
 #include "cuda/kernels/ptx/cluster.cuh"
+#include "cuda/kernels/ptx/waiting.cuh"
 
 namespace step {
 
@@ -50,17 +51,57 @@ struct StepBest {
   unsigned int lowest;
 };
 
-/* The best token of n blocks, in all lanes of a warp; token 0 if there is no best token. */
-__device__ __forceinline__ Sampled best_of_blocks(const StepBest *of_blocks, int n, int lane) {
-  StepBest best = {0, ~0u};
-#pragma unroll
-  for (int i = 0; i < STEP_MAX_CLUSTERS * STEP_BLOCKS; i += 32) {
-    const StepBest of_block = of_blocks[min(i + lane, n - 1)];
-    best.greatest = max(best.greatest, of_block.greatest), best.lowest = min(best.lowest, of_block.lowest);
+enum { STEP_BEST_WORDS = STEP_MAX_CLUSTERS * STEP_BLOCKS * 2 }; /* of a GPU, in the mail of each */
+
+/* Leaves the block's best logit in the mail of each GPU (StepPeers), from word best_at on:
+ *
+ *     uint64 [GPUs][blocks][2]      63 .. 32                   | 31 .. 0
+ *                                   the greatest logit's key   | the step's turn
+ *                                   its token                  | the same
+ *
+ * So each word shows by itself that it has come. If a logit is NaN, the key is the greatest of all. The words
+ * of a step are written only when all blocks of all GPUs have begun it, and have read those before. */
+__device__ __forceinline__ void leave_best(const StepPeers &peers, size_t best_at, unsigned turn,
+                                           const StepBest &best) {
+  const uint32_t key = best.lowest < SAMPLER_KEY_LOWEST ? ~0u : sampling::ranked_key(best.greatest);
+  const size_t at = best_at + peers.rank * STEP_BEST_WORDS + 2 * blockIdx.x;
+  for (int gpu = 0; gpu < max(peers.n, 1); gpu++) {
+    store_peer(peers.mail[gpu] + at, (uint64_t)key << 32 | turn);
+    store_peer(peers.mail[gpu] + at + 1, (uint64_t)(uint32_t)sampling::ranked_id(best.greatest) << 32 | turn);
   }
-  sampling::warp_extremes(&best.greatest, &best.lowest);
-  const SampledKind kind = sampling::kind_of(sampling::ranked_key(best.greatest), best.lowest);
-  return {kind == SAMPLED_TOKEN ? sampling::ranked_id(best.greatest) : 0, kind};
+}
+
+/* The best token of all GPUs' n blocks in the step of a turn, in all lanes of a warp; token 0 if there is no
+ * best token. */
+__device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t best_at, unsigned turn,
+                                                  int n, int lane) {
+  constexpr int kOfLane = STEP_BEST_WORDS / 2 / 32;
+  unsigned long long greatest = 0;
+  unsigned int none = ~0u;
+  for (int gpu = 0; gpu < max(peers.n, 1); gpu++) {
+    const uint64_t *from = peers.mail[peers.rank] + best_at + gpu * STEP_BEST_WORDS;
+    uint64_t key[kOfLane], id[kOfLane];
+    Waiting waiting;
+    bool whole;
+    do {
+      whole = true;
+#pragma unroll
+      for (int i = 0; i < kOfLane; i++) {
+        const int at = 2 * min(32 * i + lane, n - 1);
+        key[i] = load_peer(from + at), id[i] = load_peer(from + at + 1);
+      }
+#pragma unroll
+      for (int i = 0; i < kOfLane; i++) whole = whole && (uint32_t)key[i] == turn && (uint32_t)id[i] == turn;
+    } while (!whole && peers.n > 1 && !waiting.gives_up(peers, gpu));
+#pragma unroll
+    for (int i = 0; i < kOfLane; i++) {
+      const unsigned long long own = sampling::ranked((uint32_t)(key[i] >> 32), (int)(id[i] >> 32));
+      greatest = max(greatest, own);
+    }
+  }
+  sampling::warp_extremes(&greatest, &none);
+  const SampledKind kind = sampling::kind_of(sampling::ranked_key(greatest), SAMPLER_KEY_LOWEST);
+  return {kind == SAMPLED_TOKEN ? sampling::ranked_id(greatest) : 0, kind};
 }
 
 __device__ __forceinline__ void give_pick(const StepPick &pick, Sampled best) {
@@ -87,7 +128,7 @@ struct Args {
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;          /* several tokens: how many launches precede this one */
-  StepBest *best;              /* one token: [blocks], of the last step's logits */
+  size_t best_at;              /* one token: leave_best() */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
   uint64_t
       *bounds;   /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound}, and more */

@@ -13,12 +13,14 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head, Base::kJoined;
 
-  /* Blocks leave their best logits, from which the next step picks (step_leaves_best()). */
-  static constexpr bool kLeavesBest = !Base::kIsShared;
-
   /* The ring is before Vars. */
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int ring_at) {
     return shared - ring_at;
+  }
+
+  /* The token of the first row of this GPU's lm_head. */
+  __device__ __forceinline__ int first_token() const {
+    return Base::kIsShared ? this->args.peers.first_token : 0;
   }
 
   __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }

@@ -64,9 +64,10 @@ template <class B> __device__ __forceinline__ void make_tables(B &b) {
  * which one warp of each block finds among the best tokens of that step's blocks. */
 template <class B> __device__ __forceinline__ int take_token(B &b) {
   const StepPick &pick = b.args.call.pick;
-  if (!B::kLeavesBest || !pick.token) return b.args.call.ids[0];
+  if (!pick.token) return b.args.call.ids[0];
   if (b.warp() == 0) {
-    const Sampled best = best_of_blocks(b.args.best, b.plan.shape.n_clusters * STEP_BLOCKS, b.lane());
+    const Sampled best = best_of_blocks(b.args.peers, b.args.best_at, b.args.turn - 1,
+                                        b.plan.shape.n_clusters * STEP_BLOCKS, b.lane());
     if (b.lane() == 0) b.vars().id = best.id;
     if (b.thread() == 0 && blockIdx.x == 0) give_pick(pick, best);
   }

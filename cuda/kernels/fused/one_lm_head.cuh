@@ -23,7 +23,7 @@ template <class B> __device__ __forceinline__ int head_turn(const B &b) {
 
 /* True if the step reads lm_head in 8 bits (one_screen.cuh). */
 template <class B> __device__ __forceinline__ bool screens(const B &b) {
-  return B::kLeavesBest && b.args.call.n_best > 0;
+  return b.args.call.n_best > 0;
 }
 
 /* Loads this block's stages of lm_head, by the first loading warp. With lm_head in 8 bits the second loading
@@ -49,7 +49,7 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   }
 }
 
-/* Stores the best of the block's logits in Args.best. Each lane has seen some of them, or none: {0, ~0}. */
+/* Leaves the best of the block's logits for the pick. Each lane has seen some of them, or none: {0, ~0}. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
   StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */
@@ -60,7 +60,7 @@ __device__ __forceinline__ void keep_best(const B &b, unsigned long long greates
   const StepBest of_warp = of_warps[b.lane() % STEP_WARPS];
   greatest = of_warp.greatest, lowest = of_warp.lowest;
   sampling::warp_extremes(&greatest, &lowest);
-  if (b.lane() == 0) b.args.best[blockIdx.x] = {greatest, lowest};
+  if (b.lane() == 0) leave_best(b.args.peers, b.args.best_at, b.args.turn, {greatest, lowest});
 }
 
 /* Eight neighbouring inputs of lm_head as halves. */
@@ -115,11 +115,11 @@ template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
       const float logit = (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
                           (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
       b.args.call.logits[row0 + b.lane()] = logit;
-      if (B::kLeavesBest) sampling::judge_token(logit, row0 + b.lane(), &greatest, &lowest);
+      sampling::judge_token(logit, b.first_token() + row0 + b.lane(), &greatest, &lowest);
     }
     cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
-  if (B::kLeavesBest) keep_best(b, greatest, lowest);
+  keep_best(b, greatest, lowest);
 }
 
 } // namespace step::one

@@ -241,11 +241,6 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
          a->delta_layers == b->delta_layers;
 }
 
-/* True if a step of one token leaves its best token for a greedy pick (StepPick). */
-STEP_BOTH static inline bool step_leaves_best(const StepShape *s) {
-  return s->n_gpus <= 1;
-}
-
 /* Where the tails of rows of lm_head in 8 bits begin, in bytes (screen.h). */
 STEP_BOTH static inline size_t screen_tails_at(const StepShape *s) {
   return (size_t)s->vocab_size * (size_t)s->hidden;

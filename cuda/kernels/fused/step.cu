@@ -78,7 +78,7 @@ int step_clusters(int gpu, size_t shared) {
 }
 
 /* --- device memory: table of layers, their vectors, StepDelta of each layer, folded routers, the words that
- * clusters exchange, then the blocks' best logits */
+ * clusters exchange, then the blocks' best logits (leave_best()) */
 
 static int vectors_stride(const StepShape &s) {
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
@@ -229,15 +229,17 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
-/* A step of one token: bytes of the blocks' best logits, then of Args.bounds. */
-static constexpr size_t kBestBytes = STEP_MAX_CLUSTERS * STEP_BLOCKS * sizeof(step::StepBest);
-static size_t best_bytes(int tokens) {
-  return tokens == 1 ? align_up(kBestBytes + step::kBoundsWords * sizeof(uint64_t)) : 0;
+/* A step of one token: bytes of the best logits of all GPUs' blocks, then of Args.bounds. */
+static size_t best_words(const StepShape &s) {
+  return (size_t)(s.n_gpus > 1 ? s.n_gpus : 1) * step::STEP_BEST_WORDS;
+}
+static size_t best_bytes(const StepShape &s, int tokens) {
+  return tokens == 1 ? align_up((best_words(s) + step::kBoundsWords) * sizeof(uint64_t)) : 0;
 }
 
 size_t step_bytes(const StepShape *s, int tokens) {
   return layers_bytes(*s) + vectors_bytes(*s) + deltas_bytes(*s) + routers_bytes(*s, tokens) +
-         align_up(step_memory(s, tokens)) + best_bytes(tokens) +
+         align_up(step_memory(s, tokens)) + best_bytes(*s, tokens) +
          (tokens == 1 ? (size_t)s->n_layers * layer_maps_bytes(*s) : 0);
 }
 
@@ -331,8 +333,8 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   TRY(copy_vectors(m, s, vectors, stream, err));
   if (plan.tokens == 1) TRY(fold_routers(&s, m->layers, folded, stream, err));
   a->totals = (uint64_t *)((char *)folded + routers_bytes(s, plan.tokens));
-  a->best = (step::StepBest *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
-  unsigned char *maps = (unsigned char *)a->best + best_bytes(plan.tokens);
+  uint64_t *best = (uint64_t *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
+  unsigned char *maps = (unsigned char *)best + best_bytes(s, plan.tokens);
   TRY(copy_maps(m->layers, s, maps, stream, err));
   TRY(copy_layers(m->layers, s, folded, maps, memory, stream, err));
   a->plan = plan;
@@ -342,13 +344,14 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   TRY(copy_deltas(m->layers, s, deltas, stream, err));
   TRY(set_mixers(&a->mixers, m, s, deltas, err));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
-  a->bounds = (uint64_t *)((char *)a->best + kBestBytes);
+  a->best_at = (size_t)(best - a->peers.mail[0]);
+  a->bounds = best + best_words(s);
   if (s.group == STEP_FP8_GROUP) TRY(copy_ones(a->bounds, stream, err));
   a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
   a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
   set_model(a, m);
   set_in_flight(a, m);
-  if (plan.tokens == 1 && step_leaves_best(&s)) a->screen = (const unsigned char *)m->screen;
+  if (plan.tokens == 1) a->screen = (const unsigned char *)m->screen;
   return STATUS_OK;
 }
 
@@ -373,7 +376,7 @@ void step_close(Step *s) {
 }
 
 bool step_leaves_pick(const Step *s) {
-  return s->args.plan.tokens == 1 && step_leaves_best(&s->args.plan.shape);
+  return s->args.plan.tokens == 1;
 }
 
 bool step_screens(const Step *s) {
@@ -411,15 +414,16 @@ Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cud
   return cuda_status(cudaLaunchKernelEx(&config, kernel, a), "one kernel a step", err);
 }
 
-static __global__ void pick_best(const step::StepBest *best, int n_blocks, StepPick pick) {
+static __global__ void pick_best(StepPeers peers, size_t best_at, unsigned turn, int n_blocks,
+                                 StepPick pick) {
   begin_overlapping();
-  const Sampled found = step::best_of_blocks(best, n_blocks, (int)threadIdx.x);
+  const Sampled found = step::best_of_blocks(peers, best_at, turn, n_blocks, (int)threadIdx.x);
   if (threadIdx.x == 0) step::give_pick(pick, found);
 }
 
 Status step_pick(const Step *s, StepPick pick, cudaStream_t stream, Error *err) {
   if (!step_leaves_pick(s))
     return error_set(err, STATUS_FAILED, "one kernel a step: this kernel leaves no pick");
-  return launch(pick_best, dim3(1), dim3(32), 0, stream, true, "the best token", err,
-                (const step::StepBest *)s->args.best, s->args.plan.shape.n_clusters * STEP_BLOCKS, pick);
+  return launch(pick_best, dim3(1), dim3(32), 0, stream, true, "the best token", err, s->args.peers,
+                s->args.best_at, s->launches, s->args.plan.shape.n_clusters * STEP_BLOCKS, pick);
 }

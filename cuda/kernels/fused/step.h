@@ -161,7 +161,8 @@ typedef struct {
 
 /* Several GPUs that share each layer (allreduce.cuh). */
 typedef struct {
-  int n, rank;               /* number of GPUs; this GPU's number */
+  int n, rank;               /* number of GPUs, 0 for one; this GPU's number */
+  int first_token;           /* the token of the first row of this GPU's lm_head */
   uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the other GPUs have sent to it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another GPU */
@@ -206,9 +207,9 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if steps leave their best token in device memory: the plan is for one token, with step_leaves_best().
- * The next step can begin with that token (StepCall.pick); if no such step follows, step_pick() enqueues a
- * kernel that takes it. */
+/* True if steps leave their best token in device memory, on several GPUs the best of all: the plan is for one
+ * token. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
+ * enqueues a kernel that takes it. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 

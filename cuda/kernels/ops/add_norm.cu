@@ -6,6 +6,9 @@
  *            inbox until both tags are this sum's
  *   pulled   GPU i -> its part is in its memory, by the kernel before -> flags[j][i] = tag, release
  *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
+ *   shared   the same, but each GPU reads 1 / n of the rows, and stores what it makes of them in each other
+ *            GPU's memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all
+ *            GPUs' flags. No GPU stores before all have begun the sum, so what was in that memory was read.
  *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
  *            each began k + 1 when its kernel of k had ended; so k + 2 may overwrite k
  *
@@ -17,24 +20,26 @@
 
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ptx/block_sum.cuh"
+#include "cuda/kernels/ptx/ceil_div.h"
 #include "cuda/kernels/ptx/cluster.cuh"
 #include "cuda/kernels/ptx/launch.cuh"
 #include "cuda/kernels/ptx/waiting.cuh"
 
 namespace {
 
-enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS) };
+enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS), ADD_THREADS = 512 };
 
 /* --- waiting for other GPUs */
 
-/* Sets the flags by which the other GPUs know that this GPU's part of a sum is complete, and waits for the
- * other GPUs' flags. Every block sets the flags, so blocks may run in any order. */
-__device__ __forceinline__ void meet_peers(const Peers &peers, uint32_t tag) {
+/* Sets the flags from `first` on, by which the other GPUs know that this GPU's part of a sum is complete, and
+ * waits for the other GPUs' flags. Every block sets the flags, so blocks may run in any order. */
+__device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag) {
   const int gpu = threadIdx.x;
   if (gpu < peers.n && gpu != peers.rank) {
     Waiting waiting;
-    store_flag(peers.flags[gpu] + peers.rank, tag);
-    while ((int32_t)(load_flag(peers.flags[peers.rank] + gpu) - tag) < 0 && !waiting.gives_up(peers, gpu)) {
+    const uint32_t *of_gpu = peers.flags[peers.rank] + first + gpu;
+    store_flag(peers.flags[gpu] + first + peers.rank, tag);
+    while ((int32_t)(load_flag(of_gpu) - tag) < 0 && !waiting.gives_up(peers, gpu)) {
     }
   }
   __syncthreads();
@@ -51,7 +56,7 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
 }
 
 /* The source of a row of y: already complete; packets pushed to one block, or to a cluster of blocks; parts
- * read from the other GPUs. */
+ * read from the other GPUs, by all GPUs or by the one that gives the others the sum. */
 enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
 template <Source kSource> __device__ __forceinline__ bool is_pushed() {
@@ -92,24 +97,22 @@ __device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag,
   }
 }
 
-/* Replaces y, this GPU's part of the thread's pieces of a row, by the sum of all GPUs' parts. */
+/* Replaces y, this GPU's part of the thread's pieces of a row, by the sum of all GPUs' parts, which come as
+ * packets. */
 template <Source kSource, int kThreads, int kChunks>
-__device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, int pieces,
-                                        float4 (&y)[kChunks]) {
+__device__ __forceinline__ void exchange_row(const AddNorm &a, const Peers &peers, int pieces,
+                                             float4 (&y)[kChunks]) {
   const uint32_t tag = *peers.first_tag + a.sum;
   const unsigned row = row_of_block<kSource>(a.n);
-  if (is_pushed<kSource>())
-    for (int gpu = 0; gpu < peers.n; gpu++)
+  for (int gpu = 0; gpu < peers.n; gpu++)
 #pragma unroll
-      for (int c = 0; c < kChunks; c++) {
-        const int i = piece_of<kSource, kThreads>(a.n, c);
-        if (i >= pieces || gpu == peers.rank) continue;
-        Packet *to = packets_of(peers, gpu, peers.rank, row, tag, pieces, i);
-        store_packet(to, y[c].x, y[c].y, tag);
-        store_packet(to + 1, y[c].z, y[c].w, tag);
-      }
-  else
-    meet_peers(peers, tag);
+    for (int c = 0; c < kChunks; c++) {
+      const int i = piece_of<kSource, kThreads>(a.n, c);
+      if (i >= pieces || gpu == peers.rank) continue;
+      Packet *to = packets_of(peers, gpu, peers.rank, row, tag, pieces, i);
+      store_packet(to, y[c].x, y[c].y, tag);
+      store_packet(to + 1, y[c].z, y[c].w, tag);
+    }
   Waiting waiting;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
@@ -118,11 +121,9 @@ __device__ __forceinline__ void sum_row(const AddNorm &a, const Peers &peers, in
     const float4 own = y[c];
     for (int gpu = 0; gpu < peers.n; gpu++) {
       float4 part = own;
-      if (gpu != peers.rank && is_pushed<kSource>())
+      if (gpu != peers.rank)
         part =
             take_packets(packets_of(peers, peers.rank, gpu, row, tag, pieces, i), tag, peers, gpu, waiting);
-      else if (gpu != peers.rank)
-        part = load_peer((const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)row * pieces + i);
       y[c] = gpu == 0 ? part : y[c] + part;
     }
   }
@@ -173,37 +174,50 @@ template <Source kSource, int kThreads> struct RowSum {
   }
 };
 
-/* ops_add_rms_norm() with rows in registers: n % 4 == 0, and n <= kThreads * 4 * kChunks times the blocks
- * that share the row. Weights are fetched while the previous kernel ends. */
+/* A thread's pieces of the norms' weights, and of a row. */
+template <int kChunks> struct Weights { float4 own[kChunks], next[kChunks]; };
+template <int kChunks> struct Row { float4 x[kChunks], y[kChunks]; };
+
+template <Source kSource> __device__ __forceinline__ bool is_normed(const AddNorm &a) {
+  return kSource == kComplete || a.weight;
+}
+
 template <Source kSource, int kThreads, int kChunks>
-__global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
-  dependents_may_start();
+__device__ __forceinline__ Weights<kChunks> load_weights(const AddNorm &a) {
+  const float4 zeros = make_float4(0, 0, 0, 0), ones = make_float4(1, 1, 1, 1);
+  const int pieces = a.n / 4;
+  Weights<kChunks> w;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = piece_of<kSource, kThreads>(a.n, c);
+    w.own[c] = !is_normed<kSource>(a) ? ones : i < pieces ? ((const float4 *)a.weight)[i] : zeros;
+    w.next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
+  }
+  return w;
+}
+
+template <Source kSource, int kThreads, int kChunks>
+__device__ __forceinline__ void load_x(const AddNorm &a, unsigned row, float4 (&x)[kChunks]) {
+  const int pieces = a.n / 4;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = piece_of<kSource, kThreads>(a.n, c);
+    x[c] = i < pieces ? ((const float4 *)a.x)[(size_t)row * pieces + i] : make_float4(0, 0, 0, 0);
+  }
+}
+
+/* Adds a row's y to x, and makes the next norm. If it is this GPU's own row, the other GPUs get both. */
+template <Source kSource, int kThreads, int kChunks>
+__device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers, unsigned row,
+                                           const Weights<kChunks> &w, Row<kChunks> &own,
+                                           RowSum<kSource, kThreads> &row_sum) {
+  const bool gives = kSource == kPulled && a.own_rows;
   const int pieces = a.n / 4;
   const float scalar = a.scalar ? *a.scalar : 1;
-  const bool normed = kSource == kComplete || a.weight;
-  const float4 zeros = make_float4(0, 0, 0, 0), ones = make_float4(1, 1, 1, 1);
-  float4 w[kChunks], next[kChunks], x[kChunks], y[kChunks];
-  RowSum<kSource, kThreads> row_sum;
-  row_sum.begin();
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = piece_of<kSource, kThreads>(a.n, c);
-    w[c] = !normed ? ones : i < pieces ? ((const float4 *)a.weight)[i] : zeros;
-    next[c] = i < pieces && a.next_weight ? ((const float4 *)a.next_weight)[i] : zeros;
-  }
-  wait_for_previous();
-  float4 *row = (float4 *)a.x + (size_t)row_of_block<kSource>(a.n) * pieces;
-  const float4 *from = (const float4 *)a.y + (size_t)row_of_block<kSource>(a.n) * pieces;
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int i = piece_of<kSource, kThreads>(a.n, c);
-    y[c] = i < pieces ? from[i] : zeros, x[c] = i < pieces ? row[i] : zeros;
-  }
-  if (kSource != kComplete) sum_row<kSource, kThreads, kChunks>(a, peers, pieces, y);
   float squares = 0, scale = 1;
-  if (normed) {
+  if (is_normed<kSource>(a)) {
 #pragma unroll
-    for (int c = 0; c < kChunks; c++) squares += sum_of_squares(y[c]);
+    for (int c = 0; c < kChunks; c++) squares += sum_of_squares(own.y[c]);
     scale = rsqrtf(row_sum(squares, a.n, 0) / a.n + a.eps);
     __syncthreads(); /* block_sum()'s memory is used again */
   }
@@ -211,24 +225,124 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
     const int i = piece_of<kSource, kThreads>(a.n, c);
-    x[c].x = (x[c].x + y[c].x * scale * w[c].x) * scalar,
-    x[c].y = (x[c].y + y[c].y * scale * w[c].y) * scalar;
-    x[c].z = (x[c].z + y[c].z * scale * w[c].z) * scalar,
-    x[c].w = (x[c].w + y[c].w * scale * w[c].w) * scalar;
-    if (i < pieces) row[i] = x[c];
-    squares += sum_of_squares(x[c]);
+    const float4 y = own.y[c], weight = w.own[c];
+    float4 &x = own.x[c];
+    x.x = (x.x + y.x * scale * weight.x) * scalar, x.y = (x.y + y.y * scale * weight.y) * scalar;
+    x.z = (x.z + y.z * scale * weight.z) * scalar, x.w = (x.w + y.w * scale * weight.w) * scalar;
+    squares += sum_of_squares(x);
+    if (i >= pieces) continue;
+    const size_t at = (size_t)row * pieces + i;
+    ((float4 *)a.x)[at] = x;
+    for (int gpu = 0; gives && !a.apart && gpu < peers.n; gpu++)
+      if (gpu != peers.rank) ((float4 *)peers.x[gpu])[at] = x;
   }
   if (!a.next_weight) return;
   const float next_scale = rsqrtf(row_sum(squares, a.n, 1) / a.n + a.next_eps);
-  __half *to = (__half *)a.out + (size_t)row_of_block<kSource>(a.n) * a.out_stride;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
     const int i = piece_of<kSource, kThreads>(a.n, c);
     if (i >= pieces) continue;
-    __half2 pair[2] = {__floats2half2_rn(x[c].x * next_scale * next[c].x, x[c].y * next_scale * next[c].y),
-                       __floats2half2_rn(x[c].z * next_scale * next[c].z, x[c].w * next_scale * next[c].w)};
-    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
+    const size_t at = (size_t)row * a.out_stride + 4 * i;
+    const float4 x = own.x[c], next = w.next[c];
+    __half2 pair[2] = {__floats2half2_rn(x.x * next_scale * next.x, x.y * next_scale * next.y),
+                       __floats2half2_rn(x.z * next_scale * next.z, x.w * next_scale * next.w)};
+    *(uint2 *)((__half *)a.out + at) = *(uint2 *)pair;
+    for (int gpu = 0; gives && gpu < peers.n; gpu++)
+      if (gpu != peers.rank) *(uint2 *)((__half *)peers.h[gpu] + at) = *(uint2 *)pair;
   }
+}
+
+/* ops_add_rms_norm() with rows in registers: n % 4 == 0, and n <= kThreads * 4 * kChunks times the blocks
+ * that share the row. Weights are fetched while the previous kernel ends. */
+template <Source kSource, int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(AddNorm a, Peers peers) {
+  dependents_may_start();
+  RowSum<kSource, kThreads> row_sum;
+  row_sum.begin();
+  const Weights<kChunks> w = load_weights<kSource, kThreads, kChunks>(a);
+  wait_for_previous();
+  const unsigned row = row_of_block<kSource>(a.n);
+  Row<kChunks> own;
+  load_x<kSource, kThreads>(a, row, own.x);
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int pieces = a.n / 4, i = piece_of<kSource, kThreads>(a.n, c);
+    own.y[c] = i < pieces ? ((const float4 *)a.y)[(size_t)row * pieces + i] : make_float4(0, 0, 0, 0);
+  }
+  if (is_pushed<kSource>()) exchange_row<kSource, kThreads, kChunks>(a, peers, a.n / 4, own.y);
+  finish_row<kSource, kThreads, kChunks>(a, peers, row, w, own, row_sum);
+}
+
+/* --- sums of many rows, whose parts a GPU reads from the other GPUs' memory */
+
+/* The thread's pieces of a row of GPU `gpu`'s part. */
+template <int kThreads, int kChunks>
+__device__ __forceinline__ void load_part(const AddNorm &a, const Peers &peers, int gpu, unsigned row,
+                                          float4 (&part)[kChunks]) {
+  const int pieces = a.n / 4;
+  const float4 *from = (const float4 *)peers.parts[a.sum & 1][gpu] + (size_t)row * pieces;
+#pragma unroll
+  for (int c = 0; c < kChunks; c++) {
+    const int i = piece_of<kPulled, kThreads>(a.n, c);
+    part[c] = i < pieces ? load_peer(from + i) : make_float4(0, 0, 0, 0);
+  }
+}
+
+/* Lets the other GPUs have the rows that this GPU's blocks have stored in their memory, and waits for their
+ * rows: its last block does, so that no block waits for one that cannot begin before it ends. */
+__device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
+  __shared__ bool is_last;
+  uint32_t *own = peers.flags[peers.rank];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence_system();
+    is_last = atomicAdd(own + PEERS_BLOCKS, 1u) == gridDim.x - 1;
+    if (is_last) own[PEERS_BLOCKS] = 0;
+    __threadfence_system();
+  }
+  __syncthreads();
+  if (is_last) meet_peers(peers, PEERS_GAVE, tag);
+}
+
+/* Makes rows from `first` to `end`: each block takes every gridDim.x-th. While a block adds up a row, its
+ * next row comes: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
+template <int kThreads, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    add_parts_kernel(AddNorm a, Peers peers, unsigned first, unsigned end) {
+  dependents_may_start();
+  RowSum<kPulled, kThreads> row_sum;
+  wait_for_previous();
+  const uint32_t tag = *peers.first_tag + a.sum;
+  const int ahead = peers.rank == 0; /* the other GPU whose part is loaded ahead */
+  meet_peers(peers, 0, tag);
+  unsigned row = first + blockIdx.x;
+  float4 x[kChunks], own[kChunks], other[kChunks];
+  load_x<kPulled, kThreads>(a, row, x);
+  load_part<kThreads>(a, peers, peers.rank, row, own);
+  load_part<kThreads>(a, peers, ahead, row, other);
+  for (; row < end; row += gridDim.x) {
+    Row<kChunks> to;
+    float4 of_own[kChunks], part[kChunks];
+#pragma unroll
+    for (int c = 0; c < kChunks; c++) to.x[c] = x[c], of_own[c] = own[c], part[c] = other[c];
+    if (row + gridDim.x < end) {
+      load_x<kPulled, kThreads>(a, row + gridDim.x, x);
+      load_part<kThreads>(a, peers, peers.rank, row + gridDim.x, own);
+      load_part<kThreads>(a, peers, ahead, row + gridDim.x, other);
+    }
+    for (int gpu = 0; gpu < peers.n; gpu++) {
+      if (gpu != peers.rank && gpu != ahead) load_part<kThreads>(a, peers, gpu, row, part);
+#pragma unroll
+      for (int c = 0; c < kChunks; c++) {
+        const float4 of_gpu = gpu == peers.rank ? of_own[c] : part[c];
+        to.y[c] = gpu == 0 ? of_gpu : to.y[c] + of_gpu;
+      }
+    }
+    const Weights<kChunks> w = load_weights<kPulled, kThreads, kChunks>(a); /* from L1: registers are few */
+    finish_row<kPulled, kThreads, kChunks>(a, peers, row, w, to, row_sum);
+    __syncthreads(); /* block_sum()'s memory is used again */
+  }
+  if (a.own_rows) give_rows(peers, tag);
 }
 
 template <int kThreads> __global__ void __launch_bounds__(kThreads) add_rms_norm_kernel(AddNorm a) {
@@ -251,7 +365,7 @@ __global__ void begin_step_kernel(uint32_t *first_tag, int n_sums) {
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, int sum) {
   begin_overlapping();
-  meet_peers(peers, *peers.first_tag + sum);
+  meet_peers(peers, 0, *peers.first_tag + sum);
   const size_t row = (size_t)blockIdx.y * peers.first_logit[peers.n];
   for (int gpu = 0; gpu < peers.n; gpu++) {
     if (gpu == peers.rank) continue;
@@ -284,10 +398,39 @@ Status launch_in_registers(const AddNorm *a, const Peers &peers, int n_tokens, c
   return launch(kernel, n_tokens, threads, 0, stream, true, "norm", err, *a, peers);
 }
 
+template <int kChunks>
+Status launch_add_parts(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream, Error *err) {
+  const int first = a->own_rows ? peers_first_row(&peers, peers.rank, n_tokens) : 0,
+            end = a->own_rows ? peers_first_row(&peers, peers.rank + 1, n_tokens) : n_tokens;
+  int gpu = 0, n_sms = 0;
+  TRY(cuda_status(cudaGetDevice(&gpu), "sum over GPUs", err));
+  TRY(device_attribute(gpu, cudaDevAttrMultiProcessorCount, &n_sms, err));
+  const int most = kChunks == 1 ? 2 * n_sms : n_sms;
+  return launch(add_parts_kernel<ADD_THREADS, kChunks>, end - first < most ? end - first : most, ADD_THREADS,
+                0, stream, true, "sum over GPUs", err, *a, peers, (unsigned)first, (unsigned)end);
+}
+
+Status add_parts(const AddNorm *a, const Peers &peers, int n_tokens, cudaStream_t stream, Error *err) {
+  constexpr int kOfChunk = 4 * ADD_THREADS;
+  static_assert(WIDEST_SUM <= 4 * kOfChunk, "four chunks are enough");
+  switch (ceil_div(a->n, kOfChunk)) {
+  case 1: return launch_add_parts<1>(a, peers, n_tokens, stream, err);
+  case 2: return launch_add_parts<2>(a, peers, n_tokens, stream, err);
+  case 3: return launch_add_parts<3>(a, peers, n_tokens, stream, err);
+  default: return launch_add_parts<4>(a, peers, n_tokens, stream, err);
+  }
+}
+
 } // namespace
 
 size_t peers_inbox_bytes(int n, int hidden) {
   return (size_t)2 * n * PUSHED_ROWS * (hidden / 2) * sizeof(Packet);
+}
+
+bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart) {
+  const int64_t n = peers->n, back = 2 + (apart ? 0 : 4);
+  return n_rows > peers->pushed_rows && n_rows >= n &&
+         (n - 1) * (4 * (n - 1) - back) * n_rows * hidden / n >= SPARED_BYTES;
 }
 
 Status peers_begin_step(uint32_t *first_tag, int n_sums, cudaStream_t stream, Error *err) {
@@ -308,9 +451,9 @@ Status ops_add_rms_norm(const AddNorm *a, int n_tokens, cudaStream_t stream, Err
                        a->n, WIDEST_SUM);
     if (a->peers->pushed_rows > 1 && n_tokens <= a->peers->pushed_rows)
       return launch_in_clusters(a, *a->peers, n_tokens, stream, err);
-    return n_tokens <= a->peers->pushed_rows
-               ? launch_in_registers<kPushed>(a, *a->peers, n_tokens, stream, err)
-               : launch_in_registers<kPulled>(a, *a->peers, n_tokens, stream, err);
+    if (n_tokens <= a->peers->pushed_rows)
+      return launch_in_registers<kPushed>(a, *a->peers, n_tokens, stream, err);
+    return add_parts(a, *a->peers, n_tokens, stream, err);
   }
   if (in_registers) return launch_in_registers<kComplete>(a, Peers{}, n_tokens, stream, err);
   TRY(launch(add_rms_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, *a));

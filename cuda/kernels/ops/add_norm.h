@@ -17,8 +17,9 @@
 extern "C" {
 #endif
 
-/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; for more rows
- * each GPU reads the other GPUs' parts. WIDEST_SUM: most numbers of a row of a sum. */
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; of more rows
+ * each GPU reads the other GPUs' parts, of all rows, or of its own alone (peers_first_row()), whose sums it
+ * then gives to the others. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
@@ -26,18 +27,35 @@ enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
  * not overwrite what a slow GPU still reads of the sum before; *first_tag is even. */
 typedef struct {
   int n, rank;
-  int pushed_rows;                /* PUSHED_ROWS; 1 before compute capability 9.0 */
-  const uint32_t *first_tag;      /* of the step; peers_begin_step() raises it */
-  uint32_t *flags[MAX_SPLIT];     /* [n] from each other GPU: tag of the last sum whose part it completed */
-  void *inbox[MAX_SPLIT];         /* peers_inbox_bytes(): packets of the other GPUs */
-  float *parts[2][MAX_SPLIT];     /* [n_rows][hidden] results of the even and of the odd sums */
+  int pushed_rows;            /* PUSHED_ROWS; 1 before compute capability 9.0 */
+  const uint32_t *first_tag;  /* of the step; peers_begin_step() raises it */
+  uint32_t *flags[MAX_SPLIT]; /* PEERS_FLAGS */
+  void *inbox[MAX_SPLIT];     /* peers_inbox_bytes(): packets of the other GPUs */
+  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] results of the even and of the odd sums */
+  float *x[MAX_SPLIT];        /* residual streams, and their norms */
+  void *h[MAX_SPLIT];
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
   int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
   int *lost;         /* pinned, for all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
   uint64_t patience; /* nanoseconds that a GPU waits for another GPU */
 } Peers;
 
+/* Flags of a GPU: from each other GPU the tag of the last sum whose part it completed; then of the last one
+ * whose rows it gave to this GPU; and how many blocks have done so in a sum that is being made. */
+enum { PEERS_GAVE = MAX_SPLIT, PEERS_BLOCKS = 2 * MAX_SPLIT, PEERS_FLAGS };
+
 size_t peers_inbox_bytes(int n, int hidden);
+
+/* The first of n_rows rows that GPU `rank` adds up if each GPU has its own rows. */
+static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
+  return (int)((int64_t)n_rows * rank / peers->n);
+}
+
+/* True if each GPU should have its own rows of a step's sums. It then reads 1 / n of the others' parts, and
+ * 1 / n of x and of its norm, or with `apart` of the norm alone, comes from each. Else it reads all parts of
+ * n - 1 GPUs. All GPUs meet a second time for it, which takes as long as SPARED_BYTES that cross to a GPU. */
+enum { SPARED_BYTES = 800000 };
+bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
 /* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even and so large that all tags of the
  * step are higher than those of the step before, since a GPU does not wait for a flag that is already as
@@ -50,7 +68,9 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
 /* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
  * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
- * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. */
+ * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. With own_rows,
+ * of more than pushed_rows rows, each GPU makes its own, of peers->x and peers->h; with `apart` other GPUs'
+ * rows of x then have no meaning until a sum of as many own rows without it. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;
@@ -60,6 +80,7 @@ typedef struct {
   int out_stride;
   const Peers *peers; /* NULL: y is complete */
   int sum;
+  bool own_rows, apart;
 } AddNorm;
 Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
 

@@ -190,7 +190,7 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
 }
 
 /* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all other
- * logits to -infinity. Then writes the block's best logit to args.best. */
+ * logits to -infinity. Then leaves the block's best logit. */
 template <class B> __device__ __forceinline__ void multiply_candidates(B &b, float bound, float inverse) {
   const StepPlan &p = b.plan;
   const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;
@@ -210,7 +210,7 @@ template <class B> __device__ __forceinline__ void multiply_candidates(B &b, flo
       const int of_lane = __ffs((int)candidates) - 1, own = __shfl_sync(~0u, row, of_lane);
       const float v = row_logit(b.args.lm_head + (size_t)own * p.shape.hidden * 2, p.shape.hidden, b.lane(),
                                 [&](int first) { return eight_inputs(b, first, inverse); });
-      sampling::judge_token(v, own, &greatest, &lowest);
+      sampling::judge_token(v, b.first_token() + own, &greatest, &lowest);
       if (b.lane() == of_lane) logit = v;
     }
     if (is_row) b.args.call.logits[row] = logit;
