@@ -1,4 +1,4 @@
-/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh), and the ring of stages that copies fill. */
+/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh). */
 #pragma once
 
 #include <cuda.h>
@@ -11,19 +11,6 @@
  * multiple of 1,024, so up to 1,023 bytes further. */
 __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
-}
-
-/* Initialises the barriers of n slots of a ring (cluster.cuh): full[i] completes with `arrivals` arrivals and
- * the announced bytes, empty[i] with `readers` arrivals. For all threads of a block. */
-__device__ __forceinline__ void open_ring(uint64_t *full, uint64_t *empty, int n, int arrivals, int readers) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < n; i++) {
-      barrier_init(full + i, arrivals);
-      barrier_init(empty + i, readers);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
 }
 
 /* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,

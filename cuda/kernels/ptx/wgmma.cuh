@@ -129,100 +129,75 @@ __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint6
 template <int kColumns>
 __device__ void wgmma_s8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
+/* wgmma_s8s8() with `a` in shared memory, by a descriptor of operand_b(). */
+template <int kColumns>
+__device__ void wgmma_s8s8_shared(int (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
+
 /* clang-format off */
-/* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */
+/* An instruction names all its registers: the sums %0 .. %(n - 1), of constraint R, then a, b and add. */
 #define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
                   "%" #tens "5, %" #tens "6, %" #tens "7, %" #tens "8, %" #tens "9"
 #define THIRTY TEN() ", " TEN(1) ", " TEN(2)
 #define SIXTY  THIRTY ", " TEN(3) ", " TEN(4) ", " TEN(5)
 #define NINETY SIXTY ", " TEN(6) ", " TEN(7) ", " TEN(8)
-#define EIGHT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), \
-                      "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
-#define SUMS_16    EIGHT_SUMS(0), EIGHT_SUMS(8)
-#define SUMS_24    SUMS_16, EIGHT_SUMS(16)
-#define SUMS_32    EIGHT_SUMS(0), EIGHT_SUMS(8), EIGHT_SUMS(16), EIGHT_SUMS(24)
-#define SUMS_40    SUMS_32, EIGHT_SUMS(32)
-#define SUMS_48    SUMS_32, EIGHT_SUMS(32), EIGHT_SUMS(40)
-#define SUMS_64    SUMS_48, EIGHT_SUMS(48), EIGHT_SUMS(56)
-#define SUMS_80    SUMS_64, EIGHT_SUMS(64), EIGHT_SUMS(72)
-#define SUMS_96    SUMS_80, EIGHT_SUMS(80), EIGHT_SUMS(88)
-#define SUMS_128   SUMS_96, EIGHT_SUMS(96), EIGHT_SUMS(104), EIGHT_SUMS(112), EIGHT_SUMS(120)
-#define WGMMA_F16(name, b_by_columns, columns, sums, names, a_names, b_name, add_name)                    \
-  template <>                                                                                               \
-  __device__ __forceinline__ void name<columns>(float(&c)[columns / 2], const uint32_t(&a)[4], uint64_t b,  \
-                                                int add) {                                                  \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, {" a_names "}, " \
-                 b_name ", p, 1, 1, " #b_by_columns ";\n}"                                                  \
-                 : sums                                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
+#define NAMES_16  "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10", "%11", "%12", "%13"
+#define NAMES_32  TEN() ", %10, %11, %12, %13, %14, %15", "%16", "%17", "%18", "%19", "%20", "%21"
+#define NAMES_48  TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24", "%25", "%26", "%27", "%28", "%29"
+#define NAMES_64  THIRTY ", %30, %31", "%32", "%33", "%34", "%35", "%36", "%37"
+#define NAMES_80  THIRTY ", " TEN(3), "%40", "%41", "%42", "%43", "%44", "%45"
+#define NAMES_96  THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47", \
+                  "%48", "%49", "%50", "%51", "%52", "%53"
+#define NAMES_128 SIXTY ", %60, %61, %62, %63", "%64", "%65", "%66", "%67", "%68", "%69"
+#define NAMES_160 SIXTY ", " TEN(6) ", " TEN(7), "%80", "%81", "%82", "%83", "%84", "%85"
+#define NAMES_192 NINETY ", %90, %91, %92, %93, %94, %95", "%96", "%97", "%98", "%99", "%100", "%101"
+#define NAMES_256 NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11) \
+                  ", %120, %121, %122, %123, %124, %125, %126, %127", \
+                  "%128", "%129", "%130", "%131", "%132", "%133"
+#define EIGHT(R, i) R(c[i]), R(c[i + 1]), R(c[i + 2]), R(c[i + 3]), \
+                    R(c[i + 4]), R(c[i + 5]), R(c[i + 6]), R(c[i + 7])
+#define SUMS_16(R)  EIGHT(R, 0)
+#define SUMS_32(R)  SUMS_16(R), EIGHT(R, 8)
+#define SUMS_48(R)  SUMS_32(R), EIGHT(R, 16)
+#define SUMS_64(R)  SUMS_48(R), EIGHT(R, 24)
+#define SUMS_80(R)  SUMS_64(R), EIGHT(R, 32)
+#define SUMS_96(R)  SUMS_80(R), EIGHT(R, 40)
+#define SUMS_128(R) SUMS_96(R), EIGHT(R, 48), EIGHT(R, 56)
+#define SUMS_160(R) SUMS_128(R), EIGHT(R, 64), EIGHT(R, 72)
+#define SUMS_192(R) SUMS_160(R), EIGHT(R, 80), EIGHT(R, 88)
+#define SUMS_256(R) SUMS_192(R), EIGHT(R, 96), EIGHT(R, 104), EIGHT(R, 112), EIGHT(R, 120)
+/* SUM, R: type of a sum, and its constraint; types: the rest of the instruction's name; last: its last
+ * operands. */
+#define WGMMA(name, A, columns, SUM, R, types, last, names, a_name, b_name, add_name, ...) \
+  template <> \
+  __device__ __forceinline__ void name<columns>(SUM(&c)[columns / 2], A, uint64_t b, int add) { \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns types " {" names "}, " a_name ", " b_name \
+                 ", p" last ";\n}" \
+                 : SUMS_##columns(R) \
+                 : __VA_ARGS__, "l"(b), "r"(add)); \
   }
-#define WGMMA_F16_SHARED(columns, sums, names, a_name, b_name, add_name)                                    \
-  template <>                                                                                               \
-  __device__ __forceinline__ void wgmma_f16_shared<columns>(float(&c)[columns / 2], uint64_t a, uint64_t b, \
-                                                            int add) {                                      \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, " a_name ", "    \
-                 b_name ", p, 1, 1, 0, 0;\n}"                                                               \
-                 : sums                                                                                     \
-                 : "l"(a), "l"(b), "r"(add));                                                               \
-  }
-#define NAMES_16 TEN() ", %10, %11, %12, %13, %14, %15"
-#define NAMES_32 THIRTY ", %30, %31"
-#define NAMES_40 THIRTY ", " TEN(3)
-#define NAMES_64 SIXTY ", %60, %61, %62, %63"
-#define NAMES_128 NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11) \
-                  ", %120, %121, %122, %123, %124, %125, %126, %127"
-
-WGMMA_F16(wgmma_f16, 0, 16, EIGHT_SUMS(0), "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12", "%13")
-WGMMA_F16(wgmma_f16, 0, 32, SUMS_16, NAMES_16, "%16, %17, %18, %19", "%20", "%21")
-WGMMA_F16(wgmma_f16, 0, 48, SUMS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28",
-          "%29")
-WGMMA_F16(wgmma_f16, 0, 64, SUMS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_F16(wgmma_f16, 0, 96, SUMS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
-          "%48, %49, %50, %51", "%52", "%53")
-WGMMA_F16(wgmma_f16, 0, 128, SUMS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
-WGMMA_F16(wgmma_f16, 0, 160, SUMS_80, SIXTY ", " TEN(6) ", " TEN(7), "%80, %81, %82, %83", "%84", "%85")
-WGMMA_F16(wgmma_f16, 0, 192, SUMS_96, NINETY ", %90, %91, %92, %93, %94, %95", "%96, %97, %98, %99",
-          "%100", "%101")
-WGMMA_F16(wgmma_f16, 0, 256, SUMS_128, NAMES_128, "%128, %129, %130, %131", "%132", "%133")
-
-WGMMA_F16(wgmma_f16_columns, 1, 64, SUMS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_F16(wgmma_f16_columns, 1, 128, SUMS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
-WGMMA_F16(wgmma_f16_columns, 1, 256, SUMS_128, NAMES_128, "%128, %129, %130, %131", "%132", "%133")
-
-WGMMA_F16_SHARED(32, SUMS_16, NAMES_16, "%16", "%17", "%18")
-WGMMA_F16_SHARED(64, SUMS_32, NAMES_32, "%32", "%33", "%34")
-WGMMA_F16_SHARED(80, SUMS_40, NAMES_40, "%40", "%41", "%42")
-WGMMA_F16_SHARED(128, SUMS_64, NAMES_64, "%64", "%65", "%66")
-WGMMA_F16_SHARED(256, SUMS_128, NAMES_128, "%128", "%129", "%130")
-
-#define EIGHT_INTS(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), \
-                      "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
-#define INTS_16    EIGHT_INTS(0), EIGHT_INTS(8)
-#define INTS_24    INTS_16, EIGHT_INTS(16)
-#define INTS_32    INTS_24, EIGHT_INTS(24)
-#define INTS_48    INTS_32, EIGHT_INTS(32), EIGHT_INTS(40)
-#define INTS_64    INTS_48, EIGHT_INTS(48), EIGHT_INTS(56)
-#define WGMMA_BYTES(of_a, columns, sums, names, a_names, b_name, add_name)                                  \
-  template <>                                                                                               \
-  __device__ __forceinline__ void wgmma_##of_a##s8<columns>(int(&c)[columns / 2], const uint32_t(&a)[4],    \
-                                                      uint64_t b, int add) {                                \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.s32." #of_a ".s8 {" names "}, {" a_names \
-                 "}, " b_name ", p;\n}"                                                                     \
-                 : sums                                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
-  }
-
-WGMMA_BYTES(u8, 32, INTS_16, TEN() ", %10, %11, %12, %13, %14, %15", "%16, %17, %18, %19", "%20", "%21")
-WGMMA_BYTES(u8, 48, INTS_24, TEN() ", " TEN(1) ", %20, %21, %22, %23", "%24, %25, %26, %27", "%28", "%29")
-WGMMA_BYTES(u8, 64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_BYTES(u8, 96, INTS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47",
-           "%48, %49, %50, %51", "%52", "%53")
-WGMMA_BYTES(u8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
-WGMMA_BYTES(s8, 64, INTS_32, NAMES_32, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_BYTES(s8, 128, INTS_64, NAMES_64, "%64, %65, %66, %67", "%68", "%69")
+#define OF_REGISTERS(name, columns, SUM, R, types, last, names, a0, a1, a2, a3, b_name, add_name) \
+  WGMMA(name, const uint32_t(&a)[4], columns, SUM, R, types, last, names, \
+        "{" a0 ", " a1 ", " a2 ", " a3 "}", b_name, add_name, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))
+#define OF_SHARED(name, columns, SUM, R, types, last, names, a_name, b_name, add_name, ...) \
+  WGMMA(name, uint64_t a, columns, SUM, R, types, last, names, a_name, b_name, add_name, "l"(a))
+#define OF_F16(form, name, columns, last) \
+  EXPANDED(form, name, columns, float, "+f", "k16.f32.f16.f16", ", 1, 1, " last, NAMES_##columns)
+#define OF_BYTES(form, name, columns, types) \
+  EXPANDED(form, name, columns, int, "+r", "k32.s32." types, "", NAMES_##columns)
+#define EXPANDED(form, ...) form(__VA_ARGS__)
+#define F16(columns)         OF_F16(OF_REGISTERS, wgmma_f16, columns, "0")
+#define F16_COLUMNS(columns) OF_F16(OF_REGISTERS, wgmma_f16_columns, columns, "1")
+#define F16_SHARED(columns)  OF_F16(OF_SHARED, wgmma_f16_shared, columns, "0, 0")
+#define U8S8(columns)        OF_BYTES(OF_REGISTERS, wgmma_u8s8, columns, "u8.s8")
+#define S8S8(columns)        OF_BYTES(OF_REGISTERS, wgmma_s8s8, columns, "s8.s8")
+#define S8S8_SHARED(columns) OF_BYTES(OF_SHARED, wgmma_s8s8_shared, columns, "s8.s8")
+F16(16) F16(32) F16(48) F16(64) F16(96) F16(128) F16(160) F16(192) F16(256)
+F16_COLUMNS(64) F16_COLUMNS(128) F16_COLUMNS(256)
+F16_SHARED(32) F16_SHARED(64) F16_SHARED(80) F16_SHARED(128) F16_SHARED(256)
+U8S8(32) U8S8(48) U8S8(64) U8S8(96) U8S8(128)
+S8S8(64) S8S8(128)
+S8S8_SHARED(128) S8S8_SHARED(256)
 /* clang-format on */
 
 #endif

@@ -31,8 +31,8 @@
 #include "cuda/kernels/linear/dense/heads.h"
 #include "cuda/kernels/linear/maps.cuh"
 #include "cuda/kernels/linear/tile_times.h"
+#include "cuda/kernels/linear/wgmma_stages.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
-#include "cuda/kernels/ptx/wgmma.cuh"
 
 namespace {
 
@@ -55,32 +55,25 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Tiles of the same outputs follow each other, then the tiles of the head's other outputs. The last tile of
- * tokens ends with the last token and computes some tokens of the tile before again, because a copy of tokens
- * past the end takes longer. */
+/* Tiles of the same outputs follow each other, then the tiles of the head's other outputs. */
 template <class S> struct Tile {
   int head, row_tile, token_tile, first; /* first: the tile's first token */
 
   __device__ __forceinline__ Tile(const Args &a, int tile)
       : head(tile / a.n_token_tiles / a.n_row_tiles), row_tile(tile / a.n_token_tiles % a.n_row_tiles),
-        token_tile(tile % a.n_token_tiles),
-        first(max(0, min(token_tile * S::kTokens, a.n_tokens - S::kTokens))) {}
+        token_tile(tile % a.n_token_tiles), first(first_of_tile(a.n_tokens, token_tile, S::kTokens)) {}
 };
 
-template <class S>
-__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, uint64_t *full,
-                                           uint64_t *empty) {
-  int slot = 0, phase = 1;
+template <class S> __device__ __forceinline__ void load_tiles(const Args &a, const Ring &ring) {
+  RingProducer producer(ring);
   for (int at = blockIdx.x; at < a.n_tiles; at += gridDim.x) {
     const Tile<S> tile(a, at);
-    for (int step = 0; step < a.n_steps; step++) {
-      unsigned char *stage = stages + slot * S::kStageBytes;
-      barrier_wait(empty + slot, phase);
-      barrier_expect(full + slot, S::kWBytes + a.box_tokens * kIn * 2);
-      copy_box(stage, &a.w, full + slot, step * kIn, tile.row_tile * S::kRows, tile.head);
-      copy_box(stage + S::kWBytes, &a.x, full + slot, step * kIn, tile.first, tile.head);
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
+    for (int step = 0; step < a.n_steps; step++)
+      producer.fill([&](unsigned char *stage, uint64_t *full) {
+        barrier_expect(full, S::kWBytes + a.box_tokens * kIn * 2);
+        copy_box(stage, &a.w, full, step * kIn, tile.row_tile * S::kRows, tile.head);
+        copy_box(stage + S::kWBytes, &a.x, full, step * kIn, tile.first, tile.head);
+      });
   }
 }
 
@@ -122,26 +115,16 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[S::kTokens / 2], Ope
   }
 }
 
-/* Multiplies and stores the block's tiles. A stage is freed once the products of the next stage run. */
-template <class S>
-__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, uint64_t *full,
-                                               uint64_t *empty) {
-  int slot = 0, phase = 0;
+/* Multiplies and stores the block's tiles. */
+template <class S> __device__ __forceinline__ void multiply_tiles(const Args &a, const Ring &ring) {
+  RingCursor from = {};
   for (int at = blockIdx.x; at < a.n_tiles; at += gridDim.x) {
     const Tile<S> tile(a, at);
     float acc[S::kTokens / 2];
     Operands operands;
-    int used = 0;
-    for (int step = 0; step < a.n_steps; step++) {
-      barrier_wait(full + slot, phase);
-      multiply_stage<S>(acc, operands, stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes, step > 0);
-      wgmma_wait<1>();
-      if (step > 0 && threadIdx.x % 32 == 0) barrier_arrive(empty + used);
-      used = slot;
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
-    wgmma_wait<0>();
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty + used);
+    multiply_stages(ring, from, a.n_steps, [&](unsigned char *stage, int step) {
+      multiply_stage<S>(acc, operands, stage, step > 0);
+    });
     Epilogue out = a.out;
     out.y = (__half *)out.y + (size_t)tile.head * a.y_step;
 #pragma unroll
@@ -157,16 +140,16 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
-  unsigned char *stages = align_for_copies(shared);
-  open_ring(full, empty, S::kStages, 1, S::kConsumers / 32);
+  const Ring ring = {align_for_copies(shared), full, empty, S::kStages, S::kStageBytes};
+  ring.open(1, S::kConsumers / 32);
   dependents_may_start();
   wait_for_previous();
   if (warp_of_block() < S::kConsumers / 32) {
     if constexpr (S::kConsumers > 128) registers_up_to<232>(); /* one warpgroup has enough without */
-    multiply_tiles<S>(a, stages, full, empty);
+    multiply_tiles<S>(a, ring);
   } else {
     if constexpr (S::kConsumers > 128) registers_down_to<40>();
-    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, stages, full, empty);
+    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, ring);
   }
 #endif
 }

@@ -33,16 +33,14 @@
 #include <algorithm>
 
 #include "cuda/kernels/linear/maps.cuh"
+#include "cuda/kernels/linear/weight_stage.cuh"
+#include "cuda/kernels/ptx/ring.cuh"
 #include "cuda/kernels/ptx/wgmma.cuh"
 
 namespace {
 
 constexpr int kUnitTiles = 4, kMostStages = 12;
 constexpr int kMostThreads = 32 * (2 * CHAIN_ROWS + 2);
-
-struct Barriers {
-  uint64_t full[kMostStages], empty[kMostStages];
-};
 
 template <class W_, int kGroups_, int kBlockIn_> struct Shape {
   typedef W_ W;
@@ -52,7 +50,7 @@ template <class W_, int kGroups_, int kBlockIn_> struct Shape {
   static constexpr int kTileBytes = W::kVectors * 512, kRowBytes = kUnitTiles * kTileBytes;
   static constexpr int kExchange = CHAIN_ROWS * kTileOut * kTokens; /* sums of a block */
   /* Shared memory left for stages on sm_90: 227 KB less static memory, and 1,024 bytes to align them. */
-  static constexpr int kMostBytes = 227 * 1024 - (int)sizeof(Barriers) - kExchange * 4 - 1024;
+  static constexpr int kMostBytes = 227 * 1024 - 16 * kMostStages - kExchange * 4 - 1024;
 };
 
 struct Args {
@@ -64,61 +62,47 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* A position in a ring. */
-struct Ring {
-  int slot, phase;
-  __device__ __forceinline__ void advance(int n_stages) {
-    if (++slot == n_stages) slot = 0, phase ^= 1;
-  }
-};
-
 __device__ __forceinline__ int n_steps(const Args &a) {
   return (a.w.n_tiles_in + kUnitTiles - 1) / kUnitTiles;
 }
 
 /* One thread loads weights and x. Weights of the first stages come while the kernel before this one runs. */
-template <class S>
-__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, Barriers &bar) {
+template <class S> __device__ __forceinline__ void load_tiles(const Args &a, const Ring &ring) {
   const int bytes = kUnitTiles * a.n_tokens * 128 + a.rows * S::kRowBytes,
             n_early = min(a.n_stages, n_steps(a));
-  const auto load_weights = [&](int slot, int step) {
-    barrier_expect(bar.full + slot, bytes);
-    copy_box(stages + slot * a.stage_bytes + S::kXBytes, &a.tiles, bar.full + slot, 0,
-             step * kUnitTiles * S::W::kVectors, (int)blockIdx.x * a.rows);
+  const auto load_weights = [&](unsigned char *stage, uint64_t *full, int step) {
+    barrier_expect(full, bytes);
+    copy_box(stage + S::kXBytes, &a.tiles, full, 0, step * kUnitTiles * S::W::kVectors,
+             (int)blockIdx.x * a.rows);
   };
-  for (int step = 0; step < n_early; step++) load_weights(step, step);
+  for (int step = 0; step < n_early; step++) load_weights(ring.stage(step), ring.full + step, step);
   prefetch_map(&a.x);
   wait_for_previous();
-  Ring ring = {0, 1};
-  for (int step = 0; step < n_steps(a); step++) {
-    barrier_wait(bar.empty + ring.slot, ring.phase);
-    if (step >= n_early) load_weights(ring.slot, step);
+  RingProducer producer(ring);
+  for (int step = 0; step < n_steps(a); step++)
+    producer.fill([&](unsigned char *stage, uint64_t *full) {
+      if (step >= n_early) load_weights(stage, full, step);
 #pragma unroll
-    for (int i = 0; i < kUnitTiles; i++)
-      copy_box(stages + ring.slot * a.stage_bytes + i * S::kTokens * 128, &a.x, bar.full + ring.slot,
-               (step * kUnitTiles + i) * kTileIn, 0);
-    ring.advance(a.n_stages);
-  }
+      for (int i = 0; i < kUnitTiles; i++)
+        copy_box(stage + i * S::kTokens * 128, &a.x, full, (step * kUnitTiles + i) * kTileIn, 0);
+    });
 }
 
 /* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
-template <class S>
-__device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, Barriers &bar) {
+template <class S> __device__ __forceinline__ void load_groups(const Args &a, const Ring &ring) {
   typedef typename S::W W;
   constexpr int kCopies = S::kParts * W::kMetaCopies; /* of a tile row */
-  Ring ring = {0, 1};
-  for (int step = 0; step < n_steps(a); step++) {
-    unsigned char *to = stages + ring.slot * a.stage_bytes + S::kXBytes + a.rows * S::kRowBytes;
-    barrier_wait(bar.empty + ring.slot, ring.phase);
-    for (int c = threadIdx.x % 32; c < a.rows * kCopies; c += 32) {
-      const int row = (int)blockIdx.x * a.rows + c / kCopies, part = c / W::kMetaCopies % S::kParts;
-      const int k = min(step * kUnitTiles * kTileIn + part * S::kBlockIn, a.w.n_tiles_in * kTileIn - 1);
-      W::copy_meta(a.w, min(row, a.w.n_tiles_out - 1), k, c % W::kMetaCopies,
-                   to + c / W::kMetaCopies * W::kMetaBytes);
-    }
-    barrier_arrive_after_copies(bar.full + ring.slot);
-    ring.advance(a.n_stages);
-  }
+  RingProducer producer(ring);
+  for (int step = 0; step < n_steps(a); step++)
+    producer.fill([&](unsigned char *stage, uint64_t *full) {
+      unsigned char *const to = stage + S::kXBytes + a.rows * S::kRowBytes;
+      for (int c = threadIdx.x % 32; c < a.rows * kCopies; c += 32) {
+        const int row = (int)blockIdx.x * a.rows + c / kCopies, part = c / W::kMetaCopies % S::kParts;
+        const int k = min(step * kUnitTiles * kTileIn + part * S::kBlockIn, a.w.n_tiles_in * kTileIn - 1);
+        copy_meta<W>(a.w, row, k, c % W::kMetaCopies, to + c / W::kMetaCopies * W::kMetaBytes);
+      }
+      barrier_arrive_after_copies(full);
+    });
 }
 
 /* Scales and zeros as they lie in a stage. Zeros of integers become halves where they are used, since to
@@ -184,21 +168,22 @@ template <class S> struct Tile {
 /* A warp multiplies half of a tile row. Each tile is read while the one before is multiplied; after the last
  * stage its first tile is read again, since without a branch the compiler overlaps more. */
 template <class S, int kHalf>
-__device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stages, Barriers &bar, int row,
+__device__ __forceinline__ void multiply_half(const Args &a, const Ring &ring, int row,
                                               float (&sums)[S::kGroups][4]) {
   typedef typename S::W W;
   const int lane = threadIdx.x % 32, n = n_steps(a);
-  const uint32_t stages_at = shared_address(stages), x_at = stages_at + lane % 16 * 128,
+  const uint32_t stages_at = shared_address(ring.stages), x_at = stages_at + lane % 16 * 128,
                  weights = stages_at + S::kXBytes + row * S::kRowBytes + lane * 16;
-  const uint32_t full_at = opaque((int)shared_address(bar.full)),
-                 empty_at = opaque((int)shared_address(bar.empty));
-  const unsigned char *metas = stages + S::kXBytes + a.rows * S::kRowBytes + row * S::kParts * W::kMetaBytes;
+  const uint32_t full_at = opaque((int)shared_address(ring.full)),
+                 empty_at = opaque((int)shared_address(ring.empty));
+  const unsigned char *metas =
+      ring.stages + S::kXBytes + a.rows * S::kRowBytes + row * S::kParts * W::kMetaBytes;
   Tile<S> tile[2];
   Staged<W> staged[S::kParts];
-  Ring ring = {0, 0};
+  RingCursor from = {};
   const auto read_first = [&] {
-    const int at = ring.slot * a.stage_bytes;
-    barrier_wait(full_at + ring.slot * 8, ring.phase);
+    const int at = from.slot * a.stage_bytes;
+    barrier_wait(full_at + from.slot * 8, from.parity);
     tile[0].read(weights + at, x_at + at);
 #pragma unroll
     for (int p = 0; p < S::kParts; p++) staged[p].read(metas + at + p * W::kMetaBytes, lane / 4);
@@ -206,8 +191,8 @@ __device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stag
   };
   read_first();
   for (int step = 0; step < n; step++) {
-    const uint32_t freed = empty_at + ring.slot * 8;
-    const int at = ring.slot * a.stage_bytes;
+    const uint32_t freed = empty_at + from.slot * 8;
+    const int at = from.slot * a.stage_bytes;
     typename W::Meta meta[S::kParts];
 #pragma unroll
     for (int p = 0; p < S::kParts; p++) meta[p] = staged[p].unpacked();
@@ -218,7 +203,7 @@ __device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stag
                                x_at + at + (i + 1) * S::kTokens * 128);
         __syncwarp();
       } else {
-        if (step + 1 < n) ring.advance(a.n_stages);
+        if (step + 1 < n) from.advance(a.n_stages);
         read_first();
       }
       tile[i % 2].template multiply<kHalf>(sums, i, meta);
@@ -231,14 +216,14 @@ __device__ __forceinline__ void multiply_half(const Args &a, unsigned char *stag
  * tokens, the other warp those of the next 16. store_fragments() wants rows g and g + 8 of a tile in a
  * lane. */
 template <class S>
-__device__ __forceinline__ void multiply_row(const Args &a, unsigned char *stages, Barriers &bar, int row,
-                                             int half, float *exchange) {
+__device__ __forceinline__ void multiply_row(const Args &a, const Ring &ring, int row, int half,
+                                             float *exchange) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   float sums[S::kGroups][4] = {};
   if (half == 0)
-    multiply_half<S, 0>(a, stages, bar, row, sums);
+    multiply_half<S, 0>(a, ring, row, sums);
   else
-    multiply_half<S, 1>(a, stages, bar, row, sums);
+    multiply_half<S, 1>(a, ring, row, sums);
   float *const of_row = exchange + row * kTileOut * S::kTokens; /* [output][token] */
 #pragma unroll
   for (int m = 0; m < S::kGroups; m++)
@@ -262,20 +247,19 @@ __device__ __forceinline__ void multiply_row(const Args &a, unsigned char *stage
 template <class S> __global__ void __launch_bounds__(kMostThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
-  __shared__ Barriers bar;
+  __shared__ uint64_t full[kMostStages], empty[kMostStages];
   __shared__ float exchange[S::kExchange];
-  unsigned char *stages = align_for_copies(shared);
-  /* 33 arrivals: loads of x and weights, and copies by 32 lanes */
-  open_ring(bar.full, bar.empty, a.n_stages, 33, 2 * a.rows);
+  const Ring ring = {align_for_copies(shared), full, empty, a.n_stages, a.stage_bytes};
+  ring.open(33, 2 * a.rows); /* 33 arrivals: loads of x and weights, and copies by 32 lanes */
   dependents_may_start();
   const int warp = (int)threadIdx.x / 32, loader = warp - 2 * a.rows;
   if (loader < 0) {
-    multiply_row<S>(a, stages, bar, warp / 2, warp % 2, exchange);
+    multiply_row<S>(a, ring, warp / 2, warp % 2, exchange);
   } else {
     if (loader == 1)
-      load_groups<S>(a, stages, bar);
+      load_groups<S>(a, ring);
     else if (threadIdx.x % 32 == 0)
-      load_tiles<S>(a, stages, bar);
+      load_tiles<S>(a, ring);
     __syncwarp();
     __syncthreads(); /* with the warps that multiply */
   }

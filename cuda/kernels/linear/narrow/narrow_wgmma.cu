@@ -5,8 +5,7 @@
  *
  * The cuts, the ring and the mailbox are those of wgmma_parts.cuh: a block has four warpgroups, for 128
  * outputs and every other unit or, for matrices of few tiles, for 64 outputs and every fourth unit. The
- * warpgroups take turns at the tensor cores. A lane dequantises kBatch steps of 16 inputs into one of two
- * sets of registers while wgmma reads the other.
+ * warpgroups take turns at the tensor cores. They multiply by add_stages() (wgmma_stages.cuh).
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
@@ -54,93 +53,25 @@ struct Args : PartArgs {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-template <class S>
-__device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Barriers<S> &bar) {
-  Ring ring = {0, 1};
-  for_each_part(a, [&](const Part &part) {
-    const int token0 = S::first_token(a.n_tokens, token_tile_of(a, part.tile));
-    for (int unit = part.first; unit < part.first + part.n_units; unit++) {
-      barrier_wait(bar.empty + ring.slot, ring.phase);
-      barrier_expect(bar.full + ring.slot, S::kTiles * a.box_tokens * 128);
-#pragma unroll
-      for (int i = 0; i < S::kTiles; i++)
-        copy_box(stages + ring.slot * S::kStageBytes + i * S::kTokens * 128, &a.x, bar.full + ring.slot,
-                 unit * S::kUnit + i * kTileIn, token0);
-      ring.advance<S>(1);
-    }
-  });
-}
-
-/* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
- * once: the compiler would compute them again for each unit. */
-template <class S> struct Consumer : UnitCursor<S> {
-  typedef typename S::W W;
-  using UnitCursor<S>::stage;
-  using UnitCursor<S>::full;
-  using UnitCursor<S>::phase;
-  using UnitCursor<S>::advance;
-  const uint32_t weights_at;
+/* State of a consumer thread. */
+template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
+  const uint32_t weights;            /* of the lane, from the stage on */
   const unsigned char *const groups; /* scales and zeros, as if their stage lay at address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
-  __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : UnitCursor<S>(stages, bar, first_slot),
-        weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
-        groups(stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * W::kMetaBytes -
-                                          shared_address(stages)))) {}
-
-  /* Tells the loaders that this warp has read the unit whose `full` barrier is `of`. */
-  __device__ __forceinline__ void release(uint32_t of) {
-    if (threadIdx.x % 32 == 0) barrier_arrive(of + S::kStages * 8);
-  }
-
-  /* The lane's weights of a unit, and the scales and zeros of its groups. */
-  __device__ __forceinline__ void take(uint4 (&v)[S::kTiles][W::kVectors],
-                                       typename W::Meta (&meta)[S::kParts]) const {
-#pragma unroll
-    for (int i = 0; i < S::kTiles; i++)
-#pragma unroll
-      for (int j = 0; j < W::kVectors; j++)
-        v[i][j] = load_shared_16(stage + weights_at + (i * W::kVectors + j) * S::kTileRows * 512);
-#pragma unroll
-    for (int p = 0; p < S::kParts; p++)
-      meta[p] = W::staged_meta(groups + stage + p * W::kMetaBytes, threadIdx.x % 32 / 4);
-  }
+  __device__ __forceinline__ Consumer(const Ring &ring, int first_slot)
+      : StageCursor<S, S::kInGroups>(ring, first_slot),
+        weights(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
+        groups(ring.stages + (int)opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * S::W::kMetaBytes -
+                                               shared_address(ring.stages)))) {}
 
   template <int kN> static __device__ __forceinline__ void normalise(float *, int) {}
 
-  /* y = the sums over this thread's next n units. A unit is released once products of the next unit run. */
+  /* y = the sums over this thread's next n units. */
   __device__ __forceinline__ void multiply(int n) {
-    uint32_t q[2][S::kBatch][4], used = 0;
 #pragma unroll
     for (int i = 0; i < S::kSumFloats; i++) y[i] = 0;
-    for (int u = 0; u < n; u++) {
-      const uint32_t x = __shfl_sync(~0u, stage, 0); /* uniform: x + n stays in uniform registers */
-      uint4 v[S::kTiles][W::kVectors];
-      typename W::Meta meta[S::kParts];
-      barrier_wait(full, phase);
-      take(v, meta);
-#pragma unroll
-      for (int i = 0; i < S::kTiles; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j += S::kBatch) {
-          uint32_t(&to)[S::kBatch][4] = q[(4 * i + j) / S::kBatch % 2];
-#pragma unroll
-          for (int k = 0; k < S::kBatch; k++)
-            W::template operand<true>(v[i], j + k, meta[(i * kTileIn + (j + k) * 16) / S::kBlockIn], to[k]);
-          wgmma_fence();
-#pragma unroll
-          for (int k = 0; k < S::kBatch; k++)
-            wgmma_f16<S::kTokens>(y, to[k], operand_b_at(x + i * S::kTokens * 128, j + k), 1);
-          wgmma_commit();
-          wgmma_wait<1>();
-          if (i == 0 && j == 0 && u > 0) release(used);
-        }
-      used = full;
-      advance();
-    }
-    wgmma_wait<0>();
-    if (n > 0) release(used);
+    add_stages<S, S::kTiles, S::kBlockIn, S::kTileRows * 512, S::kTokens>(y, *this, weights, groups, n);
   }
 };
 
@@ -148,18 +79,19 @@ template <class S> struct Consumer : UnitCursor<S> {
 
 template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ unsigned char shared[];
-  __shared__ Barriers<S> bar;
-  unsigned char *stages = align_for_copies(shared);
-  constexpr int kRegisters = 112;
-  const auto load = [&] {
-    prefetch_map(&a.x);
-    wait_for_previous();
-    load_x<S>(a, stages, bar);
-  };
-  run_block<S, Consumer<S>, kRegisters>(
-      a, stages, bar, load, [](Consumer<S> &) {},
-      [&](const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
+  run_block<S, Consumer<S>>(
+      a, &a.x,
+      [&](const Part &part) {
+        const int token0 = S::first_token(a.n_tokens, token_tile_of(a, part.tile));
+        return [&a, token0](int unit, unsigned char *stage, uint64_t *full) {
+          barrier_expect(full, S::kTiles * a.box_tokens * 128);
+#pragma unroll
+          for (int i = 0; i < S::kTiles; i++)
+            copy_box(stage + i * S::kTokens * 128, &a.x, full, unit * S::kUnit + i * kTileIn, token0);
+        };
+      },
+      [](Consumer<S> &) {},
+      [&](const Ring &, const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
         finish<S>(a, c, y, part, group);
       });
 #endif

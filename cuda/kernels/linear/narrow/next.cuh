@@ -190,9 +190,9 @@ __device__ __forceinline__ void stage_results(const Epilogue &out, int tile, int
 
 /* finish() of a call with LinearCall.next: the results end in an End. */
 template <class S, class End, class Consumer>
-__device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &next, const Consumer &c,
-                                            float (&y)[4 * S::kMine], const Part &part, int group,
-                                            unsigned char *stages) {
+__device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &next, const Ring &ring,
+                                            const Consumer &c, float (&y)[4 * S::kMine], const Part &part,
+                                            int group) {
   static_assert(S::kRounds == 1, "a group's fragments follow one another");
   if (part.first > 0) {
     Mail<S>(a.mailbox, blockIdx.x).send(y);
@@ -209,8 +209,8 @@ __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &n
   if (part.n_units < a.n_units)
     collect<S>(y, a.mailbox, blockIdx.x + 1, last_block(a.cut, blockIdx.x, (part.tile + 1) * a.n_units));
   c.template normalise<S::kMine>(y, first);
-  float *staging = (float *)(stages + S::kStages * S::kStageBytes + S::kExchangeBytes) +
-                   group * 8 * S::kOwn * kStagingStride;
+  float *staging =
+      (float *)(ring.stage(S::kStages) + S::kExchangeBytes) + group * 8 * S::kOwn * kStagingStride;
   if constexpr (S::kInGroups == 1) named_barrier_sync<S::kGroupThreads>(kBarrier); /* staging has been read */
   stage_results<S, End::kGated>(a.out, tile, first, y, staging);
   named_barrier_sync<S::kGroupThreads>(kBarrier + group);

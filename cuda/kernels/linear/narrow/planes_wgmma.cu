@@ -92,36 +92,21 @@ struct Args : PartArgs {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-template <class S>
-__device__ __forceinline__ void load_x(const Args &a, unsigned char *stages, Barriers<S> &bar) {
-  Ring ring = {0, 1};
-  for_each_part(a, [&](const Part &part) {
-    const unsigned char *from =
-        a.x + ((size_t)token_tile_of(a, part.tile) * a.n_units + part.first) * S::X::kBytes;
-    for (int i = 0; i < part.n_units; i++, from += S::X::kBytes) {
-      barrier_wait(bar.empty + ring.slot, ring.phase);
-      barrier_expect(bar.full + ring.slot, S::X::kBytes);
-      copy_bulk(stages + ring.slot * S::kStageBytes, from, S::X::kBytes, bar.full + ring.slot);
-      ring.advance<S>(1);
-    }
-  });
-}
-
 /* State of a consumer thread. Shared memory is addressed by 32-bit numbers, and a lane's offsets are computed
  * once: the compiler would compute them again for each unit. */
-template <class S> struct Consumer : UnitCursor<S> {
+template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   const float *inverse; /* [tokens] 1 / rms in shared memory, or NULL */
-  using UnitCursor<S>::stage;
-  using UnitCursor<S>::full;
-  using UnitCursor<S>::phase;
-  using UnitCursor<S>::advance;
+  using StageCursor<S, S::kInGroups>::stage;
+  using StageCursor<S, S::kInGroups>::full;
+  using StageCursor<S, S::kInGroups>::parity;
+  using StageCursor<S, S::kInGroups>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
   uint32_t x_at; /* `stage`; made uniform, for descriptors in uniform registers, if registers suffice */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
-  __device__ __forceinline__ Consumer(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : UnitCursor<S>(stages, bar, first_slot),
+  __device__ __forceinline__ Consumer(const Ring &ring, int first_slot)
+      : StageCursor<S, S::kInGroups>(ring, first_slot),
         weights_at(opaque((int)(S::kWAt + threadIdx.x % S::kGroupThreads * 16))),
         groups_at(
             opaque((int)(S::kGroupsAt + tile_row<S>() * S::kParts * Bits4::kMetaBytes + group_row() * 4))),
@@ -132,7 +117,7 @@ template <class S> struct Consumer : UnitCursor<S> {
   /* Waits for the next unit and reads its weights. */
   __device__ __forceinline__ void take() {
     x_at = S::kProducts == 1 && S::kPlanes == 2 ? __shfl_sync(~0u, stage, 0) : stage;
-    barrier_wait(full, phase);
+    barrier_wait(full, parity);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const uint4 v[1] = {load_shared_16(stage + weights_at + i * S::kTileRows * 512)};
@@ -152,13 +137,6 @@ template <class S> struct Consumer : UnitCursor<S> {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
     advance();
-  }
-
-  /* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
-   * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
-  static __device__ __forceinline__ void touch(int (&c)[S::kSums]) {
-#pragma unroll
-    for (int i = 0; i < S::kSums; i++) c[i] = opaque(c[i]);
   }
 
   /* Starts product i: chunk i / kParts of the tokens, part i % kParts of the inputs. */
@@ -261,27 +239,27 @@ template <class S> struct Consumer : UnitCursor<S> {
 template <class S, LinearNextKind kNext>
 __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__ Args a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ unsigned char shared[];
-  __shared__ Barriers<S> bar;
-  unsigned char *stages = align_for_copies(shared);
-  constexpr int kRegisters = 112;
   __shared__ float inverse[S::kPlanes == 1 ? 1 : kMostTokens];
-  const auto load = [&] {
-    wait_for_previous();
-    load_x<S>(a, stages, bar);
-  };
-  run_block<S, Consumer<S>, kRegisters>(
-      a, stages, bar, load,
+  run_block<S, Consumer<S>>(
+      a, nullptr,
+      [&](const Part &part) {
+        const size_t first = (size_t)token_tile_of(a, part.tile) * a.n_units + part.first;
+        return [x = a.x + first * S::X::kBytes](int, unsigned char *stage, uint64_t *full) mutable {
+          barrier_expect(full, S::X::kBytes);
+          copy_bulk(stage, x, S::X::kBytes, full);
+          x += S::X::kBytes;
+        };
+      },
       [&](Consumer<S> &c) {
         if constexpr (S::kPlanes == 2) c.read_norm(a, inverse);
       },
-      [&](const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
+      [&](const Ring &ring, const Consumer<S> &c, float(&y)[4 * S::kMine], const Part &part, int group) {
         if constexpr (kNext == LINEAR_NEXT_NORM)
-          finish_next<S, NormEnd<S>>(a, a.next, c, y, part, group, stages);
+          finish_next<S, NormEnd<S>>(a, a.next, ring, c, y, part, group);
         else if constexpr (kNext == LINEAR_NEXT_GATED)
-          finish_next<S, GatedEnd<S>>(a, a.next, c, y, part, group, stages);
+          finish_next<S, GatedEnd<S>>(a, a.next, ring, c, y, part, group);
         else if constexpr (kNext == LINEAR_NEXT_HEADS)
-          finish_next<S, HeadsEnd<S>>(a, a.next, c, y, part, group, stages);
+          finish_next<S, HeadsEnd<S>>(a, a.next, ring, c, y, part, group);
         else
           finish<S>(a, c, y, part, group);
       });

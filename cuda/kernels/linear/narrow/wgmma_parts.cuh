@@ -32,6 +32,7 @@
 #include "cuda/kernels/linear/kernel.cuh"
 #include "cuda/kernels/linear/stream_k.cuh"
 #include "cuda/kernels/linear/weight_stage.cuh"
+#include "cuda/kernels/linear/wgmma_stages.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 #include "cuda/kernels/ptx/tensor_map.cuh"
 #include "cuda/kernels/ptx/wgmma.cuh"
@@ -127,84 +128,49 @@ __device__ __forceinline__ int token_tile_of(const PartArgs &a, int tile) {
   return a.n_token_tiles == 1 ? 0 : tile % a.n_token_tiles;
 }
 
-template <class S> struct Barriers { uint64_t full[S::kStages], empty[S::kStages]; };
-
-/* The next stage to fill or to read. */
-struct Ring {
-  int slot, phase;
-  template <class S> __device__ __forceinline__ void advance(int by) {
-    slot += by;
-    if (slot >= S::kStages) slot -= S::kStages, phase ^= 1;
-  }
-};
-
-/* Shared addresses of a consumer thread's next unit and of its `full` barrier; the unit's `empty` barrier
- * lies S::kStages barriers further. */
-template <class S> struct UnitCursor {
-  uint32_t stage, full;
-  int phase;
-  const uint32_t ring_end;
-
-  __device__ __forceinline__ UnitCursor(unsigned char *stages, Barriers<S> &bar, int first_slot)
-      : stage(opaque((int)shared_address(stages + first_slot * S::kStageBytes))),
-        full(opaque((int)shared_address(bar.full + first_slot))), phase(0),
-        ring_end(opaque((int)shared_address(bar.empty))) {}
-
-  __device__ __forceinline__ void advance() {
-    stage += S::kInGroups * S::kStageBytes;
-    full += S::kInGroups * 8;
-    if (full < ring_end) return;
-    stage -= S::kStages * S::kStageBytes;
-    full -= S::kStages * 8;
-    phase ^= 1;
-  }
-};
-
-/* One thread loads weights by tensor copies: a bulk copy for each tile row is slower than memory. Rows past
- * the matrix are 0. */
-template <class S>
-__device__ __forceinline__ void load_weights(const PartArgs &a, unsigned char *stages, Barriers<S> &bar) {
-  Ring ring = {0, 1};
-  int early = S::kEarly;
+/* Fills stages with the units of this block: load_of(part) returns load(unit, stage, full) for the units of a
+ * part. kEarly > 0: more stages than that only when x of the first stage has come. */
+template <int kEarly, class LoadOf>
+__device__ __forceinline__ void fill_ring(const PartArgs &a, const Ring &ring, LoadOf load_of) {
+  RingProducer producer(ring);
+  int early = kEarly;
   for_each_part(a, [&](const Part &part) {
-    const int row = out_tile(a, part.tile) * S::kTileRows;
+    auto load = load_of(part);
     for (int unit = part.first; unit < part.first + part.n_units; unit++) {
-      unsigned char *to = stages + ring.slot * S::kStageBytes + S::kWAt;
-      if (early-- == 0) barrier_wait(bar.full, 0);
-      barrier_wait(bar.empty + ring.slot, ring.phase);
-      barrier_expect(bar.full + ring.slot, S::kWBytes);
-#pragma unroll
-      for (int i = 0; i < S::kBoxes; i++)
-        copy_box(to + i * S::kTileRows * 512, &a.tiles, bar.full + ring.slot, (unit * S::kBoxes + i) * 256,
-                 row);
-      ring.advance<S>(1);
+      if (kEarly > 0 && early-- == 0) barrier_wait(ring.full, 0);
+      producer.fill([&](unsigned char *stage, uint64_t *full) { load(unit, stage, full); });
     }
   });
 }
 
+/* One thread loads weights by tensor copies: a bulk copy for each tile row is slower than memory. Rows past
+ * the matrix are 0. */
+template <class S> __device__ __forceinline__ void load_weights(const PartArgs &a, const Ring &ring) {
+  fill_ring<S::kEarly>(a, ring, [&](const Part &part) {
+    return [&a, row = out_tile(a, part.tile) * S::kTileRows](int unit, unsigned char *stage, uint64_t *full) {
+      barrier_expect(full, S::kWBytes);
+#pragma unroll
+      for (int i = 0; i < S::kBoxes; i++)
+        copy_box(stage + S::kWAt + i * S::kTileRows * 512, &a.tiles, full, (unit * S::kBoxes + i) * 256, row);
+    };
+  });
+}
+
 /* A warp loads scales and zeros. Past the matrix it loads the last tile row's again: results are dropped. */
-template <class S>
-__device__ __forceinline__ void load_groups(const PartArgs &a, unsigned char *stages, Barriers<S> &bar) {
+template <class S> __device__ __forceinline__ void load_groups(const PartArgs &a, const Ring &ring) {
   typedef typename S::W W;
   constexpr int kCopies = W::kMetaCopies;
-  int lane = threadIdx.x % 32;
-  Ring ring = {0, 1};
-  int early = S::kEarly;
-  for_each_part(a, [&](const Part &part) {
-    const int row0 = out_tile(a, part.tile) * S::kTileRows;
-    for (int unit = part.first; unit < part.first + part.n_units; unit++) {
-      unsigned char *to = stages + ring.slot * S::kStageBytes + S::kGroupsAt;
-      if (early-- == 0) barrier_wait(bar.full, 0);
-      barrier_wait(bar.empty + ring.slot, ring.phase);
+  fill_ring<S::kEarly>(a, ring, [&](const Part &part) {
+    return
+        [&a, row0 = out_tile(a, part.tile) * S::kTileRows](int unit, unsigned char *stage, uint64_t *full) {
 #pragma unroll
-      for (int c = lane; c < S::kTileRows * S::kParts * kCopies; c += 32) {
-        int row = c / (S::kParts * kCopies), p = c / kCopies % S::kParts;
-        copy_meta<W>(a.w, row0 + row, unit * S::kUnit + p * S::kBlockIn, c % kCopies,
-                     to + (row * S::kParts + p) * W::kMetaBytes);
-      }
-      barrier_arrive_after_copies(bar.full + ring.slot);
-      ring.advance<S>(1);
-    }
+          for (int c = threadIdx.x % 32; c < S::kTileRows * S::kParts * kCopies; c += 32) {
+            int row = c / (S::kParts * kCopies), p = c / kCopies % S::kParts;
+            copy_meta<W>(a.w, row0 + row, unit * S::kUnit + p * S::kBlockIn, c % kCopies,
+                         stage + S::kGroupsAt + (row * S::kParts + p) * W::kMetaBytes);
+          }
+          barrier_arrive_after_copies(full);
+        };
   });
 }
 
@@ -301,9 +267,9 @@ __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, flo
  * finishes. A group's own part of y stays in registers. last: this block multiplies no further part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
-                                              unsigned char *stages, int group, bool last) {
+                                              const Ring &ring, int group, bool last) {
   constexpr int kGiven = 1, kTaken = 2, kGroups = S::kInGroups;
-  float4 *exchange = (float4 *)(stages + S::kStages * S::kStageBytes) + threadIdx.x % S::kGroupThreads;
+  float4 *exchange = (float4 *)ring.stage(S::kStages) + threadIdx.x % S::kGroupThreads;
 #pragma unroll
   for (int round = 0; round < S::kRounds; round++) {
     const float *from = sums + 4 * S::kRound * round;
@@ -336,10 +302,9 @@ __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats]
 }
 
 /* Multiplies and finishes all parts of this block: c.multiply(n) sums this thread's next n units in c.y;
- * end(c, y, part, group) finishes them, as finish() does. */
+ * end(ring, c, y, part, group) finishes them, as finish() does. */
 template <class S, class Consumer, class End>
-__device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char *stages, Consumer &c,
-                                               End end) {
+__device__ __forceinline__ void multiply_parts(const PartArgs &a, const Ring &ring, Consumer &c, End end) {
   const int group = S::kInGroups == 1 ? 0 : warp_of_block() / S::kTileRows;
   const auto of_group = [&](int n) { return (n + S::kInGroups - 1 - group) / S::kInGroups; };
   int n_before = 0; /* units of this block */
@@ -347,39 +312,45 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, unsigned char 
     c.multiply(of_group(n_before + part.n_units) - of_group(n_before));
     n_before += part.n_units;
     if constexpr (S::kInGroups == 1) {
-      end(c, c.y, part, group);
+      end(ring, c, c.y, part, group);
     } else {
       float y[4 * S::kMine] = {};
-      exchange_sums<S>(c.y, y, stages, group, part.last);
-      if (group * S::kOwn < S::kRound) end(c, y, part, group);
+      exchange_sums<S>(c.y, y, ring, group, part.last);
+      if (group * S::kOwn < S::kRound) end(ring, c, y, part, group);
     }
   });
 }
 
-/* The work of a block. Its first warps are the consumers, which may have kRegisters registers a thread. The
- * next three warps load weights, scales and zeros, and x: a single thread of the third calls load_x(), which
- * waits for the kernel before this one, as the consumers do before begin(). Weights do not depend on that
- * kernel, and the first of them are loaded at once. */
-template <class S, class Consumer, int kRegisters, class LoadX, class Begin, class End>
-__device__ __forceinline__ void run_block(const PartArgs &a, unsigned char *stages, Barriers<S> &bar,
-                                          LoadX load_x, Begin begin, End end) {
+/* The work of a block. Its first warps are the consumers. The next three warps load weights, scales and
+ * zeros, and x, which waits for the kernel before this one, as the consumers do before begin(): a single
+ * thread, to which load_x_of() is as in fill_ring(); x_map: its tensor map, or NULL. Weights do not depend on
+ * that kernel, and the first of them are loaded at once. */
+template <class S, class Consumer, class LoadXOf, class Begin, class End>
+__device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, LoadXOf load_x_of,
+                                          Begin begin, End end) {
+  extern __shared__ unsigned char shared[];
+  __shared__ uint64_t barriers[2 * S::kStages];
+  const Ring ring = {align_for_copies(shared), barriers, barriers + S::kStages, S::kStages, S::kStageBytes};
   const int warp = warp_of_block();
-  /* full: x, weights, and copies of scales and zeros */
-  open_ring(bar.full, bar.empty, S::kStages, 2 + 32, S::kGroupThreads / 32);
+  ring.open(2 + 32, S::kGroupThreads / 32); /* full: x, weights, and copies of scales and zeros */
   dependents_may_start();
   if (warp < S::kConsumers / 32) {
-    if constexpr (S::kMovesRegisters) registers_up_to<kRegisters>();
+    if constexpr (S::kMovesRegisters) registers_up_to<112>();
     wait_for_previous();
-    Consumer c(stages, bar, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
+    Consumer c(ring, S::kInGroups == 1 ? 0 : warp / S::kTileRows);
     begin(c);
-    multiply_parts<S>(a, stages, c, end);
+    multiply_parts<S>(a, ring, c, end);
   } else {
     if constexpr (S::kMovesRegisters) registers_down_to<32>();
     if (warp == S::kConsumers / 32 + 1) {
-      load_groups<S>(a, stages, bar);
+      load_groups<S>(a, ring);
     } else if (threadIdx.x % 32 == 0) {
-      if (warp == S::kConsumers / 32) load_weights<S>(a, stages, bar);
-      if (warp == S::kConsumers / 32 + 2) load_x();
+      if (warp == S::kConsumers / 32) load_weights<S>(a, ring);
+      if (warp == S::kConsumers / 32 + 2) {
+        if (x_map) prefetch_map(x_map);
+        wait_for_previous();
+        fill_ring<0>(a, ring, load_x_of);
+      }
     }
   }
 }

@@ -26,8 +26,8 @@
 
 #include <algorithm>
 
+#include "cuda/kernels/linear/wgmma_stages.cuh"
 #include "cuda/kernels/linear/wide/wgmma_tiles.cuh"
-#include "cuda/kernels/ptx/wgmma_bytes.cuh"
 
 namespace int8_gemm {
 
@@ -62,17 +62,6 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-struct Barriers {
-  uint64_t *full, *empty;
-};
-
-struct Ring {
-  int slot, phase;
-  template <class S> __device__ __forceinline__ void advance() {
-    if (++slot == S::kStages) slot = 0, phase ^= 1;
-  }
-};
-
 /* A tile of outputs by tokens. */
 struct Tile {
   int out, token;
@@ -90,69 +79,37 @@ __device__ __forceinline__ Tile tile_at(const Args &a, int place) {
 
 /* The producer thread: loads the stages of the block's steps [first, end). */
 template <class S>
-__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                           int first, int end) {
-  Ring ring = {0, 1};
-  const auto load = [&](int row, int token, int part) {
-    unsigned char *stage = stages + ring.slot * S::kStageBytes;
-    uint64_t *full = bar.full + ring.slot;
-    barrier_wait(bar.empty + ring.slot, ring.phase);
-    barrier_expect(full, S::kStageBytes);
-    copy_box(stage, &a.w, full, part * (kPart / 2), row);
-    copy_box(stage + S::kWBytes, &a.x, full, part * (kPart / 2), token);
-    ring.advance<S>();
-  };
+__device__ __forceinline__ void load_tiles(const Args &a, const Ring &ring, int first, int end) {
+  RingProducer producer(ring);
   for (int begin = first; begin < end;) {
     const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
     const int n = min(end - begin, a.work.n_steps - at.step), last = at.step + n;
     const Tile tile = tile_at(a, at.tile);
     const int token = tile.token * S::kTokens, row = tile.out * S::kRows;
-    for (int part = at.step; part < last; part++) load(row, token, part);
+    for (int part = at.step; part < last; part++)
+      producer.fill([&](unsigned char *stage, uint64_t *full) {
+        barrier_expect(full, S::kStageBytes);
+        copy_box(stage, &a.w, full, part * (kPart / 2), row);
+        copy_box(stage + S::kWBytes, &a.x, full, part * (kPart / 2), token);
+      });
     begin += n;
   }
 }
 
-__device__ __forceinline__ void release(const Barriers &bar, int slot) {
-  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + slot);
-}
-
-/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
- * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
-template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
-#pragma unroll
-  for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);
-}
-
-/* Where a slot of the ring lies; the shuffle shows that it is uniform. */
-template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
-  return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
-}
-
-/* y = the products of the next n stages, n > 0. A stage is freed once the products of the next stage run. */
+/* y = the products of the next n stages, n > 0. */
 template <class S>
-__device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], uint32_t stages, const Barriers &bar,
-                                         Ring &ring, int n) {
-  int before = 0;
-#pragma unroll 1
-  for (int i = 0; i < n; i++) {
-    const int slot = ring.slot;
-    barrier_wait(bar.full + slot, ring.phase);
-    const uint32_t stage = stage_at<S>(stages, slot), w = stage + warp_of_block() / 4 * (64 * kPart);
+__device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], const Ring &ring, RingCursor &at, int n) {
+  multiply_stages(ring, at, n, [&](unsigned char *stage, int i) {
+    const uint32_t x = shared_address(stage) + S::kWBytes,
+                   w = shared_address(stage) + warp_of_block() / 4 * (64 * kPart);
     touch(y);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kPart / 32; k++)
-      wgmma_s8s8_shared<S::kTokens>(y, operand_b_at(w, k), operand_b_at(stage + S::kWBytes, k),
-                                    i > 0 || k > 0);
+      wgmma_s8s8_shared<S::kTokens>(y, operand_b_at(w, k), operand_b_at(x, k), i > 0 || k > 0);
     wgmma_commit();
-    wgmma_wait<1>();
-    if (i > 0) release(bar, before);
-    before = slot;
-    ring.advance<S>();
-  }
-  wgmma_wait<0>();
+  });
   touch(y);
-  release(bar, before);
 }
 
 /* Multiplies the sums by both scales and stores them, as many tokens at a time as registers allow. d: scales
@@ -184,14 +141,13 @@ __device__ __forceinline__ void store(const Args &a, const Tile &tile, const flo
 
 /* Multiplies and stores all tiles of the block. */
 template <class S>
-__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                               int first, int end) {
+__device__ __forceinline__ void multiply_tiles(const Args &a, const Ring &ring, int first, int end) {
   __shared__ int last;
   constexpr int kSums = S::kTokens / 2;
   int y[kSums];
-  Ring ring = {0, 0};
+  RingCursor from = {};
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
-  unsigned char *staging = stages + S::kStages * S::kStageBytes + group * (kStagingBytes + S::kTokens * 4);
+  unsigned char *staging = ring.stage(S::kStages) + group * (kStagingBytes + S::kTokens * 4);
   float *d = (float *)(staging + kStagingBytes);
   for (int begin = first; begin < end;) {
     const stream_k::Cursor at(a.work, a.n_token_tiles, begin);
@@ -203,7 +159,7 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     float2 of_tokens = make_float2(0, 0);
     if (2 * thread < S::kTokens)
       of_tokens = __ldcg((const float2 *)(a.x_scales + tile.token * S::kTokens) + thread);
-    multiply<S>(y, shared_address(stages), bar, ring, n);
+    multiply<S>(y, ring, from, n);
     if (2 * thread < S::kTokens) ((float2 *)d)[thread] = of_tokens;
     wgmma_tiles::sync_group<S::kWarpgroups>();
     if (stream_k::combine<kSums, S::kConsumers>(y, a.work, blockIdx.x, at.tile, begin, begin + n, threadIdx.x,
@@ -221,19 +177,18 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
-  unsigned char *stages = align_for_copies(shared);
-  const Barriers bar = {full, empty};
-  open_ring(full, empty, S::kStages, 1, S::kConsumers / 32);
+  const Ring ring = {align_for_copies(shared), full, empty, S::kStages, S::kStageBytes};
+  ring.open(1, S::kConsumers / 32);
   const int first = stream_k::first_step(a.work, blockIdx.x),
             end = stream_k::first_step(a.work, blockIdx.x + 1);
   dependents_may_start();
   wait_for_previous();
   if (warp_of_block() < S::kConsumers / 32) {
     registers_up_to<S::kMultiplyRegisters>();
-    multiply_tiles<S>(a, stages, bar, first, end);
+    multiply_tiles<S>(a, ring, first, end);
   } else {
     registers_down_to<S::kLoadRegisters>();
-    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, stages, bar, first, end);
+    if (threadIdx.x == S::kConsumers) load_tiles<S>(a, ring, first, end);
   }
 #endif
 }
