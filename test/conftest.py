@@ -50,14 +50,21 @@ def auk():
     return command[:-1] + [str(path.resolve())]
 
 
+def holds(path, text):
+    return path.exists() and text in path.read_bytes()
+
+
 def has_sanitizers(program):
-    return program.exists() and b"__asan_init" in program.read_bytes()
+    return holds(program, b"__asan_init")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Tests of scripts/ run only with the program without sanitizers, which see nothing of the scripts."""
+    """Tests of scripts/ run only with the program without sanitizers, which see nothing of the scripts; those of
+    CUDA, a third of all, not with a program without it."""
     if collection_path == ROOT / "test" / "scripts":
         return has_sanitizers(pathlib.Path(program()[-1])) or None
+    if collection_path == ROOT / "test" / "cuda":
+        return holds(pathlib.Path(program()[-1]), b"this build has no CUDA") or None
 
 
 def pytest_collection_modifyitems(config, items):

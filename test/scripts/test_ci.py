@@ -58,7 +58,7 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run, root):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 18", "fuzz FUZZ_SECONDS=2",
+    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 18", "fuzz FUZZ_SECONDS=1",
                          *built(root)]
     assert sorted(calls[7:10]) == kernels(root)  # side by side
     assert calls[10:] == [f"{NVCC} PARTS={sources(root)} nvcc-host"]

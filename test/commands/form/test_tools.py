@@ -257,20 +257,21 @@ MIXED = {"type": "object", "additionalProperties": False, "required": ["level", 
 
 
 @pytest.mark.parametrize("format", ["coder", "glm", "glm-tight"])
-def test_arguments_in_parts_have_every_type_of_their_schemas(talk, tmp_path, format):
+def test_arguments_in_parts_have_every_type_of_their_schemas(talk, tmp_path, format, sanitized):
     """Where the strings of a schema are few, its other values are written too; a string with the mark that ends an
     argument is written as JSON; and an argument that no value fits is never begun."""
     (tmp_path / "f.json").write_text(json.dumps([{"name": "f", "parameters": MIXED}]))
-    (tmp_path / "records").write_text("Once\n" * 30)
+    n = 10 if sanitized else 30
+    (tmp_path / "records").write_text("Once\n" * n)
     done = talk(format, "--tools", tmp_path / "f.json", "--tool-choice", "required", "--map", tmp_path / "records",
                 *NOISE, "-s", 1, "--json", prompt=(), status=None)
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 30 and not any("error" in result for result in results)
+    assert len(results) == n and not any("error" in result for result in results)
     calls = [call["function"]["arguments"] for result in results for call in result.get("tool_calls", [])]
-    assert len(calls) >= 20 and all(list(call) == ["level", "day", "mark"] for call in calls)
-    assert {json.dumps(call["level"]) for call in calls} == {"1", "2.5", '"auto"', "null", "true"}
-    days = {call["day"] for call in calls}
-    assert days <= {*"0123456789", 10, 11, 12} and {type(day) for day in days} == {str, int}
+    assert len(calls) >= 2 / 3 * n and all(list(call) == ["level", "day", "mark"] for call in calls)
+    levels, days = {json.dumps(call["level"]) for call in calls}, {call["day"] for call in calls}
+    assert levels <= {"1", "2.5", '"auto"', "null", "true"} and days <= {*"0123456789", 10, 11, 12}
+    assert sanitized or (len(levels) == 5 and {type(day) for day in days} == {str, int})
     assert {call["mark"] for call in calls} == {MIXED["properties"]["mark"]["const"]}
 
 
@@ -423,7 +424,7 @@ def test_results_of_calls_are_given_in_a_chat(talk, tmp_path):
 def test_a_command_gives_results_in_a_chat(talk, tmp_path):
     command = 'printf "%s got " "$AUK_TOOL"; cat; test "$AUK_TOOL" != now || exit 3'
     seen = set()
-    for seed in range(30):
+    for seed in [3, 24, *range(30)]:  # the first two call one function each
         _, messages = in_chat(talk, tmp_path, ["Now?"], "--tool-command", command, "-s", seed, format="coder")
         waiting = []
         for message in messages[1:]:
