@@ -32,6 +32,8 @@ namespace step::one {
 struct ByteTiles {
   uint4 tiles[2][2][2]; /* [group][64 inputs][vector] */
   float factor;         /* of the row whose sum add_lanes() leaves in this lane */
+
+  __device__ __forceinline__ uint32_t some_bits() const { return bits_of(tiles) ^ __float_as_uint(factor); }
 };
 
 /* --- FP8 */
@@ -42,6 +44,8 @@ template <> struct Inputs<STEP_FP8_PARTS> {
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
   uint32_t scale[STEP_BYTES_SPAN]; /* fp16 of rows g and g + 8 */
+
+  __device__ __forceinline__ uint32_t some_bits() const { return ByteTiles::some_bits() ^ bits_of(scale); }
 };
 
 __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const unsigned char *planes,

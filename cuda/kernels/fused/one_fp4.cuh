@@ -34,6 +34,21 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP4_PARTS> &in, const un
   }
 }
 
+/* Combinations of one word of each load, for Task::some_bits(): code that depends on these bits cannot come
+ * before any load of the task has ended. */
+__device__ __forceinline__ uint32_t bits_of(const uint4 (&tiles)[2][2][2]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) bits ^= tiles[i / 4][i / 2 % 2][i % 2].x;
+  return bits;
+}
+template <int kN> __device__ __forceinline__ uint32_t bits_of(const uint32_t (&words)[kN]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kN; i++) bits ^= words[i];
+  return bits;
+}
+
 /* The weights that a warp multiplies at once. scale[i]: of group i's parts 2t and 2t + 1, each with a byte
  * for row g and one for row g + 8. factor: of the row whose sum add_lanes() leaves in this lane. */
 template <int kParts> struct Task;
@@ -41,6 +56,10 @@ template <> struct Task<STEP_FP4_PARTS> {
   uint4 tiles[2][2][2]; /* [pair][64 inputs][group of the pair] */
   uint32_t scale[STEP_SPAN];
   float factor;
+
+  __device__ __forceinline__ uint32_t some_bits() const {
+    return bits_of(tiles) ^ bits_of(scale) ^ __float_as_uint(factor);
+  }
 };
 
 /* The offset of the lane's word of scale[i] within the group's scales (layout.cuh). */

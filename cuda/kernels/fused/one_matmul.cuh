@@ -86,6 +86,10 @@ __device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned c
 template <int kParts> struct Task {
   uint4 tiles[2][2][2];
   uint32_t scale[kParts], zero[kParts];
+
+  __device__ __forceinline__ uint32_t some_bits() const {
+    return bits_of(tiles) ^ bits_of(scale) ^ bits_of(zero);
+  }
 };
 
 /* Start of a sum. With one part 1.5 * 2^23: sums below 2^22 become floats without conversion. */
@@ -219,6 +223,17 @@ template <int kParts> __device__ __forceinline__ constexpr int tile_offset(int p
   return 512 * (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c);
 }
 
+/* Loads the lane's vectors of a task. */
+template <int kParts> __device__ __forceinline__ void load_tiles(Task<kParts> &task, uint32_t from) {
+#pragma unroll
+  for (int pair = 0; pair < 2; pair++)
+#pragma unroll
+    for (int c = 0; c < 2; c++)
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        task.tiles[pair][c][i] = load_shared_16(from + tile_offset<kParts>(pair, c, i));
+}
+
 /* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
  * it came as floats. Afterwards all warps may read the sums.
  *
@@ -260,18 +275,20 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   };
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
-  /* Loads the warp's part of a stage, and frees its slot. The arrival does not wait for the loads: in the
-   * machine code (CUDA 13.0) ten or more are in flight. That no copy overtakes them holds by time alone: they
-   * meet in no bank, and none of 40,000 steps had other bits (LOG.md, "Faults that were hard to see"). */
-  auto fetch = [&] {
-    const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
-#pragma unroll
-    for (int pair = 0; pair < 2; pair++)
-#pragma unroll
-      for (int c = 0; c < 2; c++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-          task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + tile_offset<kParts>(pair, c, i));
+  /* A slot is freed when all loads of the warp's part of the stage have ended. To wait for them at once takes
+   * 0.7 to 0.8% of a step, and 2.5% with groups of 128, which wait during their products. With experts that
+   * costs nothing, but if they free the slot of a first stage while x has not come, 1% (H200, 2026-11-29). */
+  constexpr bool kAtOnce = !B::kExperts && kParts != 1;
+  uint32_t empty = 0;
+  bool is_free = false;
+  const auto release = [&] {
+    __syncwarp();
+    barrier_arrive_after_reads(empty, b.lane() == 0, task.some_bits());
+  };
+  auto fetch = [&](bool at_once) {
+    const uint32_t stage = b.stage_address(cursor);
+    empty = b.empty_at(cursor);
+    load_tiles(task, stage + tiles_at);
     if constexpr (kHasFactors<kParts>) {
       fetch_scales(task, stage + scales_at, stage + zeros_at);
     } else {
@@ -279,13 +296,13 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       for (int i = 0; i < kParts; i++)
         task.scale[i] = load_shared_4(stage + scale_at[i]), task.zero[i] = load_shared_1(stage + zero_at[i]);
     }
-    __syncwarp();
-    if (b.lane() == 0) barrier_arrive(empty);
+    is_free = at_once;
+    if (at_once) release();
   };
   int left = share.stages - warpgroup;
   place();
   bool fetched = left > 0 && first_is_full(b, matrix, cursor);
-  if (fetched) fetch();
+  if (fetched) fetch(!B::kExperts);
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
   if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
@@ -311,12 +328,13 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     }
     if (!fetched) {
       b.wait_for_stage(cursor);
-      fetch();
+      fetch(kAtOnce);
     }
     if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
     const float y = multiply(task, in, b.lane(), [&] {
       if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
       is_first = false;
+      if (!is_free) release();
     });
     if (t < 2) store_shared(to, y);
     to += share.next * 4;

@@ -162,14 +162,14 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const bool empty = b.vars().pos == 0; /* at position 0 memory holds no state yet */
 #pragma unroll
     for (int m = 0; m < 4; m++) s[m] = empty ? make_float4(0, 0, 0, 0) : *(const float4 *)(from + 32 * m);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(b.empty_at(cursor)); /* does not wait for s: fetch() of one_matmul.cuh */
 #pragma unroll
     for (int m = 0; m < 4; m++) {
       keys[m] = *(const float4 *)(k + 32 * m + 4 * part);
       const float4 query = *(const float4 *)(q + 32 * m + 4 * part);
       both += dot_4(keys[m], query), known += dot_4(s[m], keys[m]), seen += dot_4(s[m], query);
     }
+    __syncwarp();
+    barrier_arrive_after_reads(b.empty_at(cursor), lane == 0, __float_as_uint(seen)); /* all of s has come */
     both = lanes_sum<4, 2, 1>(both), known = lanes_sum<4, 2, 1>(known), seen = lanes_sum<4, 2, 1>(seen);
     const float decay = b.mix_vars().decay[head],
                 change = b.mix_vars().beta[head] * (v[value] - decay * known);

@@ -142,8 +142,8 @@ template <class B> __device__ __forceinline__ float make_bounds(B &b, const Scre
     }
     const float4 tail =
         *(const float4 *)(stage + p.screen_rows * hidden + min(b.lane(), rows - 1) * STEP_SCREEN_TAIL);
-    __syncwarp(); /* the arrival does not wait for `tail`: fetch() of one_matmul.cuh */
-    if (b.lane() == 0) barrier_arrive(&b.barriers().empty[cursor.slot]);
+    __syncwarp();
+    barrier_arrive_after_reads(&b.barriers().empty[cursor.slot], b.lane() == 0, __float_as_uint(tail.x));
     sync_warpgroup(warpgroup);
     if (wg_warp == 0 && b.lane() < rows) {
       const int row = b.lane();
