@@ -510,7 +510,7 @@ def make_tensors(name, config, bias="", names=("model.", "lm_head"), experts="ea
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
-    plus_one = not is_gemma4(config) and not is_altup(config) and any(
+    plus_one = config["model_type"] == "nemotron" or not is_gemma4(config) and not is_altup(config) and any(
         name in config["model_type"] for name in ("gemma", "muse", "qwen3_5", "qwen3_next", "qwen4_exp", "step3p5"))
     middle = 0 if plus_one else 1  # these models' norms multiply by 1 + weight
     tensors = {}

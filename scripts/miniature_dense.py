@@ -170,6 +170,10 @@ DENSE_MINIATURES = {
         {"clip_qkv": None}, {"clip_qkv": 1.4}, {"rope_theta": 100.0}]),
     "jais2-bf16": dict(tokens=24, config=jais2(), bias="qkvoud", matters=[
         {"layer_norm_eps": 0.1}, {"rope_theta": 100.0}]),
+    "nemotron-bf16": dict(tokens=24, config={key: value for key, value in tiny(
+        architectures=["NemotronForCausalLM"], model_type="nemotron", hidden_act="relu2", norm_eps=1e-5, head_dim=16,
+        partial_rotary_factor=0.25, tie_word_embeddings=False).items() if key != "rms_norm_eps"}, matters=[
+            {"norm_eps": 0.1}, {"rope_theta": 100.0}, {"partial_rotary_factor": 0.5}]),
     "nanochat-bf16": dict(tokens=24, config=nanochat(), matters=[
         {"rms_norm_eps": 0.1}, {"final_logit_softcapping": 5.0}, {"rope_theta": 100.0}]),
     "apertus-awq": dict(config=apertus(), tokens=32, matters=[{"rope_scaling": {**LLAMA3, "factor": 4.0}}]),

@@ -27,6 +27,7 @@ NAMES = {
     "afmoe": ("mlp.router.gate", *QWEN[1:]),
     "granitemoe_swa": ("block_sparse_moe.router", None, None, "block_sparse_moe.experts.gate_up_proj",
                        "block_sparse_moe.experts.down_proj"),
+    "aria_text": ("mlp.router", None, None, "mlp.experts.fc1.weight", "mlp.experts.fc2.weight"),
     "step3p5": ("moe.gate", None, None, None, None),
     "nemotron_h": ("mixer.gate", "mixer.experts", PROJECTIONS[1:], "mixer.experts.up_proj", "mixer.experts.down_proj"),
 }
@@ -186,6 +187,7 @@ RENAMED = {"mixtral": MIXTRAL_NAMES, "minimax_m2": MIXTRAL_NAMES,
                                   "f_proj", "dt_bias", "A_log")),
                               ("self_attn.dense", "self_attn.o_proj"),
                               ("mlp.gate.expert_bias", "mlp.gate.e_score_correction_bias")),
+           "aria_text": (("fc1.weight", "gate_up_proj"), ("fc2.weight", "down_proj")),
            "step3p5": ((".moe.gate.", ".mlp.gate."), (".moe.router_bias", ".mlp.gate.e_score_correction_bias"),
                        (".share_expert.", ".mlp.shared_experts."),
                        (".moe.down_proj.weight", ".mlp.experts.down_proj")),
@@ -318,6 +320,14 @@ def olmoe(**config):
     config = llama(**moe(config, architectures=["OlmoeForCausalLM"], model_type="olmoe", intermediate_size=32,
                          norm_topk_prob=False, clip_qkv=None, pad_token_id=96))
     return {key: value for key, value in config.items() if key != "moe_intermediate_size"}
+
+
+def aria(**config):
+    config = llama(**moe(config, architectures=["AriaTextForCausalLM"], model_type="aria_text", hidden_size=16,
+                         intermediate_size=8, head_dim=8, moe_num_experts=4, moe_topk=2, moe_num_shared_experts=3,
+                         rope_theta=1000.0, torch_dtype="bfloat16"))
+    return {key: value for key, value in config.items() if key not in (
+        "num_experts", "num_experts_per_tok", "moe_intermediate_size")}
 
 
 def ernie_moe(**config):
@@ -657,6 +667,8 @@ EXPERT_MINIATURES = {
         {"router_jitter_noise": 0.2}, {"router_jitter_noise": 0.0}, {"sliding_window": 9}, {"rms_norm_eps": 0.1},
         {"rope_scaling": {**PHIMOE_ROPE, "short_mscale": 1.0}}, {"rope_theta": 100.0},
         {"rope_scaling": {**PHIMOE_ROPE, "short_factor": PHIMOE_ROPE["long_factor"]}}]),
+    "aria-bf16": dict(config=aria(), tokens=24, experts="inputs-first", matters=[
+        {"moe_topk": 1}, {"rope_theta": 100.0}, {"rms_norm_eps": 0.1}]),
     "laguna-awq": dict(config=laguna(num_experts=6, quantization_config=awq(
         32, modules_to_not_convert=["mlp.gate.", "g_proj"])), matters=[
             {"moe_routed_scaling_factor": 1.0}, {"num_experts_per_tok": 2}, {"sliding_window": 17},

@@ -20,21 +20,21 @@ SHARED = {"qwen2_moe": "mlp.shared_expert", "qwen3_5_moe_text": "mlp.shared_expe
           "qwen4_exp_text": "mlp.shared_expert", "cohere2_moe": "mlp.shared_experts", "axk1": "mlp.shared_experts",
           "sarvam_moe": "mlp.shared_experts", "sarvam_mla": "mlp.shared_experts", "lara_mini": "mlp.shared_expert",
           "kimi_linear": "block_sparse_moe.shared_experts", "bailing_hybrid": "mlp.shared_experts",
-          "step3p5": "share_expert"}
+          "step3p5": "share_expert", "aria_text": "mlp.shared_experts"}
 EXPERT_KINDS = ("qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "mixtral", "gpt_oss", "glm4_moe",
                 "granitemoe", "olmoe", "ernie4_5_moe", "lfm2_moe", "minimax_m2", "mellum", "dots1", "hunyuan_v1_moe",
                 "exaone_moe", "solar_open", "hy_v3", "granitemoeshared", "granitemoe_swa", "afmoe", "flex_olmo",
                 "kolibri1", "flint", "laguna", "glm4v_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite",
                 "mistral4", "llama4_text", "mimo_v2_flash", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
                 "qwen4_exp_text", "phimoe", "cohere2_moe", "axk1", "kimi_linear", "bailing_hybrid",
-                "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text", "step3p5")
+                "sarvam_moe", "sarvam_mla", "lara_mini", "ernie4_5_vl_moe_text", "step3p5", "aria_text")
 # Kinds whose norms subtract the mean and have a bias.
-BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon")
+BIASED_NORMS = ("phimoe", "starcoder2", "stablelm", "phi", "jais2", "gpt_neox", "falcon", "nemotron")
 # Kinds whose norms have no weights.
 PLAIN_NORMS = ("olmo", "nanochat")
 # Kinds whose MLP has no gate.
 UNGATED = ("arcee", "apertus", "apertus1p5_text", "starcoder2", "phi", "jais2", "nanochat",
-           "gpt_neox", "falcon")
+           "gpt_neox", "falcon", "nemotron")
 # Kinds with a norm over each head of q and k, and with one over all heads together.
 HEAD_NORMS = ("gemma3_text", "exaone4", "mellum", "dots1", "exaone_moe", "hy_v3", "afmoe", "kolibri1", "flint",
               "laguna", "apertus", "apertus1p5_text", "sarvam_moe", "lara_mini", "molmo2_text",

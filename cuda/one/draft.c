@@ -13,7 +13,7 @@ static const float STATES_DIVISOR = 16; /* a power of two: only subnormal number
 
 /* True if x = W_join [embedding, state], the state being the target's after its final norm. */
 static bool is_joined(const DraftConfig *draft) {
-  return draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  return draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
 }
 
 Status draft_load(BackendModel *loaded, Error *err) {
@@ -202,7 +202,7 @@ static Status make_own_state(BackendState *s, const float **state, Error *err) {
                          m->draft_out.n_out, err);
 }
 
-/* DRAFT_MTP and DRAFT_GEMMA4: x = W_join [embedding, state], which for MTP are normalised first. */
+/* DRAFT_MTP and DRAFT_ASSISTANT: x = W_join [embedding, state], which for MTP are normalised first. */
 static Status embed_joined(BackendState *s, TokenRange span, int states, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

@@ -167,7 +167,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->projection_stride = padded_row(sizes.projections);
   s->x = buffers_take(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = buffers_take(m, chunk * (size_t)s->h_stride, 2);
-  const bool wide = c->experts.n_experts > 0 && (c->parallel || c->norm == NORM_CENTRED_BIAS);
+  const bool wide = c->experts.n_experts > 0 && (c->parallel || norms_have_biases(c));
   s->wide_h = buffers_take(m, wide ? chunk * (size_t)c->hidden : 0, sizeof(float));
   const size_t branches = c->split > 1 ? 2 + (c->experts.norms == EXPERTS_OWN_NORMS) : separate_norms;
   const int widest = c->hidden > c->draft.target_hidden ? c->hidden : c->draft.target_hidden;
@@ -217,10 +217,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const DraftConfig *draft = &c->draft;
   const size_t width = (size_t)draft->n_states * (size_t)draft->target_hidden;
   s->draft_rows = buffers_take(m, draft->kind ? (chunk + 1) * width : 0, sizeof(float));
-  const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  const bool joins = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
   const int together = joins ? 2 * draft->target_hidden : (int)width;
   s->draft_h = buffers_take(m, draft->kind ? chunk * (size_t)padded_row(together) : 0, 2);
-  s->draft_seen = draft->kind == DRAFT_GEMMA4 ? buffers_take(m, 1, sizeof *s->draft_seen) : NULL;
+  s->draft_seen = draft->kind == DRAFT_ASSISTANT ? buffers_take(m, 1, sizeof *s->draft_seen) : NULL;
   const size_t angles = chunk * ((size_t)c->rope.rotary_dim / 2),
                local_angles = chunk * ((size_t)c->local_rope.rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = buffers_take(m, angles, 2 * sizeof(float));

@@ -120,7 +120,7 @@ size_t state_cache_bytes(const BackendState *s, CachePart part) {
 Attention state_attention(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
-  const bool many = s->options.n_sequences > 0, assists = c->draft.kind == DRAFT_GEMMA4;
+  const bool many = s->options.n_sequences > 0, assists = c->draft.kind == DRAFT_ASSISTANT;
   return (Attention){
       .n_heads = own.n_heads,
       .n_kv_heads = own.n_kv_heads,

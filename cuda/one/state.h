@@ -147,7 +147,7 @@ struct BackendState {
   /* A drafter's rows of the target's states (draft_take()), and the rows of a step in fp16. */
   float *draft_rows;    /* [max_chunk + 1][n_states * target_hidden] */
   void *draft_h;        /* f16 [max_chunk][n_states * target_hidden, padded]; for W_join an embedding first */
-  int *draft_seen;      /* DRAFT_GEMMA4: the last position that the target has computed */
+  int *draft_seen;      /* DRAFT_ASSISTANT: the last position that the target has computed */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][n_pairs] of the step; or NULL */
   StepRows rows;        /* of the step */
   float *logit_x; /* [max_logit_rows][hidden] with several sequences: rows of x whose logits are asked for */

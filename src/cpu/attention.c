@@ -42,7 +42,7 @@ static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   *low = lowest(work, position);
   if (work->gathered) *low = 0, *high = work->n_gathered - 1;
   if (work->draft == DRAFT_DFLASH) *high = work->part.pos + work->part.n_tokens - 1;
-  if (work->draft != DRAFT_GEMMA4) return;
+  if (work->draft != DRAFT_ASSISTANT) return;
   *high = position - 1;
   *low = work->window > 0 && *high > work->window ? *high - work->window : 0;
 }

@@ -30,7 +30,7 @@ Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n,
   const BackendModel *loaded = state->loaded, *from = target->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   const size_t width = (size_t)draft->target_hidden, n_taps = (size_t)target->options.taps.n;
-  const bool normed = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+  const bool normed = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
   if (row < 0 || n < 1 || n > target->options.max_chunk - row || to + n > state->options.max_chunk + 1)
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      n_taps ? target->options.max_chunk : 0);

@@ -183,7 +183,7 @@ typedef struct {
   bool invariant;
   TapList taps;            /* the layers that steps may keep (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
-  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_GEMMA4): it has
+  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT): it has
    * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */
   const BackendState *target;
 } StateOptions;

@@ -170,7 +170,7 @@ static int norm_width(const ModelConfig *config, const LayerConfig *own, Width w
   case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
   default:
     if (width == WIDTH_MLP_NORM_BIAS && mlp_shares_norm(config)) return 0;
-    return config->norm == NORM_CENTRED_BIAS ? hidden : 0;
+    return norms_have_biases(config) ? hidden : 0;
   }
 }
 
@@ -500,7 +500,7 @@ static int model_width(const ModelConfig *config, Width width, int number) {
   const DraftConfig *draft = &config->draft;
   const int states = draft->n_states * draft->target_hidden;
   const bool takes_states = draft->kind == DRAFT_EAGLE3 || draft->kind == DRAFT_DFLASH,
-             pairs = draft->kind == DRAFT_MTP || draft->kind == DRAFT_GEMMA4;
+             pairs = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
   switch (width) {
   case WIDTH_VOCAB: return config->vocab_size;
   case WIDTH_HIDDEN: return config->hidden;
@@ -510,12 +510,12 @@ static int model_width(const ModelConfig *config, Width width, int number) {
   case WIDTH_STREAMS: return config->streams.n * config->hidden;
   case WIDTH_STREAM_RANK: return config->streams.rank;
   case WIDTH_FINAL_NORM: return (config->streams.n ? config->streams.n : 1) * config->hidden;
-  case WIDTH_NORM_BIAS: return config->norm == NORM_CENTRED_BIAS ? config->hidden : 0;
+  case WIDTH_NORM_BIAS: return norms_have_biases(config) ? config->hidden : 0;
   case WIDTH_TARGET_STATES: return takes_states ? states : 0;
   case WIDTH_TARGET_PAIR: return pairs ? 2 * draft->target_hidden : 0;
-  case WIDTH_TARGET_OUT: return draft->kind == DRAFT_GEMMA4 ? draft->target_hidden : 0;
+  case WIDTH_TARGET_OUT: return draft->kind == DRAFT_ASSISTANT ? draft->target_hidden : 0;
   case WIDTH_MTP_NORM: return draft->kind == DRAFT_MTP ? config->hidden : 0;
-  case WIDTH_STATE_NORM: return draft->kind && draft->kind != DRAFT_GEMMA4 ? config->hidden : 0;
+  case WIDTH_STATE_NORM: return draft->kind && draft->kind != DRAFT_ASSISTANT ? config->hidden : 0;
   case WIDTH_STATES_NORM:
     if (draft->states_norm == STATES_NORM_WHOLE) return number == 0 ? states : 0;
     return draft->states_norm == STATES_NORM_EACH && number < draft->n_states ? draft->target_hidden : 0;
@@ -544,7 +544,8 @@ static void model_name(const ModelRow *row, const char *body, const char *base, 
 
 void model_linear_name(const ModelConfig *config, const char *body, int which, char out[LINEAR_NAME_SIZE]) {
   const ModelRow *row = row_of(model_linears, which);
-  if (which == MODEL_HEAD || config->draft.kind == DRAFT_GEMMA4) body = ""; /* these names have no prefix */
+  if (which == MODEL_HEAD || config->draft.kind == DRAFT_ASSISTANT)
+    body = ""; /* these names have no prefix */
   model_name(row, body, model_linear_base(config, which, row->name), which, out);
 }
 

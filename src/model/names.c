@@ -45,7 +45,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case EAGLE: return config->draft.kind == DRAFT_EAGLE3;
   case EAGLE_WHOLE: return config->draft.states_norm == STATES_NORM_WHOLE;
   case MTP: return config->draft.kind == DRAFT_MTP;
-  case GEMMA: return config->draft.kind == DRAFT_GEMMA4;
+  case GEMMA: return config->draft.kind == DRAFT_ASSISTANT;
   case AROUND: return own->norms == NORM_AROUND;
   case QUERY_LATENT: return config->latent.q_rank > 0;
   case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;

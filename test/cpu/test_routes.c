@@ -87,7 +87,7 @@ TEST(experts_are_those_of_transformers) {
   }
   assert_int_equal(end, EOF);
   assert_int_equal(fclose(routes), 0);
-  assert_int_equal(n_miniatures, 57);
+  assert_int_equal(n_miniatures, 58);
 }
 
 static Status check_first_expert(BackendState *state, TokenRange range, int layer, Error *err) {

@@ -260,7 +260,7 @@ static void compare_together(Together *all, Count counts[2]) {
 
 /* True if several sequences at once have guesses of such drafters. */
 static bool guesses_for_many(const Target &t) {
-  return !config_has_states(&t.model->config) && (!t.draft || t.draft->config.draft.kind != DRAFT_GEMMA4);
+  return !config_has_states(&t.model->config) && (!t.draft || t.draft->config.draft.kind != DRAFT_ASSISTANT);
 }
 
 /* Answers are the same up to near ties. At temperature 0.8 there are as many as there are borders between

@@ -57,7 +57,8 @@ static const Member members_of_config[] = {
     /* clang-format off */
   C(hidden), C(intermediate), C(n_layers), C(n_heads), C(n_kv_heads), C(head_dim),
   C(value_dim), C(value_scale), C(vocab_size), C(embedding_rows), C(max_position), C(norm_eps),
-  C(norms, "before around after"), C(norm, "rms plus_one plus_one_inside centred centred_bias"),
+  C(norms, "before around after"),
+  C(norm, "rms plus_one plus_one_inside centred centred_bias centred_plus_one"),
   C(norms_plain), C(qkv_clip), C(head_bias), C(parallel), C(parallel_norms), C(embedding_norm),
   C(post_norm_eps), C(qk_norm, "none heads whole centred"), C(qk_norm_plain),
   C(qk_norm_after_rope), C(attn_sinks), C(attn_gate, "none numbers heads in_q"), C(attn_gate_softplus),
@@ -165,7 +166,10 @@ static inline void value_of(const void *base, const Member *member, char out[100
   const void *at = (const char *)base + member->at;
   if (member->type == IS_ENUM && *member->words) {
     const char *word = member->words;
-    for (unsigned i = 0; i < *(const unsigned *)at; i++) word = strchr(word, ' ') + 1;
+    for (unsigned i = 0; i < *(const unsigned *)at; i++) {
+      if (!(word = strchr(word, ' '))) fail_msg("%s has no word for %u here", member->name, i + 1);
+      word++;
+    }
     snprintf(out, 100, "%.*s", (int)strcspn(word, " "), word);
     return;
   }

@@ -80,7 +80,7 @@ static Status open_trained(Guesser *g, const char *path, const Model *target, co
  * a block of guesses in one pass. */
 static double cost_of_trained(const Model *model, const Model *target) {
   const DraftConfig *draft = &model->config.draft;
-  const double head = model->draft.target_head || draft->kind == DRAFT_GEMMA4 ? 0.2 : 0;
+  const double head = model->draft.target_head || draft->kind == DRAFT_ASSISTANT ? 0.2 : 0;
   const double pass = (double)model_loaded_bytes(model) / (double)target->weight_bytes + head;
   return draft->kind == DRAFT_DFLASH ? pass / (draft->block - 1) : pass;
 }
@@ -203,7 +203,7 @@ static void describe(Guesser *g, const Model *target, const Device *device,
 const char *guesser_is_for_one(const Guesser *g, const ModelConfig *target) {
   if (!g->model) return NULL;
   if (config_has_states(target)) return "with --draft a model with recurrent states answers one at a time";
-  if (g->model->config.draft.kind == DRAFT_GEMMA4)
+  if (g->model->config.draft.kind == DRAFT_ASSISTANT)
     return "an assistant of Gemma 4 guesses for one answer at a time";
   return NULL;
 }

@@ -57,7 +57,7 @@ Status drafts_describe(const ModelConfig *config, Buffer *out, Error *err) {
 /* --- auk inspect */
 
 static Status put_states(const DraftConfig *draft, Buffer *out, Error *err) {
-  if (draft->kind == DRAFT_GEMMA4) return buffer_append_string(out, "after the final norm", err);
+  if (draft->kind == DRAFT_ASSISTANT) return buffer_append_string(out, "after the final norm", err);
   if (draft->usual_states) return buffer_append_string(out, "after 2, L / 2 and L - 3 of its L layers", err);
   TRY(buffer_append_string(out, "after", err));
   for (int i = 0; i < draft->n_states; i++)
@@ -71,7 +71,7 @@ static Status put_lines(const ModelConfig *config, Buffer *out, Error *err) {
   TRY(drafts_describe(config, out, err));
   TRY(buffer_append_string(out, "\nreads          the target's hidden states ", err));
   TRY(put_states(draft, out, err));
-  if (draft->kind == DRAFT_GEMMA4) TRY(buffer_append_string(out, ", its keys and values", err));
+  if (draft->kind == DRAFT_ASSISTANT) TRY(buffer_append_string(out, ", its keys and values", err));
   TRY(buffer_printf(out, err, "\nlayers         %d, hidden_size %d, %d heads of %d\n", config->n_layers,
                     config->hidden, config->n_heads, config->head_dim));
   TRY(buffer_printf(out, err, "guesses        %d of %d tokens, ", config->vocab_size, draft->target_vocab));

@@ -98,7 +98,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
   TRY(put_string(w, "norms", placements[config->norms]));
   TRY(put_bool(w, "norms_before_delta", inspect_has_norms_before(config)));
   TRY(put_bool(w, "norms_centred", norms_are_centred(config)));
-  TRY(put_bool(w, "norm_bias", config->norm == NORM_CENTRED_BIAS));
+  TRY(put_bool(w, "norm_bias", norms_have_biases(config)));
   TRY(put_bool(w, "norms_plain", config->norms_plain));
   TRY(put_double(w, "clip_qkv", config->qkv_clip));
   TRY(put_bool(w, "lm_head_bias", config->head_bias));

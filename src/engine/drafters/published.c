@@ -113,7 +113,7 @@ static Status take_newest(Published *p, const DraftRows *rows, Error *err) {
 
 /* Opens the state of a drafter that uses the target's keys and values. */
 static Status follow_target(Published *p, const BackendState *target, Error *err) {
-  if (p->draft.kind != DRAFT_GEMMA4 || p->target_state == target) return STATUS_OK;
+  if (p->draft.kind != DRAFT_ASSISTANT || p->target_state == target) return STATUS_OK;
   if (p->state) p->backend->close(p->state);
   p->state = NULL;
   p->target_state = NULL;
@@ -125,7 +125,7 @@ static Status follow_target(Published *p, const BackendState *target, Error *err
 
 static Status take(void *self, const DraftRows *rows, Error *err) {
   Published *p = self;
-  if (p->draft.kind == DRAFT_GEMMA4) {
+  if (p->draft.kind == DRAFT_ASSISTANT) {
     TRY(follow_target(p, rows->target, err));
     return take_newest(p, rows, err);
   }
@@ -158,7 +158,7 @@ static Status pick(Published *p, int row, int32_t *id, Error *err) {
 
 /* Makes one guess after another, each from the guess before and the drafter's own state. */
 static Status propose_chain(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
-  const bool moves = p->draft.kind != DRAFT_GEMMA4;
+  const bool moves = p->draft.kind != DRAFT_ASSISTANT;
   const int n_known = text->n - text->n_computed;
   int32_t id = text->ids[text->n_computed];
   for (int i = 0; i < n_known + most - 1; i++) {
@@ -282,7 +282,7 @@ static Status open_all(Published *p, const PublishedOptions *options, Error *err
   p->owns_loaded = !options->loaded;
   p->loaded = options->loaded;
   if (p->owns_loaded) TRY(published_load(options, &p->loaded, err));
-  if (p->draft.kind == DRAFT_GEMMA4) return STATUS_OK; /* follow_target() opens its state */
+  if (p->draft.kind == DRAFT_ASSISTANT) return STATUS_OK; /* follow_target() opens its state */
   return p->backend->open(p->loaded, &p->sizes, &p->state, err);
 }
 
@@ -292,7 +292,7 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
   static const char *const names[] = {[DRAFT_EAGLE3] = "eagle3",
                                       [DRAFT_DFLASH] = "dflash",
                                       [DRAFT_MTP] = "mtp",
-                                      [DRAFT_GEMMA4] = "assistant"};
+                                      [DRAFT_ASSISTANT] = "assistant"};
   *drafter = (Drafter){.name = NULL};
   OWNED(published_release) Published *p = NULL;
   TRY(NEW(p, 1, "the drafter", err));

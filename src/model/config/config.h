@@ -69,14 +69,16 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* Norms of x: RMSNorm times weight, or times 1 + weight, or times 1 + weight in all norms but the last (Muse
- * Glimmer). Centred norms subtract the mean first: LayerNorm, without or with a bias (Cohere, PhiMoE). Since
- * nothing else reads x, a backend keeps x with a mean of 0 instead, and its norms are RMSNorm. */
+ * Glimmer). Centred norms subtract the mean first: LayerNorm, without a bias (Cohere), with one (PhiMoE), or
+ * with one and times 1 + weight (Nemotron). Since nothing else reads x, a backend keeps x with a mean of 0
+ * instead, and its norms are RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
   NORM_PLUS_ONE_INSIDE,
   NORM_CENTRED,
   NORM_CENTRED_BIAS,
+  NORM_CENTRED_PLUS_ONE,
 } NormKind;
 
 /* Matrices that are stored as one. FUSES_GATE_UP: gate and up (GLM, Granite 4). FUSES_QKV: q, k and v
@@ -379,13 +381,14 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  * DRAFT_EAGLE3: q, k and v of the first layer take [rmsnorm(e), rmsnorm(c)], its residual stream begins as c
  *   or rmsnorm(c); c = W_states [some states of the target], or for guesses after the first what left the
  *   drafter's last layer.
- * DRAFT_MTP, DRAFT_GEMMA4: x = W_join [e, c]; for MTP both are normalised. c is the target's state after its
- *   final norm, or the drafter's own after its final norm (Gemma 4: W_out of that). The layers of Gemma 4's
- *   have no keys and values: they use those of the target's last layer with the same attention.
+ * DRAFT_MTP, DRAFT_ASSISTANT (Gemma 4's): x = W_join [e, c]; for MTP both are normalised. c is the
+ *   target's state after its final norm, or the drafter's own after its final norm (an assistant's: W_out of
+ *   that). The layers of an assistant have no keys and values: they use those of the target's last layer with
+ *   the same attention.
  * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
  *   token that the target has computed. A step computes the newest token and block - 1 masks; each row
  *   attends to the whole block. */
-typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_GEMMA4 } DraftKind;
+typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
 /* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
 typedef enum { STATES_AS_THEY_ARE, STATES_NORM_WHOLE, STATES_NORM_EACH } StatesNorm;
@@ -527,7 +530,8 @@ static inline bool layer_has(LayerConfig own, LayerKind kind) {
 }
 /* True if norms, perhaps except the last, multiply by 1 + weight. */
 static inline bool norms_plus_one(const ModelConfig *config) {
-  return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE;
+  return config->norm == NORM_PLUS_ONE || config->norm == NORM_PLUS_ONE_INSIDE ||
+         config->norm == NORM_CENTRED_PLUS_ONE;
 }
 /* True if the MLP reads the output of attn_norm, and has no norm of its own. */
 static inline bool mlp_shares_norm(const ModelConfig *config) {
@@ -535,6 +539,9 @@ static inline bool mlp_shares_norm(const ModelConfig *config) {
 }
 static inline bool norms_are_centred(const ModelConfig *config) {
   return config->norm >= NORM_CENTRED;
+}
+static inline bool norms_have_biases(const ModelConfig *config) {
+  return config->norm >= NORM_CENTRED_BIAS;
 }
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);

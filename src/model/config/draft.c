@@ -17,7 +17,7 @@ const char *draft_kind_name(DraftKind kind) {
                                       [DRAFT_EAGLE3] = "EAGLE-3",
                                       [DRAFT_DFLASH] = "DFlash",
                                       [DRAFT_MTP] = "multi-token prediction",
-                                      [DRAFT_GEMMA4] = "Gemma 4 assistant"};
+                                      [DRAFT_ASSISTANT] = "Gemma 4 assistant"};
   return names[kind];
 }
 
@@ -37,7 +37,7 @@ static Status find_kind(const ConfigReader *r, DraftKind *kind) {
   if (json_member(r->object, "draft_vocab_size")) *kind = DRAFT_EAGLE3;
   if (json_member(r->object, "dflash_config")) *kind = DRAFT_DFLASH;
   if (type && (strcmp(type, "gemma4_assistant") == 0 || strcmp(type, "gemma4_unified_assistant") == 0))
-    *kind = DRAFT_GEMMA4;
+    *kind = DRAFT_ASSISTANT;
   return STATUS_OK;
 }
 
@@ -231,7 +231,7 @@ static Status fit_layers(const char *file, const ModelConfig *target, ModelConfi
 }
 
 static bool is_of_last_state(const DraftConfig *draft) {
-  return draft->kind == DRAFT_GEMMA4 || draft->kind == DRAFT_MTP;
+  return draft->kind == DRAFT_ASSISTANT || draft->kind == DRAFT_MTP;
 }
 
 Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
@@ -272,7 +272,7 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
   if (draft->kind == DRAFT_DFLASH && draft->mask_id >= target->vocab_size)
     return error_set(err, STATUS_MODEL, "%s: mask_token_id is %d, expected at most %d", file, draft->mask_id,
                      target->vocab_size - 1);
-  return draft->kind == DRAFT_GEMMA4 ? fit_layers(file, target, config, err) : STATUS_OK;
+  return draft->kind == DRAFT_ASSISTANT ? fit_layers(file, target, config, err) : STATUS_OK;
 }
 
 /* --- files */

@@ -43,6 +43,8 @@ const Multimodal multimodals[] = {
   { "Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", "ernie4_5_vl_moe_text",
     "ERNIE 4.5 VL 28B-A3B", .is = ONE_TEXT },
   { "Molmo2ForConditionalGeneration", "molmo2", "molmo2_text", "Molmo 2 4B, 8B", .is = ONE_TEXT },
+  { "AriaForConditionalGeneration", "aria", "aria_text", "Aria 25B-A3.9B", .is = ONE_TEXT,
+    .old_text = "aria_moe_lm" },
   { "Step3p7ForConditionalGeneration", "step3p7", "step3p5", "Step 3.7 Flash", .is = ONE_TEXT },
   { "Glm4vForConditionalGeneration", "glm4v", "glm4v_text", "GLM-4.1V", .is = ONE_TEXT },
   { "Glm4vMoeForConditionalGeneration", "glm4v_moe", "glm4v_moe_text", "GLM-4.5V", .is = ONE_TEXT },

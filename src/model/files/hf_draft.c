@@ -159,7 +159,7 @@ static Status take_all(HfLoader *loader, const Model *target) {
   Model *model = loader->model;
   switch (model->config.draft.kind) {
   case DRAFT_MTP: return take_multi_token(loader, target);
-  case DRAFT_GEMMA4: TRY(take_assistant(loader, target)); break;
+  case DRAFT_ASSISTANT: TRY(take_assistant(loader, target)); break;
   default: TRY(take_plain(loader, target));
   }
   return refuse_unknown(model, loader->err);
@@ -184,9 +184,9 @@ Status hf_draft_open(const char *path, const Model *target, Model *model, Error 
   HfLoader loader = {.model = model,
                      .files = &model->files->weights,
                      .config_path = config_path,
-                     .body = kind == DRAFT_MTP      ? "mtp."
-                             : kind == DRAFT_GEMMA4 ? "model."
-                                                    : "",
+                     .body = kind == DRAFT_MTP         ? "mtp."
+                             : kind == DRAFT_ASSISTANT ? "model."
+                                                       : "",
                      .head = "lm_head",
                      .err = err};
   Status status = weight_files_open(path, &model->files->weights, err);

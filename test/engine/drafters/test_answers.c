@@ -331,7 +331,7 @@ static void make_prompts(const Pair *p, Work *w) {
 /* True if each of several sequences at once has a drafter of this kind. */
 static bool guesses_for_many(const Pair *p) {
   return !config_has_states(&p->target->config) &&
-         !(is_trained(p->kind) && p->model->config.draft.kind == DRAFT_GEMMA4);
+         !(is_trained(p->kind) && p->model->config.draft.kind == DRAFT_ASSISTANT);
 }
 
 static void answers_are_those_without_guesses(void **state) {
