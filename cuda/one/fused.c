@@ -56,17 +56,35 @@ int fused_clusters(const BackendModel *loaded) {
   return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
 }
 
-/* Makes fp16 of an lm_head in bf16, or lets separate kernels run. */
-static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
-  if (loaded->decode_step == DECODE_KERNELS || loaded->head.type != WEIGHT_BF16) return STATUS_OK;
-  const bool tied = loaded->embedding == loaded->head.dense; /* a row is a token's embedding, too */
+/* Makes fp16 of a matrix in bf16, or lets separate kernels run. each_row: linear_to_halves(). */
+static Status halve(BackendModel *loaded, DeviceLinear *matrix, const char *what, bool each_row,
+                    bool demanded, Error *err) {
+  if (loaded->decode_step == DECODE_KERNELS || matrix->type != WEIGHT_BF16) return STATUS_OK;
   bool done;
-  TRY(linear_to_halves(&loaded->head, tied, loaded->stream, &done, err));
-  if (done && tied) loaded->embedding_type = DTYPE_F16;
+  TRY(linear_to_halves(matrix, each_row, loaded->stream, &done, err));
   if (done) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   if (!demanded) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "one kernel a step: lm_head has numbers that fp16 does not hold");
+  return error_set(err, STATUS_MODEL, "one kernel a step: %s has numbers that fp16 does not hold", what);
+}
+
+static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
+  const bool tied = loaded->embedding == loaded->head.dense; /* a row is a token's embedding, too */
+  TRY(halve(loaded, &loaded->head, "lm_head", tied, demanded, err));
+  if (tied && loaded->head.type == WEIGHT_F16) loaded->embedding_type = DTYPE_F16;
+  return STATUS_OK;
+}
+
+/* Makes fp16 of the layers' matrices in bf16 that the step reads. */
+static Status halve_layers(BackendModel *loaded, bool demanded, Error *err) {
+  if (step_group(loaded->model) != STEP_HALF_GROUP) return STATUS_OK;
+  for (int i = 0; i < loaded->model->config.n_layers; i++) {
+    DeviceLayer *l = &loaded->layers[i];
+    DeviceLinear *const matrices[] = {&l->qkv.parts[0], &l->o, &l->gate_up.parts[0], &l->down};
+    for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)
+      TRY(halve(loaded, matrices[j], matrices[j]->name, false, demanded, err));
+  }
+  return STATUS_OK;
 }
 
 /* Makes lm_head in 8 bits if a step of one token can use it and the GPU has plenty of memory. It only saves
@@ -87,6 +105,7 @@ static Status make_screen(BackendModel *loaded, Error *err) {
 
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
   TRY(halve_head(loaded, demanded, err));
+  TRY(halve_layers(loaded, demanded, err));
   return make_screen(loaded, err);
 }
 

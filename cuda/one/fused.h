@@ -22,9 +22,10 @@ bool fused_preferred(const BackendModel *loaded);
  * equal numbers. */
 int fused_clusters(const BackendModel *loaded);
 
-/* If loaded->decode_step may be the fused step: converts an lm_head in bf16 to fp16, which that step reads,
- * and makes a copy in 8 bits (screen.h) if eight times the copy's bytes are free. If fp16 does not hold the
- * numbers, separate kernels run, or, with `demanded`, it is an error. */
+/* If loaded->decode_step may be the fused step: converts lm_head and matrices of layers that are in bf16 to
+ * fp16, which that step reads, and makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's
+ * bytes are free. If fp16 does not hold the numbers, separate kernels run, or, with `demanded`, it is an
+ * error. */
 Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
 void fused_release_head(BackendModel *loaded);
 

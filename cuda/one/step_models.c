@@ -7,6 +7,7 @@
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
   if (l->kind == LINEAR_INT8) return STEP_INT8_GROUP;
+  if (l->kind == LINEAR_DENSE) return l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16 ? STEP_HALF_GROUP : 0;
   if (l->kind == LINEAR_FP8) return l->group == STEP_GROUP || l->group >= l->n_in ? STEP_FP8_GROUP : 0;
   return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
 }
@@ -87,10 +88,13 @@ static const char *unsupported_layer(const Model *model, int layer) {
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     const int group = group_of(matrices[i]);
     if (!group)
-      return "layers that are not FP4, FP8 in groups of 128 or one group, int8, or 4 bits in groups of 32, "
-             "64 or 128";
+      return "layers that are not fp16, bf16, FP4, FP8 in groups of 128 or one group, int8, or 4 bits in "
+             "groups "
+             "of 32, 64 or 128";
     if (matrices[i]->order) return "inputs in the order of activations";
     if (group != step_group(model)) return "layers with groups of different sizes";
+    if (matrices[i]->kind == LINEAR_DENSE && matrices[i]->dtype != matrices[i / 4 * 4]->dtype)
+      return "layers in fp16 and in bf16";
     if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
   }

@@ -41,18 +41,20 @@ static int larger(int a, int b) {
 }
 
 static int zeros_stride(int groups, int parts) {
+  if (parts == STEP_HALF_PARTS) return 0;
   if (parts >= STEP_FP4_PARTS) return STEP_FACTOR_BYTES;
   return parts == 1 ? (groups * 8 + 16) / 16 * 16 : groups * parts * 8;
 }
 
 /* Bytes of a group's tiles in a tile row. */
 static int tile_bytes(int parts) {
-  return step_in_bytes(parts) ? 2048 : 1024;
+  return parts == STEP_HALF_PARTS ? 4096 : step_in_bytes(parts) ? 2048 : 1024;
 }
 
 /* Bytes of a group's scales in a tile row: fp16, FP4 a byte each, int8 none. */
 static int scale_bytes(int parts) {
-  if (step_in_bytes(parts)) return parts == STEP_FP8_PARTS ? 32 : 0;
+  if (step_in_rows(parts)) return 0;
+  if (parts == STEP_FP8_PARTS) return 32;
   return 16 * parts * (parts == STEP_FP4_PARTS ? 1 : 2);
 }
 
@@ -74,7 +76,7 @@ static int bytes_touched(int rows, int groups, int parts) {
 /* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. */
 static void check_split(KSplit cut, const StepPlan *plan) {
   assert_true(cut.span >= 1 && cut.span <= step_span(step_parts(&plan->shape)));
-  assert_true(cut.splits >= 1 && cut.splits <= STEP_MAX_SPLITS);
+  assert_true(cut.splits >= 1 && cut.splits <= step_most_splits(step_span(step_parts(&plan->shape))));
   assert_int_equal(STEP_WARPGROUP_WARPS % cut.k_warps, 0);
   assert_int_equal(cut.rows, STEP_WARPGROUP_WARPS / cut.k_warps);
   int most = 0;
@@ -119,7 +121,7 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->off.total <= s->shared_bytes);
   /* step.cu: each warpgroup's last stage has been loaded, and one more is in flight. */
   assert_true(plan->n_slots > STEP_WARPGROUPS && plan->n_slots <= STEP_MAX_SLOTS);
-  assert_int_equal(plan->slot_bytes % 128, 0);
+  assert_int_equal(plan->slot_bytes % (s->group == STEP_HALF_GROUP ? 1024 : 128), 0);
 }
 
 /* Down of experts with an odd number of groups of 128, on one of several GPUs: where weight_ring.cuh writes
@@ -171,7 +173,7 @@ static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes,
   assert_true(cut.splits * cut.k_warps * stride < 1 << 21);
   const int parts = step_parts(&plan->shape), zeros = zeros_stride(cut.groups, parts);
   assert_true(cut.rows * (cut.groups * (tile_bytes(parts) + scale_bytes(parts)) + zeros) <= plan->slot_bytes);
-  assert_true(parts != STEP_INT8_PARTS || cut.groups <= STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS); /* kMaps */
+  assert_true(!step_in_rows(parts) || cut.groups <= STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS); /* kMaps */
   const int read =
       ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + step_span(parts)) * tile_bytes(parts);
   assert_true(read <= plan->slot_bytes + plan->off.total);

@@ -88,10 +88,18 @@ static std::vector<float> dequantised_int8(const Stored &s) {
   return w;
 }
 
+/* w[o][i] of a layer in fp16. */
+static std::vector<float> dequantised_halves(const Stored &s) {
+  std::vector<float> w;
+  for (__half h : to_host<__half>(s.weights, (size_t)s.n_out * s.n_in)) w.push_back(__half2float(h));
+  return w;
+}
+
 /* w[o][i] of an AWQ layer. Nibble i of a word holds column [0,2,4,6,1,3,5,7][i]. */
 static std::vector<float> dequantised(const Stored &s) {
   if (s.type == WEIGHT_FP4 || s.type == WEIGHT_FP8) return dequantised_floats(s);
   if (s.type == WEIGHT_INT8) return dequantised_int8(s);
+  if (s.type == WEIGHT_F16) return dequantised_halves(s);
   const int words = s.n_out / 8, order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
   auto q = to_host<uint32_t>(s.weights, (size_t)s.n_in * words);
   auto z = to_host<uint32_t>(s.zeros, (size_t)(s.n_in / s.group) * words);
@@ -204,6 +212,12 @@ struct Fixture {
 
   /* Makes scales so small that outputs for a row of 1s stay near 1. */
   void shrink(const Stored &s) {
+    if (s.type == WEIGHT_F16) { /* deviation of the weights: 0.029 */
+      std::vector<__half> w = to_host<__half>(s.weights, (size_t)s.n_in * s.n_out);
+      for (__half &h : w) h = __float2half_rn(__half2float(h) * 34 / sqrtf((float)s.n_in));
+      CHECK(cudaMemcpy(s.weights, w.data(), w.size() * 2, cudaMemcpyHostToDevice));
+      return;
+    }
     if (s.type == WEIGHT_FP8 || s.type == WEIGHT_INT8) {
       const bool fp8 = s.type == WEIGHT_FP8; /* deviations of the weights: 0.024, 0.1 */
       std::vector<float> of_rows =
@@ -230,12 +244,15 @@ struct Fixture {
     return c.group == STEP_FP4_GROUP    ? WEIGHT_FP4
            : c.group == STEP_FP8_GROUP  ? WEIGHT_FP8
            : c.group == STEP_INT8_GROUP ? WEIGHT_INT8
+           : c.group == STEP_HALF_GROUP ? WEIGHT_F16
                                         : WEIGHT_AWQ4;
   }
   /* FP8 of heads of 64 has one group. */
   int group_of(int n_in) const {
     if (c.group == STEP_FP8_GROUP && c.head_dim == 64) return n_in;
-    return c.group == STEP_FP8_GROUP || c.group == STEP_INT8_GROUP ? STEP_GROUP : c.group;
+    return c.group == STEP_HALF_GROUP                                ? 0
+           : c.group == STEP_FP8_GROUP || c.group == STEP_INT8_GROUP ? STEP_GROUP
+                                                                     : c.group;
   }
   /* The error that steps may have. */
   double tolerance() const { return c.group == STEP_INT8_GROUP ? 1e-4 : 2e-6; }

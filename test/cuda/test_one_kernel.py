@@ -42,6 +42,8 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
     "qwen3 in FP8": (QWEN3, "blocks"),
     "qwen3 in FP8 by outputs": (QWEN3, "channel"),
     "qwen3 in int8": (QWEN3, "int8"),
+    "qwen2 in fp16": ({**QWEN3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, "fp16"),
+    "qwen3 in bf16": (QWEN3, "bf16"),
     # 36 FFN blocks, 6 of each choice: a cluster's first and last ones are of two experts. Where there are eight
     # clusters, four share a KV head.
     "experts": (EXPERTS, 128),
@@ -69,6 +71,7 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
                      "num_attention_heads": 8}, 128),
 }
 BYTES = "blocks", "channel", "int8"  # weights of 8 bits
+HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16}
 # Where both round x to int8, a number that differs by 1e-3 between them may round to another integer.
 BOUNDS = {"qwen3 in int8": 1e-3}
 HIDDENS = {"experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
@@ -78,10 +81,11 @@ SMALL = {"experts": 101 << 10, "hybrid with experts": 171 << 10}  # shared memor
 SEEDS = {"experts": 8}
 GATES = ["in_proj_b", "in_proj_a", "shared_expert_gate", "mlp.gate"]
 UNLIKE = 34  # so many experts differ; the others repeat them
-BF16 = ["qwen3 in FP4", "qwen3 in groups of 32"]  # embedding and head, as compressed-tensors' checkpoints have them
+# Embedding and head, as compressed-tensors' checkpoints have them.
+BF16 = ["qwen3 in FP4", "qwen3 in groups of 32", "qwen3 in bf16"]
 TIES = ["experts that tie"]
 BF16_ROUTERS = ["hybrid with experts"]  # and the gate of the MLP beside the experts
-TIED = ["qwen3 in groups of 32"]
+TIED = ["qwen3 in groups of 32", "qwen3 in bf16"]
 
 
 def mixer_of(config, layer, hidden):
@@ -143,7 +147,8 @@ def tensors_of(kind, random, hidden):
         mixer = mixer_of(config, layer, hidden)
         for name, (n_out, n_in) in (mixer | mlps).items():
             weight = dense(n_out, n_in)
-            tensors |= (bytes_of(prefix + name, weight, group) if group in BYTES else
+            tensors |= ({f"{prefix}{name}.weight": HALVES[group](weight)} if group in HALVES else
+                        bytes_of(prefix + name, weight, group) if group in BYTES else
                         layouts.float_tensors(prefix + name, weight, "nvfp4-packed", None, None)[0] if group == 16 else
                         checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group, search=False)))
             if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
@@ -169,6 +174,10 @@ def bytes_of(name, weight, layout):
 
 
 def quantisation(group):
+    return {} if group in HALVES else {"quantization_config": scheme_of(group)}
+
+
+def scheme_of(group):
     if group == "blocks":
         return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     if group in BYTES:
@@ -195,7 +204,7 @@ def make_model(folder, kind, hidden=None, **more):
         "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
         "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": kind in TIED,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind][0],
-        "quantization_config": quantisation(KINDS[kind][1]), **more})
+        **quantisation(KINDS[kind][1]), **more})
     tensors = tensors_of(kind, np.random.default_rng(SEEDS.get(kind, 5)), hidden)
     checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
@@ -326,12 +335,15 @@ def test_auto_is_one_of_them(auk, tmp_path, flags):
         assert auto in ([one] if EMULATED else [one, others])
 
 
-@pytest.mark.parametrize("kind, tiny", [("qwen3 in FP4", slice(None)), ("qwen3 in groups of 32", slice(7, 8))])
-def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
+@pytest.mark.parametrize("kind, tiny, said", [("qwen3 in FP4", slice(None), "lm_head"),
+                                              ("qwen3 in groups of 32", slice(7, 8), "lm_head"),
+                                              ("qwen3 in bf16", slice(None), "model.layers.1.mlp.down_proj")])
+def test_a_matrix_that_fp16_does_not_hold(auk, tmp_path, kind, tiny, said):
     """The whole of it, or the row of one token, which is its embedding, too: numbers below 2^-24."""
     folder = make_model(tmp_path / "tiny", kind)
     tensors = dict(checkpoint.read_safetensors(folder / "model.safetensors"))
-    name = "model.embed_tokens.weight" if kind in TIED else "lm_head.weight"
+    name = (f"{said}.weight" if said != "lm_head" else
+            "model.embed_tokens.weight" if kind in TIED else "lm_head.weight")
     weight = checkpoint.to_f32(tensors[name]).copy()
     weight[tiny] *= 2.0**-30
     checkpoint.write_safetensors(str(folder / "model.safetensors"), {**tensors, name: checkpoint.to_bf16(weight)})
@@ -341,7 +353,7 @@ def test_a_head_that_fp16_does_not_hold(auk, tmp_path, kind, tiny):
                            folder], input="1 2 3", capture_output=True, text=True)
     if "no clusters" in done.stderr:
         pytest.skip("needs a GPU with clusters")
-    assert done.returncode == 3 and "lm_head has numbers that fp16 does not hold" in done.stderr, done.stderr
+    assert done.returncode == 3 and f"{said} has numbers that fp16 does not hold" in done.stderr, done.stderr
 
 
 def map_tokens(auk, folder, step, kv, n, parallel, records):

@@ -331,6 +331,9 @@ int main(int argc, char **argv) {
        STEP_FP8_GROUP, 64},
       {"int8", 512, 512, 2, 4, 2, 41, 2, true, true, 0, STEP_INT8_GROUP},
       {"int8, heads of 64, 8 bits", 512, 4352, 1, 8, 2, 30, 2, false, true, 5, STEP_INT8_GROUP, 64, true},
+      {"fp16", 512, 512, 2, 4, 2, 41, 2, true, true, 0, STEP_HALF_GROUP},
+      {"fp16, nine groups, heads of 64, 8 bits", 1536, 2304, 1, 8, 2, 30, 2, false, true, 5, STEP_HALF_GROUP,
+       64, true},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -354,14 +357,18 @@ int main(int argc, char **argv) {
       {"Qwen3-8B in int8, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0, STEP_INT8_GROUP},
       {"Qwen2.5-7B in FP8, one layer, 8 bits", 3584, 18944, 1, 28, 4, 2048, 15, true, false, 0,
        STEP_FP8_GROUP, 128, true},
+      {"Qwen3-8B in fp16, one layer", 4096, 12288, 1, 32, 8, 2048, 15, false, true, 0, STEP_HALF_GROUP},
+      {"Llama-3.2-1B in fp16, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, STEP_HALF_GROUP,
+       64},
+      {"Qwen3-14B in fp16, one layer", 5120, 17408, 1, 40, 8, 999, 15, false, true, 0, STEP_HALF_GROUP},
   };
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
    * load in flight. */
   const std::vector<int> of_few[] = {
-      {0, 70},   {1, 256},  {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31}, {15, 255}, {0},
-      {40},      {70},      {300},     {33},      {0},     {31},     {40},    {0, 70},   {63, 530},
-      {63, 320}, {64, 130}, {0, 127},  {257},     {0, 70}, {33},     {0, 70}, {0, 127}};
+      {0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31}, {15, 255}, {0},       {40},
+      {70},     {300},    {33},      {0},       {31},    {40},     {0, 70}, {63, 530}, {63, 320}, {64, 130},
+      {0, 127}, {257},    {0, 70},   {33},      {0, 70}, {0, 127}, {0, 70}, {127}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

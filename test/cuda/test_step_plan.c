@@ -93,13 +93,14 @@ static void check_places(const StepPlan *plan) {
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
-  static const int groups[] = {128, 64, 32, 128, 16, 128, 32, STEP_FP8_GROUP, STEP_INT8_GROUP},
-                   head_dims[] = {128, 128, 128, 64, 128, 128, 128, 128, 64},
-                   chosen[] = {0, 0, 0, 0, 0, 8, 2, 0, 0};
+  static const int groups[] =
+      {128, 64, 32, 128, 16, 128, 32, STEP_FP8_GROUP, STEP_INT8_GROUP, STEP_HALF_GROUP},
+                   head_dims[] = {128, 128, 128, 64, 128, 128, 128, 128, 64, 128},
+                   chosen[] = {0, 0, 0, 0, 0, 8, 2, 0, 0, 0};
   static unsigned turn;
   s->q8 = turn % 2;
-  s->group = groups[turn % 9], s->head_dim = head_dims[turn % 9];
-  s->n_chosen = chosen[turn % 9], s->n_experts = 8 * s->n_chosen;
+  s->group = groups[turn % 10], s->head_dim = head_dims[turn % 10];
+  s->n_chosen = chosen[turn % 10], s->n_experts = 8 * s->n_chosen;
   s->n_gpus = 1 + turn / 2 % 2;
   turn++;
 }

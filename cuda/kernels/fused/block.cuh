@@ -21,14 +21,15 @@ namespace step {
 /* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
  * pointers as an array (weight_ring.cuh). */
 struct Matrix {
-  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8: kMaps tensor maps in
-   * place of tiles, and the outputs' scales in place of zeros. */
+  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8 and fp16: kMaps tensor
+   * maps in place of tiles, and of int8 the outputs' scales in place of zeros. */
   const unsigned char *tiles, *scales, *zeros;
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
 
-/* Tensor maps of an int8 matrix: map i has boxes of a tile row by i + 1 groups of inputs, [tile][16 rows][64
- * bytes], as tiles of FP8 lie. */
+/* Tensor maps of an int8 or fp16 matrix: map i has boxes of a tile row by i + 1 groups of inputs. int8:
+ * [tile][16 rows][64 bytes], as tiles of FP8 lie; fp16: [tile][16 rows][128 bytes], in the 128-byte
+ * swizzle. */
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
 /* Words of Args.bounds after which the largest x of int8 lie (one_bytes.cuh), then scales of 1 for a stage of
@@ -147,7 +148,7 @@ Kernel one_token_kernel(const StepShape &shape, bool debug, bool taps);
 Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool taps);
 /* The kernels of few/sequences.cu, for rows of several sequences. */
 Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
-/* The kernels of one_bytes.cu, for weights of 8 bits. */
+/* The kernels of one_bytes.cu, for weights of 8 bits and in fp16. */
 Kernel one_bytes_kernel(const StepShape &shape, bool debug);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
@@ -277,7 +278,7 @@ struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8
-   * bits: STEP_FP8_PARTS or STEP_INT8_PARTS. */
+   * and 16 bits: STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS. */
   static constexpr int kParts = STEP_GROUP / kGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
@@ -643,16 +644,21 @@ template <int kDim> __device__ __forceinline__ float inverse_of_squares(float sq
 template <int kParts> constexpr bool kIsFp4 = kParts == STEP_FP4_PARTS;
 template <int kParts> constexpr bool kIsInt8 = kParts == STEP_INT8_PARTS;
 template <int kParts> constexpr bool kInBytes = step_in_bytes(kParts);
-/* True for weights with factors in place of zeros, whose x is not in planes. */
+template <int kParts> constexpr bool kInRows = step_in_rows(kParts);
+template <int kParts> constexpr bool kIsHalf = kParts == STEP_HALF_PARTS;
+/* True for weights with factors in place of zeros. */
 template <int kParts> constexpr bool kHasFactors = kIsFp4<kParts> || kInBytes<kParts>;
+/* True for weights without zero points, whose x is not in planes. */
+template <int kParts> constexpr bool kHasNoZeros = kHasFactors<kParts> || kIsHalf<kParts>;
 
 /* step_x_scales() */
 template <int kParts> constexpr int kXScales = step_x_scales(kParts);
 
 /* The offset of the lane's word within a group of quantised x. 64 inputs take half_bytes, with 16 bytes for
- * each lane t: four words of layout.cuh in the order of operand_of(). FP4, FP8: 8 bytes for each lane. */
+ * each lane t: four words of layout.cuh in the order of operand_of(). FP4, FP8, fp16: 8 bytes for each
+ * lane. */
 template <int kParts> __device__ __forceinline__ int word_at(int lane, int half_bytes) {
-  if (kHasFactors<kParts>) return lane * 8;
+  if (kHasNoZeros<kParts>) return lane * 8;
   const int t = lane & 3, g = lane >> 2;
   return (g >> 2) * half_bytes + t * 16 + (kParts == 4 ? (g & 3) * 4 : (g & 1) * 8 + (g & 2) * 2);
 }
@@ -671,11 +677,12 @@ template <class W> __device__ __forceinline__ float halves_of(const float (&v)[4
 }
 
 /* Quantises the lane's four values (k, k + 8, k + 1, k + 9) of a group to its words of both planes. Returns
- * {scale, scale * sum} of the lane's part. FP4, FP8: halves, and their scale. */
+ * {scale, scale * sum} of the lane's part. FP4, FP8, fp16: halves, and their scale. */
 template <int kParts>
 __device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&word)[2]) {
-  if constexpr (kHasFactors<kParts>) {
-    return make_float2(halves_of<std::conditional_t<kIsFp4<kParts>, Fp4, Fp8>>(v, word), 0);
+  if constexpr (kHasNoZeros<kParts>) {
+    return make_float2(halves_of<std::conditional_t<kIsFp4<kParts> || kIsHalf<kParts>, Fp4, Fp8>>(v, word),
+                       0);
   } else {
     int sum;
     const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
@@ -686,7 +693,7 @@ __device__ __forceinline__ float2 group_words(const float (&v)[4], uint32_t (&wo
 /* Stores the lane's words of a group at `to`. */
 template <int kParts>
 __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned char *to, int plane_bytes) {
-  if constexpr (kHasFactors<kParts>) {
+  if constexpr (kHasNoZeros<kParts>) {
     *(uint2 *)to = make_uint2(word[0], word[1]);
   } else {
     *(uint32_t *)to = word[0];
@@ -695,7 +702,7 @@ __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned 
 }
 
 /* Quantises a group and stores its words. The result of group_words() for part i goes to scales[i * stride];
- * FP4, FP8: the scale alone to scales->x. */
+ * FP4, FP8, fp16: the scale alone to scales->x. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {
@@ -704,7 +711,7 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
   const float2 scale = group_words<kParts>(v, word);
   store_words<kParts>(word, to, plane_bytes);
   if (lane % kLanes > 0) return;
-  if constexpr (kHasFactors<kParts>)
+  if constexpr (kHasNoZeros<kParts>)
     scales->x = scale.x;
   else
     scales[lane / kLanes * stride] = scale;
@@ -735,24 +742,25 @@ template <int kParts> __device__ __forceinline__ bool zeros_are_odd(const Share 
 }
 
 /* Logarithms of the bytes of a group's tiles in a tile row of 16 outputs, and of kScaleBytes / 32. */
-template <int kParts> constexpr int kLogTiles = kInBytes<kParts> ? 11 : 10;
+template <int kParts> constexpr int kLogTiles = kIsHalf<kParts> ? 12 : kInBytes<kParts> ? 11 : 10;
 template <int kParts>
-constexpr int kLogParts = kInBytes<kParts> ? 0
-                          : kIsFp4<kParts> ? 2
-                                           : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+constexpr int kLogParts = kInBytes<kParts> || kIsHalf<kParts> ? 0
+                          : kIsFp4<kParts>                    ? 2
+                                                              : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
 template <int kParts>
-constexpr int kScaleBytes = kIsInt8<kParts>    ? 0
+constexpr int kScaleBytes = kInRows<kParts>    ? 0
                             : kInBytes<kParts> ? 32
                                                : (kIsFp4<kParts> ? 16 : 32) * kParts;
-template <int kParts> constexpr int kZeroBytes = kHasFactors<kParts> ? 0 : 8 * kParts;
+template <int kParts> constexpr int kZeroBytes = kHasNoZeros<kParts> ? 0 : 8 * kParts;
 
 /* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1 << kLogTiles],
  * scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one
  * part the first 8 bytes may be another group's. kHasFactors: factors [rows][16] in place of zeros. */
 template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
   if (kHasFactors<kParts>) return STEP_FACTOR_BYTES;
+  if (kIsHalf<kParts>) return 0;
   return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
 }
 

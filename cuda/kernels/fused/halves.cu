@@ -1,7 +1,7 @@
 /* halves.cu - converts dense weights from bf16 to fp16 in place. bf16 has 8 bits of mantissa, so numbers from
  * 2^-17 up to 65504 stay as they are; smaller numbers are rounded to a multiple of 2^-24.
  *
- * Called by: fused.c, for lm_head. */
+ * Called by: fused.c, for lm_head and for layers. */
 #include <cuda_bf16.h>
 
 #include <stdlib.h>

@@ -41,7 +41,7 @@ constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading
  * loaded, while loading has stalled. */
 template <class B> __device__ __forceinline__ void prefetch_stages(B &b) {
   const int most = b.args.prefetch_stages;
-  if (kInBytes<B::kParts> || most == 0) return;
+  if (kInBytes<B::kParts> || kIsHalf<B::kParts> || most == 0) return;
   const int n_layers = b.plan.shape.n_layers;
   const int o = b.share(QKV).stages, gate_up = o + b.share(O).stages,
             down = gate_up + b.share(GATE_UP).stages, end = down + b.share(DOWN).stages;

@@ -1,4 +1,5 @@
-/* one_bytes.cu - the kernels of a step of one token (one_kernel.cuh) with weights of 8 bits. */
+/* one_bytes.cu - the kernels of a step of one token (one_kernel.cuh) with weights of 8 bits and in
+ * fp16. */
 #include "cuda/kernels/fused/one_kernel.cuh"
 
 namespace step {
@@ -14,8 +15,11 @@ template <int kGroup> static Kernel kernel_of(const StepShape &shape, bool debug
 }
 
 Kernel one_bytes_kernel(const StepShape &shape, bool debug) {
-  return shape.group == STEP_FP8_GROUP ? kernel_of<STEP_FP8_GROUP>(shape, debug)
-                                       : kernel_of<STEP_INT8_GROUP>(shape, debug);
+  switch (shape.group) {
+  case STEP_HALF_GROUP: return kernel_of<STEP_HALF_GROUP>(shape, debug);
+  case STEP_FP8_GROUP: return kernel_of<STEP_FP8_GROUP>(shape, debug);
+  default: return kernel_of<STEP_INT8_GROUP>(shape, debug);
+  }
 }
 
 } // namespace step

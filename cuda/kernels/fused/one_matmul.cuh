@@ -17,12 +17,14 @@
  * = i, which have these columns, use the result; lane t scales group t. Smaller groups are parts of 128
  * inputs, and take turns in the columns (Inputs). A warp keeps x as long as its stages are of the same split
  * of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and with row g's nibble below:
- * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh; 8 bits: one_bytes.cuh. */
+ * subtracting row g's sum at the end saves the mask. FP4: one_fp4.cuh; 8 bits: one_bytes.cuh;
+ * fp16: one_halves.cuh. */
 #pragma once
 
 #include "cuda/kernels/fused/experts/one_experts.cuh"
 #include "cuda/kernels/fused/one_bytes.cuh"
 #include "cuda/kernels/fused/one_fp4.cuh"
+#include "cuda/kernels/fused/one_halves.cuh"
 #include "cuda/kernels/fused/one_residual.cuh"
 
 namespace step::one {
@@ -218,9 +220,12 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* The offset of a task's vector in the warp's part of a stage. */
-template <int kParts> __device__ __forceinline__ constexpr int tile_offset(int pair, int c, int i) {
-  return 512 * (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c);
+/* Where a task's vector lies, from where the warp's part of a stage begins for the lane. */
+template <int kParts> __device__ __forceinline__ uint32_t tile_place(uint32_t from, int pair, int c, int i) {
+  if constexpr (kIsHalf<kParts>)
+    return halves_at(from, pair, c, i);
+  else
+    return from + 512 * (kInBytes<kParts> ? 4 * pair + 2 * c + i : 4 * pair + 2 * i + c);
 }
 
 /* Loads the lane's vectors of a task. */
@@ -231,7 +236,7 @@ template <int kParts> __device__ __forceinline__ void load_tiles(Task<kParts> &t
     for (int c = 0; c < 2; c++)
 #pragma unroll
       for (int i = 0; i < 2; i++)
-        task.tiles[pair][c][i] = load_shared_16(from + tile_offset<kParts>(pair, c, i));
+        task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
 /* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
@@ -250,13 +255,13 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
-  const uint32_t tiles_at = opaque(group0 * kTiles + b.lane() * 16),
+  const uint32_t tiles_at = opaque(group0 * kTiles + (kIsHalf<kParts> ? half_place(b) : b.lane() * 16)),
                  scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
                                     (kIsFp4<kParts> ? fp4_scales_at(b.lane()) : g * 4)),
                  zeros_at = opaque((most << share.log_rows) * (kTiles + kScale) + group0 * kZero +
                                    (kHasFactors<kParts> ? (g + (t & 1) * 8) * 4 : g) +
                                    row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
-  const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
+  const uint32_t sums = shared_address(b.sums(share) + (kIsHalf<kParts> ? half_row(b.lane()) : g) + t * 8);
   /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
@@ -266,7 +271,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
 #pragma unroll
-    for (int i = 0; i < (kHasFactors<kParts> ? 0 : kParts); i++) {
+    for (int i = 0; i < (kHasNoZeros<kParts> ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
       scale_at[i] = scales_at + own * 32, zero_at[i] = zeros_at + (own + (entry >> 10 & 1)) * 8;
       if constexpr (B::kOddBlocks) zero_at[i] += own >= (int)(entry >> 11 & 7) ? 8 : 0;
@@ -289,7 +294,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     const uint32_t stage = b.stage_address(cursor);
     empty = b.empty_at(cursor);
     load_tiles(task, stage + tiles_at);
-    if constexpr (kHasFactors<kParts>) {
+    if constexpr (kHasNoZeros<kParts>) {
       fetch_scales(task, stage + scales_at, stage + zeros_at);
     } else {
 #pragma unroll

@@ -100,15 +100,17 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
   /* Zero points are copied in units of 16 bytes, the zero points of two groups of 128, so every row of a
    * matrix must have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
   const int even = experts && s->n_gpus > 1 ? 1 : 2;
-  const bool bytes = s->group == STEP_FP8_GROUP || s->group == STEP_INT8_GROUP;
+  const int parts = s->group > 0 ? step_parts(s) : 0;
+  const bool bytes = step_in_bytes(parts), halves = parts == STEP_HALF_PARTS;
   const struct {
     bool refused;
     const char *what;
   } rules[] = {
-      {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP &&
-           s->group != STEP_FP8_GROUP && s->group != STEP_INT8_GROUP,
+      {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP && !bytes &&
+           !halves,
        "group size"},
       {bytes && (tokens > 1 || s->n_gpus > 1 || experts || hybrid), "model in weights of 8 bits"},
+      {halves && (tokens > 1 || s->n_gpus > 1 || experts || hybrid), "model in weights of 16 bits"},
       {s->head_dim != 64 && s->head_dim != 128 && !hybrid, "size of heads"},
       {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
       {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},

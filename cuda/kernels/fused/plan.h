@@ -60,12 +60,16 @@ enum {
   STEP_INT8_GROUP = 4,
   STEP_FP8_PARTS = STEP_GROUP / STEP_FP8_GROUP,
   STEP_INT8_PARTS = STEP_GROUP / STEP_INT8_GROUP,
+  STEP_HALF_GROUP = 2, /* of weights in fp16, which have no scales */
+  STEP_HALF_PARTS = STEP_GROUP / STEP_HALF_GROUP,
   STEP_FACTOR_BYTES = 64, /* FP4 and 8 bits: a tile row's factors, which each stage has in place of zeros */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4,       /* groups that a warp multiplies at once, at most */
-  STEP_BYTES_SPAN = 2, /* and of 8 bits, which are as many bytes */
+  STEP_BYTES_SPAN = 2, /* and of 8 or 16 bits, which are as many bytes */
+  STEP_HALF_SPAN = 1,
   STEP_MAX_SPLITS = 8,
+  STEP_HALF_SPLITS = 16,  /* of 16 bits */
   STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
@@ -111,7 +115,7 @@ enum {
  * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
-  int splits;   /* 1 .. STEP_MAX_SPLITS: split s begins with group s n_groups / splits */
+  int splits;   /* 1 .. step_most_splits(): split s begins with group s n_groups / splits */
   int groups;   /* groups of the largest split */
   int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
   int span;     /* groups of a warp, at most step_span() */
@@ -380,15 +384,25 @@ STEP_BOTH static inline int step_parts(const StepShape *s) {
 
 /* True for weights of 8 bits. */
 STEP_BOTH static inline bool step_in_bytes(int parts) {
-  return parts > STEP_FP4_PARTS;
+  return parts == STEP_FP8_PARTS || parts == STEP_INT8_PARTS;
+}
+
+/* True for weights that lie as rows, which tensor maps describe. */
+STEP_BOTH static inline bool step_in_rows(int parts) {
+  return parts >= STEP_INT8_PARTS;
 }
 
 /* Groups that a warp multiplies at once, at most. */
 STEP_BOTH static inline int step_span(int parts) {
-  return step_in_bytes(parts) ? STEP_BYTES_SPAN : STEP_SPAN;
+  return parts == STEP_HALF_PARTS ? STEP_HALF_SPAN : step_in_bytes(parts) ? STEP_BYTES_SPAN : STEP_SPAN;
 }
 
-/* Scales of STEP_GROUP inputs of x: one a part, but with FP4 and 8 bits one for all parts. */
+/* Splits of a matrix, at most, whose warps multiply `span` groups at once. */
+STEP_BOTH static inline int step_most_splits(int span) {
+  return span == STEP_HALF_SPAN ? STEP_HALF_SPLITS : STEP_MAX_SPLITS;
+}
+
+/* Scales of STEP_GROUP inputs of x: one a part, but with FP4, 8 and 16 bits one for all parts. */
 STEP_BOTH static inline int step_x_scales(int parts) {
   return parts >= STEP_FP4_PARTS ? 1 : parts;
 }

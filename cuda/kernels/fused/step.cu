@@ -22,7 +22,7 @@ struct Step {
 
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
   if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
-  if (step_in_bytes(step_parts(&plan.shape))) return step::one_bytes_kernel(plan.shape, debug);
+  if (step_parts(&plan.shape) > STEP_FP4_PARTS) return step::one_bytes_kernel(plan.shape, debug);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
 }
@@ -116,7 +116,8 @@ static Layer layer_of(const StepLayer *from, const float *folded, const unsigned
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
     const bool int8 = w.type == WEIGHT_INT8;
-    l.matrices[i] = {int8 ? maps + i * step::kMaps * step::kMapBytes : (const unsigned char *)w.tiles,
+    l.matrices[i] = {int8 || w.type == WEIGHT_F16 ? maps + i * step::kMaps * step::kMapBytes
+                                                  : (const unsigned char *)w.tiles,
                      w.type == WEIGHT_FP8 && w.group >= w.n_in ? NULL : (const unsigned char *)w.scales,
                      (const unsigned char *)(int8                         ? (const void *)w.scales
                                              : weight_has_factors(w.type) ? (const void *)w.factors
@@ -126,18 +127,23 @@ static Layer layer_of(const StepLayer *from, const float *folded, const unsigned
 }
 
 static size_t layer_maps_bytes(const StepShape &s) {
-  return s.group == STEP_INT8_GROUP ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
+  return s.group == STEP_INT8_GROUP || s.group == STEP_HALF_GROUP
+             ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes
+             : 0;
 }
 
-/* Makes the tensor maps of an int8 matrix, of as many groups as it has at most. */
+/* Makes the tensor maps of a matrix, of as many groups as it has at most. */
 static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
   static_assert(sizeof(CUtensorMap) == step::kMapBytes, "loading warps count on it");
-  const cuuint64_t row = (cuuint64_t)w.n_in, tiles = row / kTileIn,
+  const bool int8 = w.type == WEIGHT_INT8;
+  const cuuint32_t columns = int8 ? kTileIn / 2 : kTileIn; /* of a tile, in units of two bytes */
+  const cuuint64_t row = int8 ? (cuuint64_t)w.n_in : w.stride * 2, tiles = (cuuint64_t)w.n_in / kTileIn,
                    rows = align_up((size_t)w.n_out, kTileOut);
   for (cuuint32_t i = 1; i <= step::kMaps && 2 * i <= tiles; i++, to += step::kMapBytes) {
     CUtensorMap map; /* the driver wants it aligned */
-    TRY(map_boxes(w.tiles, {kTileIn / 2, rows, tiles}, {row, kTileIn}, {kTileIn / 2, kTileOut, 2 * i},
-                  CU_TENSOR_MAP_SWIZZLE_NONE, w.name, &map, err));
+    TRY(map_boxes(int8 ? w.tiles : w.dense, {columns, rows, tiles}, {row, columns * 2},
+                  {columns, kTileOut, 2 * i}, int8 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                  w.name, &map, err));
     memcpy(to, &map, sizeof map);
   }
   return STATUS_OK;
@@ -153,7 +159,7 @@ static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
   return cuda_status(failed, "cannot copy scales", err);
 }
 
-/* Copies the tensor maps of all layers in int8, and waits for the stream. */
+/* Copies the tensor maps of all layers, and waits for the stream. */
 static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
                         Error *err) {
   const size_t of_layer = layer_maps_bytes(s), of_matrix = of_layer / step::MATRICES;

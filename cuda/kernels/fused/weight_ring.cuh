@@ -87,7 +87,8 @@ template <class B, int kKind> struct Copier {
       p.odd = (entry >> 5 & 1) * 8, p.bytes = (p.odd + p.bytes + 15) & ~15;
     else if (kKind == ZEROS && kHasFactors<B::kParts>)
       p.bytes = STEP_FACTOR_BYTES;
-    if (kKind == SCALES && kIsInt8<B::kParts>) p.bytes = 0, p.mine = false;
+    if ((kKind == SCALES && kInRows<B::kParts>) || (kKind == ZEROS && kIsHalf<B::kParts>))
+      p.bytes = 0, p.mine = false;
     if constexpr (B::kExperts) {
       const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
       int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
@@ -123,13 +124,13 @@ template <class B, int kKind> struct Copier {
     uint32_t index = place_of_entry(b, entry) >> 5;
     const bool ones = kKind == SCALES && kParts == STEP_FP8_PARTS && !from0;
     if (ones) from0 = (const unsigned char *)(b.args.bounds + kOnesAt);
-    const uint32_t inverse = kIsInt8<kParts> ? ~0u / (uint32_t)share.all_groups + 1 : 0;
+    const uint32_t inverse = kInRows<kParts> ? ~0u / (uint32_t)share.all_groups + 1 : 0;
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
       entry = load_entry<B>(at); /* after the last stage: whatever lies there, unused */
       const uint32_t after = place_of_entry(b, entry) >> 5;
-      if constexpr (kKind == TILES && kIsInt8<kParts>) {
+      if constexpr (kKind == TILES && kInRows<kParts>) {
         const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);
         const unsigned char *map = from0 + ((piece.bytes >> kLogUnit) - 1) * kMapBytes;
         stage_by(piece.to, piece.mine, piece.all, [&](uint32_t place, uint32_t barrier) {

@@ -40,7 +40,7 @@ STEP_PLANNING KSplit step_split(int n_groups, int most) {
     KSplit best = {0, 0, 0, 0, 0, 0};
     for (int k_warps = STEP_WARPGROUP_WARPS; k_warps >= 1; k_warps /= 2) {
       const int splits = spans / k_warps, groups = ceil_div(n_groups, splits > 0 ? splits : 1);
-      if (splits * k_warps != spans || splits > STEP_MAX_SPLITS || groups > k_warps * most) continue;
+      if (splits * k_warps != spans || splits > step_most_splits(most) || groups > k_warps * most) continue;
       const bool keeps = STEP_WARPGROUPS % splits == 0,
                  kept = best.splits && STEP_WARPGROUPS % best.splits == 0;
       if (best.splits && (kept || !keeps)) continue;
@@ -53,9 +53,10 @@ STEP_PLANNING KSplit step_split(int n_groups, int most) {
 
 /* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
  * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros; int8 has
- * factors alone. */
+ * factors alone, fp16 nothing beside its tiles. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
+  if (parts == STEP_HALF_PARTS) return rows * groups * 4096;
   if (step_in_bytes(parts))
     return rows * (groups * (2048 + (parts == STEP_FP8_PARTS ? 32 : 0)) + STEP_FACTOR_BYTES);
   const int zeros = parts == 1 ? step_align_up(groups * 8 + 8, 16) : groups * parts * 8;
@@ -130,7 +131,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
   if (s->n_gpus > 1 && s->n_experts > 0)
     slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zero points are longer */
-  plan->slot_bytes = step_align_up(slot, 128);
+  plan->slot_bytes = step_align_up(slot, parts == STEP_HALF_PARTS ? 1024 : 128); /* one_halves.cuh */
 
   const int long_sums =
       step_larger(step_sums_bytes(plan->full, plan->all_packs), step_sums_bytes(plan->full, 2 * most));
