@@ -50,7 +50,7 @@ RELEASED := 2026-11-20
 PACKAGES := libcjson libutf8proc libpcre2-8 libedit
 # Warnings are errors in .ci/run alone: a newer compiler warns of more.
 WERROR   ?=
-WARN     := -Wall -Wextra $(WERROR) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+WARN     := -Wall -Wextra -Wno-unused-parameter $(WERROR) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
 AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_RELEASED=\"$(RELEASED)\" -Isrc -I. $(CPPFLAGS)
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
 AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)

@@ -258,6 +258,27 @@ def check_functions():
                 yield f"{name}:{i + 1}: {n} lines of code in a function, expected at most {MAX_FUNCTION}"
 
 
+FUNCTION = re.compile(r"^(?!static \w+ __attribute)[A-Za-z_][\w ]*[ *](\w+)\(([^{};]*)\) \{\n(.*?)^\}",
+                      re.MULTILINE | re.DOTALL)
+
+
+def check_parameters():
+    """functions read their parameters, except those in tables, which are called alike"""
+    texts = {name: code_of(name) for name in C_FILES if not name.startswith("test/")}
+    tables = [text for name, text in TEXTS.items() if name.endswith(".def")]
+    values = set(re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", "\n".join([*texts.values(), *tables])))
+    for name in (name for name in texts if name.endswith(".c")):
+        for found in FUNCTION.finditer(texts[name]):
+            if values & {found[1], found[1].partition("_")[2]}:  # tables paste the name of a backend and an operation
+                continue
+            words = set(re.findall(r"\w+", found[3])) | {"void"}
+            parameters = re.sub(r"\(\*(\w+)\)\([^()]*\)", r"\1", found[2])
+            for parameter in re.findall(r"(\w+)(?:\[[^\]]*\])*(?:,|$)", parameters):
+                if parameter not in words:
+                    line = texts[name].count("\n", 0, found.start()) + 1
+                    yield f"{name}:{line}: {found[1]}() does not read {parameter}"
+
+
 def check_words():
     """no unfinished work, no paths of one machine, no white space at the end of a line"""
     forbidden = {

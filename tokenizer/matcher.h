@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 typedef struct {
   const char *bytes; /* [size], not empty; not needed after matcher_build() */

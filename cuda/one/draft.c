@@ -217,7 +217,6 @@ static Status embed_joined(BackendState *s, TokenRange span, int states, Error *
 }
 
 Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   if (span.states >= 0) TRY(rows_set(s, span, err)); /* else begin_step() has set the rows */

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/fused/halves.h"
 #include "cuda/kernels/fused/screen/screen.h"
 #include "cuda/kernels/ptx/device.h"

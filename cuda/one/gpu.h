@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 /* Makes GPU `gpu` the current one. Fails without a driver, without such a GPU, or if the program has no code
  * for its compute capability. */

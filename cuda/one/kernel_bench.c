@@ -59,7 +59,6 @@ static Status capture(Bench *b, Enqueue enqueue, void *what, int n_calls, cudaGr
 }
 
 static Status launch_graph(Bench *b, void *exec, int n, Error *err) {
-  (void)n;
   return cuda_status(cudaGraphLaunch(exec, b->stream), "cannot launch", err);
 }
 
@@ -358,7 +357,6 @@ typedef struct {
 
 static Status enqueue_read(Bench *b, void *what, int n, Error *err) {
   const Reading *r = what;
-  (void)n;
   return streaming_read(r->memory, r->bytes, b->n_sms, r->memory, b->stream, err);
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/delta/delta.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/layers/altup.h"

@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/ops/host_rows.h"
 #include "cuda/kernels/ops/order.h"
 #include "cuda/kernels/ptx/device.h"

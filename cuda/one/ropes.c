@@ -1,8 +1,6 @@
 /* ropes.c - see ropes.h. */
 #include "cuda/one/ropes.h"
 
-#include "base/owned.h"
-
 static const RopeConfig *rope_config(const BackendModel *loaded, int which) {
   const ModelConfig *config = &loaded->model->config;
   return which == ROPE_LOCAL ? &config->local_rope : &config->rope;

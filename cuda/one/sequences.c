@@ -1,8 +1,6 @@
 /* sequences.c - see sequences.h. */
 #include "cuda/one/sequences.h"
 
-#include "base/owned.h"
-
 #include <stdlib.h>
 #include <string.h>
 

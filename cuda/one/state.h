@@ -3,6 +3,7 @@
  * Read and written by: the backend's files, layers/. */
 #pragma once
 
+#include "base/status.h"
 #include "cuda/kernels/experts/experts.h"
 #include "cuda/kernels/ops/add_norm.h"
 #include "cuda/kernels/ops/sample.h"

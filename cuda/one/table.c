@@ -316,7 +316,6 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
 /* x is the residual stream divided by residual_scale, so that layers add to it without a factor.
  * rows_set() put the ids into device memory. */
 static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)layer;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const int n_rows = rows_of(s, span);
@@ -536,7 +535,6 @@ static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error 
 }
 
 static Status cuda_norm_logits(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)layer;
   const int first_row = span.first_logit;
   int n_rows = span.n_logit_rows;
   forget_best(s);

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/experts/stored.h"
 #include "cuda/kernels/linear/random_weights.h"
 #include "cuda/kernels/ptx/device.h"
@@ -258,7 +257,6 @@ static void need_slot(Loader *loader, const Linear *l) {
 }
 
 static Status place_vector(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err) {
-  (void)use, (void)err;
   if (from->data) need_floats(loader, from->n);
   *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
   return STATUS_OK;
@@ -376,7 +374,6 @@ static size_t numbers_of(const Matrix *matrix) {
 }
 
 static Status place_table(Loader *loader, const void **to, const Matrix *from, Error *err) {
-  (void)err;
   *to = arena_take(&loader->arena, numbers_of(from), dtype_bytes(from->dtype));
   return STATUS_OK;
 }
@@ -491,13 +488,11 @@ static Status fill_group_rows(const DeviceLinear *to, LinearPart part, const Lin
 
 static Status fill_byte_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                              const void *staged, cudaStream_t stream, Error *err) {
-  (void)from;
   return linear_fill_bytes(to, part, first, n, staged, stream, err);
 }
 
 static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
-  (void)from;
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
@@ -668,14 +663,12 @@ static Status make_vector(Loader *l, const float **to, const Vector *from, Vecto
 
 static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                           Error *err) {
-  (void)from, (void)n, (void)interleaved;
   if (to->host) return STATUS_OK; /* its random numbers are on the host (model_fill_dummy()) */
   return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
 }
 
 static Status make_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                            Error *err) {
-  (void)from, (void)parts, (void)n;
   for (int e = 0; e < to->n_experts && !to->host; e++) {
     const DeviceLinear own = linear_expert(to, e);
     TRY(random_linear(&own, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err));

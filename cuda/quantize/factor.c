@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 
 enum { BLOCK = ROUNDING_BLOCK, UPDATE_ROWS = 2048 };

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 #include "quantize/layer.h"
 

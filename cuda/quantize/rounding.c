@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/ptx/device.h"
 
 enum { MOST_ROWS = 2048, MOST_FLOATS = 1 << 25 };

@@ -44,7 +44,6 @@ Status gpu_scratch(Gpu *gpu, int which, size_t n, size_t size, void *at, Error *
 }
 
 static void release(const QuantizerState *state, float *there) {
-  (void)state;
   cudaFree(there);
 }
 

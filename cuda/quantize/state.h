@@ -3,6 +3,7 @@
  * All work is on one stream. A function whose result is the host's waits for it; the others only enqueue. */
 #pragma once
 
+#include "base/status.h"
 #include "cuda/kernels/linear/cublas.h"
 #include "cuda/kernels/rounding/rounding.h"
 #include "quantize/quantizer.h"

@@ -4,8 +4,6 @@
  * Always true: size <= capacity; a failed call leaves the contents unchanged. */
 #include "base/buffer.h"
 
-#include "base/owned.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

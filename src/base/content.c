@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
-#include "base/owned.h"
 #include "base/private_file.h"
 
 static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* SEED_B: the golden ratio's bits */

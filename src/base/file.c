@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/owned.h"
 #include "base/size_text.h"
 #include "base/utf8.h"
 

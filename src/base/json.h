@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "base/owned.h"
+#include "base/status.h"
 
 typedef struct cJSON Json; /* an object, array or value of a parsed tree */
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 void output_begin(void); /* once, at the start of the program */
 

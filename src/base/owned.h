@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
-
 /* mem_alloc() of n items for the pointer variable `items`, as a Status. */
 #define NEW(items, n, what, err)                                                                             \
   (((items) = mem_alloc(n, sizeof *(items), what, err)) ? STATUS_OK : STATUS_FAILED)

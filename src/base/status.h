@@ -7,9 +7,18 @@
 
 #include <stddef.h>
 
+#include "base/owned.h"
+
+/* Declarations between these are of C, in CUDA's C++ too. */
 #ifdef __cplusplus
-extern "C" {
+#define C_BEGIN extern "C" {
+#define C_END   }
+#else
+#define C_BEGIN
+#define C_END
 #endif
+
+C_BEGIN
 
 typedef enum {
   STATUS_OK = 0,
@@ -47,6 +56,4 @@ Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const c
     if (try_status_ != STATUS_OK) return try_status_;                                                        \
   } while (0)
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -1,7 +1,7 @@
 /* auk_directory.h - the directories of auk's own files, by the XDG Base Directory Specification. */
 #pragma once
 
-#include "base/owned.h"
+#include "base/status.h"
 
 /* Sets *path to "$VARIABLE/auk", else "$HOME/BELOW/auk", in new memory; NULL if neither variable is an
  * absolute path. Creates no directory. */

@@ -41,7 +41,6 @@ static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_ENDING = sizeof ending / sizeof *ending };
 
 static void on_interrupt(int signal_number) {
-  (void)signal_number;
   interrupted = 1;
   for (int i = 0; i < N_ENDING; i++) {
     struct sigaction action;

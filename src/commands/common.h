@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "base/owned.h"
+#include "base/status.h"
 #include "terminal/spinner.h"
 
 /* Ends a command: returns the exit status and prints "auk: MESSAGE" to standard error for a failure that has

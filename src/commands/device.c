@@ -123,7 +123,6 @@ static Status list_gpus(const char *all, GpuList *gpus, Error *err) {
 }
 
 static Status check_gpus(const char *name, const char *text, Error *err) {
-  (void)name;
   GpuList gpus = {.count = 0};
   return strcmp(text, "all") == 0 ? STATUS_OK : list_gpus(text, &gpus, err);
 }
@@ -548,7 +547,6 @@ Status device_predict(const Model *model, size_t limit, const StateOptions *stat
   if (device_use(0, NULL) == STATUS_OK) TRY(cuda_backend.probe->measure_machine(&options, gpu, err));
   return memory->on_host ? cpu_backend.probe->measure_machine(&options, host, err) : STATUS_OK;
 #else
-  (void)model, (void)limit, (void)state, (void)memory, (void)gpu, (void)host;
   return error_set(err, STATUS_USAGE, "--gpu-memory: this build has no CUDA");
 #endif
 }
@@ -566,7 +564,6 @@ Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err
   shares->other_bytes = cuda_backend.state_bytes(&shares->part, &sizes) - keys_and_values;
   return STATUS_OK;
 #else
-  (void)model;
   return error_set(err, STATUS_USAGE, "--split: this build has no CUDA");
 #endif
 }

@@ -55,15 +55,12 @@ static const Foreign other_flags[] = {
 static const char *const idle_flags[] = {
     [FOREIGN_SWITCH] =
         "--jinja, --no-jinja, -st, --single-turn, -cnv, --conversation, --mlock, --no-mmap, --mmap, "
-        "--no-display-prompt, "
-        "--no-warmup, --warmup, --simple-io, --no-perf, --perf, --no-escape, --log-disable, --no-repack, "
-        "--no-op-offload, --no-context-shift, --swa-full, --offline, -cb, --cont-batching, -kvu, "
-        "--kv-unified, "
-        "--check-tensors, -cmoe, --cpu-moe, -co, -nkvo, --no-kv-offload",
+        "--no-display-prompt, --no-warmup, --warmup, --simple-io, --no-perf, --perf, --no-escape, "
+        "--log-disable, --no-repack, --no-op-offload, --no-context-shift, --swa-full, --offline, -cb, "
+        "--cont-batching, -kvu, --kv-unified, --check-tensors, -cmoe, --cpu-moe, -co, -nkvo, --no-kv-offload",
     [FOREIGN_VALUE] =
         "-ngl, --gpu-layers, --n-gpu-layers, -b, --batch-size, -ub, --ubatch-size, -tb, --threads-batch, "
-        "-dev, "
-        "-ot, --override-tensor, -ncmoe, --n-cpu-moe, --prio, --poll, --numa, -lv, --log-verbosity, "
+        "-dev, -ot, --override-tensor, -ncmoe, --n-cpu-moe, --prio, --poll, --numa, -lv, --log-verbosity, "
         "--verbosity, -dt, --defrag-thold, --cache-reuse",
     [FOREIGN_ON_OFF] = "-fa, --flash-attn, --color, --log-colors, -fit, --fit",
 };

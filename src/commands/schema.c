@@ -273,7 +273,6 @@ static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffe
 }
 
 static Status take_line(void *user, const char *where, const Buffer *text, Buffer *out, Error *err) {
-  (void)where;
   OWNED(json_release) Json *line = NULL;
   JsonSkip schema = {"schema", {NULL, 0}};
   Status status =
@@ -301,8 +300,7 @@ static Status run_lines(const Options *options, Error *err) {
 static const char about[] =
     "SCHEMA and TEXT are files, or JSON themselves: '{...}'. Checks whether TEXT (default: standard input) "
     "fits\n"
-    "the JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): "
-    "\"valid\",\n"
+    "the JSON Schema (drafts 4, 6, 7, 2019-09 and 2020-12, by its $schema): \"valid\",\n"
     "or a line for each rule that fails, with the JSON pointer of the value: /age: 200 is above the maximum "
     "120.\n"
     "A text that is no JSON, or not all of one, is refused by the line and column after which no text fits. "

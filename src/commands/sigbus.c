@@ -94,7 +94,6 @@ static void report(const char *path, uint64_t byte) {
  * not reentrant. All calls here are async-signal-safe except error_set(), which formats into its own
  * memory. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
-  (void)context;
   static atomic_flag reported = ATOMIC_FLAG_INIT;
   char line[LONGEST_LINE];
   const char *path;

@@ -119,7 +119,6 @@ static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *
 }
 
 static Status take_line(void *user, const char *where, const Buffer *text, Buffer *out, Error *err) {
-  (void)where;
   OWNED(json_release) Json *line = NULL;
   Status status =
       json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, &line, err);

@@ -226,7 +226,6 @@ bool frame_is_possible(Machine *m, const Frame *frame) {
 }
 
 static Formula formula_of_goal(void *user, const FormulaNode *atom, Formula itself) {
-  (void)itself;
   const Formula *goals = user;
   return goals[atom->a];
 }
@@ -243,7 +242,6 @@ typedef struct {
 } Values;
 
 static Formula value_of_goal(void *user, const FormulaNode *atom, Formula itself) {
-  (void)itself;
   return ((const Values *)user)->values[atom->a];
 }
 
@@ -392,7 +390,6 @@ static Formula count_atom(const FormulaNode *atom, uint32_t count, Formula itsel
 }
 
 static Formula true_child(void *user, const FormulaNode *atom, Formula itself) {
-  (void)user;
   return atom->a <= SCHEMA_TRUE ? atom->a : itself;
 }
 

@@ -187,7 +187,6 @@ static void attend_chosen(const AttentionWork *all, int n_rows, int n_kv_heads) 
 }
 
 Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const LayerConfig own = config_layer(config, layer);
   SequenceRows only;

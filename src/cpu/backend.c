@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "base/owned.h"
 #include "cpu/cpu.h"
 #include "model/buffers.h"
 
@@ -425,7 +424,6 @@ static void centre(BackendState *state, int n_rows) {
 }
 
 static Status cpu_embed(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)layer;
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
   const int32_t *ids = range.ids ? range.ids : &state->last_id;
@@ -532,7 +530,6 @@ static void clip(const Matmul *matmul, int n_rows, float limit) {
 }
 
 static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const bool gate_in_q = config->attn_gate == ATTN_GATE_IN_Q;
@@ -586,13 +583,11 @@ static void apply_gates(BackendState *state, int n_rows, int layer) {
 }
 
 static Status cpu_norm_delta_rule(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   cpu_delta_rule(state, range, layer, attn_input(state, range, layer));
   return STATUS_OK;
 }
 
 static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   cpu_short_conv(state, range, layer, attn_input(state, range, layer));
   return STATUS_OK;
 }
@@ -635,12 +630,10 @@ static int keep_rows(BackendState *state, TokenRange range, float *from, int fro
 }
 
 static bool cpu_cuts_rows(const BackendState *state, TokenRange range) {
-  (void)state, (void)range;
   return true;
 }
 
 static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const ModelConfig *config = &state->loaded->model->config;
   if (config->attn_gate != ATTN_GATE_NONE && config_layer(config, layer).kind == LAYER_ATTENTION)
@@ -692,7 +685,6 @@ static void sparse_gate_up(BackendState *state, int n_rows, int layer) {
 }
 
 static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
   if (config_layer(&state->loaded->model->config, layer).sparsity > 0) {
     sparse_gate_up(state, range.n_tokens, layer);
@@ -708,7 +700,6 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
 }
 
 static Status cpu_down_residual(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
   pad_rows(state->g, state->plan.intermediate, range.n_tokens, weights->down.linear->n_in);
   matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
@@ -718,7 +709,6 @@ static Status cpu_down_residual(BackendState *state, TokenRange range, int layer
 }
 
 static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   if (state->loaded->layers[layer].down.linear)
     pad_rows(state->g, state->plan.intermediate, range.n_tokens,
              state->loaded->layers[layer].down.linear->n_in);
@@ -747,7 +737,6 @@ static void add_layer_input(BackendState *state, TokenRange range, int layer) {
 }
 
 static Status cpu_layer_end(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   if (state->loaded->model->config.per_layer_width > 0) add_layer_input(state, range, layer);
   const float *scalar = state->loaded->layers[layer].scalar;
   if (scalar) scale_rows(state, range.n_tokens, *scalar);
@@ -784,7 +773,6 @@ static void finish_logits(BackendState *state, int n_rows) {
 }
 
 static Status cpu_norm_logits(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)layer;
   const int first_row = range.first_logit, n_rows = range.n_logit_rows;
   if (n_rows > state->options.max_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,

@@ -4,6 +4,7 @@
  * same bits. */
 #pragma once
 
+#include "base/status.h"
 #include "cpu/kernels.h"
 #include "cpu/team.h"
 #include "engine/probe.h"

@@ -47,7 +47,6 @@ Status cpu_draft_take(BackendState *state, BackendState *target, int row, int n,
 }
 
 Status cpu_draft_move(BackendState *state, int from, int to, Error *err) {
-  (void)err;
   memcpy(kept_row(state, to), kept_row(state, from),
          (size_t)(kept_row(state, 1) - kept_row(state, 0)) * sizeof(float));
   return STATUS_OK;
@@ -133,7 +132,6 @@ static void embed_block(BackendState *state, TokenRange range) {
 }
 
 Status cpu_draft_embed(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)layer;
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;
   const int hidden = loaded->model->config.hidden, stride = state->plan.hidden;
@@ -161,7 +159,6 @@ Status cpu_draft_embed(BackendState *state, TokenRange range, int layer, Error *
 }
 
 Status cpu_draft_context(BackendState *state, TokenRange range, Error *err) {
-  (void)err;
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   int stride;

@@ -104,7 +104,6 @@ static void move(Direction direction, BackendState *state, TokenRange range, int
 }
 
 Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err) {
-  (void)err;
   move(CACHE_TO_ROWS, state, range, layer, range.n_tokens, out);
   return STATUS_OK;
 }
@@ -112,7 +111,6 @@ Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out,
 /* `from` is only read. */
 Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err) {
-  (void)err;
   move(ROWS_TO_CACHE, state, range, layer, n_stored, (uint8_t *)from);
   return STATUS_OK;
 }

@@ -397,7 +397,6 @@ typedef struct {
 } TaskWork;
 
 static void run_tasks(void *given, int me, int n_threads) {
-  (void)me, (void)n_threads;
   TaskWork *tasks = given;
   const MatmulGroup *groups = tasks->work.groups;
   for (int64_t task; (task = atomic_fetch_add(&tasks->next, 1)) < tasks->n_tasks;) {

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cpu/cpu.h"
 #include "model/layers.h"
 
@@ -170,7 +169,6 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
 /* The name of the instruction set alone: sets differ in rounding and in the order of sums; threads and chunks
  * change no bit. */
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
-  (void)err;
   snprintf(out, size, "%s", loaded->kernels->name);
   return STATUS_OK;
 }

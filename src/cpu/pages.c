@@ -23,7 +23,6 @@ static void copy_bytes(void *pages, size_t page_bytes, int from, int to) {
 }
 
 Status cpu_copy_page(BackendState *state, int from, int to, Error *err) {
-  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const size_t size = kv_number_bytes(state->options.kv);
   for (int layer = 0; layer < config->n_layers; layer++) {

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "cpu/cpu.h"
 
 struct CpuProducts {

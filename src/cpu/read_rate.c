@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/owned.h"
 #include "cpu/cpu.h"
 
 #include <omp.h>

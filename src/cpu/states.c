@@ -63,26 +63,22 @@ float *cpu_ngram_state(const BackendState *state, int layer, int sequence) {
 }
 
 Status cpu_state_save(BackendState *state, int slot, Error *err) {
-  (void)err;
   memcpy(states_of(state, kept(state, slot)), states_of(state, 0), state->plan.recurrent_bytes);
   return STATUS_OK;
 }
 
 Status cpu_state_restore(BackendState *state, int slot, Error *err) {
-  (void)err;
   memcpy(states_of(state, 0), states_of(state, kept(state, slot)), state->plan.recurrent_bytes);
   return STATUS_OK;
 }
 
 Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err) {
-  (void)err;
   memcpy(out, layer_of(state, kept(state, slot), layer),
          cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;
 }
 
 Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err) {
-  (void)err;
   memcpy(layer_of(state, kept(state, slot), layer), from,
          cpu_recurrent_bytes(&state->loaded->model->config, layer));
   return STATUS_OK;

@@ -7,7 +7,6 @@
 #include "cpu/cpu.h"
 
 Status cpu_keep_tap(BackendState *state, TokenRange range, int index, Error *err) {
-  (void)err;
   const size_t hidden = (size_t)state->loaded->model->config.hidden, n = (size_t)state->options.taps.n;
   for (size_t r = 0; r < (size_t)range.n_tokens; r++)
     memcpy(state->taps + (r * n + (size_t)index) * hidden, state->x + r * (size_t)state->plan.hidden,
@@ -29,7 +28,6 @@ size_t cpu_carried_floats(const BackendState *state) {
 }
 
 Status cpu_carry(BackendState *state, TokenRange range, bool into, float *rows, Error *err) {
-  (void)err;
   const size_t hidden = (size_t)state->loaded->model->config.hidden, streams = (size_t)state->plan.streams;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (size_t r = 0; r < (size_t)range.n_tokens; r++) {

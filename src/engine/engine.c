@@ -2,8 +2,6 @@
  * Calls: one.c, batch.c. */
 #include "engine/engine.h"
 
-#include "base/owned.h"
-
 #include <stdlib.h>
 
 struct Engine {

@@ -310,7 +310,6 @@ Status one_step(One *o, const EngineJob *job, bool *idle, Error *err) {
 /* --- one answer without an engine */
 
 static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
-  (void)user, (void)request;
   return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
 }
 

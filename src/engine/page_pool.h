@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 typedef struct PagePool PagePool;
 

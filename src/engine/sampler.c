@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "engine/sampler_math.h"
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to float and double");
@@ -239,12 +238,10 @@ static Status greatest_key(const Sampler *s, const float *scores, uint32_t *grea
   for (i = 0; i < n; i++)
     if (isnan(scores[i]) || scores[i] > FLT_MAX)
       return error_set(err, STATUS_FAILED,
-                       "the model's logit of token %d is %s: its weights or their arithmetic are "
-                       "broken",
-                       i, isnan(scores[i]) ? "NaN" : "infinite");
+                       "the model's logit of token %d is %s: its weights or their arithmetic are broken", i,
+                       isnan(scores[i]) ? "NaN" : "infinite");
   return error_set(err, STATUS_FAILED,
-                   "every logit of the model%s is -infinity: its weights or their arithmetic are "
-                   "broken",
+                   "every logit of the model%s is -infinity: its weights or their arithmetic are broken",
                    s->allowed ? " for a token that may come next" : "");
 }
 

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/owned.h"
 #include "engine/drafters/drafter_pool.h"
 #include "engine/forward.h"
 

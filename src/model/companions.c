@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/owned.h"
 #include "model/loaders.h"
 
 const char *const model_companions[N_MODEL_COMPANIONS] = {

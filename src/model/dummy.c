@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include "base/half.h"
-#include "base/owned.h"
 #include "model/loaders.h"
 
 /* --- addresses */

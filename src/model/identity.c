@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
 #include "model/loaders.h"
 
 static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error *err) {

@@ -1,6 +1,7 @@
 /* loaders.h - the loaders of the two layouts and what they share. Private to src/model. */
 #pragma once
 
+#include "base/status.h"
 #include "model/files/weight_files.h"
 #include "model/layers.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/owned.h"
 #include "model/loaders.h"
 
 static Status check_overrides(const ModelOverrides *overrides, Error *err) {

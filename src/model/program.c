@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/owned.h"
-
 enum {
   IDS = REGISTER_IDS,
   X = REGISTER_X,

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "model/layers.h"
 #include "model/loaders.h"
 #include "model/program.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 

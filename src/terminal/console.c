@@ -82,7 +82,6 @@ static void drop_keys(void) {
 }
 
 static void on_signal(int number, siginfo_t *from, void *context) {
-  (void)context;
   int saved = errno;
   switch (number) {
   case SIGINT:

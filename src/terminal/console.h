@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 /* Takes over descriptor 0, a terminal, and the signals. `screen` is the terminal's descriptor for output;
  * `ansi` is whether it understands escape sequences. */

@@ -196,7 +196,6 @@ static int next_key(EditLine *line, wchar_t *key) {
 /* --- functions of keys */
 
 static unsigned char on_join(EditLine *line, wint_t key) {
-  (void)key;
   LineEditor *e = editor_of(line);
   const LineInfoW *info = el_wline(line);
   CellString cells = {0};
@@ -210,7 +209,6 @@ static unsigned char on_join(EditLine *line, wint_t key) {
 }
 
 static unsigned char on_clear(EditLine *line, wint_t key) {
-  (void)key;
   redraw(editor_of(line), REDRAW_CLEARED);
   return CC_NORM;
 }
@@ -268,7 +266,6 @@ static Status show_list(LineEditor *e, const Buffer *list, Error *err) {
 }
 
 static unsigned char on_tab(EditLine *line, wint_t key) {
-  (void)key;
   LineEditor *e = editor_of(line);
   const LineInfoW *info = el_wline(line);
   Buffer text = {0}, rest = {0}, list = {0};
@@ -335,7 +332,6 @@ static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
 }
 
 static unsigned char on_paste(EditLine *line, wint_t key) {
-  (void)key;
   LineEditor *e = editor_of(line);
   Buffer text = {0};
   CellString cells = {0};

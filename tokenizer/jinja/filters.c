@@ -25,7 +25,6 @@ bool given_truth(Value value) {
 static bool escape_for_html(uint32_t code, int option, char out[16]) {
   static const char plain[] = "&<>'\"", *const names[] = {"amp", "lt", "gt", "#39", "#34"};
   const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL;
-  (void)option;
   if (found) snprintf(out, 16, "&%s;", names[found - plain]);
   return found;
 }

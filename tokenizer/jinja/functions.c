@@ -99,7 +99,6 @@ static Status function_cycler(Render *render, const CallArgs *args, Value *out) 
 }
 
 static Status cycler_next(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   Cycler *cycler = args->self.cycler;
   *out = cycler->items->items[cycler->at];
   cycler->at = (cycler->at + 1) % cycler->items->count;
@@ -107,7 +106,6 @@ static Status cycler_next(Render *render, const CallArgs *args, Value *out) {
 }
 
 static Status cycler_reset(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   args->self.cycler->at = 0;
   *out = value_none();
   return STATUS_OK;
@@ -125,7 +123,6 @@ static Status function_joiner(Render *render, const CallArgs *args, Value *out) 
 /* --- additions of transformers */
 
 static Status function_raise_exception(Render *render, const CallArgs *args, Value *out) {
-  (void)out;
   Text message;
   TRY(value_string(render, args->items[0], &message));
   trusted_text_truncate(render->out, render->begin);

@@ -326,7 +326,6 @@ static Status parse_print(Parser *parser, Node *node) {
 }
 
 static Status parse_leave(Parser *parser, Node *node) {
-  (void)node;
   return parser->n_loops ? STATUS_OK : parse_fail(parser, "break or continue outside of a for");
 }
 

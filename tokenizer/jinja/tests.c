@@ -12,17 +12,14 @@ static Status answer(Value *out, bool holds) {
 /* The mode is a set of kinds of values. */
 #define KIND(kind) (1 << VALUE_##kind)
 static Status test_kind(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   return answer(out, args->mode & 1 << args->self.kind);
 }
 
 static Status test_boolean(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   return answer(out, args->self.kind == VALUE_BOOL && args->self.boolean == (args->mode != 0));
 }
 
 static Status test_escaped(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   return answer(out, args->self.kind == VALUE_STRING && args->self.is_safe);
 }
 
@@ -42,7 +39,6 @@ static Status test_comparison(Render *render, const CallArgs *args, Value *out) 
 }
 
 static Status test_sameas(Render *render, const CallArgs *args, Value *out) {
-  (void)render;
   return answer(out, value_same(args->self, args->items[0]));
 }
 

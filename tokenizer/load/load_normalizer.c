@@ -31,7 +31,6 @@ static Status load_charsmap(const char *where, const Json *json, NormalStep *ste
 }
 
 static Status load_form(const char *where, const Json *json, NormalStep *step, Error *err) {
-  (void)json;
   return form_load(where, step, err);
 }
 

@@ -56,7 +56,6 @@ static Status load_punctuation(const char *where, const Json *json, SplitStep *s
 static Status load_whitespace_split(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_CHARACTERS;
   step->behavior = BEHAVIOR_REMOVED;
-  (void)json;
   return load_map(where, CHAR_SPACE, 0, step, err);
 }
 
@@ -64,7 +63,6 @@ static Status load_whitespace_split(const char *where, const Json *json, SplitSt
  * word nor space. */
 static Status load_whitespace(const char *where, const Json *json, SplitStep *step, Error *err) {
   step->kind = SPLIT_RUNS;
-  (void)json;
   TRY(load_map(where, CHAR_RUST_WORD, CHAR_SPACE, step, err));
   for (int k = 0; k < 4; k++) step->role[k] = step->role[k] & 1 ? 1 : step->role[k] & 2 ? 0 : 2;
   return STATUS_OK;

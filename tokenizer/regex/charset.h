@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 #include "tokenizer/unicode/unicode.h"
 
 typedef struct {

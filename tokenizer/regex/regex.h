@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "base/owned.h"
 #include "base/status.h"
 
 /* A part of a text, in bytes. */

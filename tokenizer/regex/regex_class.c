@@ -288,7 +288,22 @@ static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
 }
 
 /* Parses one member of a class: a character (*is_set false, *code) or a set, which is added to `set`. */
-static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err);
+static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {
+  *is_set = false;
+  TRY(regex_next(p, code, err));
+  if (*code == '\\') {
+    uint32_t letter;
+    TRY(regex_next(p, &letter, err));
+    return regex_escape(p, letter, true, is_set, code, set, err);
+  }
+  if (*code != '[') return STATUS_OK;
+  *is_set = true;
+  if (regex_looking_at(p, ':')) {
+    p->at++;
+    return parse_bracket(p, set, err);
+  }
+  return regex_class(p, false, set, err); /* case is folded once, for the outermost class */
+}
 
 static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *err) {
   p->at++; /* the '-' */
@@ -371,19 +386,3 @@ Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
   return charset_take(set, &all, negated, err);
 }
 
-static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {
-  *is_set = false;
-  TRY(regex_next(p, code, err));
-  if (*code == '\\') {
-    uint32_t letter;
-    TRY(regex_next(p, &letter, err));
-    return regex_escape(p, letter, true, is_set, code, set, err);
-  }
-  if (*code != '[') return STATUS_OK;
-  *is_set = true;
-  if (regex_looking_at(p, ':')) {
-    p->at++;
-    return parse_bracket(p, set, err);
-  }
-  return regex_class(p, false, set, err); /* case is folded once, for the outermost class */
-}

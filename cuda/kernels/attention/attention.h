@@ -22,9 +22,7 @@
 #include "cuda/kernels/cache/pages.h"
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 typedef enum {
   ATTENTION_DECODE,
@@ -157,6 +155,4 @@ typedef struct {
 Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -12,9 +12,7 @@
 #include "base/status.h"
 #include "cuda/kernels/cache/pages.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 typedef struct {
   int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0, n_heads / n_kv_heads <= 16 */
@@ -38,6 +36,4 @@ size_t chosen_workspace_bytes(int n_heads, int head_dim, int most_chosen, int ma
 /* Enqueues; takes CHOSEN_ROWS rows at a time, so that the workspace stays small. */
 Status chosen_attend(const ChosenAttention *call, int n_rows, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

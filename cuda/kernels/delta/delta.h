@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/status.h"
+
+C_BEGIN
 
 #include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/segment.h"
@@ -77,6 +77,4 @@ Status delta_run(DeltaFamily family, const DeltaRule *rule, int n_tokens, cudaSt
  * where these cannot run. A segment gets the same bits whatever else is in the step. */
 Status delta_run_segments(const DeltaRule *rule, int n_rows, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -11,9 +11,7 @@
 #include "cuda/kernels/linear/linear.h"
 #include "model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* A step's choices, in device memory (LinearExperts says what choices and places are). */
 typedef struct {
@@ -121,6 +119,4 @@ Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, i
 Status experts_add_norms(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,
                          int n, int n_tokens, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -7,14 +7,10 @@
 #include "base/status.h"
 #include "cuda/kernels/linear/linear.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* Converts a dense matrix from bf16 to fp16 in place, if that loses next to nothing of the whole and, with
  * each_row, of each row. *done: true if it was converted. Waits for the stream. */
 Status linear_to_halves(DeviceLinear *weights, bool each_row, cudaStream_t stream, bool *done, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -13,9 +13,9 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/status.h"
+
+C_BEGIN
 
 #include "cuda/kernels/fused/plan.h"
 #include "cuda/kernels/linear/linear.h"
@@ -229,6 +229,4 @@ void step_connect(Step *step, const StepPeers *peers);
 Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
                 Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

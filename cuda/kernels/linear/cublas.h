@@ -6,9 +6,7 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* cublasGemmEx as in C; in C++ it is overloaded. */
 typedef cublasStatus_t (*CublasGemmEx)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n,
@@ -48,6 +46,4 @@ Status cublas_load(const char *name, Cublas *cublas, Error *err);
 Status cublas_open(Cublas *cublas, cudaStream_t stream, Error *err);
 void cublas_close(Cublas *cublas); /* *cublas may be all zeros */
 
-#ifdef __cplusplus
-}
-#endif
+C_END

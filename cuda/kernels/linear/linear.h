@@ -18,11 +18,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #include "base/status.h"
+
+C_BEGIN
+
 #include "cuda/kernels/linear/dispatch.h"
 #include "model/config/config.h"
 
@@ -300,6 +299,4 @@ Status linear_choice(const LinearContext *context, const DeviceLinear *weights, 
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -8,9 +8,7 @@
 
 #include "cuda/kernels/linear/linear.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* Least bytes of staging that random_linear() needs for this matrix; with some MB random_linear() is fast. */
 size_t random_staging_bytes(const DeviceLinear *linear);
@@ -30,6 +28,4 @@ Status random_numbers(void *to, WeightType type, size_t n, float low, float high
 Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
                       Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -13,9 +13,7 @@
 #include "base/status.h"
 #include "model/slice.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; of more rows
  * each GPU reads the other GPUs' parts, of all rows, or of its own alone (peers_first_row()), whose sums it
@@ -84,6 +82,4 @@ typedef struct {
 } AddNorm;
 Status ops_add_rms_norm(const AddNorm *call, int n_tokens, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

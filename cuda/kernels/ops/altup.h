@@ -9,9 +9,7 @@
 
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* Sizes and memory that all calls share. */
 typedef struct {
@@ -72,6 +70,4 @@ Status ops_altup_join(const AltupStreams *call, AltupRows rows, float *projected
 Status ops_cut_gates(float *gates, size_t stride, int n, float deviations, int n_rows, cudaStream_t stream,
                      Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -6,9 +6,7 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* Ids and weights of the experts that rows have chosen, [n_rows][n]; n 0: nothing to copy. They are copied
  * from the device (from_) to pinned memory (to_). */
@@ -31,6 +29,4 @@ typedef enum { TAKE_F32, TAKE_ADD_F32, TAKE_F16 } TakeForm;
 Status ops_take_rows(const float *from, int n, int n_rows, TakeForm form, const float *factors, void *y,
                      int y_stride, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -17,9 +17,7 @@
 #include "cuda/kernels/cache/pages.h"
 #include "model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 enum { INDEX_MAX_HEAD_DIM = 256 };
 
@@ -62,6 +60,4 @@ size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 Status index_choose(const IndexCall *call, int n_rows, int n_ctx_all, float *scores, int *chosen,
                     int *n_chosen, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

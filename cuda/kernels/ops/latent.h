@@ -13,9 +13,7 @@
 #include "engine/backend.h"
 #include "model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 typedef struct {
   LatentConfig sizes;
@@ -46,6 +44,4 @@ Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, E
 /* Sets x, the rotated parts of q, and the tokens' rows in the cache. */
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -8,9 +8,7 @@
 #include "cuda/kernels/cache/pages.h"
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* An error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU. Loads a
  * kernel, as cudaFuncGetAttributes() does, and launches nothing. */
@@ -176,6 +174,4 @@ Status ops_gated(const Gated *call, int n_tokens, cudaStream_t stream, Error *er
 Status ops_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
                          cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -9,9 +9,7 @@
 
 #include "engine/sampler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 typedef struct DeviceSampler DeviceSampler; /* scores, notes of seen tokens and histograms on the device */
 
@@ -62,6 +60,4 @@ typedef struct {
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -7,9 +7,7 @@
 #include "cuda/kernels/ops/segment.h"
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* out[r][i] = c[r][i] * (bias[i] + sum over t of taps[i][t] * p[r - n_taps + 1 + t][i]), p = b * u. Rows of p
  * before the step are those that earlier steps kept, and zeros before position 0. */
@@ -29,6 +27,4 @@ typedef struct {
 enum { SHORT_CONV_TOKENS = 16 };
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -9,9 +9,7 @@
 #include "cuda/kernels/ops/segment.h"
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* Each stream becomes the token's embedding. x fp32 [n_rows][hidden], streams fp32 [n_rows][S]. */
 Status ops_streams_begin(const float *x, int n, int hidden, int n_rows, float *streams, cudaStream_t stream,
@@ -76,6 +74,4 @@ typedef struct {
 } NgramGates;
 Status ops_ngram_gate(const NgramGates *call, int n_rows, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -6,9 +6,7 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
@@ -36,6 +34,4 @@ typedef struct {
 bool ops_streams_few_takes(const FewMix *call, int n_rows);
 Status ops_streams_few(const FewMix *call, int n_rows, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -6,9 +6,7 @@
 
 #include "engine/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* n_heads heads of value_dim numbers, and as many heads of head_dim >= value_dim. */
 typedef struct {
@@ -25,6 +23,4 @@ Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size
 Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
                        Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -5,11 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #include "base/status.h"
+
+C_BEGIN
 
 /* STATUS_OK, or STATUS_FAILED with "GPU: `what`: CUDA's message (CUDA's name of the error)". */
 Status cuda_status(cudaError_t error, const char *what, Error *err);
@@ -24,6 +22,4 @@ typedef struct {
 } DeviceArena;
 void *arena_take(DeviceArena *arena, size_t n, size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

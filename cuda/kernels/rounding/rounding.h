@@ -13,9 +13,7 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 enum { ROUNDING_CANDIDATES = 8, ROUNDING_MOST_GROUP = 128 };
 
@@ -116,6 +114,4 @@ Status rounding_solve_rows(int size, int k, const float *c, int first, int end, 
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */
 Status rounding_lower(int n, int size, const float *t, float *lower, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

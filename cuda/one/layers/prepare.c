@@ -1,7 +1,6 @@
 /* prepare.c - see prepare.h.   Calls: linear.h, weights.h, draft.h. */
 #include "cuda/one/layers/prepare.h"
 
-#include "base/owned.h"
 #include "cuda/one/draft.h"
 #include "cuda/one/layers/parts.h"
 #include "cuda/one/weights.h"
@@ -93,7 +92,6 @@ typedef struct {
 static Status look_at(void *user, const DeviceLinear *w, bool is_special, int rows, Error *err) {
   Look *look = user;
   bool fast;
-  (void)is_special, (void)rows;
   Error inner;
   const Status status = linear_check_invariant(w, &look->device, &fast, &inner);
   if (status) return error_set(err, status, "--invariant: %s: %s", w->name, inner.text);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "cuda/kernels/ops/streams.h"
 #include "cuda/kernels/ops/streams_few.h"
 #include "cuda/kernels/ptx/device.h"
@@ -238,7 +237,6 @@ Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n
 }
 
 Status cuda_inject_streams(BackendState *s, TokenRange span, int layer, Error *err) {
-  (void)layer;
   const int n_rows = rows_of(s, span);
   s->stream.pending = true;
   return n_rows > STREAMS_FEW_ROWS ? settle(s, n_rows, err) : STATUS_OK;

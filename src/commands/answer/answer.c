@@ -46,7 +46,6 @@ typedef struct {
 
 static Status next_alone(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Alone *alone = user;
-  (void)may_wait, (void)err;
   *found = alone->request != NULL;
   if (*found) *request = *alone->request;
   alone->request = NULL;
@@ -56,7 +55,6 @@ static Status next_alone(void *user, bool may_wait, EngineRequest *request, bool
 static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Alone *alone = user;
   EngineResult done = *result;
-  (void)request, (void)err;
   if (done.status == STATUS_INTERRUPTED) { /* the mask's search noticed the interruption first */
     done.status = STATUS_OK;
     done.generated.reason = FINISH_INTERRUPTED;
@@ -69,7 +67,6 @@ static void progress_alone(void *user, const EngineRequest *request, const Engin
                            int total) {
   const Filters *f = request->user;
   const AnswerSink *sink = f->text.sink;
-  (void)user, (void)result;
   if (sink->prefilling) sink->prefilling(sink->user, done, total);
 }
 

@@ -21,8 +21,7 @@ const Flag choose_flags[] = {
                  "one more such text, which may have commas; may be repeated"),
     FLAG_CHOICE("--choose-by", "sum|mean", ChooseFlags, by,
                 "compares the sum of the log-probabilities of a text's tokens (the default) or their mean, "
-                "which does "
-                "not favour short texts"),
+                "which does not favour short texts"),
     FLAG_SWITCH("--exit-choice", ChooseFlags, exit_choice,
                 "exit status 10 if the first was chosen, 11 if the second, ..."),
 };
@@ -225,7 +224,6 @@ typedef struct {
 
 static Status next_choice(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Asking *asking = user;
-  (void)may_wait, (void)err;
   *found = asking->n_asked < asking->choices->n;
   if (!*found) return STATUS_OK;
   *request = choices_request(asking->choices, asking->n_asked++);

@@ -28,8 +28,7 @@ const Flag prompt_flags[] = {
     FLAG_FILE("--messages", "FILE", PromptFlags, messages,
               "a conversation in place of a prompt: a JSON array of messages as chat templates take them, "
               "{\"role\", \"content\"}, with calls of --tools in \"tool_calls\" and their results in "
-              "messages of the "
-              "role tool"),
+              "messages of the role tool"),
     FLAG_CHOICE("--truncate", "none|start|middle", PromptFlags, truncate,
                 "cuts a prompt that is too long at its start or in its middle (default none: refuses it)"),
 };

@@ -233,8 +233,7 @@ const Interface chat_interface = {
         "A line that begins with a blank is text, whatever follows. Where standard input is no terminal,\n"
         "each of its lines is a message or a command, answers go to standard output, and the first "
         "error\nends the chat. Lines that begin with / are commands, /read and /save among them: give "
-        "untrusted text to auk run. A chat on a terminal keeps itself; --continue "
-        "goes\n"
+        "untrusted text to auk run. A chat on a terminal keeps itself; --continue goes\n"
         "on with it, auk chats lists them. Exit status: 0 done, 1 failed, 2 usage, 3 model\n"
         "refused, 130 interrupted, 141 the reader of the output went away.",
     .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"

@@ -97,7 +97,6 @@ static Status consider_all(Candidates *c, const char *line, const char *blank, E
 }
 
 Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Buffer *list, Error *err) {
-  (void)user;
   if (size == 0 || line[0] != '/') return STATUS_OK;
   const char *blank = memchr(line, ' ', size), *typed = blank ? blank + 1 : line + 1;
   Candidates c = {.typed = typed, .size = (size_t)(line + size - typed), .rest = rest};

@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "base/file.h"
-#include "base/owned.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "commands/chat/chat_complete.h"

@@ -272,7 +272,6 @@ static Status take_calls(Dialogue *d, const char *lines, size_t size, Error *err
 
 static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
   Dialogue *d = user;
-  (void)stop;
   if (kind == TEXT_CALL) return take_calls(d, text, size, err);
   TRY(buffer_append(kind == TEXT_ANSWER ? &d->text : &d->thinking, text, size, err));
   if (kind == TEXT_THOUGHT && !d->show.thoughts)

@@ -34,7 +34,6 @@ static void become(const char *command, const ShellOptions *o, int input, int ou
 static volatile sig_atomic_t n_interrupts;
 
 static void count_interrupt(int number) {
-  (void)number;
   n_interrupts++;
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 /* The path named by text[0..size), in new memory: "~/" is the home directory, and enclosing quotes (as from a
  * file dropped on a terminal) are removed. STATUS_USAGE if the path is empty or contains a NUL. */

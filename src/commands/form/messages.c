@@ -28,16 +28,18 @@ typedef struct {
   JsonSpan value;
 } Members;
 
+static void members_release(Members *m) {
+  buffer_release(&m->key);
+}
+
 static bool members_enter(Members *m, JsonSpan object) {
   *m = (Members){.cursor = json_cursor(object), .first = true};
   return begins(object, '{') && json_cursor_enter(&m->cursor, '{');
 }
 
-/* Moves to the next member; *found is false after the last. */
-static Status members_next(Members *m, bool *found, Error *err) {
+/* Reads the member at the cursor. */
+static Status members_read(Members *m, Error *err) {
   bool is_string;
-  *found = json_cursor_next(&m->cursor, &m->first);
-  if (!*found) return STATUS_OK;
   m->key.size = 0;
   TRY(json_cursor_string(&m->cursor, &m->key, &is_string, err));
   TRY(buffer_append(&m->key, "", 1, err));
@@ -81,32 +83,29 @@ static Status append_arguments(JsonSpan value, const Place *at, Buffer *out, Err
                                                               NULL, 0, NULL, NULL) == STATUS_OK;
   if (is_object) return buffer_append(out, text.data, text.size, err);
   return error_set(err, STATUS_USAGE,
-                   "message %zu has a call %zu, of %.*s, whose arguments are a string without a JSON "
-                   "object",
+                   "message %zu has a call %zu, of %.*s, whose arguments are a string without a JSON object",
                    at->message, at->call, at->name.text ? (int)at->name.size : 10,
                    at->name.text ? at->name.text : "no name");
 }
 
 /* Appends a call, {"function": {"name": ..., "arguments": ...}} or the inner object alone. */
 static Status append_call(JsonSpan call, Place *at, Buffer *out, Error *err) {
-  Members m;
-  bool found, has_arguments = false;
+  OWNED(members_release) Members m = {0};
+  bool has_arguments = false;
   if (!members_enter(&m, call)) return append_value(call, out, err);
   const bool is_outer = begins(json_span_member(call, "function"), '{');
-  Status status = buffer_append(out, "{", 1, err);
+  TRY(buffer_append(out, "{", 1, err));
   const size_t start = out->size;
   if (!is_outer) at->name = json_span_member(call, "name");
-  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
+  while (json_cursor_next(&m.cursor, &m.first)) {
+    TRY(members_read(&m, err));
     const bool arguments = !is_outer && has_key(&m, "arguments");
     has_arguments |= arguments;
-    status = append_key(m.key.data, m.key.size - 1, start, out, err);
-    if (status != STATUS_OK) break;
-    status = arguments                             ? append_arguments(m.value, at, out, err)
-             : is_outer && has_key(&m, "function") ? append_call(m.value, at, out, err)
-                                                   : append_value(m.value, out, err);
+    TRY(append_key(m.key.data, m.key.size - 1, start, out, err));
+    TRY(arguments                             ? append_arguments(m.value, at, out, err)
+        : is_outer && has_key(&m, "function") ? append_call(m.value, at, out, err)
+                                              : append_value(m.value, out, err));
   }
-  buffer_release(&m.key);
-  TRY(status);
   if (!is_outer && !has_arguments && at->name.text) {
     TRY(append_key("arguments", 9, start, out, err));
     TRY(buffer_append(out, "{}", 2, err));
@@ -152,20 +151,17 @@ static Status append_thought(JsonSpan message, size_t start, Buffer *out, Error 
 }
 
 static Status append_message(JsonSpan message, size_t index, Buffer *out, Error *err) {
-  Members m;
-  bool found;
+  OWNED(members_release) Members m = {0};
   if (!members_enter(&m, message)) return append_value(message, out, err);
-  Status status = buffer_append(out, "{", 1, err);
+  TRY(buffer_append(out, "{", 1, err));
   const size_t start = out->size;
-  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
+  while (json_cursor_next(&m.cursor, &m.first)) {
+    TRY(members_read(&m, err));
     if (is_null(m.value) || (has_key(&m, "tool_calls") && is_empty_list(m.value))) continue;
-    status = append_key(m.key.data, m.key.size - 1, start, out, err);
-    if (status != STATUS_OK) break;
-    status = has_key(&m, "tool_calls") ? message_append_calls(m.value, index, out, err)
-                                       : append_value(m.value, out, err);
+    TRY(append_key(m.key.data, m.key.size - 1, start, out, err));
+    TRY(has_key(&m, "tool_calls") ? message_append_calls(m.value, index, out, err)
+                                  : append_value(m.value, out, err));
   }
-  buffer_release(&m.key);
-  TRY(status);
   TRY(append_thought(message, start, out, err));
   return buffer_append(out, "}", 1, err);
 }
@@ -183,17 +179,14 @@ static Status append_messages(JsonSpan list, Buffer *out, Error *err) {
 }
 
 Status messages_append(JsonSpan object, Buffer *out, Error *err) {
-  Members m;
-  bool found;
+  OWNED(members_release) Members m = {0};
   if (!members_enter(&m, object)) return append_value(object, out, err);
-  Status status = buffer_append(out, "{", 1, err);
+  TRY(buffer_append(out, "{", 1, err));
   const size_t start = out->size;
-  while (status == STATUS_OK && (status = members_next(&m, &found, err)) == STATUS_OK && found) {
-    status = append_key(m.key.data, m.key.size - 1, start, out, err);
-    if (status != STATUS_OK) break;
-    status = has_key(&m, "messages") ? append_messages(m.value, out, err) : append_value(m.value, out, err);
+  while (json_cursor_next(&m.cursor, &m.first)) {
+    TRY(members_read(&m, err));
+    TRY(append_key(m.key.data, m.key.size - 1, start, out, err));
+    TRY(has_key(&m, "messages") ? append_messages(m.value, out, err) : append_value(m.value, out, err));
   }
-  buffer_release(&m.key);
-  TRY(status);
   return buffer_append(out, "}", 1, err);
 }

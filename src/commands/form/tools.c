@@ -12,12 +12,10 @@
 #include "commands/input_text.h"
 
 const Flag tool_flags[] = {
-    FLAG_FILE(
-        "--tools", "FILE", ToolFlags, file,
-        "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": "
-        "{\"name\", "
-        "\"description\", \"parameters\"}}; each call comes as a line {\"name\": ..., \"arguments\": {...}}, "
-        "with --json in tool_calls"),
+    FLAG_FILE("--tools", "FILE", ToolFlags, file,
+              "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": "
+              "{\"name\", \"description\", \"parameters\"}}; each call comes as a line {\"name\": ..., "
+              "\"arguments\": {...}}, with --json in tool_calls"),
     FLAG_CHOICE("--tool-choice", "auto|required", ToolFlags, choice,
                 "auto: the model may answer or call (the default); required: it must call"),
 };

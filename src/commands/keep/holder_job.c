@@ -162,14 +162,12 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 
 static Status allow(void *user, const uint64_t **mask, Error *err) {
   const Request *r = user;
-  (void)err;
   *mask = r->has_mask ? r->mask : NULL;
   return STATUS_OK;
 }
 
 static Status score(void *user, const TokenScore *scores, Error *err) {
   Request *r = user;
-  (void)err;
   memcpy(r->scores, scores, ((size_t)r->ask.n_best + 1) * sizeof *scores);
   return STATUS_OK;
 }
@@ -231,7 +229,6 @@ static bool waits_for_session(const Holder *h, const Request *r) {
 static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Holder *h = user;
   Request *best = NULL;
-  (void)may_wait, (void)err;
   for (size_t i = 0; i < h->n_requests; i++) {
     Request *r = h->requests[i];
     if (r->running || !r->caller || waits_for_session(h, r)) continue;
@@ -269,7 +266,6 @@ static void progress(void *user, const EngineRequest *request, const EngineResul
                      int total) {
   const Request *r = request->user;
   WireProgress message;
-  (void)user;
   memset(&message, 0, sizeof message);
   message.id = r->ask.id;
   message.done = n_done;

@@ -2,7 +2,7 @@
  * (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
 #pragma once
 
-#include "base/owned.h"
+#include "base/status.h"
 #include "commands/keep/wire.h"
 
 typedef struct Remote Remote;

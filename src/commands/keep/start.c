@@ -162,7 +162,6 @@ bool keep_await_end(Wire *wire, int ms) {
 
 static Status end_idle(void *user, const char *path, int socket, Error *err) {
   enum { END_MS = 10000 };
-  (void)path;
   const WireStop stop = {.if_idle = true};
   OWNED(wire_close) Wire wire = wire_on(socket);
   WireState state;

@@ -2,8 +2,6 @@
  * map_records.c. */
 #include "commands/map/map_blocks.h"
 
-#include "base/owned.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

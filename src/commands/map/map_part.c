@@ -1,8 +1,6 @@
 /* map_part.c - see map_part.h.   Called by: map.c, merge/merge_parts.c.   Calls: map_records.c. */
 #include "commands/map/map_part.h"
 
-#include "base/owned.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

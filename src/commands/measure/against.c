@@ -64,7 +64,6 @@ Status against_begin(Against *a, const int32_t *ids, int n, Error *err) {
 
 /* Keeps a row of the second model's logits. */
 static Status keep(void *user, int row, const float *logits, Error *err) {
-  (void)err;
   Against *a = user;
   const size_t vocab = (size_t)a->second.model->config.vocab_size;
   if (a->n_rows == 0) a->first = row;

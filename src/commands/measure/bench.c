@@ -81,7 +81,6 @@ static void fill_ids(const Bench *bench, int32_t *ids, int n, unsigned salt) {
 }
 
 static bool go_on(void *user, int done, int total) {
-  (void)done, (void)total;
   return !*((const Bench *)user)->subject.interrupted;
 }
 
@@ -90,7 +89,6 @@ static Status make_session_hold(Bench *bench, int n, Error *err) {
 }
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
-  (void)user, (void)id, (void)reply, (void)err;
   return STATUS_OK;
 }
 
@@ -544,12 +542,11 @@ static const char about[] =
     "others. Mean and standard deviation over the repetitions, after runs that do not count. The\n"
     "times until the model is loaded and until the first token (after a prompt as long as the first\n"
     "test's) count from the start of the process.\n"
-    "MB/step: the least that a step reads, each weight, key and value once (for tgN the mean over its "
-    "steps; lm_head\nin 8 bits, where these are enough to find the best tokens).\nGB/s: the same per "
-    "second. of wall: a roofline, the part of the test's time that this machine "
-    "would need at\nits own peak rates, measured just before: memory bandwidth or fp16 products, whichever "
-    "takes longer (a CPU:\nbandwidth, for single tokens alone). Weights in a CPU's cache and int8 products "
-    "can take it above 1.\n"
+    "MB/step: the least that a step reads, each weight, key and value once (for tgN the mean over its steps; "
+    "lm_head\nin 8 bits, where these are enough to find the best tokens).\nGB/s: the same per second. of "
+    "wall: a roofline, the part of the test's time that this machine would need at\nits own peak rates, "
+    "measured just before: memory bandwidth or fp16 products, whichever takes longer (a CPU:\nbandwidth, for "
+    "single tokens alone). Weights in a CPU's cache and int8 products can take it above 1.\n"
     "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its\n"
     "load time is that of making them.\n"
     "With --parallel N sequences begin at once. prompt t/s counts until the last one has its first token,\n"

@@ -27,7 +27,6 @@ typedef struct {
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const int *n_guesses = self;
-  (void)err;
   for (; guesses->n < most && guesses->n < *n_guesses; guesses->n++)
     guesses->ids[guesses->n] = text->ids[(text->n - 1 + guesses->n) % text->n];
   return STATUS_OK;

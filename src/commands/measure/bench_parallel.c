@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/owned.h"
 #include "engine/step_cost.h"
 
 typedef struct Run Run;
@@ -39,7 +38,6 @@ typedef struct {
 } Rates;
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
-  (void)id, (void)reply, (void)err;
   Asked *asked = user;
   Run *run = asked->run;
   run->n_generated++;
@@ -53,7 +51,6 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
 
 /* Gives the next sequence's request. Prompts differ from the first token on, so that no two share pages. */
 static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
-  (void)may_wait, (void)err;
   Run *run = user;
   const unsigned vocab = (unsigned)run->tests->subject->model->config.vocab_size;
   *found = run->n_asked < run->n_sequences;
@@ -73,7 +70,6 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
 }
 
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
-  (void)user, (void)request;
   return result->status ? error_set(err, result->status, "%s", result->error.text) : STATUS_OK;
 }
 
@@ -200,7 +196,6 @@ static Status for_each(const ParallelTests *tests, TestVisitor visit, void *user
 }
 
 static Status check(void *user, Run *run, Error *err) {
-  (void)user;
   const BenchSubject *subject = run->tests->subject;
   const Backend *backend = subject->device->backend;
   const int most = subject->model->config.max_position;

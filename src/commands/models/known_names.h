@@ -2,7 +2,7 @@
  * suggestions for names that do not exist. */
 #pragma once
 
-#include "base/owned.h"
+#include "base/status.h"
 
 /* The full name for a last part ("Qwen3-8B-AWQ": "Qwen/Qwen3-8B-AWQ"), in new memory; `text` itself if it is
  * a path or a full name, or nothing matches. An ambiguous part is refused with a list of the matches

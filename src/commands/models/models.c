@@ -36,6 +36,10 @@ typedef struct {
   Names targets;   /* checkpoints in the list that the drafter fits */
 } Facts;
 
+static void facts_release(Facts *facts) {
+  names_release(&facts->targets);
+}
+
 /* --- facts from config.json */
 
 static void copy_string(char *out, size_t size, const Json *value) {
@@ -294,12 +298,10 @@ static Status write_out(Buffer *out, Error *err) {
 
 static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
   for (size_t i = 0; i < list->count; i++) {
-    Facts facts;
-    Status status = look_at(&list->items[i], list, &facts, err);
-    if (status == STATUS_OK) status = buffer_append_string(out, i ? ",\n " : "[", err);
-    if (status == STATUS_OK) status = put_object(out, &list->items[i], &facts, err);
-    names_release(&facts.targets);
-    TRY(status);
+    OWNED(facts_release) Facts facts = {0};
+    TRY(look_at(&list->items[i], list, &facts, err));
+    TRY(buffer_append_string(out, i ? ",\n " : "[", err));
+    TRY(put_object(out, &list->items[i], &facts, err));
     TRY(write_out(out, err));
   }
   return output_printf(err, list->count ? "]\n" : "[]\n");
@@ -318,11 +320,9 @@ static Status write_lines(const Checkpoints *list, const char *origin, Buffer *o
   TRY(buffer_printf(out, err, "%-*s  %-4s  %8s  %7s  %s%s\n", width, "NAME", "RUNS", "SIZE", "CONTEXT",
                     narrow ? "" : "ARCHITECTURE            ", "QUANTISATION"));
   for (size_t i = 0; i < list->count; i++) {
-    Facts facts;
-    Status status = look_at(&list->items[i], list, &facts, err);
-    if (status == STATUS_OK) status = put_line(out, width, narrow, &list->items[i], &facts, origin, err);
-    names_release(&facts.targets);
-    TRY(status);
+    OWNED(facts_release) Facts facts = {0};
+    TRY(look_at(&list->items[i], list, &facts, err));
+    TRY(put_line(out, width, narrow, &list->items[i], &facts, origin, err));
     TRY(write_out(out, err));
   }
   return STATUS_OK;

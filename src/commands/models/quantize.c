@@ -202,7 +202,6 @@ static bool is_kept(void *user, const char *name) {
 /* --- progress and report */
 
 static void show_progress(void *user, int layer, int n_layers, double seconds_left) {
-  (void)user;
   if (!progress_is_terminal()) return;
   progress_clear();
   if (layer == n_layers) return;

@@ -218,8 +218,7 @@ static const Entry variables[] = {
     {"XDG_STATE_HOME", "Where chats and what was entered in them are kept, else ~/.local/state."},
     {"AUK_KEEP", "How long a process keeps the model for later calls where --keep does not say it."},
     {"XDG_RUNTIME_DIR", "Where the sockets of processes that keep models are, else in /tmp, in a directory "
-                        "that only this user may "
-                        "enter."},
+                        "that only this user may enter."},
     {"CUDA_VISIBLE_DEVICES",
      "Which GPUs there are; a process that keeps a model answers calls that see the same."},
     {"MASTER_ADDR, MASTER_PORT, AUK_RANKS_KEY, AUK_RANKS_TIMEOUT",
@@ -230,8 +229,7 @@ static const Entry variables[] = {
      "MASTER_ADDR is not set."},
     {"TORCHELASTIC_RUN_ID, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE",
      "torchrun's own: which of how many processes this is, for --split auto and --shard auto. Where the "
-     "first "
-     "is not set, the others are not looked at."},
+     "first is not set, the others are not looked at."},
     {"VISUAL, EDITOR, TMPDIR",
      "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "constrain/lang/regular_expression_parse.h"
 
 typedef struct {

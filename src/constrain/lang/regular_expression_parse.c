@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/hash64.h"
-#include "base/owned.h"
 #include "base/utf8.h"
 #include "constrain/lang/lang.h"
 

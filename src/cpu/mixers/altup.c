@@ -111,7 +111,6 @@ static void predict_row(float *streams, int stride, const float *c, int n, int h
 }
 
 Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const int stride = state->plan.hidden, all = state->plan.streams;
@@ -127,7 +126,6 @@ Status cpu_predict_streams(BackendState *state, TokenRange range, int layer, Err
 }
 
 Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
   const CpuLayer *weights = &loaded->layers[layer];
@@ -151,7 +149,6 @@ Status cpu_add_laurel(BackendState *state, TokenRange range, int layer, Error *e
 }
 
 Status cpu_correct_streams(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
   const int stride = state->plan.hidden, hidden = config->hidden;

@@ -92,21 +92,18 @@ static Status mix_for_block(BackendState *state, int n_rows, const float *norm, 
 }
 
 Status cpu_mix_for_attention(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const CpuLayer *w = &state->loaded->layers[layer];
   return mix_for_block(state, range.n_tokens, w->attn_norm,
                        (CpuMix){w->attn_mix_down, w->attn_mix_up, w->attn_inject});
 }
 
 Status cpu_mix_for_mlp(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const CpuLayer *w = &state->loaded->layers[layer];
   return mix_for_block(state, range.n_tokens, w->mlp_norm,
                        (CpuMix){w->mlp_mix_down, w->mlp_mix_up, w->mlp_inject});
 }
 
 Status cpu_inject_streams(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)layer, (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
@@ -212,7 +209,6 @@ static void keep(const BackendState *state, float *tail, float *kept, int first_
 }
 
 Status cpu_add_ngrams(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
   const BackendModel *loaded = state->loaded;
   const StatePlan *plan = &state->plan;
   const CpuLayer *weights = &loaded->layers[layer];

@@ -1,8 +1,6 @@
 /* draft_model.c - see draft_model.h.   Called by: the commands.   Calls: session.c. */
 #include "engine/drafters/draft_model.h"
 
-#include "base/owned.h"
-
 #include <stdlib.h>
 
 typedef struct {

@@ -7,8 +7,6 @@
  *              so that cutting the text removes the first positions of chains. */
 #include "engine/drafters/draft_text.h"
 
-#include "base/owned.h"
-
 #include <stdlib.h>
 
 enum {
@@ -69,7 +67,6 @@ static int find(const TextDrafter *d, int *length) {
 
 static Status propose(void *self, const DraftText *text, int most, Guesses *guesses, Error *err) {
   TextDrafter *d = self;
-  (void)err;
   while (d->n > text->n_same) pop(d);
   while (d->n < text->n && d->n < d->n_ctx) push(d, text->ids[d->n]);
   if (d->n < text->n) return STATUS_OK;
@@ -101,7 +98,6 @@ static unsigned heads_for(int n_ctx) {
 
 static size_t text_bytes(const void *user, int n_ctx) {
   const TextDrafter *d = NULL;
-  (void)user;
   return sizeof *d + (size_t)n_ctx * (sizeof *d->ids + sizeof *d->before) +
          heads_for(n_ctx) * sizeof *d->heads;
 }
@@ -123,7 +119,6 @@ Status draft_text_open(int n_ctx, Drafter *drafter, Error *err) {
 }
 
 static Status open_for_any(void *user, int n_ctx, Drafter *drafter, Error *err) {
-  (void)user;
   return draft_text_open(n_ctx, drafter, err);
 }
 

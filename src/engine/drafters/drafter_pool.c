@@ -1,8 +1,6 @@
 /* drafter_pool.c - see drafter_pool.h.   Called by: session.c, batch.c. */
 #include "engine/drafters/drafter_pool.h"
 
-#include "base/owned.h"
-
 #include <stdlib.h>
 
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err) {

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/owned.h"
 #include "engine/forward.h"
 
 enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache; the row after its states */

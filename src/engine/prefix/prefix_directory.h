@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 enum { PREFIX_NAME = 56 }; /* bytes of the longest name */
 

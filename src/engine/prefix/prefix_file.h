@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/owned.h"
+#include "base/status.h"
 
 enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 112, PREFIX_LABEL = 64 };
 

@@ -28,7 +28,6 @@ static Status parse_tuning(const ConfigReader *r, bool *tuned) {
 }
 
 Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   bool normed, tuned;
   int chunk;
   TRY(config_parse_nope_layers(r, true, config));
@@ -54,7 +53,6 @@ Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, Mode
 Status config_check_norm_type(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char *const types[] = {"qwen3", NULL};
   int type;
-  (void)arch;
   TRY(reader_choice(r, "qk_norm_type", types, 0, &type));
   return config->rope.kind == ROPE_PLAIN ? STATUS_OK : reader_refuse_given(r, "rope_scaling_layers");
 }

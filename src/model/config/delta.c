@@ -85,7 +85,6 @@ Status config_parse_delta_windows(const ConfigReader *r, const Architecture *arc
   static const char letters[] = "-wf", pattern[] = "-w-fw"; /* delta rule, window, full */
   int8_t which[MAX_LAYERS];
   int window;
-  (void)arch;
   TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 512, &window));
   TRY(parse_sizes(r, &usual, &config->delta));
   TRY(parse_kinds(r, "sliding_attention", which, config));
@@ -236,7 +235,6 @@ static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_delta_apart(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   int8_t which[MAX_LAYERS];
   const int n = config->n_layers;
   bool no_rope;

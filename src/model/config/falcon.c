@@ -6,7 +6,6 @@
 Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   bool is_new, one_kv_head;
   int n_norms;
-  (void)arch;
   TRY(reader_expect_bool(r, "alibi", false));
   TRY(reader_bool(r, "new_decoder_architecture", false, &is_new));
   TRY(reader_bool(r, "multi_query", true, &one_kv_head));

@@ -174,7 +174,6 @@ static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_layer_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   double cap;
   TRY(reader_expect_bool(r, "moe_apply_router_weight_on_input", false));
   TRY(reader_expect_bool(r, "swa_attention_sink_enabled", false));

@@ -153,14 +153,12 @@ static Status parse_indices(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_listed_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   TRY(parse_indices(r, config));
   return parse_granite_sizes(r, parse_granite_head, config);
 }
 
 Status config_parse_mamba(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *positions;
-  (void)arch;
   TRY(parse_kinds(r, config));
   TRY(parse_granite_sizes(r, parse_granite_head, config));
   TRY(reader_string(r, "position_embedding_type", &positions));
@@ -225,7 +223,6 @@ static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_beside(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"};
   bool norm, norm_first;
   for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) TRY(reader_expect_bool(r, biases[i], false));
@@ -281,7 +278,6 @@ Status config_count_blocks(const ConfigReader *r, int *n_layers) {
 }
 
 Status config_parse_blocks(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   const char *key, *pattern;
   const Json *list;
   TRY(find_blocks(r, &key, &list, &pattern));

@@ -494,7 +494,6 @@ static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) 
 
 /* Gives each layer one of at most two ropes, which differ in theta alone, or none. */
 Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   double of_layers[MAX_LAYERS], thetas[2] = {0, 0};
   if (!json_member(r->object, "layer_rope_theta")) return STATUS_OK;
   TRY(parse_thetas(r, config->n_layers, of_layers));

@@ -70,7 +70,6 @@ static Status fill_windowed(const ConfigReader *r, ModelConfig *config) {
 }
 
 Status config_parse_value_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   TRY(reader_int(r, "v_head_dim", 1, config->head_dim, config->head_dim < 128 ? config->head_dim : 128,
                  &config->value_dim));
   if (config->value_dim % 2 != 0)
@@ -93,7 +92,6 @@ static Status check_part(const ConfigReader *r, const ModelConfig *config) {
 }
 
 Status config_check_value_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   TRY(expect_number(r, "swa_num_attention_heads", config->n_heads));
   TRY(expect_number(r, "swa_num_key_value_heads", 2 * config->n_kv_heads));
   TRY(expect_number(r, "swa_head_dim", config->head_dim));

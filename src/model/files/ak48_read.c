@@ -7,7 +7,6 @@
  * the source. */
 #include <inttypes.h>
 
-#include "base/owned.h"
 #include "model/files/ak48.h"
 #include "model/loaders.h"
 

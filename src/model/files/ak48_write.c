@@ -51,9 +51,8 @@ static Status check_linear(const Linear *linear, int group, const char *path, Er
                      linear->name, other_weights(linear));
   if (linear->order)
     return error_set(err, STATUS_MODEL,
-                     "%s: %s has inputs in the order of activations, which a packed file cannot "
-                     "hold",
-                     path, linear->name);
+                     "%s: %s has inputs in the order of activations, which a packed file cannot hold", path,
+                     linear->name);
   if (linear->bias.data)
     return error_set(err, STATUS_MODEL, "%s: %s has a bias, which a packed file cannot hold", path,
                      linear->name);
@@ -85,8 +84,7 @@ static Status to_f16(const void *data, Dtype dtype, size_t from, size_t n, uint1
     if (float_bits(f16_to_float(out[i])) != float_bits(value))
       return error_set(
           err, STATUS_MODEL,
-          "%s: tensor %s is %s and its element %zu, %.9g, is no fp16 number; a packed file holds only "
-          "those",
+          "%s: tensor %s is %s and its element %zu, %.9g, is no fp16 number; a packed file holds only those",
           path, name, dtype_name(dtype), from + i, (double)value);
   }
   return STATUS_OK;

@@ -3,7 +3,6 @@
  * Called by: hf_directory.c.   Calls: hf_tensors.c. No rows are read here. */
 #include <string.h>
 
-#include "base/owned.h"
 #include "model/files/hf_tensors.h"
 
 /* hf_use() for a tensor of a table: bytes of tables are counted apart. */

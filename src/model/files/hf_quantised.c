@@ -7,7 +7,6 @@
  * their data here, the other quantised layers from model_prepare(). */
 #include <string.h>
 
-#include "base/owned.h"
 #include "model/files/hf_layer.h"
 
 static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTensor *tensor, Linear *linear) {

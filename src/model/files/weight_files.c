@@ -124,10 +124,8 @@ static const struct {
     {"pytorch_model", ".bin",
      "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "
      "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for f "
-     "in "
-     "glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', weights_only=True)"
-     ".items()}, "
-     "'model.safetensors')\"",
+     "in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', "
+     "weights_only=True).items()}, 'model.safetensors')\"",
      false},
     {"", ".pt",
      "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)",

@@ -82,8 +82,7 @@ static Status check_gptq_bits(const ConfigReader *r, const QuantScheme *scheme) 
   if (scheme->bits == 4 || scheme->bits == 8) return STATUS_OK;
   return reader_refuse(
       r,
-      "GPTQ of %d bits is not supported, expected 4 or 8: take a checkpoint of the same model "
-      "with so many",
+      "GPTQ of %d bits is not supported, expected 4 or 8: take a checkpoint of the same model with so many",
       scheme->bits);
 }
 

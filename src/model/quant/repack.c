@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/half.h"
-#include "base/owned.h"
 #include "model/loaders.h"
 
 #include <omp.h>

@@ -18,9 +18,9 @@
 
 #include <cuda_runtime_api.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/status.h"
+
+C_BEGIN
 
 #include "cuda/kernels/fused/plan.h"
 #include "cuda/kernels/linear/linear.h"
@@ -37,6 +37,4 @@ Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t strea
 Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
                          Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -8,9 +8,7 @@
 #include "cuda/kernels/linear/cublas.h"
 #include "cuda/kernels/linear/linear.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* True if steps of up to max_tokens need cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
@@ -23,6 +21,4 @@ Status linear_heads_run(const Cublas *cublas, const LinearHeads *call, bool inva
 /* linear_heads_run() with `invariant` on sm_90a, for any number of tokens: dense_wgmma.cu. */
 Status heads_wgmma(const LinearHeads *call, int n_sms, cudaStream_t stream, Error *err);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

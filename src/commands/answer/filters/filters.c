@@ -112,7 +112,6 @@ static Status take_in_form(Filters *f, int32_t id, bool *taken, TokenReply *repl
 
 static Status take_as_text(Filters *f, int32_t id, bool *taken, TokenReply *reply, Error *err) {
   const bool inside = in_thought(f);
-  (void)reply;
   *taken = true;
   if (has_text(f->assistant, id)) TRY(text_chain_take(&f->text, id, err));
   if (f->n_closing)
