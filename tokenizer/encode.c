@@ -145,22 +145,18 @@ static Status join_pieces(EncodeScratch *s, const PromptPiece *pieces, size_t n_
 
 Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
                                bool add_special, IdList *ids, Error *err) {
-  EncodeScratch s = {.tokenizer = tokenizer};
-  Buffer joined = {0};
-  Status status = STATUS_FAILED;
-  size_t *borders = mem_alloc(n_pieces, sizeof *borders, "a prompt", err), count = ids->count;
-  if (!borders) goto done;
-  if ((status = join_pieces(&s, pieces, n_pieces, &joined, borders, err))) goto done;
+  OWNED(scratch_release) EncodeScratch s = {.tokenizer = tokenizer};
+  OWNED(buffer_release) Buffer joined = {0};
+  OWNED(mem_release) size_t *borders = NULL;
+  const size_t count = ids->count;
+  TRY(NEW(borders, n_pieces, "a prompt", err));
+  TRY(join_pieces(&s, pieces, n_pieces, &joined, borders, err));
   s.regex.text_size = s.size;
   s.regex.interrupted = s.bpe.interrupted = s.unigram.interrupted = tokenizer->interrupted;
   if (tokenizer->pre_tokenizer.needs_origin || (tokenizer->normal_special && s.trust.n_borders > 0))
-    if ((status = trace_origin(&s, err))) goto done;
-  status = encode_template(&s, add_special, ids, err);
-done:
+    TRY(trace_origin(&s, err));
+  const Status status = encode_template(&s, add_special, ids, err);
   if (status != STATUS_OK) ids->count = count;
-  scratch_release(&s);
-  buffer_release(&joined);
-  free(borders);
   return status;
 }
 

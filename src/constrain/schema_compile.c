@@ -543,7 +543,7 @@ Status schema_widen(SchemaSet *set, Error *err) {
   return set->hides_evaluated ? forget_unevaluated(set, err) : STATUS_OK;
 }
 
-static int by_key(const void *a, const void *b) {
+int schema_by_key(const void *a, const void *b) {
   const KeySchema *x = a, *y = b;
   return (x->key > y->key) - (x->key < y->key);
 }
@@ -606,7 +606,8 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;
-  if (properties->count) qsort(properties->items, properties->count, sizeof *properties->items, by_key);
+  if (properties->count)
+    qsort(properties->items, properties->count, sizeof *properties->items, schema_by_key);
   return STATUS_OK;
 }
 
@@ -642,7 +643,7 @@ Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   } else {
     s->additional = SCHEMA_FALSE;
     if (s->properties.count)
-      qsort(s->properties.items, s->properties.count, sizeof *s->properties.items, by_key);
+      qsort(s->properties.items, s->properties.count, sizeof *s->properties.items, schema_by_key);
   }
   return STATUS_OK;
 }

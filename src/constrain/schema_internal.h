@@ -27,6 +27,7 @@ bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keywo
  * if it says nothing. */
 bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
                           Lang *strings, Lang *numbers);
+int schema_by_key(const void *a, const void *b); /* for qsort() of KeySchema */
 /* The entry of `properties` for a key, or NULL. */
 const KeySchema *schema_property(const Schema *s, uint32_t key);
 

@@ -211,15 +211,10 @@ static Formula own_of_array(SchemaSet *set, uint32_t schema) {
   return made;
 }
 
-static int by_key(const void *a, const void *b) {
-  const KeySchema *x = a, *y = b;
-  return (x->key > y->key) - (x->key < y->key);
-}
-
 const KeySchema *schema_property(const Schema *s, uint32_t key) {
   const KeySchema wanted = {key, 0};
   if (s->properties.count == 0) return NULL;
-  return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, by_key);
+  return bsearch(&wanted, s->properties.items, s->properties.count, sizeof wanted, schema_by_key);
 }
 
 /* --- schemas that exclude one another */

@@ -40,8 +40,9 @@ static size_t kv_bytes(const Calibration *c, int layer) {
 /* Memory for the keys and values of layers that later layers share. */
 static Status keep_shared(const Calibration *c, unsigned char ***kept, Error *err) {
   const ModelConfig *config = &c->original.model->config;
-  unsigned char **kv = *kept = mem_alloc((size_t)config->n_layers, sizeof *kv, "calibration", err);
-  if (!kv) return STATUS_FAILED;
+  unsigned char **kv;
+  TRY(NEW(*kept, (size_t)config->n_layers, "calibration", err));
+  kv = *kept;
   for (int i = 0; i < config->n_layers; i++) {
     const LayerConfig own = config_layer(config, i);
     if (!own.shares_kv || kv[own.kv_layer]) continue;
@@ -69,12 +70,10 @@ static Status copy_model(Calibration *c, Error *err) {
   Model *to = c->quantised.model = mem_alloc(1, sizeof *to, "a model", err);
   if (!to) return STATUS_FAILED;
   *to = *from;
-  to->layers = mem_alloc((size_t)from->config.n_layers, sizeof *to->layers, "a model", err);
-  if (!to->layers) return STATUS_FAILED;
+  TRY(NEW(to->layers, (size_t)from->config.n_layers, "a model", err));
   for (int i = 0; i < from->config.n_layers; i++) {
     const int n = config_layer(&from->config, i).n_experts;
-    if (n) to->layers[i].experts = mem_alloc((size_t)n, sizeof(Expert), "a model", err);
-    if (n && !to->layers[i].experts) return STATUS_FAILED;
+    if (n) TRY(NEW(to->layers[i].experts, (size_t)n, "a model", err));
     calibration_restore(c, i);
   }
   return STATUS_OK;
@@ -151,8 +150,7 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
   TRY(open_model(c, &c->quantised, err));
   c->before = mem_alloc(n_tokens, (size_t)model->config.hidden * sizeof *c->before, "the samples' rows", err);
   if (!c->before) return STATUS_FAILED;
-  c->weights = mem_alloc(n_tokens, sizeof *c->weights, "weights of tokens", err);
-  return c->weights ? STATUS_OK : STATUS_FAILED;
+  return NEW(c->weights, n_tokens, "weights of tokens", err);
 }
 
 /* True if the operations of a layer from `at` on read no register that one before it has made, but x and the

@@ -32,19 +32,16 @@ static Status name_run(Checkpoint *c, Error *err) {
   const QuantizeOptions *o = c->options;
   const Recipe *r = &o->recipe;
   ContentHash hash;
-  Buffer text = {0};
-  Status status = model_sample(c->model, &hash, err);
-  if (status == STATUS_OK)
-    status = buffer_printf(&text, err, "4 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ",
-                           o->quantizer->name, hash.a, (int)o->layout, o->group, o->length, r->scales,
-                           r->compensates, r->refinements, r->drift, r->damp, r->search.n_shifts,
-                           r->search.n_shrinks, o->keeps_text ? o->keeps_text : "");
-  if (status == STATUS_OK)
-    status = buffer_append(&text, o->ids, (size_t)o->n_samples * (size_t)o->length * sizeof *o->ids, err);
-  if (status == STATUS_OK) status = content_of_bytes(text.data, text.size, 1, NULL, &hash, err);
+  OWNED(buffer_release) Buffer text = {0};
+  TRY(model_sample(c->model, &hash, err));
+  TRY(buffer_printf(&text, err, "4 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", o->quantizer->name,
+                    hash.a, (int)o->layout, o->group, o->length, r->scales, r->compensates, r->refinements,
+                    r->drift, r->damp, r->search.n_shifts, r->search.n_shrinks,
+                    o->keeps_text ? o->keeps_text : ""));
+  TRY(buffer_append(&text, o->ids, (size_t)o->n_samples * (size_t)o->length * sizeof *o->ids, err));
+  TRY(content_of_bytes(text.data, text.size, 1, NULL, &hash, err));
   snprintf(c->run, sizeof c->run, "%016" PRIx64 "%016" PRIx64, hash.a, hash.b);
-  buffer_release(&text);
-  return status;
+  return STATUS_OK;
 }
 
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *c, Error *err) {
@@ -78,35 +75,30 @@ static Status read_metadata(const Safetensors *file, const char *key, Buffer *te
 }
 
 Status checkpoint_layer_open(const Checkpoint *c, int layer, Safetensors *file, bool *there, Error *err) {
-  char *path = shard_path(c, layer, err);
-  Buffer run = {0};
+  OWNED(mem_release) char *path = shard_path(c, layer, err);
+  OWNED(buffer_release) Buffer run = {0};
   *file = (Safetensors){0};
-  Status status = path ? STATUS_OK : STATUS_FAILED;
   *there = path && file_exists(path);
-  if (*there) status = safetensors_open(path, file, err);
-  if (*there && status == STATUS_OK) status = read_metadata(file, "auk_run", &run, err);
-  if (*there && status == STATUS_OK &&
-      (run.size != strlen(c->run) || memcmp(run.data, c->run, run.size) != 0))
-    status =
-        error_set(err, STATUS_USAGE,
-                  "%s is of another run (another model, or other options): name another directory", path);
-  buffer_release(&run);
-  free(path);
-  return status;
+  if (!*there) return path ? STATUS_OK : STATUS_FAILED;
+  TRY(safetensors_open(path, file, err));
+  TRY(read_metadata(file, "auk_run", &run, err));
+  if (run.size == strlen(c->run) && memcmp(run.data, c->run, run.size) == 0) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s is of another run (another model, or other options): name another directory", path);
 }
 
 /* Copies a Linear as it is, in 16 bits or more, and its bias. */
 static Status write_dense(const LayerMatrix *m, Tensors *out, Error *err) {
   const Linear *linear = m->views[0];
   const Dtype dtype = linear->kind == LINEAR_DENSE ? linear->dtype : DTYPE_BF16;
-  float *row = mem_alloc((size_t)linear->n_in, sizeof *row, "a row", err);
-  void *to = row ? tensors_make(out, m->name, ".weight", dtype, linear->n_out, linear->n_in, err) : NULL;
+  OWNED(mem_release) float *row = NULL;
+  TRY(NEW(row, (size_t)linear->n_in, "a row", err));
+  void *to = tensors_make(out, m->name, ".weight", dtype, linear->n_out, linear->n_in, err);
   for (size_t o = 0; to && o < (size_t)linear->n_out; o++) {
     linear_read_row(linear, (int)o, row);
     for (size_t i = 0; i < (size_t)linear->n_in; i++)
       number_write(to, dtype, o * (size_t)linear->n_in + i, row[i]);
   }
-  free(row);
   return to ? STATUS_OK : STATUS_FAILED;
 }
 
@@ -145,15 +137,12 @@ static bool is_expert(const LayerWork *work, const LayerMatrix *m) {
 }
 
 static Status write_losses(const LayerWork *work, Buffer *out, Error *err) {
-  Buffer text = {0};
-  Status status = STATUS_OK;
-  for (int i = 0; status == STATUS_OK && i < work->n_matrices; i++)
+  OWNED(buffer_release) Buffer text = {0};
+  for (int i = 0; i < work->n_matrices; i++)
     if (!work->matrices[i].kept)
-      status = buffer_printf(&text, err, "%s %.6g %.6g\n", work->matrices[i].name, work->matrices[i].before,
-                             work->matrices[i].after);
-  if (status == STATUS_OK) status = json_write_string(out, text.data ? text.data : "", text.size, err);
-  buffer_release(&text);
-  return status;
+      TRY(buffer_printf(&text, err, "%s %.6g %.6g\n", work->matrices[i].name, work->matrices[i].before,
+                        work->matrices[i].after));
+  return json_write_string(out, text.data ? text.data : "", text.size, err);
 }
 
 Status checkpoint_layer_write(const Checkpoint *c, LayerWork *work, Error *err) {
@@ -165,24 +154,19 @@ Status checkpoint_layer_write(const Checkpoint *c, LayerWork *work, Error *err) 
     if (m->kept && apart) TRY(write_dense(m, &work->out, err));
     if (apart) TRY(write_bias(m, &work->out, err));
   }
-  Buffer metadata = {0};
-  Status status =
-      buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\",\"auk_losses\":", c->run);
-  if (status == STATUS_OK) status = write_losses(work, &metadata, err);
-  if (status == STATUS_OK) status = buffer_append(&metadata, "", 1, err);
-  char *path = status == STATUS_OK ? shard_path(c, work->index, err) : NULL;
-  if (!path) status = STATUS_FAILED;
-  if (status == STATUS_OK) status = tensors_write(&work->out, path, metadata.data, err);
-  free(path);
-  buffer_release(&metadata);
-  return status;
+  OWNED(buffer_release) Buffer metadata = {0};
+  TRY(buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\",\"auk_losses\":", c->run));
+  TRY(write_losses(work, &metadata, err));
+  TRY(buffer_append(&metadata, "", 1, err));
+  OWNED(mem_release) char *path = shard_path(c, work->index, err);
+  return path ? tensors_write(&work->out, path, metadata.data, err) : STATUS_FAILED;
 }
 
 Status checkpoint_losses(const Safetensors *file, LayerWork *work, Error *err) {
-  Buffer text = {0};
+  OWNED(buffer_release) Buffer text = {0};
   TRY(read_metadata(file, "auk_losses", &text, err));
-  Status status = buffer_append(&text, "", 1, err);
-  for (char *line = text.data; status == STATUS_OK && *line;) {
+  TRY(buffer_append(&text, "", 1, err));
+  for (char *line = text.data; *line;) {
     char *end = strchr(line, '\n'), name[TENSOR_NAME];
     double before, after;
     if (sscanf(line, "%159s %lf %lf", name, &before, &after) == 3)
@@ -192,8 +176,7 @@ Status checkpoint_losses(const Safetensors *file, LayerWork *work, Error *err) {
     if (!end) break;
     line = end + 1;
   }
-  buffer_release(&text);
-  return status;
+  return STATUS_OK;
 }
 
 /* --- the rest */
@@ -209,6 +192,13 @@ typedef struct {
   size_t n_kept;
   char (*names)[TENSOR_NAME];
 } Rest;
+
+static void rest_release(Rest *rest) {
+  free(rest->fates);
+  free(rest->widened);
+  free(rest->kept);
+  free(rest->names);
+}
 
 /* True if `name` is `base`, a dot, and a part other than a bias. */
 static bool is_part_of(const char *name, const char *base) {
@@ -244,11 +234,11 @@ static bool is_of_all(const ExpertNames *names, const char *part) {
 
 static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
   const Checkpoint *c = rest->c;
-  LayerWork work = {0};
-  Status status = layer_begin((Model *)(uintptr_t)c->model, layer, c->options->group, c->options->keeps,
-                              c->options->keeps_user, &work, err);
-  const size_t prefix = status == STATUS_OK && work.n_matrices ? prefix_length(work.matrices[0].name) : 0;
-  const bool together = status == STATUS_OK && experts_are_together(&work);
+  OWNED(layer_release) LayerWork work = {0};
+  TRY(layer_begin((Model *)(uintptr_t)c->model, layer, c->options->group, c->options->keeps,
+                  c->options->keeps_user, &work, err));
+  const size_t prefix = work.n_matrices ? prefix_length(work.matrices[0].name) : 0;
+  const bool together = experts_are_together(&work);
   for (size_t i = 0; prefix > 0 && i < model_tensor_count(c->model); i++) {
     const char *name = model_tensor(c->model, i)->name;
     if (strncmp(name, work.matrices[0].name, prefix) != 0) continue;
@@ -261,21 +251,18 @@ static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
       if (matrix->kept && !apart) widen(rest, i, matrix->views[0]);
     }
   }
-  layer_release(&work);
-  return status;
+  return STATUS_OK;
 }
 
 /* The names of a shard's tensors, as tensors without data. */
 static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *err) {
-  Safetensors file = {0};
-  char *path = shard_path(c, index, err);
-  Status status = path ? safetensors_open(path, &file, err) : STATUS_FAILED;
-  for (size_t i = 0; status == STATUS_OK && i < file.n_tensors; i++)
-    status = tensors_add(list, &file.tensors[i], err);
+  OWNED(safetensors_close) Safetensors file = {0};
+  OWNED(mem_release) char *path = shard_path(c, index, err);
+  if (!path) return STATUS_FAILED;
+  TRY(safetensors_open(path, &file, err));
+  for (size_t i = 0; i < file.n_tensors; i++) TRY(tensors_add(list, &file.tensors[i], err));
   for (size_t i = 0; i < list->n; i++) list->items[i].data = NULL;
-  safetensors_close(&file);
-  free(path);
-  return status;
+  return STATUS_OK;
 }
 
 /* Sets the name of a module that stays as it is: that of a matrix's tensor without ".weight". */
@@ -296,11 +283,9 @@ static const char *head_name(const Rest *rest) {
 static Status decide(Rest *rest, Error *err) {
   const Model *model = rest->c->model;
   for (int layer = 0; layer < model->config.n_layers; layer++) {
-    Tensors shard = {0};
-    Status status = list_shard(rest->c, layer, &shard, err);
-    if (status == STATUS_OK) status = decide_layer(rest, layer, &shard, err);
-    tensors_release(&shard);
-    TRY(status);
+    OWNED(tensors_release) Tensors shard = {0};
+    TRY(list_shard(rest->c, layer, &shard, err));
+    TRY(decide_layer(rest, layer, &shard, err));
   }
   for (size_t i = 0; i < model_tensor_count(model); i++) {
     for (int which = 0; which < N_MODEL_LINEARS; which++)
@@ -314,106 +299,82 @@ static Status decide(Rest *rest, Error *err) {
 
 static Status write_rest(const Rest *rest, Error *err) {
   const Model *model = rest->c->model;
-  Tensors out = {0};
-  Buffer metadata = {0};
-  Status status = STATUS_OK;
-  for (size_t i = 0; status == STATUS_OK && i < model_tensor_count(model); i++) {
+  OWNED(tensors_release) Tensors out = {0};
+  OWNED(buffer_release) Buffer metadata = {0};
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
     const Linear *linear = rest->widened[i];
-    if (rest->fates[i] == COPIED) status = tensors_add(&out, model_tensor(model, i), err);
+    if (rest->fates[i] == COPIED) TRY(tensors_add(&out, model_tensor(model, i), err));
     if (rest->fates[i] != WIDENED) continue;
     const LayerMatrix m = {.name = linear->name, .views = {(Linear *)(uintptr_t)linear}};
-    status = write_dense(&m, &out, err);
+    TRY(write_dense(&m, &out, err));
   }
-  if (status == STATUS_OK && head_name(rest))
-    status = layout_write_head(&model->head, rest->c->options->group, &out, err);
-  char *path = shard_path(rest->c, model->config.n_layers, err);
-  if (status == STATUS_OK)
-    status = buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\"", rest->c->run);
-  if (status == STATUS_OK) status = path ? tensors_write(&out, path, metadata.data, err) : STATUS_FAILED;
-  free(path);
-  buffer_release(&metadata);
-  tensors_release(&out);
-  return status;
+  if (head_name(rest)) TRY(layout_write_head(&model->head, rest->c->options->group, &out, err));
+  OWNED(mem_release) char *path = shard_path(rest->c, model->config.n_layers, err);
+  TRY(buffer_printf(&metadata, err, "\"format\":\"pt\",\"auk_run\":\"%s\"", rest->c->run));
+  return path ? tensors_write(&out, path, metadata.data, err) : STATUS_FAILED;
 }
 
 /* Writes a text as a file of the directory. */
 static Status write_file(const Checkpoint *c, const char *name, const void *bytes, size_t size, Error *err) {
-  AtomicFile file = {0};
-  char *path = path_join(c->options->output, name, err);
-  Status status = path ? atomic_file_open(path, &file, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = atomic_file_write(&file, bytes, size, err);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  atomic_file_abort(&file);
-  free(path);
-  return status;
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  OWNED(mem_release) char *path = path_join(c->options->output, name, err);
+  if (!path) return STATUS_FAILED;
+  TRY(atomic_file_open(path, &file, err));
+  TRY(atomic_file_write(&file, bytes, size, err));
+  return atomic_file_commit(&file, err);
 }
 
 static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *err) {
-  Buffer text = {0};
-  Status status = buffer_append_string(&text, "\"weight_map\": {", err);
+  OWNED(buffer_release) Buffer text = {0}, whole = {0};
+  TRY(buffer_append_string(&text, "\"weight_map\": {", err));
   const char *before = "\n    ";
-  for (int shard = 0; status == STATUS_OK && shard <= c->model->config.n_layers; shard++) {
-    Tensors list = {0};
-    char *path = shard_path(c, shard, err);
-    status = path ? list_shard(c, shard, &list, err) : STATUS_FAILED;
-    for (size_t i = 0; status == STATUS_OK && i < list.n; i++) {
+  for (int shard = 0; shard <= c->model->config.n_layers; shard++) {
+    OWNED(tensors_release) Tensors list = {0};
+    OWNED(mem_release) char *path = shard_path(c, shard, err);
+    if (!path) return STATUS_FAILED;
+    TRY(list_shard(c, shard, &list, err));
+    for (size_t i = 0; i < list.n; i++) {
       report->bytes += list.items[i].bytes;
-      status = buffer_append_string(&text, before, err);
+      TRY(buffer_append_string(&text, before, err));
       before = ",\n    ";
-      if (status == STATUS_OK)
-        status = json_write_string(&text, list.items[i].name, strlen(list.items[i].name), err);
-      if (status == STATUS_OK) status = buffer_printf(&text, err, ": \"%s\"", strrchr(path, '/') + 1);
+      TRY(json_write_string(&text, list.items[i].name, strlen(list.items[i].name), err));
+      TRY(buffer_printf(&text, err, ": \"%s\"", strrchr(path, '/') + 1));
     }
-    free(path);
-    tensors_release(&list);
   }
-  Buffer whole = {0};
-  if (status == STATUS_OK)
-    status = buffer_printf(&whole, err, "{\n  \"metadata\": {\"total_size\": %zu},\n  %.*s\n  }\n}\n",
-                           report->bytes, (int)text.size, text.data);
-  if (status == STATUS_OK)
-    status = write_file(c, "model.safetensors.index.json", whole.data, whole.size, err);
-  buffer_release(&text);
-  buffer_release(&whole);
-  return status;
+  TRY(buffer_printf(&whole, err, "{\n  \"metadata\": {\"total_size\": %zu},\n  %.*s\n  }\n}\n", report->bytes,
+                    (int)text.size, text.data));
+  return write_file(c, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
 /* Copies config.json, with another quantization_config. */
 static Status copy_config(const Rest *rest, const Buffer *from, Buffer *to, Error *err) {
-  Buffer key = {0};
+  OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;
   JsonCursor cursor = json_cursor((JsonSpan){from->data, from->size});
-  Status status = json_cursor_enter(&cursor, '{') ? buffer_append_string(to, "{", err) : STATUS_FAILED;
-  while (status == STATUS_OK && json_cursor_next(&cursor, &first)) {
+  if (!json_cursor_enter(&cursor, '{')) return STATUS_FAILED;
+  TRY(buffer_append_string(to, "{", err));
+  while (json_cursor_next(&cursor, &first)) {
     key.size = 0;
-    status = json_cursor_string(&cursor, &key, &is_string, err);
+    TRY(json_cursor_string(&cursor, &key, &is_string, err));
     const JsonSpan value = json_cursor_value(&cursor);
-    if (status != STATUS_OK) break;
-    const bool other = key.size == 19 && memcmp(key.data, "quantization_config", 19) == 0;
-    if (other) continue;
-    status = buffer_append_string(to, "\n  ", err);
-    if (status == STATUS_OK) status = json_write_string(to, key.data, key.size, err);
-    if (status == STATUS_OK) status = buffer_printf(to, err, ": %.*s,", (int)value.size, value.text);
+    if (key.size == 19 && memcmp(key.data, "quantization_config", 19) == 0) continue;
+    TRY(buffer_append_string(to, "\n  ", err));
+    TRY(json_write_string(to, key.data, key.size, err));
+    TRY(buffer_printf(to, err, ": %.*s,", (int)value.size, value.text));
   }
-  if (status == STATUS_OK) status = buffer_append_string(to, "\n  \"quantization_config\": ", err);
+  TRY(buffer_append_string(to, "\n  \"quantization_config\": ", err));
   const QuantizeOptions *o = rest->c->options;
-  if (status == STATUS_OK)
-    status = layout_config(o->layout, o->group, head_name(rest), rest->kept, rest->n_kept, to, err);
-  if (status == STATUS_OK) status = buffer_append_string(to, "\n}\n", err);
-  buffer_release(&key);
-  return status;
+  TRY(layout_config(o->layout, o->group, head_name(rest), rest->kept, rest->n_kept, to, err));
+  return buffer_append_string(to, "\n}\n", err);
 }
 
 static Status write_config(const Rest *rest, const char *directory, Error *err) {
-  Buffer from = {0}, to = {0};
-  char *path = path_join(directory, "config.json", err);
-  Status status = path ? file_read(path, (size_t)64 << 20, &from, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = copy_config(rest, &from, &to, err);
-  if (status == STATUS_OK) status = write_file(rest->c, "config.json", to.data, to.size, err);
-  free(path);
-  buffer_release(&from);
-  buffer_release(&to);
-  return status;
+  OWNED(buffer_release) Buffer from = {0}, to = {0};
+  OWNED(mem_release) char *path = path_join(directory, "config.json", err);
+  if (!path) return STATUS_FAILED;
+  TRY(file_read(path, (size_t)64 << 20, &from, err));
+  TRY(copy_config(rest, &from, &to, err));
+  return write_file(rest->c, "config.json", to.data, to.size, err);
 }
 
 /* True for the files beside a checkpoint's weights that stay true for the quantised model. */
@@ -434,16 +395,14 @@ static Status copy_companions(const Checkpoint *c, const char *directory, Error 
   Status status = STATUS_OK;
   for (struct dirent *entry; status == STATUS_OK && listing && (entry = readdir(listing));) {
     struct stat info;
-    Buffer bytes = {0};
+    OWNED(buffer_release) Buffer bytes = {0};
     if (!is_companion(entry->d_name)) continue;
-    char *path = path_join(directory, entry->d_name, err);
+    OWNED(mem_release) char *path = path_join(directory, entry->d_name, err);
     status = path ? STATUS_OK : STATUS_FAILED;
     const bool plain =
         path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= LARGEST_COMPANION;
     if (plain) status = file_read(path, (size_t)LARGEST_COMPANION, &bytes, err);
     if (plain && status == STATUS_OK) status = write_file(c, entry->d_name, bytes.data, bytes.size, err);
-    buffer_release(&bytes);
-    free(path);
   }
   if (listing) closedir(listing);
   return status;
@@ -451,23 +410,17 @@ static Status copy_companions(const Checkpoint *c, const char *directory, Error 
 
 Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err) {
   const size_t n = model_tensor_count(c->model);
-  Rest rest = {.c = c};
-  rest.fates = mem_alloc(n, sizeof *rest.fates, "tensors", err);
-  rest.widened = mem_alloc(n, sizeof *rest.widened, "tensors", err);
-  rest.kept = mem_alloc(n, sizeof *rest.kept, "tensors", err);
-  rest.names = mem_alloc(n, sizeof *rest.names, "tensors", err);
-  char *directory = model_directory(c->model, err);
-  const bool there = rest.fates && rest.widened && rest.kept && rest.names && directory;
-  Status status = there ? decide(&rest, err) : STATUS_FAILED;
+  OWNED(rest_release) Rest rest = {.c = c};
+  OWNED(mem_release) char *directory = model_directory(c->model, err);
+  if (!directory) return STATUS_FAILED;
+  TRY(NEW(rest.fates, n, "tensors", err));
+  TRY(NEW(rest.widened, n, "tensors", err));
+  TRY(NEW(rest.kept, n, "tensors", err));
+  TRY(NEW(rest.names, n, "tensors", err));
+  TRY(decide(&rest, err));
   for (size_t i = 0; i < n; i++) report->source_bytes += model_tensor(c->model, i)->bytes;
-  if (status == STATUS_OK) status = write_rest(&rest, err);
-  if (status == STATUS_OK) status = copy_companions(c, directory, err);
-  if (status == STATUS_OK) status = write_index(c, report, err);
-  if (status == STATUS_OK) status = write_config(&rest, directory, err);
-  free(directory);
-  free(rest.fates);
-  free(rest.widened);
-  free(rest.kept);
-  free(rest.names);
-  return status;
+  TRY(write_rest(&rest, err));
+  TRY(copy_companions(c, directory, err));
+  TRY(write_index(c, report, err));
+  return write_config(&rest, directory, err);
 }

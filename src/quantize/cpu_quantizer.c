@@ -7,8 +7,7 @@
 #include "quantize/target.h"
 
 static Status open_cpu(const BackendOptions *options, QuantizerState **state, Error *err) {
-  *state = mem_alloc(1, sizeof **state, "a quantizer", err);
-  if (!*state) return STATUS_FAILED;
+  TRY(NEW(*state, 1, "a quantizer", err));
   **state = products_make(options->n_threads);
   return STATUS_OK;
 }
@@ -18,13 +17,10 @@ static void close_cpu(QuantizerState *state) {
 }
 
 static Status make(const QuantizerState *state, size_t n, const char *name, float **there, Error *err) {
-  (void)state;
-  *there = mem_alloc(n, sizeof **there, name, err);
-  return *there ? STATUS_OK : STATUS_FAILED;
+  return NEW(*there, n, name, err);
 }
 
 static void release(const QuantizerState *state, float *there) {
-  (void)state;
   free(there);
 }
 
@@ -41,20 +37,17 @@ static Status load(const QuantizerState *state, ReadRow *read, const void *user,
 }
 
 static Status diagonal(const QuantizerState *state, int n, const float *square, float *here, Error *err) {
-  (void)state, (void)err;
   for (size_t i = 0; i < (size_t)n; i++) here[i] = square[i * (size_t)n + i];
   return STATUS_OK;
 }
 
 static Status dampen(const QuantizerState *state, float more, int n, float *square, Error *err) {
-  (void)state, (void)err;
   for (size_t i = 0; i < (size_t)n; i++) square[i * (size_t)n + i] += more;
   return STATUS_OK;
 }
 
 static Status rescale(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
                       Error *err) {
-  (void)err;
   const size_t size = (size_t)n;
 #pragma omp parallel for num_threads(state->n_threads)
   for (size_t i = 0; i < size; i++)

@@ -19,6 +19,11 @@ typedef struct {
   float *t;      /* [n][n] the transposed inverse of that factor, upper triangular */
 } Factor;
 
+static void factor_release(Factor *f) {
+  free(f->c);
+  free(f->t);
+}
+
 /* Factors the block on the diagonal at column k; false: it is not positive definite. */
 static bool factor_diagonal(const Factor *f, int k) {
   float *block = f->c + (size_t)k * f->stride + (size_t)k;
@@ -94,13 +99,9 @@ static void take(const Factor *f, const float *h, int n, double more) {
 
 Status factor_make(const Products *products, const float *h, int n, float *lower, Error *err) {
   const int size = (n + BLOCK - 1) / BLOCK * BLOCK;
-  Factor f = {.products = products, .n = size, .stride = (size_t)size};
-  f.c = mem_alloc((size_t)size * f.stride, sizeof *f.c, "a factor of inputs", err);
-  f.t = f.c ? mem_alloc((size_t)size * f.stride, sizeof *f.t, "a factor of inputs", err) : NULL;
-  if (!f.t) {
-    free(f.c);
-    return STATUS_FAILED;
-  }
+  OWNED(factor_release) Factor f = {.products = products, .n = size, .stride = (size_t)size};
+  TRY(NEW(f.c, (size_t)size * f.stride, "a factor of inputs", err));
+  TRY(NEW(f.t, (size_t)size * f.stride, "a factor of inputs", err));
   double more = 0;
   do take(&f, h, n, more);
   while (!factor(&f) && (more = more > 0 ? 10 * more : 1e-3) > 0);
@@ -111,7 +112,5 @@ Status factor_make(const Products *products, const float *h, int n, float *lower
     for (int i = 0; i < n; i++)
       lower[(size_t)j * (size_t)n + (size_t)i] =
           i > j ? 0 : f.t[(size_t)(n - 1 - j) * f.stride + (size_t)(n - 1 - i)];
-  free(f.c);
-  free(f.t);
   return STATUS_OK;
 }

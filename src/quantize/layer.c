@@ -134,9 +134,8 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
                    Error *err) {
   const int n = layer_linear_count(&model->config, index);
   *work = (LayerWork){.model = model, .index = index, .group = group, .stage = -1, .err = err};
-  work->matrices = mem_alloc((size_t)n, sizeof *work->matrices, "matrices", err);
-  work->inputs = mem_alloc((size_t)n, sizeof *work->inputs, "inputs of matrices", err);
-  if (!work->matrices || !work->inputs) return STATUS_FAILED;
+  TRY(NEW(work->matrices, (size_t)n, "matrices", err));
+  TRY(NEW(work->inputs, (size_t)n, "inputs of matrices", err));
   for (int which = 0; which < n; which++) {
     if (!layer_linear_exists(&model->config, index, which)) continue;
     Linear *linear = layer_linear(&model->layers[index], which);
@@ -364,10 +363,9 @@ static Status finish_moments(const LayerWork *work, Error *err) {
     const char *reader = "";
     for (int m = work->n_matrices; m-- > 0;)
       if (work->matrices[m].input == i) reader = work->matrices[m].name;
-    float *squares = mem_alloc((size_t)input->n_in, sizeof *squares, "moments of inputs", err);
-    Status status = squares ? finish_input(work, input, reader, squares, err) : STATUS_FAILED;
-    free(squares);
-    TRY(status);
+    OWNED(mem_release) float *squares = NULL;
+    TRY(NEW(squares, (size_t)input->n_in, "moments of inputs", err));
+    TRY(finish_input(work, input, reader, squares, err));
   }
   return STATUS_OK;
 }
@@ -400,11 +398,10 @@ static bool read_row(const void *user, int row, float *to) {
 }
 
 static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row, Error *err) {
-  float *numbers = mem_alloc((size_t)rows->m->n_in, sizeof *numbers, rows->m->name, err);
-  if (!numbers) return STATUS_FAILED;
+  OWNED(mem_release) float *numbers = NULL;
+  TRY(NEW(numbers, (size_t)rows->m->n_in, rows->m->name, err));
   read_row(rows, row, numbers);
   const int at = first_infinite(numbers, rows->m->n_in);
-  free(numbers);
   return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%d, %d] is not finite",
                    model_path(work->model), rows->m->name, row, at);
 }
@@ -536,13 +533,11 @@ static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *rea
   const LayerInput *input = &work->inputs[index];
   int first = 0;
   for (int v = 0; from->views[v] != maker; v++) first += from->views[v]->n_out;
-  float *factors = mem_alloc((size_t)from->n_out, sizeof *factors, "scales", err);
-  if (!factors) return STATUS_FAILED;
+  OWNED(mem_release) float *factors = NULL;
+  TRY(NEW(factors, (size_t)from->n_out, "scales", err));
   for (int o = 0; o < from->n_out; o++) factors[o] = 1;
   for (int i = 0; i < input->n_in; i++) factors[first + (sources ? sources[i] : i)] = 1 / input->scales[i];
-  const Status status = scale_outputs(work, from, factors, err);
-  free(factors);
-  return status;
+  return scale_outputs(work, from, factors, err);
 }
 
 /* v -> o: attention's output is a mean of values, head by head. */
@@ -558,12 +553,10 @@ static Status scale_values(LayerWork *work, Error *err) {
       return STATUS_OK;
   const int dim = config_value_dim(config, &own), share = own.n_heads / own.n_kv_heads;
   if (layer->o.n_in != own.n_heads * dim || layer->v.n_out != own.n_kv_heads * dim) return STATUS_OK;
-  int *sources = mem_alloc((size_t)layer->o.n_in, sizeof *sources, "scales", err);
-  if (!sources) return STATUS_FAILED;
+  OWNED(mem_release) int *sources = NULL;
+  TRY(NEW(sources, (size_t)layer->o.n_in, "scales", err));
   for (int i = 0; i < layer->o.n_in; i++) sources[i] = i / dim / share * dim + i % dim;
-  Status status = scale_pair(work, &layer->v, &layer->o, sources, err);
-  free(sources);
-  return status;
+  return scale_pair(work, &layer->v, &layer->o, sources, err);
 }
 
 static Status choose_scales(LayerWork *work, Error *err) {
@@ -593,14 +586,13 @@ static Status choose_scales(LayerWork *work, Error *err) {
 /* Adds the damping to the moments. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
-  float *squares = mem_alloc((size_t)n, sizeof *squares, "moments of inputs", err);
-  if (!squares) return STATUS_FAILED;
-  Status status = work->quantizer->diagonal(work->state, n, input->moments, squares, err);
+  OWNED(mem_release) float *squares = NULL;
+  TRY(NEW(squares, (size_t)n, "moments of inputs", err));
+  TRY(work->quantizer->diagonal(work->state, n, input->moments, squares, err));
   double mean = 0;
   for (int i = 0; i < n; i++) mean += (double)squares[i] / (double)n;
   const float more = mean > 0 ? (float)(work->recipe->damp * mean) : 1;
-  free(squares);
-  return status == STATUS_OK ? work->quantizer->dampen(work->state, more, n, input->moments, err) : status;
+  return work->quantizer->dampen(work->state, more, n, input->moments, err);
 }
 
 /* Dampens an input's moments, factors them into *lower (NULL stays: no matrix needs it), and converts moments

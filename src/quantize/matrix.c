@@ -168,8 +168,8 @@ static double round_chunk(const void *context, int first, int n_rows, float *scr
 Status matrix_round(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                     const float *lower, const Rounded *rounded, Error *err) {
   const size_t n_in = (size_t)weights->n_in, group = (size_t)weights->group;
-  float *importance = mem_alloc(n_in, sizeof *importance, "rounding", err);
-  if (!importance) return STATUS_FAILED;
+  OWNED(mem_release) float *importance = NULL;
+  TRY(NEW(importance, n_in, "rounding", err));
   for (size_t i = 0; i < n_in; i++) importance[i] = h[i * n_in + i];
   const Work work = {.products = products,
                      .weights = weights,
@@ -177,12 +177,9 @@ Status matrix_round(const Products *products, const Recipe *recipe, const Weight
                      .lower = lower,
                      .importance = importance,
                      .rounded = rounded};
-  Status status = run_chunks(products, weights->n_out, CHUNK * n_in + group * group + CHUNK * group,
-                             round_chunk, &work, NULL, err);
-  if (status == STATUS_OK && recipe->refinements > 0)
-    status = matrix_refine(products, recipe, weights, h, rounded, err);
-  free(importance);
-  return status;
+  TRY(run_chunks(products, weights->n_out, CHUNK * n_in + group * group + CHUNK * group, round_chunk, &work,
+                 NULL, err));
+  return recipe->refinements > 0 ? matrix_refine(products, recipe, weights, h, rounded, err) : STATUS_OK;
 }
 
 /* --- losses */
@@ -242,8 +239,8 @@ static double trial_chunk(const void *context, int first, int n_rows, float *scr
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err) {
   const size_t n_in = (size_t)weights->n_in;
-  float *importance = mem_alloc(2 * n_in, sizeof *importance, "rounding", err);
-  if (!importance) return STATUS_FAILED;
+  OWNED(mem_release) float *importance = NULL;
+  TRY(NEW(importance, 2 * n_in, "rounding", err));
   float *inverse = importance + n_in;
   for (size_t i = 0; i < n_in; i++) {
     inverse[i] = 1 / factors[i];
@@ -256,7 +253,5 @@ Status matrix_trial(const Products *products, const GroupSearch *search, const W
                      .importance = importance,
                      .inverse = inverse,
                      .factors = factors};
-  Status status = run_chunks(products, weights->n_out, 2 * CHUNK * n_in, trial_chunk, &work, loss, err);
-  free(importance);
-  return status;
+  return run_chunks(products, weights->n_out, 2 * CHUNK * n_in, trial_chunk, &work, loss, err);
 }

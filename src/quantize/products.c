@@ -84,7 +84,6 @@ Status sums_add(const Products *products, int n_a, Rows a, int n_b, Rows b, int 
 }
 
 Status square_finish(const Products *products, float factor, int n, float *square, Error *err) {
-  (void)err;
   const size_t size = (size_t)n;
 #pragma omp parallel for num_threads(products->n_threads) schedule(dynamic, 16)
   for (size_t i = 0; i < size; i++)

@@ -180,11 +180,9 @@ static Status run_layer(Run *run, int layer, Error *err) {
 static Status find_missing(Run *run, Error *err) {
   run->last_missing = -1;
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
-    Safetensors file = {0};
+    OWNED(safetensors_close) Safetensors file = {0};
     bool there;
-    Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err);
-    safetensors_close(&file);
-    TRY(status);
+    TRY(checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err));
     if (!there) run->last_missing = layer;
   }
   return STATUS_OK;

@@ -113,7 +113,7 @@ static int is_template_file(const struct dirent *entry) {
 /* Appends ", NAME" for each additional_chat_templates/NAME.jinja, where transformers keeps further
  * templates. */
 static Status append_files(const char *directory, char *known, size_t capacity, Error *err) {
-  char *path = path_join(directory, "additional_chat_templates", err);
+  OWNED(mem_release) char *path = path_join(directory, "additional_chat_templates", err);
   if (!path) return STATUS_FAILED;
   struct dirent **entries = NULL;
   const int n_entries = scandir(path, &entries, is_template_file, alphasort);
@@ -128,7 +128,6 @@ static Status append_files(const char *directory, char *known, size_t capacity, 
     free(entries[i]);
   }
   free(entries);
-  free(path);
   return failed ? STATUS_FAILED : STATUS_OK;
 }
 

@@ -178,7 +178,7 @@ Status hf_draft_open(const char *path, const Model *target, Model *model, Error 
     return error_set(err, STATUS_MODEL, "%s has no layer that predicts several tokens (mtp.layers.0)", path);
   TRY(own ? load_multi_token(path, &target->config, &model->config, err)
           : config_load_draft(path, &target->config, &model->config, err));
-  char *config_path = path_join(path, "config.json", err);
+  OWNED(mem_release) char *config_path = path_join(path, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   const DraftKind kind = model->config.draft.kind;
   HfLoader loader = {.model = model,
@@ -189,11 +189,9 @@ Status hf_draft_open(const char *path, const Model *target, Model *model, Error 
                                                        : "",
                      .head = "lm_head",
                      .err = err};
-  Status status = weight_files_open(path, &model->files->weights, err);
-  model->unused_tensors = status == STATUS_OK ? model_tensor_count(model) : 0;
-  loader.midlayer = status == STATUS_OK && hf_find(&loader, "midlayer.input_layernorm.weight", "");
-  if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
-  if (status == STATUS_OK) status = take_all(&loader, target);
-  free(config_path);
-  return status;
+  TRY(weight_files_open(path, &model->files->weights, err));
+  model->unused_tensors = model_tensor_count(model);
+  loader.midlayer = hf_find(&loader, "midlayer.input_layernorm.weight", "");
+  TRY(model_make_layers(model, loader.body, err));
+  return take_all(&loader, target);
 }

@@ -53,12 +53,11 @@ static Status set_order(const QuantLayer *layer, const StoredTensor *groups, Sto
   Model *model = layer->loader->model;
   Linear *linear = layer->linear;
   const size_t n_in = (size_t)layer->n_in;
-  int32_t *next = mem_alloc((size_t)layer->n_groups, sizeof *next, "groups", layer->loader->err);
-  int32_t *order =
-      next ? model_make_memory(model, 2 * n_in, sizeof *order, linear, layer->loader->err) : NULL;
-  const Status status = order ? sort_inputs(layer, groups, next, order) : STATUS_FAILED;
-  free(next);
-  if (status) return status;
+  OWNED(mem_release) int32_t *next = NULL;
+  TRY(NEW(next, (size_t)layer->n_groups, "groups", layer->loader->err));
+  int32_t *order = model_make_memory(model, 2 * n_in, sizeof *order, linear, layer->loader->err);
+  if (!order) return STATUS_FAILED;
+  TRY(sort_inputs(layer, groups, next, order));
   order = keep_order(model->files, order, linear->n_in);
   linear->order = order;
   stored->places = order + n_in;
