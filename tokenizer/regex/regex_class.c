@@ -385,4 +385,3 @@ Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
   p->depth--;
   return charset_take(set, &all, negated, err);
 }
-
