@@ -135,7 +135,7 @@ Status kind_map_flags(const char *where, const RunTable *table, const KindFlag f
   OWNED(charset_release) CharSet first = {0}, second = {0};
   KindSet members[2];
   TRY(charset_add_flags(&first, table, flags[0].flag, err));
-  TRY(charset_add_flags(&second, table, flags[1].flag, err));
+  if (flags[1].flag) TRY(charset_add_flags(&second, table, flags[1].flag, err));
   TRY(kind_map_build(where, (const CharSet[]){first, second}, 2, map, members, err));
   for (int k = 0; k < map->n_kinds; k++)
     bits[k] = (members[0].has[k] ? flags[0].bit : 0) | (members[1].has[k] ? flags[1].bit : 0);
