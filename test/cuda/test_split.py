@@ -289,6 +289,7 @@ def test_inspect_says_what_each_gpu_holds(auk):
     assert err == "auk: --split 3 does not divide this model: it has 2 KV heads; it would work with 2\n"
     lines = inspect("--split", "2")[1]
     assert all(f"weights GPU {i}  {part['weight_bytes'][i]} bytes" in lines for i in range(2))
+    assert "no such model was measured on so many GPUs" in lines and part["decode_gain"] is None
 
 
 @pytest.mark.parametrize("flags, environment, message", [

@@ -52,6 +52,17 @@ typedef struct {
 Status inspect_pools(const Model *model, const Prediction *prediction, Pools *out, Error *err);
 Status inspect_print_pools(Buffer *out, const Pools *pools, Error *err);
 
+/* The tokens/s of two H200s, decode and prompts of 2,048, in those of one: of the measured model that is
+ * nearest in size and of the same kind. */
+typedef struct {
+  bool has_experts;
+  double gigabytes; /* of both GPUs' weights */
+  double decode, prefill;
+  const char *model;
+} SplitGain;
+/* NULL: no such model was measured on so many GPUs. */
+const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole);
+
 /* Prints the answer to --split as lines; shares->n 0: nothing. */
 Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const ModelConfig *whole, Error *err);
 

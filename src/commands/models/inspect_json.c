@@ -427,8 +427,9 @@ static Status put_places(Writer *w, const Prediction *p) {
 }
 
 /* Writes the answer to --split, or null. */
-static Status put_shares(Writer *w, const DeviceShares *shares) {
+static Status put_shares(Writer *w, const DeviceShares *shares, const ModelConfig *whole) {
   const ModelConfig *part = &shares->part;
+  const SplitGain *gain = inspect_split_gain(shares, whole);
   if (shares->n == 0) return put_raw(w, "split", "null");
   TRY(open_member(w, "split", "{"));
   TRY(put_int(w, "num_attention_heads", part->n_heads));
@@ -444,6 +445,8 @@ static Status put_shares(Writer *w, const DeviceShares *shares) {
     TRY(put_size(w, kv_type_name((KvType)kv), inspect_kv_bytes(part, (KvType)kv, 1)));
   TRY(close_member(w, "}"));
   TRY(put_size(w, "other_bytes", shares->other_bytes));
+  TRY(gain ? put_double(w, "decode_gain", gain->decode) : put_raw(w, "decode_gain", "null"));
+  TRY(gain ? put_double(w, "prefill_gain", gain->prefill) : put_raw(w, "prefill_gain", "null"));
   return close_member(w, "}");
 }
 
@@ -482,7 +485,7 @@ Status inspect_print_json(Buffer *out, const Inspection *inspection, const Predi
   TRY(put_memory(&writer, inspection));
   TRY(put_pools(&writer, pools));
   TRY(put_places(&writer, prediction));
-  TRY(put_shares(&writer, shares));
+  TRY(put_shares(&writer, shares, &inspection->model->config));
   TRY(put_unused(&writer, model));
   if (tensors) TRY(put_tensors(&writer, model));
   return buffer_append_string(out, "}\n", err);

@@ -1,5 +1,6 @@
 /* inspect_shares.c - `auk inspect --split N`: what each of N GPUs that share a model would hold. Called by:
  * inspect.c. */
+#include <math.h>
 #include <stdio.h>
 
 #include "commands/models/inspect.h"
@@ -7,6 +8,32 @@
 /* "8 of 16 KV heads" */
 static Status print_part(Buffer *out, int part, int whole, const char *what, Error *err) {
   return buffer_printf(out, err, "%d of %d %s", part, whole, what);
+}
+
+const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole) {
+  /* scripts/figures/split.csv */
+  static const SplitGain gains[] = {
+      {false, 6.7, 1.39, 1.60, "Qwen3-8B"},      {false, 18, 1.51, 1.68, "Qwen3.8-27B"},
+      {false, 19, 1.63, 1.71, "Qwen3-32B"},      {false, 41, 1.70, 1.73, "a 70B"},
+      {true, 14, 1.35, 1.43, "gpt-oss-20b"},     {true, 18, 0.91, 1.23, "Qwen3-30B-A3B"},
+      {true, 22, 1.01, 1.07, "Qwen3.6-35B-A3B"},
+  };
+  const SplitGain *nearest = NULL;
+  double bytes = 0, least = log(2); /* of a model half or twice as large nothing is said */
+  for (int i = 0; i < shares->n; i++) bytes += (double)shares->weights[i];
+  for (size_t i = 0; i < sizeof gains / sizeof *gains && shares->n == 2; i++) {
+    const double off = fabs(log(gains[i].gigabytes * 1e9 / bytes));
+    if (gains[i].has_experts != (whole->experts.n_experts > 0) || off >= least) continue;
+    nearest = &gains[i], least = off;
+  }
+  return nearest;
+}
+
+static Status print_gain(Buffer *out, const SplitGain *gain, Error *err) {
+  TRY(inspect_begin_line(out, "tokens/s", err));
+  if (!gain) return buffer_append_string(out, "no such model was measured on so many GPUs", err);
+  return buffer_printf(out, err, "%.2f times those of one GPU, prompts %.2f times (two H200s, %s)",
+                       gain->decode, gain->prefill, gain->model);
 }
 
 Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const ModelConfig *whole, Error *err) {
@@ -30,5 +57,6 @@ Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const Model
   TRY(inspect_print_bytes(out, inspect_kv_bytes(part, KV_F16, (size_t)whole->max_position), err));
   TRY(buffer_append_string(out, " for the whole context", err));
   TRY(inspect_begin_line(out, "its scratch", err));
-  return inspect_print_bytes(out, shares->other_bytes, err);
+  TRY(inspect_print_bytes(out, shares->other_bytes, err));
+  return print_gain(out, inspect_split_gain(shares, whole), err);
 }
