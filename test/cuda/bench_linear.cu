@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
         if (!strcmp(l.name, "head") && tokens > 16) continue;
         for (const LinearEntry &entry : entries) {
           if (!has(rows_wanted, entry.name)) continue;
-          if (!wide && (tokens * 2 < entry.min_tokens || tokens / 4 > entry.max_tokens)) continue;
+          if (!wide && (tokens * 2 < entry.from || tokens / 4 > entry.to)) continue;
           double work = (double)tokens * l.n_in * l.n_out;
           if (work > 2e10 && (!strcmp(entry.name, "awq_plain") || !strcmp(entry.name, "int8_dp4a") ||
                               !strcmp(entry.name, "awq_pipelined")))
