@@ -42,6 +42,8 @@ FUNCTION = re.compile(r"\w[\w\s*&<>:]*?\b([A-Za-z_]\w*)\s*\(")
 VARIABLE = re.compile(r"\b([A-Za-z_]\w*)\s*(?=[;,[])")
 WORD = re.compile(r"\w+")
 PASTED = re.compile(r"(\w+)\s*##")
+PASTED_END = re.compile(r"##\s*(\w+)")
+MACRO = re.compile(r"#\s*define \w+\(([^)]*)\)(.*)")
 
 
 def sources_in(folder, *suffixes):
@@ -116,25 +118,33 @@ def bodies_and_scope(text):
     return " ".join(bodies), scope
 
 
+def endings(directives):
+    """Ends of words that macros put together, as _kernel in name##_kernel. A macro's parameter is no end."""
+    macros = [found for found in map(MACRO.match, directives) if found]
+    return tuple(end for macro in macros for end in PASTED_END.findall(macro.group(2))
+                 if end not in WORD.findall(macro.group(1)))
+
+
 @functools.lru_cache(maxsize=None)
 def own_mentions(path):
-    """Words, and beginnings of words that a macro puts together. Rooms below cuda know nothing of it."""
+    """Words, and beginnings and ends of words that a macro puts together. Rooms below cuda know nothing of it."""
     if KERNELS not in path.parents and ROOT / "test" not in path.parents:
-        return set(), ()
+        return set(), (), ()
     code, directives = [], []
     for line in lines_of(path):
         (directives if line.startswith("#") else code).append(line)
     if path.suffix in (".h", ".cuh"):
         code = [bodies_and_scope("\n".join(code))[0]]
     text = "\n".join(code + [line for line in directives if not line.startswith("#include")])
-    return set(WORD.findall(text)), tuple(PASTED.findall(text))
+    return set(WORD.findall(text)), tuple(PASTED.findall(text)), endings(directives)
 
 
 @functools.lru_cache(maxsize=None)
 def mentions(path):
     """The mentions in a source and in all that it includes."""
     found = [own_mentions(file) for file in with_headers(path)]
-    return set().union(*(words for words, _ in found)), sum((begin for _, begin in found), ())
+    return (set().union(*(words for words, *_ in found)), sum((begin for _, begin, _ in found), ()),
+            sum((end for *_, end in found), ()))
 
 
 @functools.lru_cache(maxsize=None)
@@ -161,16 +171,17 @@ def declared_in(path):
 @functools.lru_cache(maxsize=None)
 def defined_in(path):
     """A few that are only mentioned outside of all bodies may be among them."""
-    return declared_in(path).intersection(WORD.findall(" ".join(global_statements(path))))
+    words, ends = set(WORD.findall(" ".join(global_statements(path)))), mentions(path)[2]
+    return declared_in(path) & words | {word for word in words if ends and word.endswith(ends)}
 
 
 @functools.lru_cache(maxsize=None)
 def neighbours(path):
     """The sources of cuda/ that one of them, or a test, refers to."""
-    words, pasted = mentions(path)
+    words, begin, end = mentions(path)
     words &= declared_in(path)
     return {other for other in sources_in(KERNELS, ".c", ".cu") if other != path and
-            any(name in words or name.startswith(pasted) for name in defined_in(other))}
+            any(name in words or name.startswith(begin) or name.endswith(end) for name in defined_in(other))}
 
 
 def linked(path):

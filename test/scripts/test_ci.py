@@ -6,7 +6,7 @@ import pytest
 
 GOOD = "echo '5 passed, 0 failed, 0 skipped'"
 PROGRAMS_90 = ("test_altup test_cluster test_drafters test_experts test_guesses test_host_rows test_linear "
-               "test_linear_calls test_next test_pages test_rank_messages")
+               "test_linear_calls test_next test_pages test_rank_messages test_sums")
 STEPS_90 = "test_step test_step_rows fused"
 NVCC = "cuda-objects CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=--Ofast-compile=max"
 # This stands in for scripts/kernels_sum.py: no part has passed before.

@@ -10,12 +10,18 @@ GPU,2026-11-26,0d16afb9,H200,auk bench,849,314*
 "CPU, decode",2026-11-20,,2 cores,auk bench,264,
 many,2026-11-20,,2 cores,"(by hand, twice)",a; b,
 """
-PAGE = "before\n<!-- figures: speed{} -->\nold\n<!-- end of figures -->\nafter\n"
+TILES = """kernel,date,commit,card,command,tokens,us
+wide,2026-11-20,,H200,auk bench,128,7.5
+wide,2026-11-21,,H200,auk bench,256,
+"""
+PAGE = "before\n<!-- figures: speed{} -->\nold\n<!-- end of figures -->\nafter [tiles.csv](figures/tiles.csv)\n"
 
 
 @pytest.fixture
 def project(root, tmp_path):
     (tmp_path / "scripts/figures").mkdir(parents=True)
+    (tmp_path / "cuda/kernels/linear").mkdir(parents=True)
+    (tmp_path / "scripts/figures/tiles.csv").write_text(TILES)
     shutil.copy(root / "scripts/figures_page.py", tmp_path / "scripts")
     (tmp_path / "scripts/figures/speed.csv").write_text(SPEED)
     (tmp_path / "README.md").write_text(PAGE.format(": CPU, decode; GPU"))

@@ -125,6 +125,17 @@ def test_a_new_source_counts_where_something_refers_to_it(tree):
     assert "test_add" in changed(tree)
 
 
+def test_a_source_counts_where_a_macro_ends_the_names_of_a_list(tree):
+    """As dispatch.h's LINEAR_KERNELS, whose kernels no header declares by name."""
+    (tree / "cuda" / "list.h").write_text("#define KERNEL(name) extern const Kernel name##_kernel;\nKERNEL(plus)\n")
+    (tree / "cuda" / "plus.cu").write_text('#include "cuda/list.h"\n\nconst Kernel plus_kernel = {3};\n')
+    pass_all(tree)
+    change(tree, "cuda/top.h", "#pragma once\n", '#pragma once\n#include "cuda/list.h"\n')
+    pass_all(tree)
+    change(tree, "cuda/plus.cu")
+    assert changed(tree) == {"test_top", *MODELS}
+
+
 def test_comments_and_spaces_do_not_count(tree):
     change(tree, "cuda/ops/add.cu", "/* Adds. */", "/* It's another // comment */ // of two\n\n\n")
     change(tree, "cuda/ops/add.cu", "  return add", "return    add")
