@@ -309,9 +309,9 @@ static void expect_layers(const BackendModel &loaded) {
     if (from->delta_o.n_out > 0) expect_linear(Matrix8(&to->delta_o, loaded.stream), 0, 1, &from->delta_o);
     if (from->o.n_out > 0) expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
     expect_latents(to, from, model->config.n_heads, loaded.stream);
-    const int n_experts = config_layer(&model->config, i).n_experts;
-    expect_experts(*to, *from, n_experts, loaded.stream);
-    if (from->up.n_out > 0) expect_mlp(to, from, n_experts, silu, loaded.stream);
+    const LayerConfig own = config_layer(&model->config, i);
+    expect_experts(*to, *from, own.n_experts, loaded.stream);
+    if (from->up.n_out > 0) expect_mlp(to, from, own.n_experts, silu && own.mlp_limit == 0, loaded.stream);
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
     if (c->altup.n > 0) expect_altup(*to, *from, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
@@ -328,7 +328,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_linear(Matrix8(&loaded.streams_in[i], loaded.stream), 0, 1, &model->streams_in[i]);
     expect_linear(Matrix8(&loaded.streams_out[i], loaded.stream), 0, 1, &model->streams_out[i]);
   }
-  expect_norm(loaded.final_norm, model->final_norm, one && c->norm == NORM_PLUS_ONE, "final_norm");
+  expect_norm(loaded.final_norm, model->final_norm, one && c->norm != NORM_PLUS_ONE_INSIDE, "final_norm");
   expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
 }
 
