@@ -88,8 +88,9 @@ __device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t
       whole = true;
 #pragma unroll
       for (int i = 0; i < kOfLane; i++) {
-        const int at = 2 * min(32 * i + lane, n - 1);
-        key[i] = load_peer(from + at), id[i] = load_peer(from + at + 1);
+        const int at = 2 * (32 * i + lane);
+        key[i] = id[i] = turn; /* no logit: the least key */
+        if (at < 2 * n) key[i] = load_peer(from + at), id[i] = load_peer(from + at + 1);
       }
 #pragma unroll
       for (int i = 0; i < kOfLane; i++) whole = whole && (uint32_t)key[i] == turn && (uint32_t)id[i] == turn;
