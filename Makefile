@@ -172,9 +172,9 @@ $(BUILD)/auk: $(HOST)/main.o $(call archives,commands) $(BUILD)/flags.link
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,commands)
 	$(foreach lib,$(BESIDE),$(copy_beside))
 
-# Most tests ignore cmocka's state. They compute little themselves: -Og compiles them in half of the time of -O2; with
-# sanitizers -O0 does in a third, and without such warnings.
-$(BUILD)/test/%.o: private AUK_CFLAGS := -Wno-unused-parameter \
+# Tests compute little themselves: -Og compiles them in half of the time of -O2; with sanitizers -O0 does in a third, and
+# without warnings of what is not initialised.
+$(BUILD)/test/%.o: private AUK_CFLAGS := \
   $(if $(filter 1,$(SANITIZE)),$(filter-out -w,$(AUK_CFLAGS)) -O0,$(AUK_CFLAGS) -Og)
 $(BUILD)/test/cpu/%.o: private AUK_CFLAGS += $(if $(filter 1,$(SANITIZE)),-Og,-O2) # sums that take longer than the compiler
 
@@ -242,7 +242,7 @@ $(BUILD)/%.o: %.cpp $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE_EMULATED)
 # Without debugging information, which takes a ninth of the compiler's time.
-EMULATED_CFLAGS = $(filter-out -g -g1,$(CFLAGS)) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
+EMULATED_CFLAGS = $(filter-out -g $(if $(filter 1,$(SANITIZE)),,-g1),$(CFLAGS)) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
 # Kernels compile with -Og in less than half of the time of -O2, and run as fast on an emulated GPU, which mostly
 # switches from thread to thread. Its matmuls are loops.
 $(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(CUDA_FOLDERS:=/*.cu))): private EMULATED_CFLAGS += -Og

@@ -257,8 +257,7 @@ static Status add_token(AddedLoader *l, AddedToken *token, Error *err) {
   if (token->id < 0) token->id = l->next_id++;
   TRY(mem_grow(&added->tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
   TRY(vocab_add(&added->indices, token->content, token->size, (int32_t)added->count, err));
-  added->tokens[added->count++] = *token;
-  *token = (AddedToken){0};
+  added->tokens[added->count++] = TAKE(*token);
   return take_id(added, added->count - 1, err);
 }
 

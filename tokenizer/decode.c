@@ -46,9 +46,7 @@ static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *
 
 /* --- ByteLevel */
 
-/* Appends the bytes that a token stands for or, if it contains a character outside the alphabet, the token
- * itself. */
-static Status map_token(const char *token, size_t size, Buffer *bytes, Error *err) {
+Status append_mapped(Buffer *bytes, const char *token, size_t size, Error *err) {
   size_t before = bytes->size;
   for (size_t at = 0; at < size;) {
     uint32_t code;
@@ -230,7 +228,7 @@ static Status run_token(Decoding *d, size_t i, const char *text, size_t size, Bu
   Buffer *held = &d->states[i].held;
   switch (d->decoder->steps[i].kind) {
   case DECODE_BYTE_LEVEL:
-    TRY(map_token(text, size, held, err));
+    TRY(append_mapped(held, text, size, err));
     return feed_lossy(d, i + 1, held, false, out, err);
   case DECODE_METASPACE: return metaspace(d, i, text, size, out, err);
   case DECODE_REPLACE: return replace_token(d, i, text, size, out, err);
@@ -258,8 +256,7 @@ static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
   if (waits(step) && held->size > 0) {
-    OWNED(buffer_release) Buffer token = *held;
-    *held = (Buffer){0};
+    OWNED(buffer_release) Buffer token = TAKE(*held);
     TRY(run_token(d, i, token.data, token.size, out, err));
   }
   switch (step->kind) {

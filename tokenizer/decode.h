@@ -58,6 +58,9 @@ typedef struct {
   size_t came, work; /* bytes of all tokens, and bytes passed from step to step for them */
 } Decoding;
 
+/* Appends the bytes that a token stands for under ByteLevel or, if it contains a character outside of the
+ * alphabet, the token itself. */
+Status append_mapped(Buffer *bytes, const char *token, size_t size, Error *err);
 /* Appends a text in which `to` replaces each `from`. PRECOND from_size > 0 */
 Status append_replaced(Buffer *buffer, const char *text, size_t size, const char *from, size_t from_size,
                        const char *to, size_t to_size, Error *err);

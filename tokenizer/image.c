@@ -123,10 +123,15 @@ Status tokenizer_image_make(const char *path, int *descriptor, Error *err) {
   *descriptor = -1;
   TRY(file_map(path, STATUS_MODEL, &file, err));
   TRY(make(path, (const char *)file.data, file.size, &image, err));
-  *descriptor = memfd_create("auk tokenizer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (*descriptor < 0) return error_set(err, STATUS_FAILED, "no memory for a copy of %s", path);
-  TRY(descriptor_write(*descriptor, path, image.data, image.size, err));
-  fcntl(*descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const int made = memfd_create("auk tokenizer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (made < 0) return error_set(err, STATUS_FAILED, "no memory for a copy of %s", path);
+  const Status status = descriptor_write(made, path, image.data, image.size, err);
+  if (status) {
+    close(made);
+    return status;
+  }
+  fcntl(made, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  *descriptor = made;
   return STATUS_OK;
 }
 

@@ -10,26 +10,13 @@
 
 static Status replace_all(Buffer *bytes, const char *from, size_t from_size, const char *to, size_t to_size,
                           Error *err) {
-  OWNED(buffer_release) Buffer before = *bytes;
-  *bytes = (Buffer){0};
+  OWNED(buffer_release) Buffer before = TAKE(*bytes);
   return append_replaced(bytes, before.data, before.size, from, from_size, to, to_size, err);
 }
 
 static Status decode_byte_level(Buffer *bytes, Error *err) {
-  OWNED(buffer_release) Buffer made = {0};
-  for (size_t at = 0; at < bytes->size;) {
-    uint32_t code;
-    int length = utf8_decode(bytes->data + at, bytes->size - at, &code);
-    int byte = length > 0 ? byte_level_byte(code) : -1;
-    const char c = (char)byte;
-    if (byte < 0) return STATUS_OK;
-    TRY(buffer_append(&made, &c, 1, err));
-    at += (size_t)length;
-  }
-  const Buffer before = *bytes;
-  *bytes = made;
-  made = before;
-  return STATUS_OK;
+  OWNED(buffer_release) Buffer before = TAKE(*bytes);
+  return append_mapped(bytes, before.data, before.size, err);
 }
 
 static void decode_fallback(Buffer *bytes) {

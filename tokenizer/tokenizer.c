@@ -15,8 +15,7 @@ static Status load(const char *name, const char *text, size_t size, Buffer *decl
   *out = NULL;
   OWNED(tokenizer_release) Tokenizer *tokenizer = NULL;
   TRY(NEW(tokenizer, 1, "a tokenizer", err));
-  tokenizer->declared = *declared;
-  *declared = (Buffer){0};
+  tokenizer->declared = TAKE(*declared);
   TRY(tokenizer_load(name, text, size, tokenizer, err));
   *out = TAKE(tokenizer);
   return STATUS_OK;

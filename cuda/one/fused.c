@@ -102,13 +102,13 @@ static Status make_screen(BackendModel *loaded, Error *err) {
   return screen_make(&loaded->head, loaded->screen, loaded->stream, err);
 }
 
-Status fused_take_head(BackendModel *loaded, bool demanded, Error *err) {
+Status fused_prepare(BackendModel *loaded, bool demanded, Error *err) {
   TRY(halve_head(loaded, demanded, err));
   TRY(halve_layers(loaded, demanded, err));
   return make_screen(loaded, err);
 }
 
-void fused_release_head(BackendModel *loaded) {
+void fused_release_screen(BackendModel *loaded) {
   cudaFree(loaded->screen);
   loaded->screen = NULL;
 }

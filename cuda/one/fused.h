@@ -26,8 +26,8 @@ int fused_clusters(const BackendModel *loaded);
  * fp16, which that step reads, and makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's
  * bytes are free. If fp16 does not hold the numbers, separate kernels run, or, with `demanded`, it is an
  * error. */
-Status fused_take_head(BackendModel *loaded, bool demanded, Error *err);
-void fused_release_head(BackendModel *loaded);
+Status fused_prepare(BackendModel *loaded, bool demanded, Error *err);
+void fused_release_screen(BackendModel *loaded);
 
 /* Bytes of device memory that a session's fused steps take, at most; 0 if they do not support the config. */
 size_t fused_bytes(const ModelConfig *config);

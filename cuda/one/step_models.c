@@ -89,8 +89,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
     const int group = group_of(matrices[i]);
     if (!group)
       return "layers that are not fp16, bf16, FP4, FP8 in groups of 128 or one group, int8, or 4 bits in "
-             "groups "
-             "of 32, 64 or 128";
+             "groups of 32, 64 or 128";
     if (matrices[i]->order) return "inputs in the order of activations";
     if (group != step_group(model)) return "layers with groups of different sizes";
     if (matrices[i]->kind == LINEAR_DENSE && matrices[i]->dtype != matrices[i / 4 * 4]->dtype)

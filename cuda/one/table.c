@@ -50,7 +50,7 @@ static void cuda_unload(BackendModel *loaded) {
   linear_close(loaded->linear);
   cpu_products_close(loaded->cpu);
   draft_unload(loaded);
-  fused_release_head(loaded);
+  fused_release_screen(loaded);
   copies_release(loaded);
   weights_release(loaded);
   if (loaded->stream && !loaded->target) cudaStreamDestroy(loaded->stream);
@@ -92,7 +92,7 @@ static Status open_model(BackendModel *loaded, const BackendOptions *options, Er
   find_forms(loaded);
   if (options->copies) TRY(copies_make(loaded, err));
   TRY(draft_load(loaded, err));
-  if (loaded->n_host == 0) return fused_take_head(loaded, options->decode_step == DECODE_FUSED, err);
+  if (loaded->n_host == 0) return fused_prepare(loaded, options->decode_step == DECODE_FUSED, err);
   if (options->decode_step == DECODE_FUSED)
     return error_set(err, STATUS_FAILED, "--decode-step cluster needs all weights on the GPU");
   loaded->decode_step = DECODE_KERNELS;

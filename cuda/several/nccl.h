@@ -8,9 +8,7 @@
 
 #include "cuda/one/reduce.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 /* ncclUniqueId: rank 0 makes it, and every rank needs it to join. */
 typedef struct {
@@ -36,6 +34,4 @@ void nccl_leave(Reduce *rank);
  * until the graphs with this rank's calls are destroyed. Any thread may call this, more than once. */
 void nccl_abort(Reduce *rank);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -494,7 +494,6 @@ static Status whole_step(BackendState *state, TokenRange span, bool *done, Error
  * call, and no sum between the two calls orders them. */
 static Status make_logits_again(BackendState *state, TokenRange span, int layer, Error *err) {
   SeveralState *s = state_of(state);
-  (void)layer;
   span.ids = NULL;
   if (s->loaded->ranks) TRY(calls_logits(s->loaded->ranks, s->number, span, err));
   EACH_PART(s, i) TRY(explain(s->loaded, state_wait(s->parts[i], err), err));
@@ -693,7 +692,6 @@ static Status copy_page(BackendState *state, int from, int to, Error *err) {
 /* --- the backend as a table */
 
 static Status only_whole_steps(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)state, (void)range, (void)layer;
   return error_set(err, STATUS_FAILED, "several GPUs compute whole steps");
 }
 

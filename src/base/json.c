@@ -89,6 +89,10 @@ bool json_is_bool(const Json *value) {
   return cJSON_IsBool(value);
 }
 
+bool json_is_null(const Json *value) {
+  return cJSON_IsNull(value);
+}
+
 size_t json_count(const Json *value) {
   return (size_t)cJSON_GetArraySize(value);
 }

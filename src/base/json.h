@@ -48,6 +48,7 @@ bool json_is_array(const Json *value);
 bool json_is_string(const Json *value);
 bool json_is_number(const Json *value);
 bool json_is_bool(const Json *value);
+bool json_is_null(const Json *value);
 size_t json_count(const Json *value);       /* elements of an array, members of an object, else 0 */
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
 const Json *json_next(const Json *element); /* the next one; NULL after the last, or of NULL */

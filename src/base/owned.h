@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* mem_alloc() of n items for the pointer variable `items`, as a Status. */
-#define NEW(items, n, what, err)                                                                             \
-  (((items) = mem_alloc(n, sizeof *(items), what, err)) ? STATUS_OK : STATUS_FAILED)
-
-/* Appends a value to the growing array `items` of n items, as a Status. */
-#define APPEND(items, n, capacity, what, err, ...)                                                           \
-  (mem_grow(&(items), &(capacity), (n) + 1, sizeof *(items), what, err)                                      \
-       ? STATUS_FAILED                                                                                       \
-       : ((items)[(n)++] = (__VA_ARGS__), STATUS_OK))
-
 /* Whatever ends the scope of the variable, TRY() too, calls release(&variable); of several variables in the
  * reverse order. The variable is initialised where it is declared, and emptied by TAKE() when another one
  * takes over what it holds.

@@ -49,6 +49,16 @@ void *mem_alloc(size_t n, size_t size, const char *what, Error *err);
  * address of the pointer to the array, *capacity the room in items. On failure both are unchanged. */
 Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const char *what, Error *err);
 
+/* mem_alloc() of n items for the pointer variable `items`, as a Status. */
+#define NEW(items, n, what, err)                                                                             \
+  (((items) = mem_alloc(n, sizeof *(items), what, err)) ? STATUS_OK : STATUS_FAILED)
+
+/* Appends a value to the growing array `items` of n items, as a Status. */
+#define APPEND(items, n, capacity, what, err, ...)                                                           \
+  (mem_grow(&(items), &(capacity), (n) + 1, sizeof *(items), what, err)                                      \
+       ? STATUS_FAILED                                                                                       \
+       : ((items)[(n)++] = (__VA_ARGS__), STATUS_OK))
+
 /* The only macro that returns. It releases what is declared as OWNED() (owned.h). */
 #define TRY(call)                                                                                            \
   do {                                                                                                       \

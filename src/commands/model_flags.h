@@ -7,8 +7,6 @@
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
-RELEASE_BY(model_release, Model, model_close)
-
 /* -m, --rope-theta, --norm-eps, --tokenizer. Zero-initialise it. */
 typedef struct {
   const char *path;

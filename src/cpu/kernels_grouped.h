@@ -92,7 +92,6 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   memcpy(&pair, words + 8 * v, sizeof pair);
   return (vf)_mm512_cvtepu32_ps(_mm512_and_si512(_mm512_set1_epi64(pair), mask));
 #elif LANES == 8
-  (void)last_half;
   int32_t word;
   memcpy(&word, words + 4 * v, sizeof word);
   const __m256i mask =
@@ -102,7 +101,6 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
   /* An even vector has nibbles 0, 4, 1, 5; an odd one 2, 6, 3, 7, which a shift by 8 moves there. */
-  (void)last_half;
   uint32_t word;
   memcpy(&word, words + 4 * (v / 2), sizeof word);
   vi codes = ((vi){0} + (int32_t)(v % 2 ? word >> 8 : word)) & (vi){0xf, 0xf0000, 0xf0, 0xf00000};
@@ -131,12 +129,10 @@ INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
   }
   return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)bytes)));
 #elif LANES == 8
-  (void)last_half;
   long long eight;
   memcpy(&eight, bytes, sizeof eight);
   return (vf)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight)));
 #else
-  (void)last_half;
   uint8_t four __attribute__((vector_size(LANES)));
   memcpy(&four, bytes, sizeof four);
   return __builtin_convertvector(__builtin_convertvector(four, vi), vf);

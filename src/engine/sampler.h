@@ -14,9 +14,7 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_BEGIN
 
 typedef struct {
   double temperature;        /* 0: greedy (penalties still count) */
@@ -73,6 +71,4 @@ typedef struct {
  * of two equally likely ones. Entries beyond vocab_size tokens have the id -1. */
 void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
 
-#ifdef __cplusplus
-}
-#endif
+C_END

@@ -230,6 +230,7 @@ typedef struct {
  * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+RELEASE_BY(model_release, Model, model_close)
 
 /* Opens a drafter for a target: a directory of its own, or the target's path for the MTP layer in the
  * target's checkpoint (Qwen3.5 to 3.8, Qwen3-Next). A drafter without an embedding or a head uses the

@@ -18,7 +18,7 @@ typedef enum {
   EAGLE,   /* drafters: EAGLE-3, those with STATES_NORM_WHOLE, MTP, Gemma 4 */
   EAGLE_WHOLE,
   MTP,
-  GEMMA,
+  ASSISTANT,
   AROUND, /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
@@ -45,7 +45,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case EAGLE: return config->draft.kind == DRAFT_EAGLE3;
   case EAGLE_WHOLE: return config->draft.states_norm == STATES_NORM_WHOLE;
   case MTP: return config->draft.kind == DRAFT_MTP;
-  case GEMMA: return config->draft.kind == DRAFT_ASSISTANT;
+  case ASSISTANT: return config->draft.kind == DRAFT_ASSISTANT;
   case AROUND: return own->norms == NORM_AROUND;
   case QUERY_LATENT: return config->latent.q_rank > 0;
   case INTERLEAVED: return delta->form == DELTA_INTERLEAVED;
@@ -131,7 +131,7 @@ static const NameRow other_vectors[] = {
   { LAYER_DELTA_NORM, FUSED_DELTA, 0, "linear_attn.out_norm.weight"  },
 };
 static const NameRow other_model_linears[] = {
-  { MODEL_DRAFT_JOIN, GEMMA, 0, "pre_projection" },
+  { MODEL_DRAFT_JOIN, ASSISTANT, 0, "pre_projection" },
 };
 static const NameRow other_model_vectors[] = {
   { MODEL_FINAL_NORM,        STREAMS,     0, "hyper_connection_mixer.hc_norm" },

@@ -239,8 +239,8 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* to[n_rows][n] = a - b, or a where b is NULL, times the root of each token's weight, which so is that of
- * products of two rows; weights NULL: 1. */
+/* to[n_rows][n] = a - b, or a where b is NULL, times the root of each token's weight, so that a product of
+ * two rows has that weight; weights NULL: 1. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
 #pragma omp parallel for num_threads(work->n_threads)

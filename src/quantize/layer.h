@@ -32,8 +32,7 @@ typedef struct {
   int n_in;
   double weight;  /* of all rows that were taken */
   float *moments; /* [n_in][n_in] there: sums of products of inputs, later their means */
-  float
-      *drifts; /* [hidden][n_in] there: sums of products of the residual stream's drift and inputs, or NULL */
+  float *drifts;  /* [hidden][n_in] there: sums of products of the stream's drift and inputs, or NULL */
   float *changes; /* [n_in][n_in] there: sums of products of inputs and of what they lack of the original
                    * model's, or NULL */
   float *scales;  /* [n_in] the matrices' factors of inputs, or NULL */

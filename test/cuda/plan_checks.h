@@ -2,18 +2,13 @@
  * that every plan for one token holds. */
 #pragma once
 
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda/kernels/fused/sizes/plan_one.h"
 #include "cuda/one/step_models.h"
 #include "engine/backend.h"
+#include "test/unit.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

@@ -9,13 +9,7 @@
  *
  * An H200 has 132 SMs and 227 KB of shared memory a block; the other chips are as NVIDIA's tables of compute
  * capabilities say (64 KB on 7.5, 99 KB on 8.6). */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <string.h>
 
 #include "cuda/kernels/linear/dispatch.h"

@@ -1,11 +1,5 @@
 /* test_hybrid_plan.c - plans of fused steps for hybrids (Qwen3.5 to 3.8), on the host: each cluster's part of
  * their layers, where it lies, and which hybrids are refused. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <string.h>
 

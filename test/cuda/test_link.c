@@ -1,8 +1,5 @@
 /* test_link.c - the connections of --split auto: who is let in, whatever else connects, and that a message
  * which is not the other end's next one is refused. The processes are threads of this one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +7,6 @@
 #include <unistd.h>
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
 

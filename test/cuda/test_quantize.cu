@@ -202,15 +202,18 @@ static void test_case(const There &cpu, const There &gpu, const Case &c) {
   test_round(cpu, gpu, c, "refinement", recipe, w, w_there, h, lower, 0.02);
 
   const size_t size = (size_t)c.n_out * n;
-  for (const bool inputs : {false, true}) { /* of drifts alone, then of changed inputs, too */
-    Target target = {0.5 / c.n_rows, 2,         changes.here, inputs ? changes.here : nullptr,
-                     factors.data(), lower.here};
-    MUST(cpu.q->correct(cpu.state, &target, &w, &error));
-    target.drifts = changes.there, target.lower = lower.there;
-    if (inputs) target.changes = changes.there;
-    MUST(gpu.q->correct(gpu.state, &target, &w_there, &error));
+  enum { DRIFTS = 1, INPUTS = 2 };
+  for (const int of : {DRIFTS, DRIFTS | INPUTS, INPUTS}) {
+    const auto target = [&](float *sums, float *triangle) {
+      return Target{0.5 / c.n_rows, 2,       of & DRIFTS ? sums : nullptr, of & INPUTS ? sums : nullptr,
+                    factors.data(), triangle};
+    };
+    const Target here = target(changes.here, lower.here), there = target(changes.there, lower.there);
+    MUST(cpu.q->correct(cpu.state, &here, &w, &error));
+    MUST(gpu.q->correct(gpu.state, &there, &w_there, &error));
     const double error_of_w = difference(fetch(w_there.w, size), Floats(w.w, w.w + size));
-    expect(error_of_w < 1e-4, "correct", c.n_out, n, c.group, error_of_w);
+    expect(error_of_w < 1e-4, of == INPUTS ? "correct of inputs alone" : "correct", c.n_out, n, c.group,
+           error_of_w);
   }
   MUST(cpu.q->rescale(cpu.state, factors.data(), n, h.here, lower.here, &error));
   MUST(gpu.q->rescale(gpu.state, factors.data(), n, h.there, lower.there, &error));

@@ -1,12 +1,7 @@
 /* test_sha256.c - SHA-256 and HMAC against the examples of FIPS 180-4 and RFC 4231. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cuda/several/sha256.h"
 #include "test/tests.h"

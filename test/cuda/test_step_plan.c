@@ -3,12 +3,6 @@
  * which models are served, and how others are refused.
  *
  * An H200 runs 15 clusters of 8 blocks at once and has 227 KB of shared memory a block. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <string.h>
 

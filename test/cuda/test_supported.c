@@ -1,14 +1,8 @@
 /* test_supported.c - cuda_check_model() refuses models that GPUs do not compute, by reason, and no others. */
-// clang-format off
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-#include <string.h>
-// clang-format on
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda/one/table.h"
 #include "test/tests.h"

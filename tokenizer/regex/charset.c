@@ -71,8 +71,7 @@ Status charset_add_value(CharSet *set, const RunTable *table, uint32_t value, Er
 
 Status charset_complement(CharSet *set, Error *err) {
   charset_tidy(set);
-  OWNED(charset_release) CharSet before = *set;
-  *set = (CharSet){0};
+  OWNED(charset_release) CharSet before = TAKE(*set);
   uint32_t next = 0;
   for (size_t i = 0; i < before.count; i++) {
     if (before.ranges[i].first > next) TRY(charset_add(set, next, before.ranges[i].first - 1, err));
@@ -88,8 +87,7 @@ Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err) {
 
 Status charset_intersect(CharSet *set, const CharSet *other, Error *err) {
   charset_tidy(set);
-  OWNED(charset_release) CharSet before = *set;
-  *set = (CharSet){0};
+  OWNED(charset_release) CharSet before = TAKE(*set);
   for (size_t i = 0, j = 0; i < before.count && j < other->count;) {
     CharRange a = before.ranges[i], b = other->ranges[j];
     uint32_t first = a.first > b.first ? a.first : b.first, last = a.last < b.last ? a.last : b.last;

@@ -25,7 +25,7 @@ void charset_tidy(CharSet *set);
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
 /* Adds all members of `other` and leaves `set` untidy. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
-/* Adds `part`, or its complement, which `part` is then, if negated. */
+/* Adds `part`; if negated, `part` first becomes its complement. */
 Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err);
 
 /* The functions from here on leave `set` tidy. These two add the code points whose value has a bit of

@@ -58,11 +58,8 @@ static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   charset_tidy(set);
   while (i < p->n_sets && !charset_equal(&p->sets[i], set)) i++;
   if (i == MAX_SETS) return regex_refuse(p, err, "more than %d sets of characters", MAX_SETS);
-  if (i == p->n_sets) {
-    TRY(mem_grow(&p->sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err));
-    p->sets[p->n_sets++] = *set;
-    *set = (CharSet){0};
-  }
+  if (i == p->n_sets)
+    TRY(APPEND(p->sets, p->n_sets, p->sets_capacity, "a regular expression", err, TAKE(*set)));
   return emit_unit(p, UNIT_SET + (uint32_t)i, err);
 }
 

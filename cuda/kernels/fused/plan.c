@@ -109,8 +109,8 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->group != STEP_GROUP && s->group != 64 && s->group != 32 && s->group != STEP_FP4_GROUP && !bytes &&
            !halves,
        "group size"},
-      {bytes && (tokens > 1 || s->n_gpus > 1 || experts || hybrid), "model in weights of 8 bits"},
-      {halves && (tokens > 1 || s->n_gpus > 1 || experts || hybrid), "model in weights of 16 bits"},
+      {(bytes || halves) && (tokens > 1 || s->n_gpus > 1 || experts || hybrid),
+       bytes ? "model in weights of 8 bits" : "model in weights of 16 bits"},
       {s->head_dim != 64 && s->head_dim != 128 && !hybrid, "size of heads"},
       {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
       {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},

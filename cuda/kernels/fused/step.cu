@@ -127,9 +127,7 @@ static Layer layer_of(const StepLayer *from, const float *folded, const unsigned
 }
 
 static size_t layer_maps_bytes(const StepShape &s) {
-  return s.group == STEP_INT8_GROUP || s.group == STEP_HALF_GROUP
-             ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes
-             : 0;
+  return step_in_rows(step_parts(&s)) ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
 }
 
 /* Makes the tensor maps of a matrix, of as many groups as it has at most. */

@@ -94,12 +94,11 @@ static const LinearEntry expert_entries[] = {
 };
 /* clang-format on */
 
-/* The first match wins. Why a row of x gets the same
- * bits with any other rows: chain_mma and, in whole tiles of any shape, awq_wgmma add the products of an
- * output one after another, 16 inputs at a time, from the first input to the last; a launch of awq_tensorcore
- * (a forced tile shape) and of dense_tensorcore has one tile of tokens, so that stream-K divides each matrix
- * in one way; dense_wgmma, dense_rows and awq_plain sum a row's products in one order; the sums of int8_token
- * and int8_bytes are exact. */
+/* The first match wins. Why a row of x gets the same bits with any other rows: chain_mma and, in whole tiles
+ * of any shape, awq_wgmma add the products of an output one after another, 16 inputs at a time, from the
+ * first input to the last; a launch of awq_tensorcore (a forced tile shape) and of dense_tensorcore has one
+ * tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and awq_plain sum
+ * a row's products in one order; the sums of int8_token and int8_bytes are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     {"chain_mma", WIDE, .most_rows = CHAIN_TOKENS, .rows = CHAIN_TOKENS},

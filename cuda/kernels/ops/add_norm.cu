@@ -196,13 +196,14 @@ __device__ __forceinline__ Weights<kChunks> load_weights(const AddNorm &a) {
   return w;
 }
 
+/* The thread's pieces of a row of `from`, rows of n numbers. */
 template <Source kSource, int kThreads, int kChunks>
-__device__ __forceinline__ void load_x(const AddNorm &a, unsigned row, float4 (&x)[kChunks]) {
-  const int pieces = a.n / 4;
+__device__ __forceinline__ void load_row(const float *from, int n, unsigned row, float4 (&to)[kChunks]) {
+  const int pieces = n / 4;
 #pragma unroll
   for (int c = 0; c < kChunks; c++) {
-    const int i = piece_of<kSource, kThreads>(a.n, c);
-    x[c] = i < pieces ? ((const float4 *)a.x)[(size_t)row * pieces + i] : make_float4(0, 0, 0, 0);
+    const int i = piece_of<kSource, kThreads>(n, c);
+    to[c] = i < pieces ? ((const float4 *)from)[(size_t)row * pieces + i] : make_float4(0, 0, 0, 0);
   }
 }
 
@@ -263,12 +264,8 @@ __global__ void __launch_bounds__(kThreads) add_rms_norm_in_registers_kernel(Add
   wait_for_previous();
   const unsigned row = row_of_block<kSource>(a.n);
   Row<kChunks> own;
-  load_x<kSource, kThreads>(a, row, own.x);
-#pragma unroll
-  for (int c = 0; c < kChunks; c++) {
-    const int pieces = a.n / 4, i = piece_of<kSource, kThreads>(a.n, c);
-    own.y[c] = i < pieces ? ((const float4 *)a.y)[(size_t)row * pieces + i] : make_float4(0, 0, 0, 0);
-  }
+  load_row<kSource, kThreads>(a.x, a.n, row, own.x);
+  load_row<kSource, kThreads>(a.y, a.n, row, own.y);
   if (is_pushed<kSource>()) exchange_row<kSource, kThreads, kChunks>(a, peers, a.n / 4, own.y);
   finish_row<kSource, kThreads, kChunks>(a, peers, row, w, own, row_sum);
 }
@@ -317,7 +314,7 @@ __global__ void __launch_bounds__(kThreads)
   meet_peers(peers, 0, tag);
   unsigned row = first + blockIdx.x;
   float4 x[kChunks], own[kChunks], other[kChunks];
-  load_x<kPulled, kThreads>(a, row, x);
+  load_row<kPulled, kThreads>(a.x, a.n, row, x);
   load_part<kThreads>(a, peers, peers.rank, row, own);
   load_part<kThreads>(a, peers, ahead, row, other);
   for (; row < end; row += gridDim.x) {
@@ -326,7 +323,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int c = 0; c < kChunks; c++) to.x[c] = x[c], of_own[c] = own[c], part[c] = other[c];
     if (row + gridDim.x < end) {
-      load_x<kPulled, kThreads>(a, row + gridDim.x, x);
+      load_row<kPulled, kThreads>(a.x, a.n, row + gridDim.x, x);
       load_part<kThreads>(a, peers, peers.rank, row + gridDim.x, own);
       load_part<kThreads>(a, peers, ahead, row + gridDim.x, other);
     }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 
 const Flag reply_flags[] = {
     FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
@@ -172,9 +173,7 @@ static Status write_shown(void *user, const char *bytes, size_t size, Error *err
                           : output_write_shown(bytes, size, err);
 }
 
-/* If `status` is STATUS_OK, ends the JSON object in `line` and writes it; releases `line` in any case. */
-static Status write_line(const Reply *reply, Buffer *line, Error *err) {
-  TRY(buffer_append(line, "}\n", 2, err));
+static Status write_line(const Reply *reply, const Buffer *line, Error *err) {
   return reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
                           : output_write(line->data, line->size, err);
 }
@@ -208,8 +207,7 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
 
 static Status put_piece(Reply *reply, const char *key, const char *text, size_t size, Error *err) {
   OWNED(buffer_release) Buffer line = {0};
-  TRY(buffer_append(&line, "{", 1, err));
-  TRY(append_json_member(&line, key, text, size, err));
+  TRY(line_append_member(key, text, size, &line, err));
   return write_line(reply, &line, err);
 }
 
@@ -297,6 +295,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   OWNED(buffer_release) Buffer line = {0};
   TRY(buffer_append(&line, "{", 1, err));
   TRY(answer_json(&line, &text, result, err));
+  TRY(buffer_append(&line, "}\n", 2, err));
   return write_line(reply, &line, err);
 }
 

@@ -168,9 +168,8 @@ static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, Er
       if (in.n_characters > v->max_characters) v->max_characters = in.n_characters;
       continue;
     }
-    TRY(mem_grow(&v->quotes, &capacity, v->n_quotes + 1, sizeof *v->quotes, "tokens", err));
-    v->quotes[v->n_quotes++] =
-        (QuoteToken){id, 0, in.n_characters, in.size, memchr(bytes, '\\', in.size) != NULL};
+    TRY(APPEND(v->quotes, v->n_quotes, capacity, "tokens", err,
+               (QuoteToken){id, 0, in.n_characters, in.size, memchr(bytes, '\\', in.size) != NULL}));
   }
   if (v->n_quotes > 0) qsort_r(v->quotes, v->n_quotes, sizeof *v->quotes, by_content, v);
   for (uint32_t i = 0; i < v->n_quotes; i++) {

@@ -126,11 +126,9 @@ static Status open_lock(const char *directory, const char *path, int *lock, Erro
   const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
   *lock = open(path, flags);
   if (*lock < 0 && errno == ENOENT) {
-    PrefixList list;
+    OWNED(prefix_list_release) PrefixList list = {0};
     TRY(prefix_directory_list(directory, &list, err));
-    const bool empty = list.count == 0;
-    prefix_list_release(&list);
-    if (empty) return STATUS_OK;
+    if (list.count == 0) return STATUS_OK;
     *lock = open(path, flags | O_CREAT, 0600);
   }
   if (*lock >= 0) return STATUS_OK;

@@ -515,8 +515,9 @@ static Status save_all(Walk *walk, int start, int end, uint64_t before, const Sa
   OWNED(mem_release) uint64_t *sums = NULL;
   TRY(NEW(data, size, "keys and values to be saved", err));
   TRY(NEW(sums, (size_t)walk->kind.n_layers, "checksums", err));
-  TRY(save_blocks(walk, start, end, before, &(SaveMemory){data, sums}, err));
-  return save_states(walk, saved, &(SaveMemory){data, sums}, err);
+  const SaveMemory memory = {data, sums};
+  TRY(save_blocks(walk, start, end, before, &memory, err));
+  return save_states(walk, saved, &memory, err);
 }
 
 /* The last position up to n whose state the store has, or 0; n if the model has no recurrent state. */

@@ -298,9 +298,13 @@ ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer
 ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
-ParsePart config_parse_layer_lists;  /* ropes, limits of products, numbers of heads (layer_lists.c) */
-ParsePart config_parse_altup;        /* altup, widths and sparsity of MLPs (altup.c) */
-ParsePart config_parse_value_heads;  /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
+/* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number, which
+ * `parse` reads (layer_sizes.c). */
+typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
+Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
+ParsePart config_parse_layer_lists; /* ropes, limits of products, numbers of heads (layer_lists.c) */
+ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
+ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
 /* PRECOND all of the config is filled except quantisation and special tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */

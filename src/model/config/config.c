@@ -443,10 +443,14 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
 
-/* The files that say how weights are quantised, read if no file before them says so. */
-static bool is_quant_file(ConfigFile kind) {
-  return kind == AWQ_FILE || kind == GPTQ_FILE || kind == MODELOPT_FILE;
-}
+/* A file with a method says how weights are quantised, and is read if no file before it says so. */
+static const struct {
+  const char *name, *method;
+} files[] = {[CONFIG_FILE] = {"config.json", NULL},
+             [AWQ_FILE] = {"quant_config.json", "awq"},
+             [GPTQ_FILE] = {"quantize_config.json", "gptq"},
+             [MODELOPT_FILE] = {"hf_quant_config.json", "modelopt"},
+             [GENERATION_FILE] = {"generation_config.json", NULL}};
 
 static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, Error *err) {
   OWNED(file_unmap) MappedFile file = {0};
@@ -456,11 +460,7 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   TRY(reader_open(path, (const char *)file.data, file.size, &tree, &r, err));
   if (kind == GENERATION_FILE) return parse_generation(&r, config);
   TRY(kind == CONFIG_FILE ? parse_config(&r, config)
-                          : quantization_parse(&r,
-                                               kind == AWQ_FILE    ? "awq"
-                                               : kind == GPTQ_FILE ? "gptq"
-                                                                   : "modelopt",
-                                               &config->quant));
+                          : quantization_parse(&r, files[kind].method, &config->quant));
   ContentHash content;
   TRY(content_of_bytes(file.data, file.size, 1, NULL, &content, err));
   content_add(&config->content, content);
@@ -468,15 +468,10 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
 }
 
 Status config_load(const char *directory, ModelConfig *config, Error *err) {
-  static const char *const names[] = {[CONFIG_FILE] = "config.json",
-                                      [AWQ_FILE] = "quant_config.json",
-                                      [GPTQ_FILE] = "quantize_config.json",
-                                      [MODELOPT_FILE] = "hf_quant_config.json",
-                                      [GENERATION_FILE] = "generation_config.json"};
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
-    if (is_quant_file((ConfigFile)kind) && config->quant.given) continue;
-    OWNED(mem_release) char *path = path_join(directory, names[kind], err);
+    if (files[kind].method && config->quant.given) continue;
+    OWNED(mem_release) char *path = path_join(directory, files[kind].name, err);
     if (!path) return STATUS_FAILED;
     if (kind == CONFIG_FILE || file_is_named(path)) TRY(load_file(path, (ConfigFile)kind, config, err));
   }

@@ -270,16 +270,15 @@ static Status parse_text(const ConfigReader *r, ModelConfig *config) {
   const char *at;
   TRY(reader_string(r, key, &at));
   for (int layer = 0; layer < config->n_layers; layer++) set_dense(config, layer, true);
-  while (at && *at) {
+  while (*at) {
     char *end;
     const long layer = strtol(at, &end, 10);
-    if (end == at || layer < 0 || (*end && *end != ',')) break;
+    if (end == at || layer < 0 || (*end && *end != ','))
+      return reader_refuse(r, "%s holds %.60s, expected numbers of layers with commas between them", key, at);
     if (layer < config->n_layers) set_dense(config, (int)layer, false);
     at = *end ? end + 1 : end;
   }
-  return !at || *at ? reader_refuse(r, "%s holds %.60s, expected numbers of layers with commas between them",
-                                    key, at ? at : "null")
-                    : STATUS_OK;
+  return STATUS_OK;
 }
 
 static Status parse_layers(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

@@ -6,13 +6,11 @@
  * Always true afterwards: layers with the same attention (with or without a window) have the same rope. */
 #include "model/config/architectures.h"
 
-#include <stdio.h>
-#include <string.h>
-
-/* Fills numbers[n_layers] from the member `key`, a list with a number for each layer, null standing for
- * `usual`, or one number for all. PRECOND the member is there */
-static Status numbers_of_layers(const ConfigReader *r, const char *key, double low, double high, double usual,
-                                int n_layers, double *numbers) {
+/* Fills numbers[n_layers] from the member `key`, a list with a number for each layer, or one number for all.
+ * null in the list stands for `usual`, and is refused where that is below `low`. PRECOND the member is
+ * there */
+static Status number_of_each_layer(const ConfigReader *r, const char *key, double low, double high,
+                                   double usual, int n_layers, double *numbers) {
   const Json *list = json_member(r->object, key), *item = json_first(list);
   if (!json_is_array(list)) {
     TRY(reader_double(r, key, low, high, usual, &numbers[0]));
@@ -21,9 +19,8 @@ static Status numbers_of_layers(const ConfigReader *r, const char *key, double l
   }
   TRY(reader_list_of_layers(r, key, list, n_layers, "numbers (num_hidden_layers)"));
   for (int layer = 0; layer < n_layers; layer++, item = json_next(item)) {
-    char found[64];
     numbers[layer] = usual;
-    if (strcmp(json_describe(item, found), "null") != 0 &&
+    if (!(json_is_null(item) && usual >= low) &&
         (!json_double(item, &numbers[layer]) || numbers[layer] < low || numbers[layer] > high))
       return reader_refuse_item(r, key, layer, item, "a number from %g to %g", low, high);
   }
@@ -37,7 +34,7 @@ static Status numbers_of_kinds(const ConfigReader *r, const char *key, double lo
   double numbers[MAX_LAYERS];
   bool seen[2] = {false, false};
   if (!json_member(r->object, key)) return STATUS_OK;
-  TRY(numbers_of_layers(r, key, low, high, low, config->n_layers, numbers));
+  TRY(number_of_each_layer(r, key, low, high, low - 1, config->n_layers, numbers));
   for (int layer = 0; layer < config->n_layers; layer++) {
     const bool windowed = config->layers[layer].window > 0;
     double *to = windowed ? sliding : full;
@@ -62,7 +59,8 @@ static Status turn_part(const ConfigReader *r, double part, const ModelConfig *c
 /* rope_theta and partial_rotary_factors, unless rope_parameters has an object for each kind of layer. */
 static Status parse_ropes(const ConfigReader *r, ModelConfig *config) {
   RopeConfig *full = &config->rope, *sliding = &config->local_rope;
-  double part = (double)full->rotary_dim / config->head_dim, sliding_part = part;
+  double part = (double)full->rotary_dim / config->head_dim,
+         sliding_part = (double)sliding->rotary_dim / config->head_dim;
   if (json_count(json_member(r->object, "rope_parameters")) > 0) return STATUS_OK;
   TRY(numbers_of_kinds(r, "rope_theta", 1, 1e18, config, &full->theta, &sliding->theta));
   TRY(numbers_of_kinds(r, "partial_rotary_factors", 0, 1, config, &part, &sliding_part));
@@ -78,11 +76,21 @@ static Status set_heads(const ConfigReader *r, const char *key, int n, const Mod
   return STATUS_OK;
 }
 
+static const char heads[] = "num_attention_heads";
+
+/* One layer of per_layer_config. */
+static Status parse_own_heads(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer) {
+  int n;
+  TRY(reader_int(r, heads, 1, MAX_HEADS, config->n_heads, &n));
+  if (json_count(r->object) > (json_member(r->object, heads) != NULL))
+    return reader_refuse(r, "only %s is supported", heads);
+  return set_heads(r, heads, n, config, layer);
+}
+
 /* Layers with a window have as many heads as attention_other_setting says, or num_sliding_attention_heads as
  * transformers saves it, with per_layer_config for each layer. */
 static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
-  static const char heads[] = "num_attention_heads", sliding[] = "num_sliding_attention_heads";
-  ConfigReader other, by_layer, own;
+  ConfigReader other, by_layer;
   int n = config->n_heads, n_kv, head_dim;
   TRY(reader_object(r, "attention_other_setting", &other));
   TRY(reader_int(&other, heads, 1, MAX_HEADS, n, &n));
@@ -92,23 +100,12 @@ static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
     return reader_refuse(&other,
                          "%d kv heads of %d numbers are not supported, expected %d of %d as elsewhere", n_kv,
                          head_dim, config->n_kv_heads, config->head_dim);
-  TRY(reader_int(r, sliding, 1, MAX_HEADS, n, &n));
+  TRY(reader_int(r, "num_sliding_attention_heads", 1, MAX_HEADS, n, &n));
   TRY(reader_object(r, "per_layer_config", &by_layer));
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    LayerConfig *to = &config->layers[layer];
-    if (!by_layer.object) {
-      if (to->window > 0) TRY(set_heads(r, "num_attention_heads of layers with a window", n, config, to));
-      continue;
-    }
-    char key[16];
-    int own_heads;
-    snprintf(key, sizeof key, "%d", layer);
-    TRY(reader_object(&by_layer, key, &own));
-    TRY(reader_int(&own, heads, 1, MAX_HEADS, config->n_heads, &own_heads));
-    if (json_count(own.object) > (json_member(own.object, heads) != NULL))
-      return reader_refuse(&own, "only %s is supported", heads);
-    TRY(set_heads(&own, heads, own_heads, config, to));
-  }
+  if (by_layer.object) return config_parse_per_layer(&by_layer, config, parse_own_heads);
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config->layers[layer].window > 0)
+      TRY(set_heads(r, "num_attention_heads of layers with a window", n, config, &config->layers[layer]));
   return STATUS_OK;
 }
 
@@ -118,7 +115,7 @@ static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
   double limits[MAX_LAYERS];
   for (int i = 0; i < 2; i++) {
     if (!json_member(r->object, keys[i])) continue;
-    TRY(numbers_of_layers(r, keys[i], 0, MAX_FACTOR, 0, config->n_layers, limits));
+    TRY(number_of_each_layer(r, keys[i], 0, MAX_FACTOR, 0, config->n_layers, limits));
     for (int layer = 0; layer < config->n_layers; layer++)
       *(i == 0 ? &config->layers[layer].expert_limit : &config->layers[layer].mlp_limit) = limits[layer];
   }
@@ -148,7 +145,6 @@ static Status check_members(const ConfigReader *r) {
 }
 
 Status config_parse_layer_lists(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
-  (void)arch;
   TRY(check_members(r));
   TRY(parse_ropes(r, config));
   TRY(parse_heads(r, config));

@@ -50,8 +50,7 @@ static Status parse_layer(const ConfigReader *r, const ModelConfig *config, Laye
   return check_heads(r, heads, config, layer->n_kv_heads);
 }
 
-/* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number. */
-static Status parse_per_layer(const ConfigReader *r, ModelConfig *config) {
+Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse) {
   for (const Json *item = json_first(r->object); item; item = json_next(item)) {
     char *end;
     const char *key = json_key(item);
@@ -60,7 +59,7 @@ static Status parse_per_layer(const ConfigReader *r, ModelConfig *config) {
     if (*key < '0' || *key > '9' || *end || index >= config->n_layers)
       return reader_refuse(r, "%.60s is no number of a layer, expected 0 to %d", key, config->n_layers - 1);
     TRY(reader_object(r, key, &layer));
-    TRY(parse_layer(&layer, config, &config->layers[index]));
+    TRY(parse(&layer, config, &config->layers[index]));
   }
   return STATUS_OK;
 }
@@ -132,7 +131,8 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   TRY(reader_bool(r, "attention_k_eq_v", false, &k_as_v));
   for (int i = 0; i < config->n_layers; i++) config->layers[i].k_as_v = k_as_v && !config->layers[i].window;
   TRY(reader_object(r, "per_layer_config", &by_layer));
-  TRY(by_layer.object ? parse_per_layer(&by_layer, config) : parse_global_heads(r, arch, k_as_v, config));
+  TRY(by_layer.object ? config_parse_per_layer(&by_layer, config, parse_layer)
+                      : parse_global_heads(r, arch, k_as_v, config));
   TRY(check_kinds(r, config));
   TRY(config_parse_shared(r, arch, config));
   if (config->draft.kind) return STATUS_OK;

@@ -109,14 +109,14 @@ static void make_views(const AllExperts *all, int expert, StoredTensor *views) {
   }
 }
 
-/* Memory for the views of a layer's experts, which the model keeps: [MAX_ALL * n_experts][N_VIEW_KINDS]. */
-static StoredTensor *views_memory(HfLoader *loader, int n_experts) {
+/* Memory for the views of n matrices of a layer's experts, which the model keeps: [n][N_VIEW_KINDS]. */
+static StoredTensor *views_memory(HfLoader *loader, int n) {
   ModelFiles *files = loader->model->files;
   if (mem_grow(&files->views, &files->views_capacity, files->n_views + 1, sizeof *files->views,
                "tensors of experts", loader->err) != STATUS_OK)
     return NULL;
-  StoredTensor *memory = mem_alloc((size_t)n_experts * MAX_ALL * N_VIEW_KINDS, sizeof *memory,
-                                   "tensors of experts", loader->err);
+  StoredTensor *memory =
+      mem_alloc((size_t)n * N_VIEW_KINDS, sizeof *memory, "tensors of experts", loader->err);
   if (memory) files->views[files->n_views++] = memory;
   return memory;
 }
@@ -244,8 +244,9 @@ Status hf_experts_take(HfLoader *loader, int index) {
   if (!any) return take_each(loader, index, n_experts);
   for (int i = 0; i < n; i++)
     if (!there[i]) return hf_missing(loader, all[i].base, "", ", although others of all experts are there");
-  StoredTensor *views = views_memory(loader, n_experts);
-  for (int i = 0; views && i < n; i++, views += (size_t)n_experts * N_VIEW_KINDS)
+  StoredTensor *views = views_memory(loader, n * n_experts);
+  if (!views) return STATUS_FAILED;
+  for (int i = 0; i < n; i++, views += (size_t)n_experts * N_VIEW_KINDS)
     TRY(take_of_all(loader, &all[i], tensors[i].first, tensors[i].last, layer, views));
-  return views ? STATUS_OK : STATUS_FAILED;
+  return STATUS_OK;
 }
