@@ -250,6 +250,9 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
+/* Hands rows to StateOptions.inputs as those that a matrix reads whose products are computed otherwise. */
+void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
+                const Linear *linear);
 
 /* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; the caller
  * alone computes a single item. */

@@ -600,6 +600,11 @@ static bool show_inputs(const MatmulScratch *memory, const float *x, size_t x_st
   return memory->inputs->take(memory->inputs->user, read, n, x, x_stride, n_rows);
 }
 
+void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
+                const Linear *linear) {
+  show_inputs(memory, x, x_stride, n_rows, &(Matmul){.w.linear = linear}, 1);
+}
+
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups) {
   bool wanted = n_groups > 0;
   for (int g = 0; g < n_groups; g++)

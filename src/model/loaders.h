@@ -67,8 +67,7 @@ void taps_count(Model *model);
  * all layers, latent_heads_shape() gives them their shapes once kv_b has its shape, and adds to made_bytes;
  * latent_heads_make() makes the keys' weights. PRECOND of latent_heads_make(): kv_b has its data.
  * latent_heads_place() is for a dummy, whose keys' weights are at `keys`. latent_heads_bytes() is the memory
- * of a layer's keys' weights. All do nothing for other models. */
-size_t latent_heads_bytes(const Model *model, int layer);
+ * of a layer's keys' weights (model.h). All do nothing for other models. */
 Status latent_heads_open(Model *model, Error *err);
 Status latent_heads_shape(Model *model, Error *err);
 Status latent_heads_make(Model *model, int n_threads, Error *err);

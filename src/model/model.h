@@ -173,6 +173,11 @@ typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, priv
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 
+/* Matrices that the checkpoint stores by key head or KV head, and model_prepare() has put in order. */
+typedef struct {
+  bool attention, delta;
+} StoredByHeads;
+
 typedef struct {
   ModelConfig config;
   ModelLayout layout;
@@ -209,6 +214,7 @@ typedef struct {
    * (Olmo Hybrid). */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
+  StoredByHeads by_heads;
   size_t unused_tensors; /* the files' tensors that are not used (rotary tables and the like), for inspect */
   bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */
   char *tokenizer_path;  /* the model's tokenizer.json (not opened here), or NULL */
@@ -255,6 +261,16 @@ Status model_check_known(const Model *model, Error *err);
  * threads (0: all cores), and refuses infinite or NaN scales. To be called before weights are read; sizes are
  * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
+/* True if linear layer `which` and others alternate by head in one stored matrix. model_stored_output(): the
+ * output there that has become output o. PRECOND model_prepare(); for model_stored_output()
+ * model_is_by_heads(), too */
+bool model_is_by_heads(const Model *model, int layer, int which);
+int model_stored_output(const Model *model, int layer, int which, int o);
+/* Makes the layer's key_heads and value_heads of kv_b, whose weights have changed. heads [2 * n_heads] and
+ * keys, of latent_heads_bytes(), must outlive their use. PRECOND the layer has kv_b */
+Status latent_heads_renew(const Model *model, int layer, Linear *heads, void *keys, int n_threads,
+                          Error *err);
+size_t latent_heads_bytes(const Model *model, int layer);
 /* model_prepare() for a device that calls model_prepare_expert() before it reads an expert: the experts'
  * weights, most of the model's, stay as stored until then. Their memory is allocated, but not touched. */
 Status model_prepare_but_experts(Model *model, int n_threads, Error *err);

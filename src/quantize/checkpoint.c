@@ -34,7 +34,7 @@ static Status name_run(Checkpoint *c, Error *err) {
   ContentHash hash;
   OWNED(buffer_release) Buffer text = {0};
   TRY(model_sample(c->model, &hash, err));
-  TRY(buffer_printf(&text, err, "4 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", o->quantizer->name,
+  TRY(buffer_printf(&text, err, "5 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", o->quantizer->name,
                     hash.a, (int)o->layout, o->group, o->length, r->scales, r->compensates, r->refinements,
                     r->drift, r->damp, r->search.n_shifts, r->search.n_shrinks,
                     o->keeps_text ? o->keeps_text : ""));
@@ -87,15 +87,15 @@ Status checkpoint_layer_open(const Checkpoint *c, int layer, Safetensors *file, 
                    "%s is of another run (another model, or other options): name another directory", path);
 }
 
-/* Copies a Linear as it is, in 16 bits or more, and its bias. */
+/* Copies a matrix as it is, in 16 bits or more. */
 static Status write_dense(const LayerMatrix *m, Tensors *out, Error *err) {
   const Linear *linear = m->views[0];
   const Dtype dtype = linear->kind == LINEAR_DENSE ? linear->dtype : DTYPE_BF16;
   OWNED(mem_release) float *row = NULL;
   TRY(NEW(row, (size_t)linear->n_in, "a row", err));
-  void *to = tensors_make(out, m->name, ".weight", dtype, linear->n_out, linear->n_in, err);
-  for (size_t o = 0; to && o < (size_t)linear->n_out; o++) {
-    linear_read_row(linear, (int)o, row);
+  void *to = tensors_make(out, m->name, ".weight", dtype, m->n_out, linear->n_in, err);
+  for (size_t o = 0; to && o < (size_t)m->n_out; o++) {
+    matrix_read_row(m, m->order ? m->order[o] : (int)o, row);
     for (size_t i = 0; i < (size_t)linear->n_in; i++)
       number_write(to, dtype, o * (size_t)linear->n_in + i, row[i]);
   }
@@ -186,14 +186,18 @@ typedef enum { COPIED, LEFT_OUT, WIDENED } Fate;
 
 typedef struct {
   const Checkpoint *c;
-  Fate *fates;            /* [model_tensor_count()] */
-  const Linear **widened; /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
-  const char **kept;      /* [n_kept] names of modules that stay as they are, in `names` */
+  Fate *fates;                      /* [model_tensor_count()] */
+  LayerWork *works;                 /* [n_layers] lists of matrices */
+  LayerMatrix own[N_MODEL_LINEARS]; /* those outside the layers */
+  const LayerMatrix **widened;      /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
+  const char **kept;                /* [n_kept] names of modules that stay as they are, in `names` */
   size_t n_kept;
   char (*names)[TENSOR_NAME];
 } Rest;
 
 static void rest_release(Rest *rest) {
+  for (int i = 0; rest->works && i < rest->c->model->config.n_layers; i++) layer_release(&rest->works[i]);
+  free(rest->works);
   free(rest->fates);
   free(rest->widened);
   free(rest->kept);
@@ -207,12 +211,12 @@ static bool is_part_of(const char *name, const char *base) {
 }
 
 /* An FP8 matrix that is not quantised gets 16 bits, and loses its scales. */
-static void widen(Rest *rest, size_t i, const Linear *linear) {
+static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   const char *name = model_tensor(rest->c->model, i)->name;
-  if (linear->kind != LINEAR_FP8 || !is_part_of(name, linear->name)) return;
-  const bool weights = strcmp(name + strlen(linear->name), ".weight") == 0;
+  if (m->views[0]->kind != LINEAR_FP8 || !is_part_of(name, m->name)) return;
+  const bool weights = strcmp(name + strlen(m->name), ".weight") == 0;
   rest->fates[i] = weights ? WIDENED : LEFT_OUT;
-  rest->widened[i] = linear;
+  rest->widened[i] = m;
 }
 
 /* The length of "model.layers.3." in a name. */
@@ -234,21 +238,21 @@ static bool is_of_all(const ExpertNames *names, const char *part) {
 
 static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
   const Checkpoint *c = rest->c;
-  OWNED(layer_release) LayerWork work = {0};
+  LayerWork *work = &rest->works[layer];
   TRY(layer_begin((Model *)(uintptr_t)c->model, layer, c->options->group, c->options->keeps,
-                  c->options->keeps_user, &work, err));
-  const size_t prefix = work.n_matrices ? prefix_length(work.matrices[0].name) : 0;
-  const bool together = experts_are_together(&work);
+                  c->options->keeps_user, work, err));
+  const size_t prefix = work->n_matrices ? prefix_length(work->matrices[0].name) : 0;
+  const bool together = experts_are_together(work);
   for (size_t i = 0; prefix > 0 && i < model_tensor_count(c->model); i++) {
     const char *name = model_tensor(c->model, i)->name;
-    if (strncmp(name, work.matrices[0].name, prefix) != 0) continue;
+    if (strncmp(name, work->matrices[0].name, prefix) != 0) continue;
     if (tensors_find(shard, name)) rest->fates[i] = LEFT_OUT;
     if (together && is_of_all(c->model->config.expert_names, name + prefix)) rest->fates[i] = LEFT_OUT;
-    for (int m = 0; m < work.n_matrices; m++) {
-      const LayerMatrix *matrix = &work.matrices[m];
-      const bool apart = together && is_expert(&work, matrix);
+    for (int m = 0; m < work->n_matrices; m++) {
+      const LayerMatrix *matrix = &work->matrices[m];
+      const bool apart = together && is_expert(work, matrix);
       if (!matrix->kept && is_part_of(name, matrix->name)) rest->fates[i] = LEFT_OUT;
-      if (matrix->kept && !apart) widen(rest, i, matrix->views[0]);
+      if (matrix->kept && !apart) widen(rest, i, matrix);
     }
   }
   return STATUS_OK;
@@ -287,9 +291,17 @@ static Status decide(Rest *rest, Error *err) {
     TRY(list_shard(rest->c, layer, &shard, err));
     TRY(decide_layer(rest, layer, &shard, err));
   }
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    const Linear *linear = &model->linear[which];
+    rest->own[which] = (LayerMatrix){.name = linear->name,
+                                     .views = {(Linear *)(uintptr_t)linear},
+                                     .n_views = 1,
+                                     .n_in = linear->n_in,
+                                     .n_out = linear->n_out};
+  }
   for (size_t i = 0; i < model_tensor_count(model); i++) {
     for (int which = 0; which < N_MODEL_LINEARS; which++)
-      if (model->linear[which].n_out > 0) widen(rest, i, &model->linear[which]);
+      if (model->linear[which].n_out > 0) widen(rest, i, &rest->own[which]);
     if (head_name(rest) && is_part_of(model_tensor(model, i)->name, head_name(rest)))
       rest->fates[i] = LEFT_OUT;
     if (rest->fates[i] != LEFT_OUT) note_kept(rest, model_tensor(model, i));
@@ -302,11 +314,8 @@ static Status write_rest(const Rest *rest, Error *err) {
   OWNED(tensors_release) Tensors out = {0};
   OWNED(buffer_release) Buffer metadata = {0};
   for (size_t i = 0; i < model_tensor_count(model); i++) {
-    const Linear *linear = rest->widened[i];
     if (rest->fates[i] == COPIED) TRY(tensors_add(&out, model_tensor(model, i), err));
-    if (rest->fates[i] != WIDENED) continue;
-    const LayerMatrix m = {.name = linear->name, .views = {(Linear *)(uintptr_t)linear}};
-    TRY(write_dense(&m, &out, err));
+    if (rest->fates[i] == WIDENED) TRY(write_dense(rest->widened[i], &out, err));
   }
   if (head_name(rest)) TRY(layout_write_head(&model->head, rest->c->options->group, &out, err));
   OWNED(mem_release) char *path = shard_path(rest->c, model->config.n_layers, err);
@@ -415,6 +424,7 @@ Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err
   if (!directory) return STATUS_FAILED;
   TRY(NEW(rest.fates, n, "tensors", err));
   TRY(NEW(rest.widened, n, "tensors", err));
+  TRY(NEW(rest.works, (size_t)c->model->config.n_layers, "layers", err));
   TRY(NEW(rest.kept, n, "tensors", err));
   TRY(NEW(rest.names, n, "tensors", err));
   TRY(decide(&rest, err));

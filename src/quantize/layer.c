@@ -75,7 +75,8 @@ static bool is_quantised_kind(int which) {
   case LAYER_LATENT_IN:
   case LAYER_LATENT_OUT:
   case LAYER_Q_A:
-  case LAYER_KV_A: return true;
+  case LAYER_KV_A:
+  case LAYER_KV_B: return true;
   default: return which >= N_LAYER_LINEARS;
   }
 }
@@ -91,13 +92,15 @@ static bool follows(const Linear *before, const Linear *linear) {
          (const char *)before->weight + bytes == (const char *)linear->weight;
 }
 
-static const char *why_kept(const LayerMatrix *m, int group) {
+static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, int group) {
   if (!is_quantised_kind(m->which)) return "its kind";
   for (int i = 0; i < m->n_views; i++) {
     if (!is_readable(m->views[i])) return "how it is stored";
-    if (i > 0 && !follows(m->views[i - 1], m->views[i])) return "the order of its outputs";
+    if (i > 0 && !m->order && !follows(m->views[i - 1], m->views[i])) return "the order of its outputs";
     if (m->views[i]->n_out % 8) return "a number of outputs that 8 does not divide";
   }
+  if (m->which == LAYER_KV_B && (latent->nope_dim % 8 || latent->value_dim % 8))
+    return "a head's number of outputs, which 8 does not divide";
   if (m->n_in % group) return "a number of inputs that the group does not divide";
   return NULL;
 }
@@ -106,7 +109,8 @@ static const char *why_kept(const LayerMatrix *m, int group) {
 static int stage_of(const ModelConfig *config, int layer, int which) {
   const bool expert = which >= N_LAYER_LINEARS;
   int turn = 0;
-  if (which == LAYER_GATE || which == LAYER_UP || which == LAYER_Q) turn = 1; /* after latent_in, q_a */
+  if (which == LAYER_GATE || which == LAYER_UP) turn = 1; /* after latent_in */
+  if (which == LAYER_Q || which == LAYER_KV_B) turn = 1;  /* after q_a, kv_a */
   if (expert) turn = (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS == EXPERT_DOWN ? 2 : 1;
   if (which == LAYER_DOWN) turn = 2;
   if (which == LAYER_LATENT_OUT) turn = 3;
@@ -121,13 +125,26 @@ static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   return NULL;
 }
 
-/* Adds a view to those of a matrix, sorted by address, which is the order of their rows. */
-static void add_view(LayerMatrix *m, Linear *linear) {
+/* Adds a view to those of a matrix, sorted by address, which is the order of their rows; views that the
+ * matrix stores by head lie apart, and have the order of their linear layers. */
+static void add_view(LayerMatrix *m, Linear *linear, bool by_heads) {
   int at = m->n_views++;
-  for (; at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
+  for (; !by_heads && at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
     m->views[at] = m->views[at - 1];
   m->views[at] = linear;
   m->n_out += linear->n_out;
+}
+
+/* Sets the order of a matrix that is stored by head. */
+static Status set_order(const LayerWork *work, LayerMatrix *m, Error *err) {
+  const ModelLayer *layer = &work->model->layers[work->index];
+  if (m->which >= N_LAYER_LINEARS || !model_is_by_heads(work->model, work->index, m->which)) return STATUS_OK;
+  TRY(NEW(m->order, (size_t)m->n_out, "the order of outputs", err));
+  for (int v = 0, first = 0; v < m->n_views; first += m->views[v++]->n_out)
+    for (int o = 0; o < m->views[v]->n_out; o++)
+      m->order[model_stored_output(work->model, work->index, (int)(m->views[v] - layer->linear), o)] =
+          first + o;
+  return STATUS_OK;
 }
 
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
@@ -144,11 +161,12 @@ Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *
     if (m->n_views == MAX_VIEWS) return error_set(err, STATUS_FAILED, "%s has too many parts", linear->name);
     if (m->n_views == 0) *m = (LayerMatrix){.name = linear->name, .n_in = linear->n_in, .input = -1};
     if (linear->n_out > m->widest) m->which = which, m->widest = linear->n_out;
-    add_view(m, linear);
+    add_view(m, linear, which < N_LAYER_LINEARS && model_is_by_heads(model, index, which));
   }
   for (LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++) {
     m->stage = stage_of(&model->config, index, m->which);
-    m->kept = why_kept(m, group);
+    TRY(set_order(work, m, err));
+    m->kept = why_kept(m, &model->config.latent, group);
     if (!m->kept && keeps && keeps(user, m->name)) m->kept = "--keep";
   }
   return STATUS_OK;
@@ -166,6 +184,7 @@ static void free_statistics(const LayerWork *work, LayerInput *input) {
 void layer_release(LayerWork *work) {
   if (work->quantizer && work->quantizer->forget) work->quantizer->forget(work->state);
   for (int i = 0; i < work->n_matrices; i++) rounded_release(&work->matrices[i].rounded);
+  for (int i = 0; i < work->n_matrices; i++) free(work->matrices[i].order);
   for (int i = 0; i < work->n_inputs; i++) free_statistics(work, &work->inputs[i]);
   tensors_release(&work->out);
   tensors_release(&work->made);
@@ -291,11 +310,19 @@ static Status add_rows(LayerWork *work, int index, const char *reader, Rows x, i
   return work->quantizer->add(work->state, n, weighted, n, weighted, n_rows, input->moments, work->err);
 }
 
+/* True if the Linear, perhaps the original model's, is a view of the matrix: a head's part of kv_b has its
+ * name, too. */
+static bool is_view(const LayerMatrix *m, const Linear *linear) {
+  for (int v = 0; v < m->n_views; v++)
+    if (m->views[v]->n_in == linear->n_in && m->views[v]->n_out == linear->n_out) return true;
+  return false;
+}
+
 /* The name of the first of the Linears whose matrix is quantised; NULL: none is. */
 static const char *first_reader(LayerWork *work, const Linear *const *linears, int n) {
   for (int i = 0; i < n; i++) {
     const LayerMatrix *m = matrix_named(work, linears[i]->name);
-    if (m && !m->kept) return m->name;
+    if (m && !m->kept && is_view(m, linears[i])) return m->name;
   }
   return NULL;
 }
@@ -385,13 +412,17 @@ typedef struct {
   const float *scales; /* [n_in] or NULL */
 } MatrixRows;
 
+void matrix_read_row(const LayerMatrix *m, int o, float *row) {
+  int view = 0;
+  while (o >= m->views[view]->n_out) o -= m->views[view++]->n_out;
+  linear_read_row(m->views[view], o, row);
+}
+
 /* A ReadRow. */
 static bool read_row(const void *user, int row, float *to) {
   const MatrixRows *rows = user;
   const LayerMatrix *m = rows->m;
-  int view = 0, o = row;
-  while (o >= m->views[view]->n_out) o -= m->views[view++]->n_out;
-  linear_read_row(m->views[view], o, to);
+  matrix_read_row(m, row, to);
   if (first_infinite(to, m->n_in) < m->n_in) return false;
   for (int i = 0; rows->scales && i < m->n_in; i++) to[i] *= rows->scales[i];
   return true;
@@ -401,9 +432,11 @@ static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row,
   OWNED(mem_release) float *numbers = NULL;
   TRY(NEW(numbers, (size_t)rows->m->n_in, rows->m->name, err));
   read_row(rows, row, numbers);
-  const int at = first_infinite(numbers, rows->m->n_in);
+  const int at = first_infinite(numbers, rows->m->n_in), *order = rows->m->order;
+  int stored = order ? 0 : row;
+  while (order && order[stored] != row) stored++;
   return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%d, %d] is not finite",
-                   model_path(work->model), rows->m->name, row, at);
+                   model_path(work->model), rows->m->name, stored, at);
 }
 
 /* Loads a matrix's weights, times the scales of its inputs unless NULL; refuses those that are not finite. */
@@ -632,12 +665,23 @@ static Status round_towards(const LayerWork *work, LayerMatrix *m, const Weights
   return STATUS_OK;
 }
 
+Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err) {
+  const int64_t n = 2 * (int64_t)work->model->config.n_heads * (int64_t)sizeof(Linear),
+                n_keys = (int64_t)latent_heads_bytes(work->model, work->index);
+  if (m->which != LAYER_KV_B) return STATUS_OK;
+  Linear *heads = tensors_make(&work->made, m->name, ".heads", DTYPE_U8, n, 0, err);
+  void *keys = tensors_make(&work->made, m->name, ".keys", DTYPE_U8, n_keys, 0, err);
+  if (!heads || !keys) return STATUS_FAILED;
+  return latent_heads_renew(work->model, work->index, heads, keys, work->n_threads, err);
+}
+
 static Status round_one(LayerWork *work, LayerMatrix *m, const float *lower, Error *err) {
   const double start = clock_ms();
   Weights weights;
   Status status = load(work, m, work->inputs[m->input].scales, &weights, err);
   if (status == STATUS_OK) status = round_towards(work, m, &weights, lower, err);
   if (status == STATUS_OK) status = layout_install(m, work->group, &work->made, err);
+  if (status == STATUS_OK) status = layer_adopt(work, m, err);
   work->quantizer->release(work->state, weights.w);
   m->seconds += (clock_ms() - start) / 1000;
   return status;

@@ -16,6 +16,7 @@ typedef struct {
   const char *name; /* "model.layers.3.self_attn.qkv_proj"; belongs to the model */
   Linear *views[MAX_VIEWS];
   int n_views, n_in, n_out;
+  int *order; /* [n_out] for each stored output the views' one, as they follow one another; NULL: the same */
   int which, widest;    /* the linear layer of the widest view, and its outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
   int stage;            /* ascending: STAGE_PARTS times the operation that reads it, plus its turn there */
@@ -96,10 +97,15 @@ int layer_next_stage(const LayerWork *work, int stage);
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
 /* InputSink.multiply(), likewise. */
 bool layer_multiply(void *user, OtherProduct *products, int n);
+/* To be called when a matrix of the model's layer has other weights: makes what the layer computes with in
+ * its place. */
+Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
 /* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use what is made.
  * Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
 Status layer_round(LayerWork *work, Error *err);
 
+/* Row o of a matrix as fp32: of its views, one after another. PRECOND as for linear_read_row() */
+void matrix_read_row(const LayerMatrix *m, int o, float *row);
 /* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or
  * LINEAR_AWQ */
 void linear_read_row(const Linear *linear, int o, float *row);

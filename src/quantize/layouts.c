@@ -26,7 +26,12 @@ static Sizes sizes_of(const LayerMatrix *m, int group) {
   return (Sizes){(size_t)m->n_in, (size_t)m->n_out, (size_t)(m->n_in / group), rounded_row(m->n_out)};
 }
 
-static Status write_awq(const LayerMatrix *m, Sizes s, Tensors *out, Error *err) {
+/* The output of a Rounded that is output o of a tensor; order: of LayerMatrix, or NULL. */
+static size_t ordered(const int *order, size_t o) {
+  return order ? (size_t)order[o] : o;
+}
+
+static Status write_awq(const LayerMatrix *m, const int *order, Sizes s, Tensors *out, Error *err) {
   const Rounded *from = &m->rounded;
   const size_t words = s.n_out / 8;
   uint32_t *weights = tensors_make(out, m->name, ".qweight", DTYPE_I32, (int64_t)s.n_in, (int64_t)words, err),
@@ -38,17 +43,20 @@ static Status write_awq(const LayerMatrix *m, Sizes s, Tensors *out, Error *err)
   for (size_t w = 0; w < words; w++)
     for (size_t i = 0; i < s.n_in; i++)
       for (size_t k = 0; k < 8; k++)
-        weights[i * words + w] |= (uint32_t)from->codes[(8 * w + awq_outputs[k]) * s.n_in + i] << 4 * k;
+        weights[i * words + w] |= (uint32_t)from->codes[ordered(order, 8 * w + awq_outputs[k]) * s.n_in + i]
+                                  << 4 * k;
   for (size_t g = 0; g < s.groups; g++) {
     for (size_t w = 0; w < words; w++)
       for (size_t k = 0; k < 8; k++)
-        zeros[g * words + w] |= (uint32_t)from->zeros[g * s.row + 8 * w + awq_outputs[k]] << 4 * k;
-    for (size_t o = 0; o < s.n_out; o++) scales[g * s.n_out + o] = float_to_f16(from->scales[g * s.row + o]);
+        zeros[g * words + w] |= (uint32_t)from->zeros[g * s.row + ordered(order, 8 * w + awq_outputs[k])]
+                                << 4 * k;
+    for (size_t o = 0; o < s.n_out; o++)
+      scales[g * s.n_out + o] = float_to_f16(from->scales[g * s.row + ordered(order, o)]);
   }
   return STATUS_OK;
 }
 
-static Status write_compressed(const LayerMatrix *m, Sizes s, Tensors *out, Error *err) {
+static Status write_compressed(const LayerMatrix *m, const int *order, Sizes s, Tensors *out, Error *err) {
   const Rounded *from = &m->rounded;
   const int64_t groups = (int64_t)s.groups, n_out = (int64_t)s.n_out;
   uint32_t *weights =
@@ -58,17 +66,20 @@ static Status write_compressed(const LayerMatrix *m, Sizes s, Tensors *out, Erro
   int64_t *shape = tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
   if (!weights || !zeros || !scales || !shape) return STATUS_FAILED;
   shape[0] = n_out, shape[1] = (int64_t)s.n_in;
-  for (size_t i = 0; i < s.n_out * s.n_in; i++) weights[i / 8] |= (uint32_t)from->codes[i] << 4 * (i % 8);
-  for (size_t g = 0; g < s.groups; g++)
-    for (size_t o = 0; o < s.n_out; o++) {
-      zeros[o / 8 * s.groups + g] |= (uint32_t)from->zeros[g * s.row + o] << 4 * (o % 8);
-      scales[o * s.groups + g] = float_to_f16(from->scales[g * s.row + o]);
+  for (size_t o = 0; o < s.n_out; o++) {
+    const size_t own = ordered(order, o);
+    for (size_t i = 0; i < s.n_in; i++)
+      weights[(o * s.n_in + i) / 8] |= (uint32_t)from->codes[own * s.n_in + i] << 4 * (i % 8);
+    for (size_t g = 0; g < s.groups; g++) {
+      zeros[o / 8 * s.groups + g] |= (uint32_t)from->zeros[g * s.row + own] << 4 * (o % 8);
+      scales[o * s.groups + g] = float_to_f16(from->scales[g * s.row + own]);
     }
+  }
   return STATUS_OK;
 }
 
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err) {
-  return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, sizes_of(m, group), out, err);
+  return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, m->order, sizes_of(m, group), out, err);
 }
 
 /* codes[n] = a group of weights in 8 bits; returns its scale. */
@@ -123,20 +134,38 @@ static Status find(const Safetensors *file, const LayerMatrix *m, const char *su
   return STATUS_OK;
 }
 
+/* data: qweight, qzeros and scales. */
+static void read_awq(const LayerMatrix *m, Sizes s, const void *const data[3], Rounded *to) {
+  const uint32_t *weights = data[0], *zeros = data[1];
+  const size_t words = s.n_out / 8;
+  for (size_t at = 0; at < s.n_out; at++) {
+    const size_t w = at / 8, k = at % 8, stored = 8 * w + awq_outputs[k], o = ordered(m->order, stored);
+    for (size_t i = 0; i < s.n_in; i++)
+      to->codes[o * s.n_in + i] = (uint8_t)(weights[i * words + w] >> 4 * k & 15);
+    for (size_t g = 0; g < s.groups; g++) {
+      to->zeros[g * s.row + o] = (float)(zeros[g * words + w] >> 4 * k & 15);
+      floats_read(data[2], DTYPE_F16, g * s.n_out + stored, 1, &to->scales[g * s.row + o]);
+    }
+  }
+}
+
 static Status read_compressed(const LayerMatrix *m, Sizes s, const Safetensors *file, Rounded *to,
                               Error *err) {
   const void *weights, *zeros, *scales;
   TRY(find(file, m, ".weight_packed", s.n_out * s.n_in / 2, &weights, err));
   TRY(find(file, m, ".weight_zero_point", s.groups * s.n_out / 2, &zeros, err));
   TRY(find(file, m, ".weight_scale", s.groups * s.n_out * 2, &scales, err));
-  for (size_t i = 0; i < s.n_out * s.n_in; i++)
-    to->codes[i] = ((const uint8_t *)weights)[i / 2] >> 4 * (i % 2) & 15;
-  for (size_t g = 0; g < s.groups; g++)
-    for (size_t o = 0; o < s.n_out; o++) {
+  for (size_t o = 0; o < s.n_out; o++) {
+    const size_t own = ordered(m->order, o), first = o * s.n_in;
+    for (size_t i = 0; i < s.n_in; i++)
+      to->codes[own * s.n_in + i] = ((const uint8_t *)weights)[(first + i) / 2] >> 4 * (i % 2) & 15;
+    for (size_t g = 0; g < s.groups; g++) {
       const size_t word = o / 8 * s.groups + g;
-      to->zeros[g * s.row + o] = (float)(((const uint8_t *)zeros)[4 * word + o % 8 / 2] >> 4 * (o % 2) & 15);
-      floats_read(scales, DTYPE_F16, o * s.groups + g, 1, &to->scales[g * s.row + o]);
+      to->zeros[g * s.row + own] =
+          (float)(((const uint8_t *)zeros)[4 * word + o % 8 / 2] >> 4 * (o % 2) & 15);
+      floats_read(scales, DTYPE_F16, o * s.groups + g, 1, &to->scales[g * s.row + own]);
     }
+  }
   return STATUS_OK;
 }
 
@@ -157,7 +186,7 @@ static void point_views(const LayerMatrix *m, int group, const void *const data[
 }
 
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err) {
-  TRY(write_awq(m, sizes_of(m, group), made, err));
+  TRY(write_awq(m, NULL, sizes_of(m, group), made, err));
   const OutTensor *last = made->items + made->n - 3;
   point_views(m, group, (const void *const[]){last[0].data, last[1].data, last[2].data});
   return STATUS_OK;
@@ -166,17 +195,21 @@ Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err) {
   const Sizes s = sizes_of(m, group);
+  const void *data[3];
   if (layout == LAYOUT_AWQ) {
-    const void *data[3];
     TRY(find(file, m, ".qweight", s.n_out * s.n_in / 2, &data[0], err));
     TRY(find(file, m, ".qzeros", s.groups * s.n_out / 2, &data[1], err));
     TRY(find(file, m, ".scales", s.groups * s.n_out * 2, &data[2], err));
-    point_views(m, group, data);
-    return STATUS_OK;
+    if (!m->order) point_views(m, group, data);
+    if (!m->order) return STATUS_OK;
   }
   LayerMatrix copy = *m;
+  Status status = STATUS_OK;
   TRY(rounded_make(m->n_out, m->n_in, group, &copy.rounded, err));
-  Status status = read_compressed(m, s, file, &copy.rounded, err);
+  if (layout == LAYOUT_AWQ)
+    read_awq(m, s, data, &copy.rounded);
+  else
+    status = read_compressed(m, s, file, &copy.rounded, err);
   if (status == STATUS_OK) status = layout_install(&copy, group, made, err);
   rounded_release(&copy.rounded);
   return status;

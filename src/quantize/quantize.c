@@ -121,7 +121,9 @@ static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error 
                          *other = own ? safetensors_find(file, own->name) : NULL;
       if (other) bias->data = other->data + ((const unsigned char *)bias->data - own->data);
     }
-    if (!m->kept) TRY(layout_use(run->options->layout, m, run->work.group, file, made, err));
+    if (m->kept) continue;
+    TRY(layout_use(run->options->layout, m, run->work.group, file, made, err));
+    TRY(layer_adopt(&run->work, m, err));
   }
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
     Vector *vector = &layer->vector[which];

@@ -71,6 +71,8 @@ static void project(BackendState *state, int n_rows, int layer, const float *fro
   run_matmuls(state->loaded, &state->scratch, from, (size_t)plan->hidden, n_rows, first,
               gates.w.linear ? 3 : 2);
   normalise(state, state->kv_latents, plan->kv_a, n_rows, latent->kv_rank, weights->kv_a_norm);
+  show_input(&state->scratch, state->kv_latents, (size_t)plan->kv_a, n_rows,
+             &state->loaded->model->layers[layer].kv_b);
   if (!latent->q_rank) return;
   normalise(state, state->q_latents, plan->q_rank, n_rows, latent->q_rank, weights->q_a_norm);
   for (int r = 0; r < n_rows; r++) /* a matmul's input is padded with zeros */

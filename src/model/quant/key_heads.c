@@ -23,13 +23,35 @@ typedef struct {
   int first, n;
 } Series;
 
-/* A matrix to be made of series, each taken from all key heads. Key head h begins at output h * step of
- * `from`. */
+/* A Linear's outputs in a stored matrix: series, each taken from all key heads. Key head h begins at output
+ * h * step. */
+typedef struct {
+  int n_heads, step, n_series;
+  Series series[MOST_SERIES];
+} HeadOutputs;
+
+static HeadOutputs attention_outputs(const LayerConfig *own, int which) {
+  const int dim = own->head_dim, queries = own->n_heads / own->n_kv_heads * dim;
+  HeadOutputs h = {own->n_kv_heads, queries + 2 * dim, 1, {{0, queries}}};
+  if (which == LAYER_K) h.series[0] = (Series){queries, dim};
+  if (which == LAYER_V) h.series[0] = (Series){queries + dim, dim};
+  return h;
+}
+
+static HeadOutputs delta_outputs(const DeltaConfig *c, int which) {
+  const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim,
+            step = 2 * keys + 2 * values;
+  if (which == LAYER_DELTA_B) return (HeadOutputs){c->n_key_heads, 2 * n, 1, {{0, n}}};
+  if (which == LAYER_DELTA_A) return (HeadOutputs){c->n_key_heads, 2 * n, 1, {{n, n}}};
+  if (which == LAYER_DELTA_Z) return (HeadOutputs){c->n_key_heads, step, 1, {{2 * keys + values, values}}};
+  return (HeadOutputs){c->n_key_heads, step, 3, {{0, keys}, {keys, keys}, {2 * keys, values}}};
+}
+
+/* A matrix to be made. */
 typedef struct {
   Model *model;
   const Linear *from;
-  int n_heads, step, n_series;
-  Series series[MOST_SERIES];
+  HeadOutputs outputs;
   int n_threads;
   Error *err;
 } Gathering;
@@ -38,15 +60,15 @@ typedef struct {
 
 static int count_outputs(const Gathering *g) {
   int n = 0;
-  for (int i = 0; i < g->n_series; i++) n += g->n_heads * g->series[i].n;
+  for (int i = 0; i < g->outputs.n_series; i++) n += g->outputs.n_heads * g->outputs.series[i].n;
   return n;
 }
 
 /* True if every run of outputs begins and ends at a multiple of `unit`. */
 static bool runs_are_multiples(const Gathering *g, int unit) {
-  bool fit = g->step % unit == 0;
-  for (int i = 0; i < g->n_series; i++)
-    fit = fit && g->series[i].first % unit == 0 && g->series[i].n % unit == 0;
+  bool fit = g->outputs.step % unit == 0;
+  for (int i = 0; i < g->outputs.n_series; i++)
+    fit = fit && g->outputs.series[i].first % unit == 0 && g->outputs.series[i].n % unit == 0;
   return fit;
 }
 
@@ -54,10 +76,11 @@ static bool runs_are_multiples(const Gathering *g, int unit) {
  * number has `size` bytes and belongs to `unit` outputs. */
 static void copy_head(const Gathering *g, int head, const unsigned char *from, int unit, size_t size,
                       unsigned char *to) {
-  for (int i = 0; i < g->n_series; i++) {
-    const int n = g->series[i].n / unit, first = (head * g->step + g->series[i].first) / unit;
+  for (int i = 0; i < g->outputs.n_series; i++) {
+    const int n = g->outputs.series[i].n / unit,
+              first = (head * g->outputs.step + g->outputs.series[i].first) / unit;
     memcpy(to + (size_t)(head * n) * size, from + (size_t)first * size, (size_t)n * size);
-    to += (size_t)(g->n_heads * n) * size;
+    to += (size_t)(g->outputs.n_heads * n) * size;
   }
 }
 
@@ -70,7 +93,7 @@ static void *make_rows(const Gathering *g, const void *from, size_t n, size_t fr
   if (!to) return NULL;
 #pragma omp parallel for collapse(2) num_threads(g->n_threads)
   for (size_t i = 0; i < n; i++)
-    for (int head = 0; head < g->n_heads; head++)
+    for (int head = 0; head < g->outputs.n_heads; head++)
       copy_head(g, head, (const unsigned char *)from + i * from_row, unit, size, to + i * row);
   return to;
 }
@@ -102,10 +125,10 @@ static Status gather_as_floats(const Gathering *g, Linear *to) {
   float *weight = model_make_memory(g->model, (size_t)to->n_out * n_in, sizeof *weight, from, g->err);
   if (!weight) return STATUS_FAILED;
   float *row = weight;
-  for (int i = 0; i < g->n_series; i++)
-    for (int head = 0; head < g->n_heads; head++)
-      for (int k = 0; k < g->series[i].n; k++, row += n_in) {
-        const int o = head * g->step + g->series[i].first + k;
+  for (int i = 0; i < g->outputs.n_series; i++)
+    for (int head = 0; head < g->outputs.n_heads; head++)
+      for (int k = 0; k < g->outputs.series[i].n; k++, row += n_in) {
+        const int o = head * g->outputs.step + g->outputs.series[i].first + k;
         for (size_t in = 0; in < n_in; in++) {
           const size_t group = in / (size_t)from->group;
           const int zero = (int)packed_at(from->qzeros, group, width, o, from->kind == LINEAR_AWQ ? 4 : 8);
@@ -214,39 +237,22 @@ static void drop(Model *model, const Linear *l) {
 static Status order_attention(Model *model, ModelLayer *layer, const LayerConfig *own, int n_threads,
                               Error *err) {
   const Linear in = layer->q;
-  const int dim = own->head_dim, queries = own->n_heads / own->n_kv_heads * dim, step = queries + 2 * dim;
-  const struct {
-    Linear *to;
-    Series series;
-  } parts[] = {{&layer->q, {0, queries}}, {&layer->k, {queries, dim}}, {&layer->v, {queries + dim, dim}}};
-  for (int i = 0; i < 3; i++) {
-    const Gathering g = {model, &in, own->n_kv_heads, step, 1, {parts[i].series}, n_threads, err};
-    TRY(gather(&g, parts[i].to));
+  for (int which = LAYER_Q; which <= LAYER_V; which++) {
+    const Gathering g = {model, &in, attention_outputs(own, which), n_threads, err};
+    TRY(gather(&g, layer_linear(layer, which)));
   }
   drop(model, &in);
   return STATUS_OK;
 }
 
 static Status order_delta(Model *model, ModelLayer *layer, int n_threads, Error *err) {
-  const DeltaConfig *c = &model->config.delta;
+  static const int parts[] = {LAYER_DELTA_QKV, LAYER_DELTA_Z, LAYER_DELTA_B, LAYER_DELTA_A};
   const Linear in = layer->delta_qkv, gates = layer->delta_b;
-  const int keys = c->key_dim, n = c->n_value_heads / c->n_key_heads, values = n * c->value_dim;
-  const Gathering qkv = {model,
-                         &in,
-                         c->n_key_heads,
-                         2 * keys + 2 * values,
-                         3,
-                         {{0, keys}, {keys, keys}, {2 * keys, values}},
-                         n_threads,
-                         err},
-                  z = {model,     &in, c->n_key_heads, qkv.step, 1, {{2 * keys + values, values}},
-                       n_threads, err},
-                  b = {model, &gates, c->n_key_heads, 2 * n, 1, {{0, n}}, n_threads, err},
-                  a = {model, &gates, c->n_key_heads, 2 * n, 1, {{n, n}}, n_threads, err};
-  TRY(gather(&qkv, &layer->delta_qkv));
-  TRY(gather(&z, &layer->delta_z));
-  TRY(gather(&b, &layer->delta_b));
-  TRY(gather(&a, &layer->delta_a));
+  for (int i = 0; i < 4; i++) {
+    const Gathering g = {model, i < 2 ? &in : &gates, delta_outputs(&model->config.delta, parts[i]),
+                         n_threads, err};
+    TRY(gather(&g, layer_linear(layer, parts[i])));
+  }
   drop(model, &in);
   drop(model, &gates);
   return STATUS_OK;
@@ -263,7 +269,26 @@ Status key_heads_order(Model *model, int n_threads, Error *err) {
   }
   if (delta) config->delta.form = DELTA_AS_ONE;
   if (attention) config->fused = FUSES_QKV;
+  model->by_heads = (StoredByHeads){.attention = attention, .delta = delta};
   return STATUS_OK;
+}
+
+bool model_is_by_heads(const Model *model, int layer, int which) {
+  const bool attention = which == LAYER_Q || which == LAYER_K || which == LAYER_V,
+             delta = which == LAYER_DELTA_QKV || which == LAYER_DELTA_Z || which == LAYER_DELTA_B ||
+                     which == LAYER_DELTA_A;
+  const LayerKind kind = config_layer(&model->config, layer).kind;
+  return (model->by_heads.attention && attention && kind == LAYER_ATTENTION) ||
+         (model->by_heads.delta && delta && kind == LAYER_DELTA);
+}
+
+int model_stored_output(const Model *model, int layer, int which, int o) {
+  const LayerConfig own = config_layer(&model->config, layer);
+  const HeadOutputs h = own.kind == LAYER_ATTENTION ? attention_outputs(&own, which)
+                                                    : delta_outputs(&model->config.delta, which);
+  int i = 0;
+  while (o >= h.n_heads * h.series[i].n) o -= h.n_heads * h.series[i++].n;
+  return o / h.series[i].n * h.step + h.series[i].first + o % h.series[i].n;
 }
 
 void key_heads_count(Model *model) {

@@ -132,24 +132,36 @@ static void store(Dtype dtype, float value, void *to, size_t at) {
     memcpy((uint16_t *)to + at, &half, sizeof half);
 }
 
-Status latent_heads_make(Model *model, int n_threads, Error *err) {
+static void fill(const Model *model, int layer, void *keys, int n_threads) {
   const ModelConfig *config = &model->config;
   const size_t rank = (size_t)config->latent.kv_rank, nope = (size_t)config->latent.nope_dim,
                step = nope + (size_t)config->latent.value_dim, rows = (size_t)config->n_heads * rank;
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    if (!has_latent(model, layer)) continue;
-    const Linear *kv_b = &model->layers[layer].kv_b;
-    const int32_t *order = kv_b->order;
-    void *keys = model_make_memory(model, rows * nope, dtype_bytes(key_type(kv_b)), kv_b, err);
-    if (!keys) return STATUS_FAILED;
+  const Linear *kv_b = &model->layers[layer].kv_b;
+  const int32_t *order = kv_b->order;
 #pragma omp parallel for num_threads(n_threads)
-    for (size_t row = 0; row < rows; row++) {
-      const size_t in = row % rank, input = order ? (size_t)order[in] : in;
-      for (size_t i = 0; i < nope; i++)
-        store(key_type(kv_b), weight_of(kv_b, in, row / rank * step + i), keys,
-              (row - in + input) * nope + i);
-    }
+  for (size_t row = 0; row < rows; row++) {
+    const size_t in = row % rank, input = order ? (size_t)order[in] : in;
+    for (size_t i = 0; i < nope; i++)
+      store(key_type(kv_b), weight_of(kv_b, in, row / rank * step + i), keys, (row - in + input) * nope + i);
+  }
+}
+
+Status latent_heads_make(Model *model, int n_threads, Error *err) {
+  for (int layer = 0; layer < model->config.n_layers; layer++) {
+    if (!has_latent(model, layer)) continue;
+    void *keys =
+        model_make_memory(model, latent_heads_bytes(model, layer), 1, &model->layers[layer].kv_b, err);
+    if (!keys) return STATUS_FAILED;
+    fill(model, layer, keys, n_threads);
     TRY(latent_heads_place(model, layer, keys, err));
   }
   return STATUS_OK;
+}
+
+Status latent_heads_renew(const Model *model, int layer, Linear *heads, void *keys, int n_threads,
+                          Error *err) {
+  model->layers[layer].key_heads = heads;
+  model->layers[layer].value_heads = heads + model->config.n_heads;
+  fill(model, layer, keys, n_threads);
+  return latent_heads_place(model, layer, keys, err);
 }

@@ -80,17 +80,48 @@ def test_every_family_loads_what_is_written(run, quantize, text, tmp_path, name,
     assert report["linear_layers"]["quantised"] > 0
 
 
-@pytest.mark.parametrize("name", ("llama-bf16", "qwen2-vl-text-part", "lfm2-bf16", "phi3-longrope"))
+def dense_copy(model, to):
+    """A directory with the dequantised weights of an AWQ model."""
+    shutil.copytree(model, to, ignore=shutil.ignore_patterns("*.safetensors*"))
+    config = json.loads((model / "config.json").read_text())
+    config.pop("quantization_config", None)
+    (to / "config.json").write_text(json.dumps(config))
+    checkpoint.write_safetensors(str(to / "model.safetensors"),
+                                 checkpoint.dequantised(checkpoint.read_checkpoint(model)))
+    return to
+
+
+# Matrices that are stored by head, or whose parts by head are computed with.
+BY_HEADS = {"gpt-neox-bf16": "query_key_value", "falcon-new-bf16": "query_key_value",
+            "deepseek-v3-bf16": "kv_b_proj", "qwen3-next-awq": "in_proj_qkvz"}
+
+
+@pytest.mark.parametrize("name", ("llama-bf16", "qwen2-vl-text-part", "lfm2-bf16", "phi3-longrope", *BY_HEADS))
 def test_logits_are_those_of_the_dequantised_weights(run, quantize, tmp_path, name):
-    """A dense copy of the weights that were written has the same logits, but for the order of sums."""
-    model, output, dense = DATA / "miniatures" / name, tmp_path / "out", tmp_path / "dense"
-    quantize(model, output)
-    tensors = checkpoint.dequantised(checkpoint.read_checkpoint(output))
-    shutil.copytree(model, dense, ignore=shutil.ignore_patterns("*.safetensors*"))
-    checkpoint.write_safetensors(str(dense / "model.safetensors"), tensors)
+    """A dense copy of the weights that were written has the same logits, but for the order of sums and the keys'
+    part of kv_b, a copy in fp16."""
+    model, output = DATA / "miniatures" / name, tmp_path / "out"
     ids = np.load(model / "reference.npz")["ids"][:32]
+    if name.endswith("-awq"):
+        model = dense_copy(model, tmp_path / "source")
+    quantize(model, output)
+    names = [tensor for tensor in checkpoint.read_checkpoint(output) if BY_HEADS.get(name, "q_proj") in tensor]
+    assert all(tensor.rpartition(".")[2] in ("qweight", "qzeros", "scales", "bias") for tensor in names)
+    dense = dense_copy(output, tmp_path / "dense")
     divergence = compare.kl(logits(run, dense, ids, tmp_path), logits(run, output, ids, tmp_path))
     assert divergence.mean() < 1e-6
+
+
+@pytest.mark.parametrize("layout", ("awq", "compressed-tensors"))
+@pytest.mark.parametrize("name", ("gpt-neox-bf16", "falcon-new-bf16", "deepseek-v3-bf16"))
+def test_layers_that_are_there_are_read_back(quantize, tmp_path, name, layout):
+    output = tmp_path / "out"
+    quantize(DATA / "miniatures" / name, output, "--format", layout)
+    whole = files_of(output)
+    for file in ("config.json", "model-00002-of-00003.safetensors"):
+        (output / file).unlink()
+    assert b"1 layers were in" in quantize(DATA / "miniatures" / name, output, "--format", layout).stderr
+    assert files_of(output) == whole
 
 
 @pytest.mark.bulk()
@@ -156,9 +187,10 @@ def test_threads_change_no_byte(run, text, tmp_path):
     assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
 
 
-def test_fp8_is_read(run, quantize, text, tmp_path):
+@pytest.mark.parametrize("kept", ("none", "qkv|gate_up"))
+def test_fp8_is_read(run, quantize, text, tmp_path, kept):
     model = DATA / "layouts" / "fp8-blocks"
-    quantize(model, tmp_path / "out")
+    quantize(model, tmp_path / "out", "--keep", kept)
     done = run("eval", "-m", tmp_path / "out", "--against", model, "-f", text, "--max-tokens", 32, "--json")
     assert json.loads(done.stdout)["kl"] < 1
 
