@@ -306,6 +306,7 @@ static void lay_out(BackendState *state, const ModelConfig *config, Buffers *mem
                               sizeof(int32_t));
   state->positions = buffers_take(memory, rows, sizeof *state->positions);
   state->sequences = buffers_take(memory, rows, sizeof *state->sequences);
+  state->angled = buffers_take(memory, rows, sizeof *state->angled);
   state->inputs = take_rows(memory, rows, plan->inputs);
   const size_t kept = buffers_product((size_t)config->draft.n_states, (size_t)config->draft.target_hidden);
   state->kept_rows =

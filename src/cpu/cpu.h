@@ -218,6 +218,7 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
+  int64_t *angled;        /* [max_chunk] of a row's angles: 1 + twice the position + long_rope; 0: none yet */
   /* Models with streams (streams.c): the streams; then scratch rows: normalised streams, their weights, the
    * input of a mix's second matrix, and the factors of a block's output. The step's ids, and the n-gram
    * table's rows for them. With AltUp (altup.c) a stream is plan.hidden numbers, and the scratch rows hold

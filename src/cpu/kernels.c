@@ -258,6 +258,7 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .search_group = search_group,
     .round_group = round_group,
     .move_group = move_group,
+    .add_product = add_product,
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply,
                  [ACTIVATION_GELU_TANH] = gelu_multiply,

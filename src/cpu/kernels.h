@@ -199,6 +199,11 @@ typedef struct {
   void (*move_group)(float *levels, float *slopes, int n, const float *h, const float *scales,
                      const float *zeros, float *changes);
 
+  /* c[r][i] += factor * sum over k < n_k of a[r][k] b[k][i], for r < n_rows and i < n.
+   * PRECOND n % ALIGN_FLOATS == 0, factor != 0 */
+  void (*add_product)(const float *a, size_t a_stride, int n_rows, const float *b, size_t b_stride, int n,
+                      int n_k, float factor, float *c, size_t c_stride);
+
   /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i] for LINEAR_INT8, without the
    * bias. The sum is exact. */
   void (*matmul_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,

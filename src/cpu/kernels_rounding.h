@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/outer.h"
 #include "cpu/vector.h"
 
 _Static_assert(ROUND_OUTPUTS % LANES == 0, "whole vectors");
@@ -116,4 +117,11 @@ static void move_group(float *levels, float *slopes, int n, const float *h, cons
       }
     }
   }
+}
+
+static void add_product(const float *a, size_t a_stride, int n_rows, const float *b, size_t b_stride, int n,
+                        int n_k, float factor, float *c, size_t c_stride) {
+  const OuterB columns = {.data = b, .type = KV_F32, .step = b_stride, .across = LANES};
+  outer_matmul(a, a_stride, n_rows, columns, n / LANES, n_k,
+               (OuterC){.to = c, .add = factor, .stride = c_stride});
 }

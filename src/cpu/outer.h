@@ -18,11 +18,11 @@ typedef struct {
 } OuterB;
 
 /* Where chains begin and end: they start with the numbers at `from` (NULL: 0) and are stored at `to`, or with
- * `add` added to the numbers there. Strides are from row to row. */
+ * `add` not 0 added to the numbers there, times `add`. Strides are from row to row. */
 typedef struct {
   const float *from;
   float *to;
-  bool add;
+  float add;
   size_t from_stride, stride;
 } OuterC;
 
@@ -72,7 +72,7 @@ INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type,
   UNROLL for (int r = 0; r < n_rows; r++) {
     UNROLL for (int v = 0; v < n_vectors; v++) {
       float *to = c.to + (size_t)r * c.stride + v * LANES;
-      vf_store(to, c.add ? vf_load(to) + sum[r][v] : sum[r][v]);
+      vf_store(to, c.add != 0 ? vf_fma(vf_set(c.add), sum[r][v], vf_load(to)) : sum[r][v]);
     }
   }
 }

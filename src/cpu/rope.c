@@ -38,8 +38,11 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
     for (int r = 0; r < parts[i].n_tokens; r++, row++) {
       state->sequences[row] = parts[i].sequence;
       state->positions[row] = parts[i].pos + r;
-      for (int rope = 0; rope < state->plan.n_ropes; rope++)
+      /* Texts that begin at 0 one after another, as `auk quantize` has them, keep their angles. */
+      const int64_t now = 1 + 2 * (int64_t)state->positions[row] + parts[i].long_rope;
+      for (int rope = 0; state->angled[row] != now && rope < state->plan.n_ropes; rope++)
         set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
+      state->angled[row] = now;
     }
   }
 }

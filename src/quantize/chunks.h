@@ -3,8 +3,8 @@
 
 #include "quantize/matrix.h"
 
-enum { CHUNK = 96 }; /* outputs that a thread takes: whole ROUND_OUTPUTS, at most MATMUL_ROWS */
-_Static_assert(CHUNK % ROUND_OUTPUTS == 0 && (int)CHUNK <= (int)MATMUL_ROWS, "chunks of whole blocks");
+enum { CHUNK = 96 }; /* outputs that a thread takes */
+_Static_assert(CHUNK % ROUND_OUTPUTS == 0 && CHUNK % TILE_ROWS == 0, "chunks of whole blocks and tiles");
 
 /* Computes outputs first .. first + n_rows - 1, n_rows <= CHUNK; scratch is the thread's own. Returns a part
  * of the whole loss. */

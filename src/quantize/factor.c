@@ -61,7 +61,7 @@ static bool factor(const Factor *f) {
         const Rows rows = {f->c + (size_t)i * f->stride + (size_t)k, f->stride},
                    columns = {f->c + (size_t)(k + BLOCK) * f->stride + (size_t)k, f->stride},
                    to = {f->c + (size_t)i * f->stride + (size_t)(k + BLOCK), f->stride};
-        product_add(f->products, rows, BLOCK, columns, i - k, BLOCK, -1, to);
+        product_add_transposed(f->products, rows, BLOCK, columns, i - k, BLOCK, -1, to);
       }
     }
   }
@@ -75,9 +75,9 @@ static void invert_rows(const Factor *f, int j) {
     const float *block = f->c + (size_t)i * f->stride + (size_t)i;
     /* right side: the identity's, minus what is solved so far times C */
     for (size_t r = 0; r < BLOCK && i == j; r++) rows[r * f->stride + (size_t)i + r] = 1;
-    product_add(f->products, (Rows){rows + j, f->stride}, BLOCK,
-                (Rows){f->c + (size_t)i * f->stride + (size_t)j, f->stride}, BLOCK, i - j, -1,
-                (Rows){rows + i, f->stride});
+    product_add_transposed(f->products, (Rows){rows + j, f->stride}, BLOCK,
+                           (Rows){f->c + (size_t)i * f->stride + (size_t)j, f->stride}, BLOCK, i - j, -1,
+                           (Rows){rows + i, f->stride});
     for (size_t r = 0; r < BLOCK; r++) solve_forward(f, block, rows + r * f->stride + (size_t)i);
   }
 }

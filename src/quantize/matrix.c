@@ -17,7 +17,7 @@ const GroupSearch plain_rounding = {no_shift, no_shrink, 1, 1, false};
 const Recipe usual_recipe = {.scales = true,
                              .compensates = true,
                              .drift = 0.5,
-                             .damp = 0.01,
+                             .damp = 0.03,
                              .refinements = 2,
                              .search = {shifts, shrinks, 5, 7, true},
                              .trial = {no_shift, few_shrinks, 1, 4, false}};
@@ -83,13 +83,21 @@ static void transpose_out(const float *from, int n, int group, float *to, size_t
     for (int i = 0; i < group; i++) to[(size_t)o * stride + (size_t)i] = from[i * ROUND_OUTPUTS + o];
 }
 
-/* The sum over rows of d H d^T. `product` is scratch like d. */
+/* The sum over rows of d H d^T. `product` is scratch like d. H is symmetric: a block of columns is multiplied
+ * once by H's block on the diagonal, and twice by what is below it. */
 static double sum_of_changes(const Work *work, Rows d, int n_rows, float *product) {
   const size_t n = (size_t)work->weights->n_in;
   double sum = 0;
   memset(product, 0, (size_t)n_rows * n * sizeof *product);
-  product_add(work->products, d, n_rows, (Rows){(float *)(uintptr_t)work->h, n}, (int)n, (int)n, 1,
-              (Rows){product, n});
+  for (size_t i = 0, next; i < n; i = next) {
+    next = i + 2 * PRODUCT_BLOCK < n ? i + 2 * PRODUCT_BLOCK : n;
+    const Rows to = {product + i, n};
+    float *h = (float *)(uintptr_t)work->h;
+    product_add(work->products, (Rows){d.at + i, d.stride}, n_rows, (Rows){h + i * n + i, n}, (int)(next - i),
+                (int)(next - i), 1, to);
+    product_add(work->products, (Rows){d.at + next, d.stride}, n_rows, (Rows){h + next * n + i, n},
+                (int)(next - i), (int)(n - next), 2, to);
+  }
   for (size_t r = 0; r < (size_t)n_rows; r++) {
     float row[8] = {0}; /* short chains of fp32, then double */
     for (size_t from = 0; from < n; from += 256) {
@@ -142,8 +150,8 @@ static void pass_on(const Work *work, int at, int n_rows, float *errors, float *
   const size_t n_in = (size_t)work->weights->n_in;
   const int group = work->weights->group, next = at + group;
   const Rows later = {(float *)(uintptr_t)work->lower + (size_t)next * n_in + (size_t)at, n_in};
-  product_add(work->products, (Rows){errors, (size_t)group}, n_rows, later, (int)n_in - next, group, -1,
-              (Rows){w + next, n_in});
+  product_add_transposed(work->products, (Rows){errors, (size_t)group}, n_rows, later, (int)n_in - next,
+                         group, -1, (Rows){w + next, n_in});
 }
 
 static double round_chunk(const void *context, int first, int n_rows, float *scratch) {

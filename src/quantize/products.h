@@ -13,12 +13,16 @@ typedef struct QuantizerState Products;
 
 Products products_make(int n_threads);
 
-/* The blocks of columns in which products of a part of a row are computed. */
+/* Sums over k are added to c in blocks: a block of B's rows and a vector of its columns fit the L1 cache. */
 enum { PRODUCT_BLOCK = 64 };
 
-/* c[r][i] += factor * sum over k < n_k of a[r][k] b[i][k], for r < n_rows and i < n, in this thread alone.
- * PRECOND n_k % ALIGN_FLOATS == 0; b.stride is a multiple of n_k, or both are of PRODUCT_BLOCK. */
+/* c[r][i] += factor * sum over k < n_k of a[r][k] b[k][i], for r < n_rows and i < n, in this thread alone.
+ * PRECOND n % ALIGN_FLOATS == 0 */
 void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c);
+
+/* product_add() of b[i][k], whose blocks are transposed first: for matrices that are not symmetric. */
+void product_add_transposed(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k,
+                            float factor, Rows c);
 
 /* Quantizer.add() and finish(), by all threads. */
 Status sums_add(const Products *products, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,

@@ -51,7 +51,7 @@ static void make_equations(const Part *p, size_t row, size_t n) {
   for (size_t g = 0; g < p->n_groups; g++) {
     memset(p->products, 0, n * n_in * sizeof *p->products);
     product_add(p->of->products, (Rows){p->levels + row * n_in + g * group, n_in}, (int)n,
-                rows_of_h(p, 0, g * group), (int)n_in, (int)group, 1, (Rows){p->products, n_in});
+                rows_of_h(p, g * group, 0), (int)n_in, (int)group, 1, (Rows){p->products, n_in});
     for (size_t r = 0; r < n; r++) {
       const float *levels = p->levels + (row + r) * n_in,
                   *w = p->of->weights->w + ((size_t)p->first + row + r) * n_in;
@@ -123,7 +123,7 @@ static void make_slopes(const Part *p) {
                              p->levels[r * n_in + at] * *scale_of(p, r, g);
         p->products[r * group + i] = change;
       }
-    product_add(p->of->products, (Rows){p->products, group}, p->n_rows, rows_of_h(p, 0, g * group), (int)n_in,
+    product_add(p->of->products, (Rows){p->products, group}, p->n_rows, rows_of_h(p, g * group, 0), (int)n_in,
                 (int)group, 1, (Rows){p->slopes, n_in});
   }
 }
@@ -161,9 +161,9 @@ static void sweep(const Part *p) {
       move_block(p, g, row, left < ROUND_OUTPUTS ? left : ROUND_OUTPUTS, h, p->products + row * group);
     }
     const Rows changes = {p->products, group};
-    product_add(p->of->products, changes, p->n_rows, rows_of_h(p, 0, at), (int)at, (int)group, -1,
+    product_add(p->of->products, changes, p->n_rows, rows_of_h(p, at, 0), (int)at, (int)group, -1,
                 (Rows){p->slopes, n_in});
-    product_add(p->of->products, changes, p->n_rows, rows_of_h(p, next, at), (int)(n_in - next), (int)group,
+    product_add(p->of->products, changes, p->n_rows, rows_of_h(p, at, next), (int)(n_in - next), (int)group,
                 -1, (Rows){p->slopes + next, n_in});
   }
 }

@@ -12,41 +12,42 @@
 typedef struct {
   const Products *products;
   const Target *target;
-  float *w, *upper;
+  float *w;
   size_t n;
 } Correction;
 
-/* The products: W times changes, and the sum of that and the drifts times U^T, times U. */
+/* The products: W times changes, and the sum of that and the drifts times U^T, times U, which are zeros above
+ * and below the diagonal. */
 static double correct_chunk(const void *context, int first, int n_rows, float *scratch) {
   const Correction *c = context;
   const size_t at = (size_t)first * c->n, floats = (size_t)n_rows * c->n;
   const Target *t = c->target;
-  const Rows gains = {scratch, c->n}, half = {scratch + CHUNK * c->n, c->n}, w = {c->w + at, c->n};
+  const Rows gains = {scratch, c->n}, half = {scratch + CHUNK * c->n, c->n}, w = {c->w + at, c->n},
+             lower = {(float *)(uintptr_t)t->lower, c->n};
   const int n = (int)c->n;
   memset(scratch, 0, 2 * CHUNK * c->n * sizeof *scratch);
   for (size_t i = 0; t->drifts && i < floats; i++)
     gains.at[i] = (float)t->residual * t->drifts[at + i] / (t->scales ? t->scales[i % c->n] : 1);
   if (t->changes)
-    product_add(c->products, w, n_rows, (Rows){(float *)(uintptr_t)t->changes, c->n}, n, n, 1, gains);
-  product_add(c->products, gains, n_rows, (Rows){c->upper, c->n}, n, n, (float)t->share, half);
-  product_add(c->products, half, n_rows, (Rows){(float *)(uintptr_t)t->lower, c->n}, n, n, 1, w);
+    product_add_transposed(c->products, w, n_rows, (Rows){(float *)(uintptr_t)t->changes, c->n}, n, n, 1,
+                           gains);
+  for (int i = 0, n_k; i < n; i += n_k) {
+    n_k = n - i < 2 * PRODUCT_BLOCK ? n - i : 2 * PRODUCT_BLOCK;
+    float *below = lower.at + (size_t)i * c->n;
+    product_add(c->products, (Rows){gains.at + i, c->n}, n_rows, (Rows){below, c->n}, i + n_k, n_k,
+                (float)t->share, half);
+  }
+  for (int i = 0, n_k; i < n; i += n_k) {
+    n_k = n - i < 2 * PRODUCT_BLOCK ? n - i : 2 * PRODUCT_BLOCK;
+    float *below = lower.at + (size_t)i * c->n;
+    product_add_transposed(c->products, half, n_rows, (Rows){below, c->n}, n_k, i + n_k, 1,
+                           (Rows){w.at + i, c->n});
+  }
   return 0;
-}
-
-/* to[n][n] = the transposed `from`. */
-static void transpose(const Products *products, const float *from, size_t n, float *to) {
-#pragma omp parallel for num_threads(products->n_threads)
-  for (size_t i = 0; i < n; i++)
-    for (size_t j = 0; j < n; j++) to[i * n + j] = from[j * n + i];
 }
 
 Status target_correct(const Products *products, const Target *target, const Weights *weights, Error *err) {
   const size_t n = (size_t)weights->n_in;
-  float *upper = mem_alloc(n * n, sizeof *upper, "a factor of inputs", err);
-  if (!upper) return STATUS_FAILED;
-  transpose(products, target->lower, n, upper);
-  const Correction c = {products, target, weights->w, upper, n};
-  Status status = run_chunks(products, weights->n_out, 2 * CHUNK * n, correct_chunk, &c, NULL, err);
-  free(upper);
-  return status;
+  const Correction c = {products, target, weights->w, n};
+  return run_chunks(products, weights->n_out, 2 * CHUNK * n, correct_chunk, &c, NULL, err);
 }
