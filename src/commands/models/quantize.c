@@ -34,7 +34,7 @@ typedef struct {
   bool verbose, check;
   DeviceFlags device;
 } Options;
-static const Options defaults = {.samples = 64, .length = 512, .refinements = 2, .drift = 0.5};
+static const Options defaults = {.samples = 128, .length = 512, .refinements = 2, .drift = 0.5};
 
 static const int groups_of[] = {128, 64, 32, 16};
 
@@ -57,7 +57,7 @@ static const Flag calibration_flags[] = {
     FLAG_FILES(
         "--calibration", "FILE", Options, calibration,
         "a text like those that the model will meet, in place of a mixed one that auk has; may be repeated"),
-    FLAG_INT("--samples", "N", Options, samples, 1, 1 << 20, "parts of the texts (default 64)"),
+    FLAG_INT("--samples", "N", Options, samples, 1, 1 << 20, "parts of the texts (default 128)"),
     FLAG_INT("--length", "N", Options, length, 16, 1 << 20, "tokens of a part (default 512)"),
     FLAG_INT("--offset", "N", Options, offset, 0, INT_MAX, "takes other parts of the texts (default 0)"),
     FLAG_CHOICE(
