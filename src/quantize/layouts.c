@@ -15,6 +15,8 @@
 #include "base/json.h"
 #include "quantize/matrix.h"
 
+enum { LINE = 64 }; /* codes in a line of the cache */
+
 static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 /* The sizes of a matrix. */
@@ -39,12 +41,14 @@ static Status write_awq(const LayerMatrix *m, const int *order, Sizes s, Tensors
   uint16_t *scales =
       tensors_make(out, m->name, ".scales", DTYPE_F16, (int64_t)s.groups, (int64_t)s.n_out, err);
   if (!weights || !zeros || !scales) return STATUS_FAILED;
-#pragma omp parallel for /* by outputs, whose codes are adjacent */
-  for (size_t w = 0; w < words; w++)
-    for (size_t i = 0; i < s.n_in; i++)
-      for (size_t k = 0; k < 8; k++)
-        weights[i * words + w] |= (uint32_t)from->codes[ordered(order, 8 * w + awq_outputs[k]) * s.n_in + i]
-                                  << 4 * k;
+#pragma omp parallel for
+  for (size_t first = 0; first < s.n_in; first += LINE)
+    for (size_t w = 0; w < words; w++)
+      for (size_t k = 0; k < 8; k++) {
+        const uint8_t *codes = from->codes + ordered(order, 8 * w + awq_outputs[k]) * s.n_in;
+        for (size_t i = first; i < first + LINE && i < s.n_in; i++)
+          weights[i * words + w] |= (uint32_t)codes[i] << 4 * k;
+      }
   for (size_t g = 0; g < s.groups; g++) {
     for (size_t w = 0; w < words; w++)
       for (size_t k = 0; k < 8; k++)
@@ -66,6 +70,7 @@ static Status write_compressed(const LayerMatrix *m, const int *order, Sizes s, 
   int64_t *shape = tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
   if (!weights || !zeros || !scales || !shape) return STATUS_FAILED;
   shape[0] = n_out, shape[1] = (int64_t)s.n_in;
+#pragma omp parallel for schedule(static, 8) /* eight outputs share words of zero points */
   for (size_t o = 0; o < s.n_out; o++) {
     const size_t own = ordered(order, o);
     for (size_t i = 0; i < s.n_in; i++)
