@@ -190,9 +190,8 @@ typedef struct {
   LayerWork *works;                 /* [n_layers] lists of matrices */
   LayerMatrix own[N_MODEL_LINEARS]; /* those outside the layers */
   const LayerMatrix **widened;      /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
-  const char **kept;                /* [n_kept] names of modules that stay as they are, in `names` */
-  size_t n_kept;
-  char (*names)[TENSOR_NAME];
+  Buffer kept, head;                /* layout_name(): modules that stay as they are, an lm_head in 8 bits */
+  bool has_head;                    /* `kept` has "lm_head" */
 } Rest;
 
 static void rest_release(Rest *rest) {
@@ -200,8 +199,8 @@ static void rest_release(Rest *rest) {
   free(rest->works);
   free(rest->fates);
   free(rest->widened);
-  free(rest->kept);
-  free(rest->names);
+  buffer_release(&rest->kept);
+  buffer_release(&rest->head);
 }
 
 /* True if `name` is `base`, a dot, and a part other than a bias. */
@@ -269,19 +268,47 @@ static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *e
   return STATUS_OK;
 }
 
-/* Sets the name of a module that stays as it is: that of a matrix's tensor without ".weight". */
-static void note_kept(Rest *rest, const StoredTensor *tensor) {
+/* Notes the name of a module that stays as it is, of n bytes. Other programs name the parts of a multimodal
+ * model otherwise: of the text part's modules the name from "layers." on is the same. */
+static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
+  const LayerWork *first = &rest->works[0];
+  const char *text = first->n_matrices ? first->matrices[0].name : "",
+             *layers = strstr(text, layers_name(&rest->c->model->config));
+  const bool part = rest->c->model->config.text_part;
+  const size_t begin = layers ? (size_t)(layers - text) : 0,
+               cut = part && n > begin && strncmp(name, text, begin) == 0 ? begin : 0;
+  rest->has_head |= n - cut == 7 && memcmp(name + cut, "lm_head", 7) == 0;
+  return layout_name(rest->c->options->layout, name + cut, n - cut, part, &rest->kept, err);
+}
+
+/* The same for the module of a matrix's tensor. */
+static Status note_kept(Rest *rest, const StoredTensor *tensor, Error *err) {
   const size_t n = strlen(tensor->name);
-  if (tensor->rank < 2 || n < 8 || n >= TENSOR_NAME || strcmp(tensor->name + n - 7, ".weight") != 0) return;
-  if (strstr(tensor->name, "embed") || strstr(tensor->name, "conv1d")) return;
-  memcpy(rest->names[rest->n_kept], tensor->name, n - 7);
-  rest->kept[rest->n_kept] = rest->names[rest->n_kept];
-  rest->n_kept++;
+  if (tensor->rank < 2 || n < 8 || strcmp(tensor->name + n - 7, ".weight") != 0) return STATUS_OK;
+  return note_module(rest, tensor->name, n - 7, err);
+}
+
+/* The same for experts that the model has together and the checkpoint one by one. */
+static Status note_experts(Rest *rest, const LayerWork *work, Error *err) {
+  if (!experts_are_together(work)) return STATUS_OK;
+  for (const LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)
+    if (m->kept && is_expert(work, m)) TRY(note_module(rest, m->name, strlen(m->name), err));
+  return STATUS_OK;
 }
 
 /* The name of an lm_head that gets 8 bits, or NULL. */
 static const char *head_name(const Rest *rest) {
   return rest->c->options->head_bits == 8 ? rest->c->model->head.name : NULL;
+}
+
+/* Notes lm_head, a module also where it has no tensor, or one of another name. */
+static Status note_head(Rest *rest, Error *err) {
+  const QuantLayout layout = rest->c->options->layout;
+  const bool part = rest->c->model->config.text_part;
+  const char *name = head_name(rest);
+  if (name && part) name = "lm_head";
+  if (name) return layout_name(layout, name, strlen(name), part, &rest->head, err);
+  return rest->has_head ? STATUS_OK : layout_name(layout, "lm_head", 7, part, &rest->kept, err);
 }
 
 static Status decide(Rest *rest, Error *err) {
@@ -290,6 +317,7 @@ static Status decide(Rest *rest, Error *err) {
     OWNED(tensors_release) Tensors shard = {0};
     TRY(list_shard(rest->c, layer, &shard, err));
     TRY(decide_layer(rest, layer, &shard, err));
+    TRY(note_experts(rest, &rest->works[layer], err));
   }
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
     const Linear *linear = &model->linear[which];
@@ -304,9 +332,9 @@ static Status decide(Rest *rest, Error *err) {
       if (model->linear[which].n_out > 0) widen(rest, i, &rest->own[which]);
     if (head_name(rest) && is_part_of(model_tensor(model, i)->name, head_name(rest)))
       rest->fates[i] = LEFT_OUT;
-    if (rest->fates[i] != LEFT_OUT) note_kept(rest, model_tensor(model, i));
+    if (rest->fates[i] != LEFT_OUT) TRY(note_kept(rest, model_tensor(model, i), err));
   }
-  return STATUS_OK;
+  return note_head(rest, err);
 }
 
 static Status write_rest(const Rest *rest, Error *err) {
@@ -373,7 +401,7 @@ static Status copy_config(const Rest *rest, const Buffer *from, Buffer *to, Erro
   }
   TRY(buffer_append_string(to, "\n  \"quantization_config\": ", err));
   const QuantizeOptions *o = rest->c->options;
-  TRY(layout_config(o->layout, o->group, head_name(rest), rest->kept, rest->n_kept, to, err));
+  TRY(layout_config(o->layout, o->group, &rest->head, &rest->kept, to, err));
   return buffer_append_string(to, "\n}\n", err);
 }
 
@@ -425,8 +453,6 @@ Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err
   TRY(NEW(rest.fates, n, "tensors", err));
   TRY(NEW(rest.widened, n, "tensors", err));
   TRY(NEW(rest.works, (size_t)c->model->config.n_layers, "layers", err));
-  TRY(NEW(rest.kept, n, "tensors", err));
-  TRY(NEW(rest.names, n, "tensors", err));
   TRY(decide(&rest, err));
   for (size_t i = 0; i < n; i++) report->source_bytes += model_tensor(c->model, i)->bytes;
   TRY(write_rest(&rest, err));

@@ -222,19 +222,25 @@ Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Saf
 
 /* --- the config */
 
-static Status write_names(const char *const *names, size_t n, Buffer *out, Error *err) {
+/* compressed-tensors compares whole names, or has regular expressions; AutoAWQ's readers compare endings. */
+Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err) {
+  const bool pattern = ending && layout == LAYOUT_COMPRESSED;
+  OWNED(buffer_release) Buffer text = {0};
+  if (pattern) TRY(buffer_append_string(&text, "re:.*", err));
   for (size_t i = 0; i < n; i++) {
-    if (i > 0) TRY(buffer_append_string(out, ", ", err));
-    TRY(json_write_string(out, names[i], strlen(names[i]), err));
+    if (pattern && name[i] == '.') TRY(buffer_append_string(&text, "\\", err));
+    TRY(buffer_append(&text, name + i, 1, err));
   }
-  return STATUS_OK;
+  if (pattern) TRY(buffer_append_string(&text, "$", err));
+  if (list->size > 0) TRY(buffer_append_string(list, ", ", err));
+  return json_write_string(list, text.data, text.size, err);
 }
 
 /* Appends a member of config_groups. */
-static Status write_group(const char *name, const char *target, int bits, int group, Buffer *out,
+static Status write_group(const char *name, const Buffer *target, int bits, int group, Buffer *out,
                           Error *err) {
   TRY(buffer_printf(out, err, "\"%s\": {\"targets\": [", name));
-  TRY(json_write_string(out, target, strlen(target), err));
+  TRY(buffer_append(out, target->data, target->size, err));
   return buffer_printf(
       out, err,
       "], \"format\": \"pack-quantized\", \"input_activations\": null, \"output_activations\": null, "
@@ -243,8 +249,10 @@ static Status write_group(const char *name, const char *target, int bits, int gr
       bits, bits == 8 ? "true" : "false", group);
 }
 
-Status layout_config(QuantLayout layout, int group, const char *head, const char *const *kept, size_t n_kept,
-                     Buffer *out, Error *err) {
+Status layout_config(QuantLayout layout, int group, const Buffer *head, const Buffer *kept, Buffer *out,
+                     Error *err) {
+  char linear[] = "\"Linear\"";
+  const Buffer all = {.data = linear, .size = sizeof linear - 1};
   if (layout == LAYOUT_AWQ) {
     TRY(buffer_printf(out, err,
                       "{\"quant_method\": \"awq\", \"version\": \"gemm\", \"bits\": 4, \"group_size\": %d, "
@@ -256,11 +264,11 @@ Status layout_config(QuantLayout layout, int group, const char *head, const char
                              "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null, "
                              "\"config_groups\": {",
                              err));
-    TRY(write_group("group_0", "Linear", 4, group, out, err));
-    if (head) TRY(buffer_append_string(out, ", ", err));
-    if (head) TRY(write_group("group_1", head, 8, group, out, err));
+    TRY(write_group("group_0", &all, 4, group, out, err));
+    if (head->size) TRY(buffer_append_string(out, ", ", err));
+    if (head->size) TRY(write_group("group_1", head, 8, group, out, err));
     TRY(buffer_append_string(out, "}, \"ignore\": [", err));
   }
-  TRY(write_names(kept, n_kept, out, err));
+  TRY(buffer_append(out, kept->data, kept->size, err));
   return buffer_append_string(out, "]}", err);
 }

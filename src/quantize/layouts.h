@@ -21,7 +21,10 @@ Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);
 
-/* Appends the object of config.json's quantization_config. kept: names of modules that are not quantised.
- * head: the name of an lm_head in 8 bits, or NULL. */
-Status layout_config(QuantLayout layout, int group, const char *head, const char *const *kept, size_t n_kept,
-                     Buffer *out, Error *err);
+/* Appends the n bytes of a module's name to a list, as a JSON string. ending: other programs begin the name
+ * otherwise. */
+Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err);
+/* Appends the object of config.json's quantization_config. kept: a list of modules that are not quantised;
+ * head: of the lm_head in 8 bits, or empty. */
+Status layout_config(QuantLayout layout, int group, const Buffer *head, const Buffer *kept, Buffer *out,
+                     Error *err);

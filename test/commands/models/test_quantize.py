@@ -124,6 +124,22 @@ def test_layers_that_are_there_are_read_back(quantize, tmp_path, name, layout):
     assert files_of(output) == whole
 
 
+@pytest.mark.parametrize("name, awq, compressed", (
+    ("llama-sharded", ["lm_head"], ["lm_head"]),  # tied: a module without a tensor
+    ("gpt-neox-bf16", ["embed_out", "lm_head"], ["embed_out", "lm_head"]),
+    ("ministral3-text-part", ["language_model.lm_head", "lm_head"],
+     [r"re:.*language_model\.lm_head$", r"re:.*lm_head$"]),
+    ("gemma3n-bf16", ["model.altup_unembed_projections.0"], ["model.altup_unembed_projections.0"]),
+    ("qwen3-vl-moe-bf16", ["layers.0.mlp.gate", "layers.0.mlp.experts.3.down_proj"],
+     [r"re:.*layers\.0\.mlp\.gate$", r"re:.*layers\.0\.mlp\.experts\.3\.down_proj$"]),
+))
+def test_modules_that_stay_are_named_as_readers_name_them(quantize, tmp_path, name, awq, compressed):
+    for layout, key, names in (("awq", "modules_to_not_convert", awq), ("compressed-tensors", "ignore", compressed)):
+        quantize(DATA / "miniatures" / name, tmp_path / layout, "--format", layout)
+        config = json.loads((tmp_path / layout / "config.json").read_text())["quantization_config"]
+        assert set(names) <= set(config[key]) and len(set(config[key])) == len(config[key])
+
+
 @pytest.mark.bulk()
 def test_a_trained_model_loses_half_of_what_plain_rounding_loses(run, tmp_path):
     """Calibrated on stories of its own; judged on others, which reference.npz holds."""
