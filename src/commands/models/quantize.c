@@ -372,8 +372,9 @@ const Interface quantize_interface = {
     .usage = "auk quantize MODEL -o DIR [FLAGS]",
     .about = "Writes a checkpoint whose large matrices have 4 bits a weight, from one in 16 or 32 bits or "
              "FP8: the\n"
-             "weights, config.json, the tokenizer and the licence. auk, vLLM and transformers load it. "
-             "Weights are\n"
+             "weights, config.json, the tokenizer and the licence. auk and vLLM load it; so does "
+             "transformers, of\n"
+             "compressed-tensors with dequantize=True, if the model has no experts. Weights are\n"
              "scaled and rounded so that the outputs for the calibration texts change least. Embeddings, "
              "lm_head,\n"
              "norms, routers and small gates stay as they are. One layer at a time is in memory. After an\n"
