@@ -5,6 +5,7 @@
  * its stages. */
 #include "quantize/calibration.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,14 +213,19 @@ static Status pass_original(const Calibration *c, LayerWork *work, int i, int be
   work->tokens.keeps = true;
   TRY(advance(c, &c->original, i, begin, end, err));
   work->tokens.keeps = false;
-#pragma omp parallel for num_threads(c->options->device.n_threads)
+  bool finite = true;
+#pragma omp parallel for reduction(&& : finite) num_threads(c->options->device.n_threads)
   for (size_t r = 0; r < length; r++) {
     const float *x = rows + r * c->carried;
     double sum = 0;
     for (size_t k = 0; k < hidden; k++) sum += (double)x[k] * (double)x[k];
     weights[r] = sum > 0 ? (float)((double)hidden / sum) : 1;
+    finite = finite && isfinite(sum);
   }
-  return STATUS_OK;
+  if (finite) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: after %s of layer %d the hidden state is not finite: sample %d",
+                   model_path(c->original.model), operation_name(c->program.ops[end - 1].kind),
+                   c->program.ops[begin].layer, i);
 }
 
 /* True if the operation alone changes x in its part, and x is the whole residual stream. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "model/identity.h"
@@ -44,6 +45,40 @@ static Status name_run(Checkpoint *c, Error *err) {
   return STATUS_OK;
 }
 
+/* True for the name of a shard of this checkpoint. */
+static bool is_shard(const Checkpoint *c, const char *name) {
+  int index, n, end = 0;
+  return sscanf(name, "model-%5d-of-%5d.safetensors%n", &index, &n, &end) == 2 && end > 0 && !name[end] &&
+         n == c->model->config.n_layers + 1 && index >= 1 && index <= n;
+}
+
+/* Refuses a directory with files that are not of a run for this model: they would be mixed with it. */
+static Status check_empty(const Checkpoint *c, Error *err) {
+  const char *directory = c->options->output;
+  DIR *listing = opendir(directory);
+  char other[256] = "";
+  bool begun = false, mixed = false;
+  if (!listing)
+    return error_set(err, errno == ENOTDIR ? STATUS_USAGE : STATUS_FAILED,
+                     "-o %s: cannot open this directory: %s", directory, strerror(errno));
+  for (struct dirent *entry; (entry = readdir(listing));) {
+    const char *name = entry->d_name;
+    if (name[0] == '.') continue; /* or what an earlier call was writing */
+    begun |= is_shard(c, name);
+    mixed |= name_ends_with(name, ".safetensors") && !is_shard(c, name);
+    if (!is_shard(c, name) && (!other[0] || name_ends_with(name, ".safetensors")))
+      snprintf(other, sizeof other, "%s", name);
+  }
+  closedir(listing);
+  if (mixed || (other[0] && !begun))
+    return error_set(err, STATUS_USAGE, "-o %s has other files already, as %s: name another directory",
+                     directory, other);
+  if (access(directory, W_OK | X_OK) != 0)
+    return error_set(err, STATUS_FAILED, "-o %s: cannot write to this directory: %s", directory,
+                     strerror(errno));
+  return STATUS_OK;
+}
+
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *c, Error *err) {
   *c = (Checkpoint){.model = model, .options = options};
   char *config = path_join(options->output, "config.json", err);
@@ -56,6 +91,7 @@ Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Chec
   if (mkdir(options->output, 0777) != 0 && errno != EEXIST)
     return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", options->output,
                      strerror(errno));
+  TRY(check_empty(c, err));
   return name_run(c, err);
 }
 
@@ -218,15 +254,6 @@ static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   rest->widened[i] = m;
 }
 
-/* The length of "model.layers.3." in a name. */
-static size_t prefix_length(const char *name) {
-  for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.')) {
-    const size_t digits = strspn(at + 1, "0123456789");
-    if (digits > 0 && at[1 + digits] == '.') return (size_t)(at - name) + digits + 2;
-  }
-  return strlen(name);
-}
-
 /* True for a tensor of all experts, whose name after the layer's prefix is `part`. */
 static bool is_of_all(const ExpertNames *names, const char *part) {
   const char *const all[] = {names->all_gate_up, names->all_down, names->all_up};
@@ -240,7 +267,7 @@ static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
   LayerWork *work = &rest->works[layer];
   TRY(layer_begin((Model *)(uintptr_t)c->model, layer, c->options->group, c->options->keeps,
                   c->options->keeps_user, work, err));
-  const size_t prefix = work->n_matrices ? prefix_length(work->matrices[0].name) : 0;
+  const size_t prefix = work->n_matrices ? tensor_layer_prefix(work->matrices[0].name) : 0;
   const bool together = experts_are_together(work);
   for (size_t i = 0; prefix > 0 && i < model_tensor_count(c->model); i++) {
     const char *name = model_tensor(c->model, i)->name;

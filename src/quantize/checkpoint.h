@@ -10,7 +10,8 @@ typedef struct {
   char run[33]; /* identifies the model and everything that decides the weights */
 } Checkpoint;
 
-/* Makes the directory. Refuses one with a config.json, or with a layer of another run. */
+/* Makes the directory. Refuses one with a config.json, or with files that a run for this model does not
+ * make. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
 /* Opens the file of a layer; *there is false without one. Call safetensors_close(), also after a failure. */

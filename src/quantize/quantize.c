@@ -11,6 +11,7 @@
 #include "model/layers.h"
 #include "quantize/calibration.h"
 #include "quantize/checkpoint.h"
+#include "quantize/finite.h"
 
 void quantize_report_release(QuantizeReport *report) {
   free(report->items);
@@ -144,6 +145,8 @@ static Status step_over(Run *run, const Safetensors *file, Error *err) {
 /* Rounds a layer, stage by stage, and writes its file. */
 static Status make_layer(Run *run, Error *err) {
   LayerWork *work = &run->work;
+  const char *first = work->n_matrices ? work->matrices[0].name : "";
+  TRY(finite_check_layer(run->model, first, tensor_layer_prefix(first), run->options->device.n_threads, err));
   for (int stage = -1; (stage = layer_next_stage(work, stage)) >= 0;) {
     TRY(calibration_collect(&run->calibration, work, stage, err));
     TRY(layer_round(work, err));
@@ -190,9 +193,17 @@ static Status find_missing(Run *run, Error *err) {
   return STATUS_OK;
 }
 
+/* Checks what the layers do not have. */
+static Status check_rest(const Run *run, Error *err) {
+  const char *name = run->model->layers[0].q.name; /* "model.layers.0. ..." */
+  return finite_check_rest(run->model, name, tensor_layer_prefix(name) - strlen("0."),
+                           run->options->device.n_threads, err);
+}
+
 static Status run_all(Run *run, const Backend *backend, Error *err) {
   TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
   TRY(find_missing(run, err));
+  TRY(check_rest(run, err));
   TRY(run->quantizer->open(&run->options->device, &run->state, err));
   TRY(model_prepare(run->model, run->options->device.n_threads, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));

@@ -89,6 +89,14 @@ Status tensors_write(const Tensors *tensors, const char *path, const char *metad
   return status;
 }
 
+size_t tensor_layer_prefix(const char *name) {
+  for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.')) {
+    const size_t digits = strspn(at + 1, "0123456789");
+    if (digits > 0 && at[1 + digits] == '.') return (size_t)(at - name) + digits + 2;
+  }
+  return strlen(name);
+}
+
 const StoredTensor *tensor_at(const Model *model, const void *data) {
   for (size_t i = 0; i < model_tensor_count(model); i++) {
     const StoredTensor *tensor = model_tensor(model, i);

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import sys
@@ -182,6 +183,28 @@ def test_a_killed_run_goes_on_to_the_same_bytes(run, start, quantize, text, tmp_
         (whole / "config.json").unlink()
 
 
+@pytest.mark.bulk()
+def test_kills_at_any_moment_change_no_byte(run, start, quantize, text, tmp_path):
+    model, whole, killed = DATA / "miniatures" / "llama-sharded", tmp_path / "whole", tmp_path / "killed"
+    begin = time.monotonic()
+    quantize(model, whole)
+    seconds, moments = time.monotonic() - begin, random.Random(69)
+    for _ in range(20):
+        process = start("quantize", model, "-o", killed, "--calibration", text, "--samples", 4, "--length", 32,
+                        "--group", 16, "-t", 1)
+        time.sleep(moments.uniform(0, seconds))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (killed / "config.json").exists():
+            assert files_of(killed) == files_of(whole)
+            shutil.rmtree(killed)
+        else:
+            assert run("inspect", killed).returncode != 0
+    if not (killed / "config.json").exists():
+        quantize(model, killed)
+    assert {name: hash for name, hash in files_of(killed).items() if name[0] != "."} == files_of(whole)
+
+
 def test_other_parts_of_the_texts_and_other_passes_give_other_codes(quantize, tmp_path):
     for i, flags in enumerate(((), ("--offset", 1), ("--refine", 0), ("--drift", 0))):
         lines = quantize(STORIES, tmp_path / str(i), "--verbose", *flags).stdout.splitlines()
@@ -272,21 +295,34 @@ def test_a_short_text_is_refused(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_quantised_model_is_refused(run, stories, text, tmp_path):
-    done = run("quantize", stories, "-o", tmp_path / "out", "--group", 32, "--calibration", text)
-    assert done.returncode == 3 and b"is quantised already: model.layers.0.self_attn.q_proj has 4 bits" in done.stderr
+@pytest.mark.parametrize("name, has", (
+    ("stories260K-awq", "self_attn.q_proj has 4 bits"), ("layouts/int8-weights", "self_attn.q_proj has 8 bits"),
+    ("miniatures/gpt-oss-mxfp4", "experts.0.gate_proj has 4 bits"),
+    ("miniatures/llama-awq-partly", "self_attn.q_proj has 4 bits")))
+def test_a_quantised_model_is_refused(run, text, tmp_path, name, has):
+    done = run("quantize", DATA / name, "-o", tmp_path / "out", "--group", 32, "--calibration", text)
+    assert done.returncode == 3 and "is quantised already: model.layers.0." in done.stderr.decode()
+    assert has in done.stderr.decode() and not (tmp_path / "out").exists()
 
 
-def test_nan_is_named(run, text, tmp_path):
+@pytest.mark.parametrize("name, at, value, message", (
+    ("layers.1.self_attn.q_proj", (3, 5), np.nan, "layers.1.self_attn.q_proj.weight: element [3, 5] is not finite"),
+    ("layers.2.self_attn.o_proj", (0, 1), np.inf, "layers.2.self_attn.o_proj.weight: element [0, 1] is not finite"),
+    ("layers.0.mlp.down_proj", (3, 4), -np.inf, "layers.0.mlp.down_proj.weight: element [3, 4] is not finite"),
+    ("embed_tokens", (300, 4), np.nan, "model.embed_tokens.weight: element [300, 4] is not finite"),
+    ("layers.3.post_attention_layernorm", (3,), np.inf, "layers.3.post_attention_layernorm.weight: element 3 is inf"),
+    ("layers.1.mlp.up_proj", (3, 5), 1e30, "layers.1.mlp.up_proj.weight: element [3, 5] is 1e+30, beyond the largest"),
+    ("layers.1.input_layernorm", (5,), 1e30, "after out_proj_residual of layer 1 the hidden state is not finite"),
+))
+def test_numbers_that_are_not_finite_are_named(run, text, tmp_path, name, at, value, message):
     broken = tmp_path / "broken"
     shutil.copytree(STORIES, broken)
     tensors = {name: np.array(array) for name, array in checkpoint.read_checkpoint(STORIES).items()}
-    tensors["model.layers.1.self_attn.q_proj.weight"][3, 5] = np.nan
+    tensors["model." + name + ".weight"][at] = value
     checkpoint.write_safetensors(str(broken / "model.safetensors"), tensors)
     done = run("quantize", broken, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
                "--calibration", text)
-    assert done.returncode == 3
-    assert b"model.layers.1.self_attn.q_proj.weight: element [3, 5] is not finite" in done.stderr
+    assert done.returncode == 3 and message in done.stderr.decode(), done.stderr
     assert not (tmp_path / "out" / "config.json").exists()
 
 
@@ -302,17 +338,49 @@ def test_another_run_is_not_mixed_in(run, quantize, text, tmp_path):
     assert other.returncode == 2 and b"is of another run" in other.stderr
 
 
-def test_a_full_disk_is_an_error(run, text, tmp_path):
+def test_directories_with_other_files_are_refused(run, text, tmp_path):
+    """Nothing is written over, and no shard of a model with other layers stays among the new ones."""
+    flags = ("--group", 16, "--calibration", text, "--samples", 4, "--length", 32)
+    model = DATA / "miniatures" / "llama-bf16"
+    for name in ("tokenizer.json", "model.safetensors", "model-00001-of-00031.safetensors"):
+        output = tmp_path / name.replace(".", "-")
+        output.mkdir()
+        (output / name).write_text("mine")
+        done = run("quantize", model, "-o", output, *flags)
+        assert done.returncode == 2 and f"has other files already, as {name}" in done.stderr.decode()
+        assert [path.read_text() for path in output.iterdir()] == ["mine"]
+    (tmp_path / "file").write_text("mine")
+    done = run("quantize", model, "-o", tmp_path / "file", *flags)
+    assert done.returncode == 2 and b"cannot open this directory: Not a directory" in done.stderr
+    done = run("quantize", model, "-o", tmp_path / "none" / "below", *flags)
+    assert done.returncode == 1 and b"cannot make this directory" in done.stderr
+    done = run("quantize", model, "-o", "/sys/kernel", *flags)
+    assert done.returncode != 0 and not pathlib.Path("/sys/kernel/config.json").exists()
+
+
+def test_a_model_without_a_config_is_refused(run, text, tmp_path):
+    shutil.copytree(STORIES, tmp_path / "model")
+    (tmp_path / "model" / "config.json").unlink()
+    done = run("quantize", tmp_path / "model", "-o", tmp_path / "out", "--group", 32, "--calibration", text)
+    assert done.returncode == 3 and b"config.json: cannot open: No such file" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_an_error_and_with_room_the_run_goes_on(run, quantize, text, tmp_path):
     import resource
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
-               "--calibration", text, preexec_fn=limit)
+    model, flags = STORIES, ("--group", 32, "--samples", 2, "--length", 32, "--calibration", text)
+    done = run("quantize", model, "-o", tmp_path / "out", *flags, preexec_fn=limit)
     assert done.returncode == 1 and b"cannot write" in done.stderr
-    assert not (tmp_path / "out" / "config.json").exists()
+    assert not (tmp_path / "out" / "config.json").exists() and len(list((tmp_path / "out").iterdir())) == 5
+    for output in ("out", "whole"):
+        done = run("quantize", model, "-o", tmp_path / output, *flags)
+        assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
 def test_against_is_zero_for_the_same_model_and_refuses_another_vocabulary(run, text):
