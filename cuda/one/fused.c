@@ -114,9 +114,10 @@ void fused_release_screen(BackendModel *loaded) {
 }
 
 size_t fused_bytes(const ModelConfig *c) {
-  const StepShape shape = step_shape(c);
+  StepShape shape = step_shape(c);
   size_t bytes = 0;
   if (step_supports_config(c, NULL)) return 0;
+  shape.group = STEP_HALF_GROUP; /* the config does not say it; weights in fp16 have tensor maps beside */
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }
