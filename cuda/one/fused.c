@@ -23,6 +23,7 @@ static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPla
   StepShape shape = step_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   shape.group = step_group(loaded->model);
+  shape.attn_group = step_attn_group(loaded->model);
   shape.vocab_size = loaded->model->head.n_out; /* with several GPUs: the rows of this GPU */
   shape.q8 = kv == KV_Q8;
   if (loaded->act != ACT_F16)
@@ -32,7 +33,7 @@ static Status plan_of(const BackendModel *loaded, KvType kv, int tokens, StepPla
                      "one kernel a step: not with a kernel of each layer by name (--kernel)");
   const int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
-  const int ffn_blocks = shape.intermediate / STEP_GROUP;
+  const int ffn_blocks = shape.intermediate / step_features(&shape);
   shape.n_clusters = clusters < ffn_blocks ? clusters : ffn_blocks;
   shape.shared_bytes = loaded->shared_bytes;
   return step_plan(&shape, tokens, plan, err);
@@ -76,11 +77,12 @@ static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
 
 /* Makes fp16 of the layers' matrices in bf16 that the step reads. */
 static Status halve_layers(BackendModel *loaded, bool demanded, Error *err) {
-  if (step_group(loaded->model) != STEP_HALF_GROUP) return STATUS_OK;
+  const bool all = step_group(loaded->model) == STEP_HALF_GROUP;
+  if (!all && step_attn_group(loaded->model) != STEP_HALF_GROUP) return STATUS_OK;
   for (int i = 0; i < loaded->model->config.n_layers; i++) {
     DeviceLayer *l = &loaded->layers[i];
     DeviceLinear *const matrices[] = {&l->qkv.parts[0], &l->o, &l->gate_up.parts[0], &l->down};
-    for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)
+    for (size_t j = 0; j < (all ? sizeof matrices / sizeof *matrices : 2); j++)
       TRY(halve(loaded, matrices[j], matrices[j]->name, false, demanded, err));
   }
   return STATUS_OK;
@@ -131,6 +133,7 @@ StepLayer fused_layer(const DeviceLayer *l) {
                      .down = experts ? &l->experts.down : &l->down,
                      .router = &l->router,
                      .shared_gate = &l->shared_gate,
+                     .sinks = l->sinks,
                      .attn_norm = l->attn_norm,
                      .mlp_norm = l->mlp_norm,
                      .q_norm = l->q_norm,
@@ -148,6 +151,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
   OWNED(mem_release) StepLayer *layers = NULL;
   TRY(NEW(layers, (size_t)n_layers, "fused steps", err));
   for (int i = 0; i < n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
+  uint64_t windows;
+  const int window = step_windows(&m->config, &windows);
   const StepModel model = {.layers = layers,
                            .lm_head = &loaded->head,
                            .final_norm = loaded->final_norm,
@@ -161,6 +166,8 @@ static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, Step
                            .renormalise = m->config.experts.renormalise,
                            .taps = taps,
                            .several = several,
+                           .window = window,
+                           .windows = windows,
                            .screen = loaded->screen};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));

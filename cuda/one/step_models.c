@@ -12,10 +12,17 @@ static int group_of(const Linear *l) {
   return l->kind == LINEAR_AWQ && (l->group == STEP_GROUP || l->group == 64 || l->group == 32) ? l->group : 0;
 }
 
+/* True for experts like gpt-oss's (plan.h, "varied experts"). */
+static bool is_varied(const ModelConfig *c) {
+  return c->experts.n_experts > 0 && c->activation == ACTIVATION_CLAMPED;
+}
+
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
+  const int unit = STEP_VARIED_COLUMNS;
   const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts counts as one */
-  StepShape s = {.hidden = c->hidden,
+  StepShape s = {.hidden = is_varied(c) ? (c->hidden + unit - 1) / unit * unit : c->hidden,
+                 .width = is_varied(c) ? c->hidden : 0,
                  .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
                  .n_layers = c->n_layers,
                  .n_heads = c->n_heads,
@@ -33,7 +40,11 @@ StepShape step_shape(const ModelConfig *c) {
 }
 
 int step_group(const Model *model) {
-  return group_of(&model->layers[0].o);
+  return group_of(is_varied(&model->config) ? &model->layers[0].experts[0].down : &model->layers[0].o);
+}
+
+int step_attn_group(const Model *model) {
+  return is_varied(&model->config) ? group_of(&model->layers[0].o) : 0;
 }
 
 /* True for a dense b or a in fp16 or bf16, without bias and of the type of `first`. */
@@ -52,6 +63,32 @@ static const char *unsupported_delta(const Model *model, int layer) {
   return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
+/* The window of a layer with one, which all such layers share; 0: no layer has one. */
+static int window_of(const ModelConfig *c) {
+  int window = 0;
+  for (int i = 0; i < c->n_layers; i++)
+    if (config_layer(c, i).window > 0) window = config_layer(c, i).window;
+  return window;
+}
+
+/* Names what the kernels do not take of a layer with varied experts, or NULL. */
+static const char *unsupported_varied(const Model *model, int layer) {
+  const ModelConfig *c = &model->config;
+  const ModelLayer *l = &model->layers[layer];
+  const LayerConfig own = config_layer(c, layer);
+  if (own.chunk > 0) return "attention in chunks";
+  if (own.window > 0 && own.window != window_of(c)) return "windows of different sizes";
+  if (!c->attn_sinks || own.no_sinks) return "clamped experts without sinks of attention";
+  const Linear *biased[] = {
+      &l->q, &l->k, &l->v, &l->o, &l->router, &l->experts[0].gate, &l->experts[0].up, &l->experts[0].down};
+  for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
+    if (!biased[i]->bias.data) return "clamped experts without all biases";
+  const Dtype router = l->router.dtype;
+  if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+    return "a router that is not fp16 or bf16";
+  return NULL;
+}
+
 /* Names what the kernels do not take of the router, or of the MLP beside the experts, which has to be like an
  * expert; or NULL. */
 static const char *unsupported_experts(const Model *model, int layer) {
@@ -60,6 +97,7 @@ static const char *unsupported_experts(const Model *model, int layer) {
   const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
   if (e->n_experts == 0) return NULL;
   if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
+  if (is_varied(&model->config)) return unsupported_varied(model, layer);
   const Dtype router = l->router.dtype;
   if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
     return "a router that is not fp16 or bf16";
@@ -80,7 +118,8 @@ static const char *unsupported_layer(const Model *model, int layer) {
   if (unsupported) return unsupported;
   const Expert *expert = experts ? &l->experts[0] : NULL; /* all experts on a GPU are alike (supported.c) */
   const LayerConfig own = config_layer(c, layer);
-  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA;
+  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA,
+             varied = is_varied(c);
   const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,
                               delta ? &l->delta_z : &l->v,       &l->o,
                               expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
@@ -91,10 +130,11 @@ static const char *unsupported_layer(const Model *model, int layer) {
       return "layers that are not fp16, bf16, FP4, FP8 in groups of 128 or one group, int8, or 4 bits in "
              "groups of 32, 64 or 128";
     if (matrices[i]->order) return "inputs in the order of activations";
-    if (group != step_group(model)) return "layers with groups of different sizes";
+    if (group != (varied && i < 4 ? step_attn_group(model) : step_group(model)))
+      return "layers with groups of different sizes";
     if (matrices[i]->kind == LINEAR_DENSE && matrices[i]->dtype != matrices[i / 4 * 4]->dtype)
       return "layers in fp16 and in bf16";
-    if (i >= 3 && matrices[i]->bias.data) return "a bias of another layer than q, k and v";
+    if (i >= 3 && matrices[i]->bias.data && !varied) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
   }
   return delta ? unsupported_delta(model, layer) : NULL;
@@ -105,6 +145,10 @@ static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
   if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
+  if (is_varied(c) && (e->score != SCORE_CHOSEN || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
+                       e->sum_plus != 0 || e->choice_bias || !e->biases || e->norms != EXPERTS_NO_NORMS ||
+                       e->latent > 0 || e->scales_input || e->shared_width > 0))
+    return "clamped experts of another kind than gpt-oss's";
   if (!hybrid) return NULL;
   if (e->n_experts > 0 && e->shared_width != e->width)
     return "experts without an MLP of their width beside them";
@@ -122,11 +166,21 @@ Status step_supports_config(const ModelConfig *c, Error *err) {
   char words[FORM_WORDS];
   const char *unsupported = unsupported_sizes(c);
   if (!unsupported) {
-    TRY(form_refusal(c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP : FORM_STEP, c, words, err));
+    const ProgramForm form = c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP
+                             : is_varied(c)                ? FORM_VARIED_STEP
+                                                           : FORM_STEP;
+    TRY(form_refusal(form, c, words, err));
     if (!*words) return STATUS_OK;
     unsupported = words;
   }
   return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
+}
+
+int step_windows(const ModelConfig *c, uint64_t *layers) {
+  *layers = 0;
+  for (int i = 0; i < c->n_layers && i < 64; i++)
+    if (config_layer(c, i).window > 0) *layers |= UINT64_C(1) << i;
+  return window_of(c);
 }
 
 Status step_supports(const Model *model, Error *err) {

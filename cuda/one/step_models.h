@@ -6,14 +6,19 @@
 #include "model/model.h"
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason. They need weights of one
- * type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 or int8), head_dim 64 or 128 (hybrids:
- * 256), an lm_head in fp16 or bf16, and of model/differences.def only what the rows STEP and HYBRID_STEP of
- * model/forms.def list. */
+ * type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 or int8; gpt-oss: fp16 or bf16 beside
+ * experts in FP4), head_dim 64 or 128 (hybrids: 256), an lm_head in fp16 or bf16, and of
+ * model/differences.def only what the rows STEP, HYBRID_STEP and VARIED_STEP of model/forms.def list. */
 Status step_supports(const Model *model, Error *err);
 
 /* step_supports() as far as a model's config alone decides. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
-/* step_shape(): the part of a shape that a config alone determines; step_group(): its group. */
+/* step_shape(): the part of a shape that a config alone determines; step_group(), step_attn_group(): its
+ * group and attn_group. */
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
+int step_attn_group(const Model *model);
+
+/* The window of the layers that have one, 0 without such layers; *layers: bit l: layer l has it. */
+int step_windows(const ModelConfig *config, uint64_t *layers);

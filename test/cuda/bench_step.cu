@@ -32,14 +32,21 @@ extern "C" {
 struct Sizes {
   const char *name;
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab, head_dim = 128;
+  int n_experts = 0, n_chosen = 0; /* varied experts (plan.h): `intermediate` is the width of one */
 };
 
 static const Sizes models[] = {
-    {"Qwen3-8B", 4096, 12288, 36, 32, 8, 151936},        {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128256},
-    {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},      {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
-    {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},       {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
-    {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},       {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
-    {"Llama-3.2-1B", 2048, 8192, 16, 32, 8, 128256, 64}, {"tiny", 1024, 1024, 2, 4, 2, 300},
+    {"Qwen3-8B", 4096, 12288, 36, 32, 8, 151936},
+    {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128256},
+    {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},
+    {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
+    {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},
+    {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
+    {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},
+    {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
+    {"Llama-3.2-1B", 2048, 8192, 16, 32, 8, 128256, 64},
+    {"tiny", 1024, 1024, 2, 4, 2, 300},
+    {"gpt-oss-20b", 2880, 2880, 24, 64, 8, 201088, 64, 32, 4},
 };
 
 static std::vector<int> numbers(const char *text) {
@@ -80,6 +87,45 @@ static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool interl
   return w;
 }
 
+/* A matrix in fp16 with a bias of `ones`. */
+static DeviceLinear random_halves(int n_in, std::vector<int> n_outs, const float *ones, uint64_t seed,
+                                  double *bytes) {
+  std::vector<Stored> parts;
+  for (int n : n_outs) {
+    parts.push_back(stored_random(WEIGHT_F16, n_in, n, 0, seed++));
+    *bytes += 2.0 * n_in * n;
+  }
+  DeviceLinear w;
+  place(&w, parts.data(), (int)parts.size(), false, ones, "matrix", stream);
+  CHECK(cudaStreamSynchronize(stream));
+  for (Stored &s : parts) stored_free(&s);
+  return w;
+}
+
+/* MXFP4 of all experts; a step reads n_chosen of them. */
+static DeviceLinear random_experts(const Sizes &s, int n_in, int n_out, bool gate_up, const float *ones,
+                                   uint64_t seed, double *bytes) {
+  DeviceLinear w;
+  size_t all;
+  void *memory;
+  const int n = gate_up ? 2 : 1;
+  MUST(linear_lay_out(&w, "experts", WEIGHT_FP4, n_in, s.n_experts * n * n_out, 32, gate_up, true, &all,
+                      &error));
+  MUST(linear_lay_out_experts(&w, s.n_experts, s.n_chosen, !gate_up, &error));
+  CHECK(cudaMalloc(&memory, all));
+  MUST(linear_place(&w, memory, stream, &error));
+  std::vector<Stored> parts;
+  for (int i = 0; i < n; i++) parts.push_back(stored_random(WEIGHT_FP4, n_in, n_out, 32, seed + i));
+  for (int e = 0; e < s.n_experts; e++) { /* all alike */
+    const DeviceLinear own = linear_expert(&w, e);
+    fill_parts(&own, parts.data(), n, ones, stream);
+  }
+  CHECK(cudaStreamSynchronize(stream));
+  for (Stored &part : parts) stored_free(&part);
+  *bytes += (double)all / s.n_experts * s.n_chosen;
+  return w;
+}
+
 static void *zeroed(size_t bytes) {
   void *p;
   CHECK(cudaMalloc(&p, bytes));
@@ -89,15 +135,25 @@ static void *zeroed(size_t bytes) {
 
 static Loaded make_model(const Sizes &s, int n_ctx, int n_sequences) {
   Loaded m = {};
-  std::vector<float> ones(s.hidden, 1.0f);
-  m.ones = (float *)zeroed(s.hidden * 4);
-  CHECK(cudaMemcpy(m.ones, ones.data(), s.hidden * 4, cudaMemcpyHostToDevice));
+  std::vector<float> ones(s.hidden + 2 * s.intermediate + 8192, 1.0f); /* norms and biases */
+  m.ones = (float *)zeroed(ones.size() * 4);
+  CHECK(cudaMemcpy(m.ones, ones.data(), ones.size() * 4, cudaMemcpyHostToDevice));
   const int q = s.n_heads * s.head_dim, k = s.n_kv_heads * s.head_dim;
   for (int i = 0; i < s.n_layers; i++) {
     DeviceLayer l = {};
     l.attn_norm = l.mlp_norm = m.ones;
     l.q_norm = l.k_norm = s.hidden >= 128 ? m.ones : NULL;
     l.qkv.n_parts = l.gate_up.n_parts = 1;
+    if (s.n_experts > 0) {
+      l.q_norm = l.k_norm = NULL, l.sinks = m.ones;
+      l.qkv.parts[0] = random_halves(s.hidden, {q, k, k}, m.ones, 100 * i, &m.bytes);
+      l.o = random_halves(q, {s.hidden}, m.ones, 100 * i + 10, &m.bytes);
+      l.router = random_halves(s.hidden, {s.n_experts}, m.ones, 100 * i + 20, &m.bytes);
+      l.experts.gate_up = random_experts(s, s.hidden, s.intermediate, true, m.ones, 100 * i + 30, &m.bytes);
+      l.experts.down = random_experts(s, s.intermediate, s.hidden, false, m.ones, 100 * i + 40, &m.bytes);
+      m.layers.push_back(l);
+      continue;
+    }
     l.qkv.parts[0] = random_matrix(s.hidden, {q, k, k}, false, 100 * i, &m.bytes);
     l.o = random_matrix(q, {s.hidden}, false, 100 * i + 10, &m.bytes);
     l.gate_up.parts[0] =
@@ -215,6 +271,8 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.norm_eps = 1e-6f;
   model.attention_scale = 1 / sqrtf((float)s.head_dim);
   model.several = m.pages != NULL;
+  model.renormalise = s.n_experts > 0;
+  model.window = 128, model.windows = s.n_experts > 0 ? 0x5555555555555555 : 0;
   StepPlan plan;
   if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
   Step *step;
@@ -316,18 +374,24 @@ int main(int argc, char **argv) {
       for (int n_slots : slots)
         for (int kb : in_flight)
           for (int n_ahead : prefetch_stages) {
-            const StepShape shape = {.hidden = s.hidden,
-                                     .intermediate = s.intermediate,
+            const bool varied = s.n_experts > 0;
+            const int unit = STEP_VARIED_COLUMNS;
+            const StepShape shape = {.hidden = varied ? ceil_div(s.hidden, unit) * unit : s.hidden,
+                                     .intermediate = s.intermediate * (varied ? s.n_chosen : 1),
                                      .n_layers = s.n_layers,
                                      .n_heads = s.n_heads,
                                      .n_kv_heads = s.n_kv_heads,
                                      .vocab_size = s.vocab,
-                                     .group = group,
+                                     .group = varied ? STEP_FP4_GROUP : group,
                                      .head_dim = s.head_dim,
                                      .n_clusters = n_clusters,
+                                     .width = varied ? s.hidden : 0,
                                      .shared_bytes = (size_t)shared,
                                      .max_slots = n_slots,
-                                     .q8 = q8};
+                                     .n_experts = s.n_experts,
+                                     .n_chosen = s.n_chosen,
+                                     .q8 = q8,
+                                     .attn_group = varied ? STEP_HALF_GROUP : 0};
             Opened kernel;
             if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;

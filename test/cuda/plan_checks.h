@@ -26,6 +26,7 @@ static Model *open_config(const char *name) {
 static StepShape shape_of(const Model *model, int n_clusters) {
   StepShape shape = step_shape(&model->config);
   shape.group = step_group(model);
+  shape.attn_group = step_attn_group(model);
   shape.n_clusters = n_clusters;
   shape.shared_bytes = H200_SHARED;
   return shape;
@@ -53,6 +54,11 @@ static int scale_bytes(int parts) {
   return 16 * parts * (parts == STEP_FP4_PARTS ? 1 : 2);
 }
 
+/* Bytes of a tile row's second factors, which varied experts have: of a stage's second expert. */
+static int more_factors(const StepShape *s, int parts) {
+  return step_is_varied(s) && parts == STEP_FP4_PARTS ? STEP_FACTOR_BYTES : 0;
+}
+
 /* Bytes of a slot that weight_ring.cuh writes for a stage of so many tile rows and groups: tiles,
  * scales, and zeros. With one part these begin at a multiple of 8 bytes and are copied from and to multiples
  * of 16. */
@@ -68,10 +74,11 @@ static int bytes_touched(int rows, int groups, int parts) {
   return end;
 }
 
-/* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. */
-static void check_split(KSplit cut, const StepPlan *plan) {
-  assert_true(cut.span >= 1 && cut.span <= step_span(step_parts(&plan->shape)));
-  assert_true(cut.splits >= 1 && cut.splits <= step_most_splits(step_span(step_parts(&plan->shape))));
+/* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. parts: of
+ * the matrix. */
+static void check_split(KSplit cut, const StepPlan *plan, int parts) {
+  assert_true(cut.span >= 1 && cut.span <= step_span(parts));
+  assert_true(cut.splits >= 1 && cut.splits <= step_most_splits(step_span(parts)));
   assert_int_equal(STEP_WARPGROUP_WARPS % cut.k_warps, 0);
   assert_int_equal(cut.rows, STEP_WARPGROUP_WARPS / cut.k_warps);
   int most = 0;
@@ -81,9 +88,9 @@ static void check_split(KSplit cut, const StepPlan *plan) {
     if (groups > most) most = groups;
   }
   assert_int_equal(cut.groups, most);
-  const int parts = step_parts(&plan->shape);
   assert_int_equal(step_stage_bytes(cut, parts), bytes_touched(cut.rows, cut.groups, parts));
-  assert_true(step_stage_bytes(cut, parts) <= plan->slot_bytes);
+  assert_true(step_stage_bytes(cut, parts) + cut.rows * more_factors(&plan->shape, parts) <=
+              plan->slot_bytes);
 }
 
 static int ffn_blocks_of(const StepShape *s, int cluster) {
@@ -96,27 +103,28 @@ static KSplit down_of(const StepPlan *plan, int cluster) {
 }
 
 static void check_plan(const StepShape *s, const StepPlan *plan) {
-  check_split(plan->full, plan);
-  check_split(plan->o, plan);
+  check_split(plan->full, plan, step_parts(s));
+  check_split(step_qkv_split(s), plan, step_attn_parts(s));
+  check_split(plan->o, plan, step_attn_parts(s));
   int next = 0;
   for (int c = 0; c < s->n_clusters; c++) {
     const int n = ffn_blocks_of(s, c);
     assert_int_equal(step_first_ffn_block(s, c), next);
     assert_true(n >= 1 && (n == plan->most_ffn_blocks || n == plan->most_ffn_blocks - 1));
-    assert_int_equal(down_of(plan, c).n_groups, n);
-    check_split(down_of(plan, c), plan);
+    assert_int_equal(down_of(plan, c).n_groups, step_down_groups(s, n));
+    check_split(down_of(plan, c), plan, step_parts(s));
     next += n;
   }
   assert_int_equal(ffn_blocks_of(s, s->n_clusters - 1), plan->most_ffn_blocks);
-  assert_int_equal(next * STEP_GROUP, s->intermediate);
-  assert_true(plan->lm_head_rows * s->hidden * 2 <= plan->slot_bytes);
+  assert_int_equal(next * step_features(s), s->intermediate);
+  assert_true(plan->lm_head_rows * step_width(s) * 2 <= plan->slot_bytes);
   assert_true(plan->n_lm_head_stages * plan->lm_head_rows >= s->vocab_size);
   assert_true((plan->n_lm_head_stages - 1) * plan->lm_head_rows < s->vocab_size);
   assert_true(plan->lm_head_rows >= 1 && plan->lm_head_rows <= 8);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->off.total <= s->shared_bytes);
   /* step.cu: each warpgroup's last stage has been loaded, and one more is in flight. */
   assert_true(plan->n_slots > STEP_WARPGROUPS && plan->n_slots <= STEP_MAX_SLOTS);
-  assert_int_equal(plan->slot_bytes % (s->group == STEP_HALF_GROUP ? 1024 : 128), 0);
+  assert_int_equal(plan->slot_bytes % (step_attn_parts(s) == STEP_HALF_PARTS ? 1024 : 128), 0);
 }
 
 /* Down of experts with an odd number of groups of 128, on one of several GPUs: where weight_ring.cuh writes
@@ -157,16 +165,16 @@ static void check_x(const StepPlan *plan) {
 }
 
 /* The sums of n_rows tile rows, and of the ones that fill the last stage, lie within `bytes`, and their
- * offset fits a task's 21 bits. A stage lies within its slot, and what warps read after it, in place of
- * groups that they do not have, is still shared memory. Zeros are copied from an even group to an even
- * one of their row. */
-static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes, int first_group,
+ * offset fits a task's 21 bits, with varied experts 17. A stage lies within its slot, and what warps read
+ * after it, in place of groups that they do not have, is still shared memory. Zeros are copied from an even
+ * group to an even one of their row. */
+static void check_share(const StepPlan *plan, KSplit cut, int parts, int n_rows, int bytes, int first_group,
                         int all_groups) {
   const int stride = step_sums_stride(n_rows);
   const int filled = (n_rows + cut.rows - 1) / cut.rows * cut.rows;
   assert_true(filled * 16 <= stride && cut.splits * cut.k_warps * stride * (int)sizeof(float) <= bytes);
-  assert_true(cut.splits * cut.k_warps * stride < 1 << 21);
-  const int parts = step_parts(&plan->shape), zeros = zeros_stride(cut.groups, parts);
+  assert_true(cut.splits * cut.k_warps * stride < 1 << (step_is_varied(&plan->shape) ? 17 : 21));
+  const int zeros = zeros_stride(cut.groups, parts) + more_factors(&plan->shape, parts);
   assert_true(cut.rows * (cut.groups * (tile_bytes(parts) + scale_bytes(parts)) + zeros) <= plan->slot_bytes);
   assert_true(!step_in_rows(parts) || cut.groups <= STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS); /* kMaps */
   const int read =

@@ -2,6 +2,7 @@
  * host, for their tests. */
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string.h>
 #include <thread>
@@ -24,6 +25,10 @@ struct Case {
   int max_slots, group = 128, head_dim = 128;
   bool q8 = false; /* the KV cache */
   bool paged = false;
+  /* Varied experts (plan.h): `intermediate` is the width of one, and every other layer has a window. */
+  int n_experts = 0, n_chosen = 0, window = 0;
+
+  bool has_window(int layer) const { return window > 0 && layer % 2 == 0; }
 };
 
 static int passed, failed;
@@ -161,8 +166,9 @@ static uint32_t embedding_bits(Dtype type, float *v) {
 }
 
 struct HostLayer {
-  HostLinear q, k, v, o, gate, up, down;
-  std::vector<float> attn_norm, mlp_norm, q_norm, k_norm;
+  HostLinear q, k, v, o, gate, up, down, router;
+  std::vector<HostLinear> gates, ups, downs; /* of experts */
+  std::vector<float> attn_norm, mlp_norm, q_norm, k_norm, sinks;
 };
 
 static const float kAttentionFactor = 1.125f; /* of rope */
@@ -204,9 +210,10 @@ struct Fixture {
     return out;
   }
 
-  HostLinear host_linear(Stored *s, bool bias) {
+  /* bias: the largest number of a bias; 0: none. */
+  HostLinear host_linear(Stored *s, float bias) {
     HostLinear l = {s->n_in, s->n_out, dequantised(*s), {}, s->type == WEIGHT_INT8};
-    if (bias) l.bias = vector(s->n_out, -1, 1);
+    if (bias > 0) l.bias = vector(s->n_out, -bias, bias);
     return l;
   }
 
@@ -227,6 +234,14 @@ struct Fixture {
       return;
     }
     const size_t n = (size_t)(s.n_in / s.group) * s.n_out;
+    if (s.type == WEIGHT_FP4 && s.group == 32) { /* powers of two; rows differ in their largest */
+      const int e = (int)floor(-log2(3 * sqrt((double)s.n_in)));
+      std::vector<uint8_t> codes(n);
+      for (size_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)(127 + e - i / (s.n_in / 32) % 3 + random_bits(seed, i) % 3);
+      CHECK(cudaMemcpy(s.scales, codes.data(), n, cudaMemcpyHostToDevice));
+      return;
+    }
     if (s.type ==
         WEIGHT_FP4) { /* the codes' mean square is 8.6, the scales' kStoredFactor^2 * 2^(2 e) * 1.5 */
       const int e = (int)floor(-log2(3 * kStoredFactor * sqrt((double)s.n_in)));
@@ -257,14 +272,15 @@ struct Fixture {
   /* The error that steps may have. */
   double tolerance() const { return c.group == STEP_INT8_GROUP ? 1e-4 : 2e-6; }
 
-  /* Random parts of one matrix. */
+  /* Random parts of one matrix. dense: in fp16 whatever the layers have. */
   void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in,
-              bool interleaved, bool bias, const char *name) {
+              bool interleaved, bool bias, const char *name, bool dense = false) {
     Stored stored[3];
     std::vector<float> all_bias;
     for (int i = 0; i < n; i++) {
       seed += 10;
-      stored[i] = stored_random(weights(), n_in, n_outs[i], group_of(n_in), seed);
+      stored[i] = dense ? stored_random(WEIGHT_F16, n_in, n_outs[i], 0, seed)
+                        : stored_random(weights(), n_in, n_outs[i], group_of(n_in), seed);
       shrink(stored[i]);
       *parts[i] = host_linear(&stored[i], bias);
       all_bias.insert(all_bias.end(), parts[i]->bias.begin(), parts[i]->bias.end());
@@ -274,6 +290,37 @@ struct Fixture {
     CHECK(cudaDeviceSynchronize());
     cudaFree(device_bias);
     for (int i = 0; i < n; i++) stored_free(&stored[i]);
+  }
+
+  /* Random matrices in MXFP4 of all experts: gate and up, or down. Biases are so large that some gates and
+   * ups are cut. */
+  void experts(DeviceLinear *to, std::vector<HostLinear> *const *parts, int n, int n_in, int n_out,
+               const char *name) {
+    size_t bytes;
+    void *place_of;
+    MUST(linear_lay_out(to, name, WEIGHT_FP4, n_in, c.n_experts * n * n_out, 32, n == 2, true, &bytes,
+                        &error));
+    MUST(linear_lay_out_experts(to, c.n_experts, c.n_chosen, n == 1, &error));
+    CHECK(cudaMalloc(&place_of, bytes));
+    memory.push_back(place_of);
+    MUST(linear_place(to, place_of, 0, &error));
+    for (int e = 0; e < c.n_experts; e++) {
+      const DeviceLinear own = linear_expert(to, e);
+      Stored stored[2];
+      std::vector<float> all_bias;
+      for (int i = 0; i < n; i++) {
+        seed += 10;
+        stored[i] = stored_random(WEIGHT_FP4, n_in, n_out, 32, seed);
+        shrink(stored[i]);
+        parts[i]->push_back(host_linear(&stored[i], n == 2 ? 9.0f : 1.0f));
+        all_bias.insert(all_bias.end(), parts[i]->back().bias.begin(), parts[i]->back().bias.end());
+      }
+      float *device_bias = to_device(all_bias);
+      fill_parts(&own, stored, n, device_bias, 0);
+      CHECK(cudaDeviceSynchronize());
+      cudaFree(device_bias);
+      for (int i = 0; i < n; i++) stored_free(&stored[i]);
+    }
   }
 
   float *vector_on_device(const std::vector<float> &v) {
@@ -292,10 +339,21 @@ struct Fixture {
     HostLinear *const qkv_to[] = {&h.q, &h.k, &h.v}, *const gate_up_to[] = {&h.gate, &h.up};
     HostLinear *const o_to[] = {&h.o}, *const down_to[] = {&h.down};
     d.qkv.n_parts = d.gate_up.n_parts = 1;
-    linear(&d.qkv.parts[0], qkv_to, qkv, 3, c.hidden, false, c.bias, "qkv");
-    linear(&d.o, o_to, &c.hidden, 1, n_q, false, false, "o");
-    linear(&d.gate_up.parts[0], gate_up_to, gate_up, 2, c.hidden, true, false, "gate_up");
-    linear(&d.down, down_to, &c.hidden, 1, c.intermediate, false, false, "down");
+    const bool varied = c.n_experts > 0;
+    linear(&d.qkv.parts[0], qkv_to, qkv, 3, c.hidden, false, c.bias, "qkv", varied);
+    linear(&d.o, o_to, &c.hidden, 1, n_q, false, varied, "o", varied);
+    if (varied) {
+      HostLinear *const router_to[] = {&h.router};
+      std::vector<HostLinear> *const first[] = {&h.gates, &h.ups}, *const second[] = {&h.downs};
+      linear(&d.router, router_to, &c.n_experts, 1, c.hidden, false, true, "router", true);
+      experts(&d.experts.gate_up, first, 2, c.hidden, c.intermediate, "gate_up");
+      experts(&d.experts.down, second, 1, c.intermediate, c.hidden, "down");
+      h.sinks = vector(c.n_heads, -1, 3);
+      d.sinks = vector_on_device(h.sinks);
+    } else {
+      linear(&d.gate_up.parts[0], gate_up_to, gate_up, 2, c.hidden, true, false, "gate_up");
+      linear(&d.down, down_to, &c.hidden, 1, c.intermediate, false, false, "down");
+    }
     h.attn_norm = vector(c.hidden, 0.5f, 1.5f);
     h.mlp_norm = vector(c.hidden, 0.5f, 1.5f);
     d.attn_norm = vector_on_device(h.attn_norm);
@@ -490,15 +548,39 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
   for (int head = 0; head < f.c.n_heads; head++) {
     const size_t cache = (((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx + f.base) * dim;
     Row score(pos + 1);
-    double high = -1e300, total = 0;
-    for (int p = 0; p <= pos; p++) {
+    const int first = f.c.has_window(layer) ? std::max(0, pos + 1 - f.c.window) : 0;
+    const bool has_sink = !f.host[layer].sinks.empty();
+    double high = has_sink ? f.host[layer].sinks[head] : -1e300;
+    for (int p = first; p <= pos; p++) {
       for (int d = 0; d < dim; d++) score[p] += q[head * dim + d] * __half2float(f.keys[cache + p * dim + d]);
       high = std::max(high, score[p] *= scale_of(f.c));
     }
-    for (int p = 0; p <= pos; p++) total += score[p] = exp(score[p] - high);
-    for (int p = 0; p <= pos; p++)
+    double total = has_sink ? exp(f.host[layer].sinks[head] - high) : 0;
+    for (int p = first; p <= pos; p++) total += score[p] = exp(score[p] - high);
+    for (int p = first; p <= pos; p++)
       for (int d = 0; d < dim; d++)
         out[head * dim + d] += score[p] / total * __half2float(f.values[cache + p * dim + d]);
+  }
+  return out;
+}
+
+/* The weighted sum of the chosen experts' outputs, as models.md has it for gpt-oss. */
+static Row experts_of(const Case &c, const HostLayer &l, const Row &h) {
+  const Row logits = l.router.times(h);
+  std::vector<int> ids;
+  for (int e = 0; e < c.n_experts; e++) ids.push_back(e);
+  std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  double total = 0;
+  for (int i = 0; i < c.n_chosen; i++) total += exp(logits[ids[i]] - logits[ids[0]]);
+  Row out(c.hidden);
+  for (int i = 0; i < c.n_chosen; i++) {
+    Row gate = l.gates[ids[i]].times(h), up = l.ups[ids[i]].times(h);
+    for (int j = 0; j < c.intermediate; j++) {
+      const double g = std::min(gate[j], 7.0), u = std::max(-7.0, std::min(up[j], 7.0));
+      gate[j] = g / (1 + exp(-1.702 * g)) * (1 + u);
+    }
+    const Row d = l.downs[ids[i]].times(gate);
+    for (int j = 0; j < c.hidden; j++) out[j] += exp(logits[ids[i]] - logits[ids[0]]) / total * d[j];
   }
   return out;
 }
@@ -541,9 +623,14 @@ static Row host_step(Fixture &f, int pos, int id) {
     Row o = l.o.times(attention(f, layer, pos, q));
     for (int i = 0; i < c.hidden; i++) x[i] += o[i];
     h = normed(x, l.mlp_norm, kEps);
-    Row gate = l.gate.times(h), up = l.up.times(h);
-    for (int i = 0; i < c.intermediate; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
-    Row d = l.down.times(gate);
+    Row d;
+    if (c.n_experts > 0) {
+      d = experts_of(c, l, h);
+    } else {
+      Row gate = l.gate.times(h), up = l.up.times(h);
+      for (int i = 0; i < c.intermediate; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+      d = l.down.times(gate);
+    }
     for (int i = 0; i < c.hidden; i++) x[i] += d[i];
     if (layer == 0 || layer == c.n_layers - 1) f.states.insert(f.states.end(), x.begin(), x.end());
   }
@@ -611,25 +698,24 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.attention_scale = (float)scale_of(f.c);
   MUST(screen_make(&f.head, f.screen, 0, &error));
   m.screen = f.screen;
+  m.renormalise = f.c.n_experts > 0;
+  m.window = f.c.window;
+  for (int layer = 0; layer < f.c.n_layers; layer++) m.windows |= (uint64_t)f.c.has_window(layer) << layer;
   return m;
 }
 
 static StepShape shape_of(const Case &c, int shared) {
-  return {c.hidden,
-          c.intermediate,
-          c.n_layers,
-          c.n_heads,
-          c.n_kv_heads,
-          c.vocab,
-          c.group,
-          c.head_dim,
-          c.clusters,
-          (size_t)shared,
-          c.max_slots,
-          0,
-          0,
-          0,
-          c.q8};
+  const bool varied = c.n_experts > 0;
+  StepShape s = {};
+  s.hidden = varied ? ceil_div(c.hidden, (int)STEP_VARIED_COLUMNS) * STEP_VARIED_COLUMNS : c.hidden;
+  s.width = varied ? c.hidden : 0;
+  s.intermediate = varied ? c.n_chosen * c.intermediate : c.intermediate;
+  s.n_layers = c.n_layers, s.n_heads = c.n_heads, s.n_kv_heads = c.n_kv_heads, s.vocab_size = c.vocab;
+  s.group = c.group, s.attn_group = varied ? STEP_HALF_GROUP : 0;
+  s.head_dim = c.head_dim, s.n_clusters = c.clusters, s.shared_bytes = (size_t)shared,
+  s.max_slots = c.max_slots;
+  s.n_experts = c.n_experts, s.n_chosen = c.n_chosen, s.q8 = c.q8;
+  return s;
 }
 
 /* Opens the kernel for up to `rows` tokens; in_flight 0: the default, else with taps where there are kernels

@@ -83,12 +83,13 @@ static void check_hybrid(const StepPlan *plan) {
   assert_true(off->gates - off->mixers >= STEP_MIX_BYTES && off->mixers % 16 == 0);
   assert_true(off->total - off->gates >= plan->heads_per_kv * 256 * 4);
   assert_true(STEP_DELTA_ROWS * STEP_DELTA_ROW_BYTES <= plan->slot_bytes && 16 * 1024 <= plan->slot_bytes);
-  check_share(plan, plan->full, plan->all_packs, off->sums - off->long_sums, 0, s->hidden / STEP_GROUP);
+  check_share(plan, plan->full, step_parts(s), plan->all_packs, off->sums - off->long_sums, 0,
+              s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
     check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));
-    check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
+    check_share(plan, plan->full, step_parts(s), 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
                 s->hidden / STEP_GROUP);
-    check_share(plan, plan->o, rows, off->planes - off->sums, 0, plan->packs);
+    check_share(plan, plan->o, step_parts(s), rows, off->planes - off->sums, 0, plan->packs);
     stages = larger(stages,
                     step_stages(plan->full, 2 * ffn_blocks_of(s, c)) + step_stages(down_of(plan, c), rows));
   }

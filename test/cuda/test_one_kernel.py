@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import checkpoint  # noqa: E402  (from scripts/)
 import compare  # noqa: E402
 import layouts  # noqa: E402
+import miniature_experts  # noqa: E402
 
 STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
@@ -67,14 +68,21 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
                              "linear_num_key_heads": 8, "linear_num_value_heads": 16, "num_experts": 136,
                              "num_experts_per_tok": 6, "moe_intermediate_size": 256,
                              "shared_expert_intermediate_size": 256}, 32),
+    # 11 FFN blocks of 64 an expert: where there are 16 clusters, some have two and some three, a last group of half as
+    # many inputs, and two experts in a group. Two blocks and a half have columns, and one of three layers a window.
+    "gpt-oss": ({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "head_dim": 64,
+                 "num_attention_heads": 16, "num_local_experts": 8, "num_experts_per_tok": 4, "intermediate_size": 704,
+                 "attention_bias": True, "sliding_window": 3, "swiglu_limit": 7.0, "torch_dtype": "bfloat16",
+                 "rope_scaling": miniature_experts.GPT_OSS_YARN,
+                 "layer_types": ["sliding_attention", "full_attention"]}, "mxfp4"),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
 BYTES = "blocks", "channel", "int8"  # weights of 8 bits
-HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16}
+HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16, "mxfp4": checkpoint.to_bf16}  # mxfp4: beside experts
 # Where both round x to int8, a number that differs by 1e-3 between them may round to another integer.
 BOUNDS = {"qwen3 in int8": 1e-3}
-HIDDENS = {"experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
+HIDDENS = {"gpt-oss": 320, "experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
 SMALL = {"experts": 101 << 10, "hybrid with experts": 171 << 10}  # shared memory for the fewest slots of the ring
 # The weights' seeds, 5 unless given. With 5 the scores of the sixth and seventh expert of one token of "experts" are
 # 4e-4 apart, and fp16, which moves scores by 2.5e-4, decides between them. With 8 they are 6e-3 apart for all tokens.
@@ -92,7 +100,7 @@ def mixer_of(config, layer, hidden):
     """The matrices of a layer before its MLP."""
     n_q, n_k = (config["head_dim"] * n for n in (config["num_attention_heads"], KV_HEADS))
     if config.get("layer_types", {layer: ""})[layer] != "linear_attention":
-        gates = 2 if "layer_types" in config else 1
+        gates = 2 if config["head_dim"] == 256 else 1
         return {"self_attn.q_proj": (gates * n_q, hidden), "self_attn.k_proj": (n_k, hidden),
                 "self_attn.v_proj": (n_k, hidden), "self_attn.o_proj": (hidden, n_q)}
     keys, values = (128 * config[f"linear_num_{name}_heads"] for name in ("key", "value"))
@@ -111,9 +119,25 @@ def delta_tensors(config, prefix, random, dense, hidden):
             prefix + "norm.weight": (1 + 0.2 * random.standard_normal(128)).astype(np.float16)}
 
 
+def clamped_experts(config, prefix, random, dense, hidden):
+    """The router and experts of a layer of gpt-oss, and its sinks. Gates and ups are so large that some are cut."""
+    n, width = config["num_local_experts"], config["intermediate_size"]
+    tensors = {"mlp.router.weight": dense(n, hidden), "self_attn.sinks": random.standard_normal(
+        config["num_attention_heads"])}
+    for name, n_out, n_in, std in ("gate_up_proj", 2 * width, hidden, 3), ("down_proj", hidden, width, 1):
+        weight = random.standard_normal((n, n_out, n_in), np.float32) * np.float32(std / n_in**0.5)
+        blocks, scales = miniature_experts.mxfp4(weight)
+        tensors |= {f"mlp.experts.{name}_blocks": blocks, f"mlp.experts.{name}_scales": scales,
+                    f"mlp.experts.{name}_bias": 0.5 * random.standard_normal((n, n_out))}
+    tensors["mlp.router.bias"] = 0.5 * random.standard_normal(n)
+    return {prefix + name: tensor if tensor.dtype == np.uint8 else checkpoint.to_bf16(tensor.astype(np.float32))
+            for name, tensor in tensors.items()}
+
+
 def tensors_of(kind, random, hidden):
     config, group = KINDS[kind]
-    plus = 0 if "layer_types" in config else 1  # hybrids multiply by 1 + weight
+    plus = 0 if config["head_dim"] == 256 else 1  # hybrids multiply by 1 + weight
+    clamped = "num_local_experts" in config
 
     def dense(n_out, n_in):
         return random.standard_normal((n_out, n_in), np.float32) / np.float32(n_in) ** 0.5
@@ -124,7 +148,7 @@ def tensors_of(kind, random, hidden):
     mlps = {}
     experts, width = config.get("num_experts", 0), config.get("moe_intermediate_size", INTERMEDIATE)
     shared = ["mlp.shared_expert."] if "shared_expert_intermediate_size" in config else []
-    for mlp in [f"mlp.experts.{e}." for e in range(min(experts, UNLIKE))] + shared or ["mlp."]:
+    for mlp in [] if clamped else [f"mlp.experts.{e}." for e in range(min(experts, UNLIKE))] + shared or ["mlp."]:
         mlps |= {mlp + "gate_proj": (width, hidden), mlp + "up_proj": (width, hidden),
                  mlp + "down_proj": (hidden, width)}
     halves = checkpoint.to_bf16 if kind in BF16 else np.float16
@@ -151,13 +175,16 @@ def tensors_of(kind, random, hidden):
                         bytes_of(prefix + name, weight, group) if group in BYTES else
                         layouts.float_tensors(prefix + name, weight, "nvfp4-packed", None, None)[0] if group == 16 else
                         checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(weight, group, search=False)))
-            if config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
+            if clamped or (config["model_type"] == "qwen2" and name[10] in "qkv" and "o_proj" not in name and
+                           "self_attn" in name):
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
         if "linear_attn.out_proj" in mixer:
             tensors |= delta_tensors(config, prefix + "linear_attn.", random, dense, hidden)
         elif config["model_type"] in ("qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"):
             tensors[prefix + "self_attn.q_norm.weight"] = norm(config["head_dim"])
             tensors[prefix + "self_attn.k_norm.weight"] = norm(config["head_dim"])
+        if clamped:
+            tensors |= clamped_experts(config, prefix, random, dense, hidden)
         for e in range(UNLIKE, experts):
             own, other = (f"{prefix}mlp.experts.{i}." for i in (e, e % UNLIKE))
             tensors |= {own + name[len(other):]: tensor for name, tensor in tensors.items() if name.startswith(other)}
@@ -174,6 +201,8 @@ def bytes_of(name, weight, layout):
 
 
 def quantisation(group):
+    if group == "mxfp4":
+        return {"quantization_config": miniature_experts.MXFP4}
     return {} if group in HALVES else {"quantization_config": scheme_of(group)}
 
 
@@ -240,7 +269,7 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 1)])
+@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 1), ("gpt-oss", (1,), 2)])
 def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, seeds, n):
     """A peer that has a block's products may go on and overwrite what lanes of that block have yet to read: with these
     seeds it did where the lanes of a warp did not read before the first of them sent (send_gated())."""

@@ -334,6 +334,12 @@ int main(int argc, char **argv) {
       {"fp16", 512, 512, 2, 4, 2, 41, 2, true, true, 0, STEP_HALF_GROUP},
       {"fp16, nine groups, heads of 64, 8 bits", 1536, 2304, 1, 8, 2, 30, 2, false, true, 5, STEP_HALF_GROUP,
        64, true},
+      /* 28 FFN blocks in five clusters: a last group may have half the inputs, and a group two experts. Four
+       * clusters attend, two and a half blocks of each have columns, and lm_head's last span is short. */
+      {"varied experts", 320, 448, 2, 16, 2, 41, 5, true, false, 0, STEP_FP4_GROUP, 64, false, false, 8, 4,
+       33},
+      {"varied experts, pages", 1088, 192, 3, 8, 1, 30, 2, true, false, 5, STEP_FP4_GROUP, 64, false, true,
+       16, 2, 40},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -361,6 +367,8 @@ int main(int argc, char **argv) {
       {"Llama-3.2-1B in fp16, two layers", 2048, 8192, 2, 32, 8, 1003, 15, false, false, 0, STEP_HALF_GROUP,
        64},
       {"Qwen3-14B in fp16, one layer", 5120, 17408, 1, 40, 8, 999, 15, false, true, 0, STEP_HALF_GROUP},
+      {"gpt-oss-20b, two layers", 2880, 2880, 2, 64, 8, 2048, 15, true, false, 0, STEP_FP4_GROUP, 64, false,
+       false, 32, 4, 128},
   };
   /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
    * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
@@ -368,7 +376,7 @@ int main(int argc, char **argv) {
   const std::vector<int> of_few[] = {
       {0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31}, {15, 255}, {0},       {40},
       {70},     {300},    {33},      {0},       {31},    {40},     {0, 70}, {63, 530}, {63, 320}, {64, 130},
-      {0, 127}, {257},    {0, 70},   {33},      {0, 70}, {0, 127}, {0, 70}, {127}};
+      {0, 127}, {257},    {0, 70},   {33},      {0, 70}, {0, 127}, {0, 70}, {127},     {0, 70},   {40, 300}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =

@@ -25,6 +25,7 @@ static const char *const configs[] = {
     "Qwen3-8B-NVFP4",            /* FP4 */
     "Qwen3-8B-FP8",              /* 8 bits, which steps of several tokens have no kernel for */
     "Qwen3-8B-W8A8",
+    "gpt-oss-20b", /* varied experts */
 };
 
 /* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
@@ -48,8 +49,11 @@ static void check_stages(const StepPlan *plan) {
   assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);
   for (int c = 0; c < plan->shape.n_clusters; c++) {
     const KSplit down = down_of(plan, c);
-    const int n = step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows) +
-                  step_stages(plan->full, 2 * ffn_blocks_of(&plan->shape, c)) + step_stages(down, rows);
+    const StepShape *s = &plan->shape;
+    const int gate_up_rows = (step_is_varied(s) ? 1 : 2) * ffn_blocks_of(s, c);
+    const int n = step_stages(step_qkv_split(s), plan->all_packs) + step_stages(plan->o, rows) +
+                  step_stages(plan->full, gate_up_rows) + step_stages(down, rows);
+    assert_true(!step_is_varied(s) || 2 * down.groups <= STEP_ENTRY_GROUPS);
     assert_true(n <= room);
     assert_true(plan->full.rows * 4 <= STEP_ENTRY_BYTES && down.rows * 4 <= STEP_ENTRY_BYTES);
   }
@@ -59,43 +63,50 @@ static void check_places(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
   const StepOffsets *off = &plan->off;
   check_stages(plan);
-  const int packs = plan->packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / STEP_GROUP;
-  const int most_ffn_blocks = plan->most_ffn_blocks, state = plan->heads_per_kv * (s->head_dim * 2 + 8);
-  const int most_groups[] = {packs, most_ffn_blocks};
+  const bool varied = step_is_varied(s);
+  const int packs = plan->packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / step_features(s);
+  const int most_ffn_blocks = plan->most_ffn_blocks, parts = step_parts(s), attn_parts = step_attn_parts(s);
+  const int state = plan->heads_per_kv * (s->head_dim * 2 + 8);
+  const int most_groups[] = {packs, step_down_groups(s, most_ffn_blocks)};
   assert_int_equal(packs * STEP_PACK, plan->heads_per_kv * s->head_dim);
   assert_int_equal((plan->all_packs - packs) * STEP_PACK, 2 * s->head_dim);
   assert_true(off->sums - off->x >= s->hidden * 4 && off->sums - off->x >= plan->states * state);
   assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
   assert_true(off->heads - off->exchange >= plan->all_packs * STEP_PACK * 4);
-  assert_true(off->heads - off->exchange >= most_ffn_blocks * STEP_GROUP * 4);
+  assert_true(off->heads - off->exchange >= most_ffn_blocks * step_features(s) * 4);
   for (size_t i = 0; i < COUNT(most_groups); i++) {
     assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
     assert_true(off->exchange - off->scales >= most_groups[i] * step_x_scales(step_parts(s)) * 8);
   }
   check_x(plan);
-  check_share(plan, plan->full, plan->all_packs, off->sums - off->long_sums, 0, s->hidden / STEP_GROUP);
+  check_share(plan, step_qkv_split(s), attn_parts, plan->all_packs, off->sums - off->long_sums, 0,
+              step_input_groups(s));
   for (int c = 0; c < s->n_clusters; c++) {
-    check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->long_sums, 0,
-                s->hidden / STEP_GROUP);
-    check_share(plan, down_of(plan, c), rows, off->planes - off->sums, step_first_ffn_block(s, c),
-                ffn_blocks);
+    check_share(plan, plan->full, parts, (varied ? 1 : 2) * ffn_blocks_of(s, c), off->sums - off->long_sums,
+                0, step_input_groups(s));
+    check_share(plan, down_of(plan, c), parts, rows, off->planes - off->sums,
+                varied ? 0 : step_first_ffn_block(s, c), varied ? down_of(plan, c).n_groups : ffn_blocks);
     check_odd_zeros(plan, down_of(plan, c), step_first_ffn_block(s, c));
     if (c < plan->attending)
-      check_share(plan, plan->o, rows, off->planes - off->sums, c * packs, plan->attending * packs);
+      check_share(plan, plan->o, attn_parts, rows, off->planes - off->sums, c * packs,
+                  plan->attending * packs);
   }
 }
 
 /* Gives the shape the next of the groups and heads that have kernels. */
 static void next_form(StepShape *s) {
   static const int groups[] =
-      {128, 64, 32, 128, 16, 128, 32, STEP_FP8_GROUP, STEP_INT8_GROUP, STEP_HALF_GROUP},
-                   head_dims[] = {128, 128, 128, 64, 128, 128, 128, 128, 64, 128},
-                   chosen[] = {0, 0, 0, 0, 0, 8, 2, 0, 0, 0};
+      {128, 64, 32, 128, 16, 128, 32, STEP_FP8_GROUP, STEP_INT8_GROUP, STEP_HALF_GROUP, 16},
+                   head_dims[] = {128, 128, 128, 64, 128, 128, 128, 128, 64, 128, 64},
+                   chosen[] = {0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 4};
   static unsigned turn;
+  const bool varied = turn % 11 == 10;
   s->q8 = turn % 2;
-  s->group = groups[turn % 10], s->head_dim = head_dims[turn % 10];
-  s->n_chosen = chosen[turn % 10], s->n_experts = 8 * s->n_chosen;
+  s->group = groups[turn % 11], s->head_dim = head_dims[turn % 11];
+  s->n_chosen = chosen[turn % 11], s->n_experts = 8 * s->n_chosen;
   s->n_gpus = 1 + turn / 2 % 2;
+  s->width = varied ? s->hidden - (int)(turn / 11 % 16) * 64 : 0,
+  s->attn_group = varied ? STEP_HALF_GROUP : 0;
   turn++;
 }
 
@@ -559,6 +570,89 @@ TEST(experts_that_do_not_divide_are_refused) {
     const char *because = cases[i].because;
     if (because ? status != STATUS_MODEL || !strstr(err.text, because) : status != STATUS_OK)
       fail_msg("case %zu: \"%s\"", i, err.text);
+    assert_int_equal(step_plan(&s, 2, &plan, &err), STATUS_MODEL);
+  }
+}
+
+TEST(varied_experts_it_is_not_for_are_told_why) {
+  Model *model = open_config("gpt-oss-20b");
+  ModelConfig *c = &model->config;
+  ExpertConfig *e = &c->experts;
+  ModelLayer *l = &model->layers[7];
+  uint64_t windows;
+  assert_int_equal(step_supports(model, NULL), STATUS_OK);
+  assert_int_equal(step_windows(c, &windows), 128);
+  assert_true(windows == 0x555555);
+  assert_int_equal(step_group(model), STEP_FP4_GROUP);
+  assert_int_equal(step_attn_group(model), STEP_HALF_GROUP);
+  REFUSED_WITH(model, c->layers[3].chunk, 128, "attention in chunks");
+  REFUSED_WITH(model, c->layers[3].window, 64, "windows of different sizes");
+  REFUSED_WITH(model, c->layers[3].no_sinks, true, "without sinks");
+  REFUSED_WITH(model, c->attn_sinks, false, "without sinks");
+  REFUSED_WITH(model, c->activation, ACTIVATION_SILU, "a sink for each head");
+  REFUSED_WITH(model, e->score, SCORE_SOFTMAX, "another kind than gpt-oss's");
+  REFUSED_WITH(model, e->choice_bias, true, "another kind than gpt-oss's");
+  REFUSED_WITH(model, e->shared_width, 2880, "another kind than gpt-oss's");
+  REFUSED_WITH(model, l->o.bias.data, NULL, "without all biases");
+  REFUSED_WITH(model, l->router.bias.data, NULL, "without all biases");
+  REFUSED_WITH(model, l->experts[0].down.bias.data, NULL, "without all biases");
+  REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
+  REFUSED_WITH(model, l->q.dtype, DTYPE_F32, "layers that are not fp16");
+  REFUSED_WITH(model, l->q.dtype, l->k.dtype == DTYPE_F16 ? DTYPE_BF16 : DTYPE_F16,
+               "layers in fp16 and in bf16");
+  REFUSED_WITH(model, l->q.kind, LINEAR_FP4, "groups of different sizes");
+  REFUSED_WITH(model, l->experts[0].down.kind, LINEAR_INT8, "groups of different sizes");
+  model_close(model);
+}
+
+/* One size at a time of gpt-oss-20b's; the step has a kernel for one token and a cache in fp16 alone. */
+TEST(varied_experts_that_do_not_divide_are_refused) {
+  const struct {
+    int hidden, width, expert_width, n_clusters, head_dim, group, attn_group, n_gpus;
+    bool q8;
+    const char *because; /* NULL: accepted */
+  } cases[] = {
+      {3072, 2880, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, NULL},
+      {1024, 64, 256, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, NULL},
+      {3072, 2896, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "hidden size"},
+      {4096, 2880, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "hidden size"},
+      {2560, 2560, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "hidden size"},
+      {3072, 2880, 2864, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "width of experts"},
+      {3072, 2880, 2880, 3, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "number of KV heads"},
+      {3072, 2880, 192, 8, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, NULL},
+      {3072, 2880, 128, 8, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, NULL},
+      {3072, 2880, 64, 8, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "intermediate size"},
+      {3072, 2880, 2880, 15, 128, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "size of heads"},
+      {3072, 2880, 2880, 15, 64, 32, STEP_HALF_GROUP, 1, false, "kind of weights beside experts"},
+      {3072, 2880, 2880, 15, 64, STEP_FP4_GROUP, 0, 1, false, "kind of weights beside experts"},
+      {3072, 0, 3072, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, false, "kind of weights beside experts"},
+      {3072, 2880, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 2, false, "number of GPUs"},
+      {3072, 2880, 2880, 15, 64, STEP_FP4_GROUP, STEP_HALF_GROUP, 1, true, "cache in 8 bits"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    StepShape s = {.hidden = cases[i].hidden,
+                   .width = cases[i].width,
+                   .intermediate = 4 * cases[i].expert_width,
+                   .n_layers = 24,
+                   .n_heads = 64,
+                   .n_kv_heads = 8,
+                   .vocab_size = 201088,
+                   .n_experts = 32,
+                   .n_chosen = 4,
+                   .group = cases[i].group,
+                   .attn_group = cases[i].attn_group,
+                   .head_dim = cases[i].head_dim,
+                   .n_clusters = cases[i].n_clusters,
+                   .n_gpus = cases[i].n_gpus,
+                   .q8 = cases[i].q8,
+                   .shared_bytes = H200_SHARED};
+    StepPlan plan;
+    Error err = {{0}};
+    const Status status = step_plan(&s, 1, &plan, &err);
+    const char *because = cases[i].because;
+    if (because ? status != STATUS_MODEL || !strstr(err.text, because) : status != STATUS_OK)
+      fail_msg("case %zu: \"%s\"", i, err.text);
+    if (!status) check_plan(&s, &plan), check_places(&plan);
     assert_int_equal(step_plan(&s, 2, &plan, &err), STATUS_MODEL);
   }
 }

@@ -45,6 +45,17 @@ struct Layer {
   const float *folded_router;       /* folded_router.h; one token */
 };
 
+/* The biases of a layer's varied experts (plan.h). */
+struct VariedLayer {
+  const float *gate_up_bias, *down_bias; /* of all experts, in the order of their outputs (linear.h) */
+};
+struct VariedArgs {
+  const VariedLayer *layers;
+  KSplit qkv;       /* step_qkv_split() */
+  int window;       /* positions that layers with a window see, the token's own among them */
+  uint64_t windows; /* bit l: layer l has a window */
+};
+
 /* The greatest logit of a block's rows of lm_head with its token (ranked()), and the key of the lowest logit
  * (ranking.cuh). */
 struct StepBest {
@@ -139,6 +150,7 @@ struct Args {
   StepTaps taps;
   StepPeers peers; /* one token, on several GPUs */
   StepMixers mixers;
+  VariedArgs varied;
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
@@ -151,10 +163,12 @@ Kernel few_tokens_kernel(const StepShape &shape, int tokens, bool debug, bool ta
 Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
 /* The kernels of one_bytes.cu, for weights of 8 bits and in fp16. */
 Kernel one_bytes_kernel(const StepShape &shape, bool debug);
+/* The kernel of one_varied.cu, for varied experts (plan.h). */
+Kernel one_varied_kernel(const StepShape &shape);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
- * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
- * layer. */
+ * and of the FFN, norms of a query and of a key, then the bias of qkv; with varied experts then the biases of
+ * o and of the router, and the sinks of the query heads. The final norm follows the last layer. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
   __device__ __forceinline__ Vectors(const Args &a, int hidden, int head_dim, int layer)
@@ -272,15 +286,16 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 
 /* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
  * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. TheSizes: a
- * model of sizes/models.cuh, or void. kOfSeveral: rows of several sequences. */
+ * model of sizes/models.cuh, or void. kOfSeveral: rows of several sequences. kAttnGroup: kGroup of q, k, v
+ * and o; another one is the form of varied experts (plan.h). */
 template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
-          bool kShared = false, class TheSizes = void, bool kOfSeveral = false>
+          bool kShared = false, class TheSizes = void, bool kOfSeveral = false, int kAttnGroup = kGroup>
 struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
   /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8
    * and 16 bits: STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS. */
-  static constexpr int kParts = STEP_GROUP / kGroup;
+  static constexpr int kParts = STEP_GROUP / kGroup, kAttnParts = STEP_GROUP / kAttnGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
@@ -297,6 +312,11 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
   static constexpr bool kSeveral = TheForm::kSeveral;
+  static constexpr int kAttnParts = TheForm::kAttnParts; /* of q, k, v and o; kParts: of the others */
+  static constexpr bool kVaried = kAttnParts != kParts;  /* varied experts (plan.h) */
+  /* Features of an FFN block. */
+  static constexpr int kFeatures = kVaried ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
+  static constexpr int kFactors = kVaried ? 2 : 1;     /* of a tile row in a stage: of two experts */
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
   /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
    * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
@@ -321,6 +341,9 @@ template <bool kDebug, class TheForm> struct Thread {
     else
       return sized_plan<Sizes>;
   }
+
+  /* The model's hidden size. */
+  __device__ __forceinline__ int width() const { return kVaried ? plan.shape.width : plan.shape.hidden; }
 
   /* Read from special registers at each use, here and below, since kept values would take up registers. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
@@ -366,6 +389,19 @@ template <bool kDebug, class TheForm> struct Thread {
   /* Moves the warp's progress to a matrix of the current layer; MATRICES: to the next layer's first. */
   __device__ __forceinline__ void go_to(int matrix) {
     progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+  }
+
+  /* Varied experts: the biases of o, in the block's columns of x, and of the router; a head's sink. */
+  __device__ __forceinline__ const float *o_bias(int layer) const {
+    const StepShape &s = plan.shape;
+    return Vectors(args, s.hidden, kDim, layer).bias + (s.n_heads + 2 * s.n_kv_heads) * kDim;
+  }
+  __device__ __forceinline__ const float *router_bias() const { return o_bias(layer()) + plan.shape.hidden; }
+  __device__ __forceinline__ const float *sinks() const { return router_bias() + plan.shape.n_experts; }
+  /* Varied experts: the first position that the current layer sees from `pos`. */
+  __device__ __forceinline__ int first_position(int pos) const {
+    const bool has_window = args.varied.windows >> layer() & 1;
+    return has_window ? max(pos + 1 - args.varied.window, 0) : 0;
   }
 
   /* Vectors of the warp's current layer. */
@@ -523,12 +559,12 @@ __device__ __forceinline__ int log_2(int n) {
 __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPlan &p, int cluster,
                                               int first_row, int n_rows) {
   const StepShape &shape = p.shape;
-  const int packs = p.packs, first = step_first_ffn_block(&shape, cluster);
+  const int packs = p.packs, first = step_first_block(&shape, STEP_GROUP, cluster);
   s.n_rows = s.split = n_rows;
   s.tile[0] = first_row, s.stride[0] = 1;
   s.all_groups = matrix == O ? p.attending * packs : shape.intermediate / STEP_GROUP;
   s.group = matrix == O ? cluster * packs : first;
-  s.n_groups = matrix == O ? packs : step_first_ffn_block(&shape, cluster + 1) - first;
+  s.n_groups = matrix == O ? packs : step_first_block(&shape, STEP_GROUP, cluster + 1) - first;
 }
 
 /* The StepPart that a row belongs to. */
@@ -552,10 +588,24 @@ template <class B> __device__ __forceinline__ int key_stages(const B &b, int par
   return ((pos + B::kKeys - 1) / B::kKeys - key_rank(b, part) + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
-/* A block's stages of keys, of all sequences. */
+/* Varied experts: how many of this block's stages of keys before position pos the layer does not see. */
+template <class B> __device__ __forceinline__ int unseen_key_stages(const B &b, int pos) {
+  if constexpr (!B::kVaried)
+    return 0;
+  else
+    return (b.first_position(pos) / B::kKeys - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+/* This block's stages of keys before position pos that the current layer sees, in a step of one token. */
+template <class B> __device__ __forceinline__ int seen_key_stages(const B &b, int pos) {
+  return key_stages(b, 0, pos) - unseen_key_stages(b, pos);
+}
+
+/* A block's stages of keys, of all sequences, in the current layer. */
 template <class B> __device__ __forceinline__ int all_key_stages(const B &b) {
   if constexpr (B::kSeveral)
     return b.spans().all;
+  else if constexpr (B::kVaried)
+    return seen_key_stages(b, b.args.call.parts[0].pos);
   else
     return key_stages(b, 0, b.args.call.parts[0].pos);
 }
@@ -580,7 +630,8 @@ template <class B> struct KeyWalk {
   int part, round; /* the block's stage `round` of the keys of sequence `part` */
 
   __device__ __forceinline__ explicit KeyWalk(const B &b)
-      : part(B::kSeveral ? b.args.call.n_parts - 1 : 0), round(-1) {}
+      : part(B::kSeveral ? b.args.call.n_parts - 1 : 0),
+        round(B::kVaried ? unseen_key_stages(b, b.args.call.parts[0].pos) - 1 : -1) {}
   /* Goes to the next stage. PRECOND there is one. */
   __device__ __forceinline__ void next(const B &b) {
     if constexpr (B::kSeveral) {
@@ -758,9 +809,10 @@ template <int kParts> constexpr int kZeroBytes = kHasNoZeros<kParts> ? 0 : 8 * k
 
 /* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1 << kLogTiles],
  * scales [rows][n][kScaleBytes], zeros [rows][this stride]. A copy starts at a multiple of 16, so with one
- * part the first 8 bytes may be another group's. kHasFactors: factors [rows][16] in place of zeros. */
-template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups) {
-  if (kHasFactors<kParts>) return STEP_FACTOR_BYTES;
+ * part the first 8 bytes may be another group's. kHasFactors: factors [rows][n_factors][16] in place of
+ * zeros (Thread::kFactors). */
+template <int kParts> __device__ __forceinline__ int zeros_stride(int n_groups, int n_factors = 1) {
+  if (kHasFactors<kParts>) return n_factors * STEP_FACTOR_BYTES;
   if (kIsHalf<kParts>) return 0;
   return kParts == 1 ? (n_groups * 8 + 16) & ~15 : n_groups * kZeroBytes<kParts>;
 }

@@ -182,6 +182,8 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   /* The warp's first key; other keys of the stage are for the other warps of the set. */
   int first =
       (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageStates - 1)) * 16;
+  const int begin = B::kVaried ? b.first_position(b.vars().pos) : 0; /* the first key that is seen */
+  if constexpr (B::kVaried) first += unseen_key_stages(b, b.vars().pos) * STEP_BLOCKS * kKeys;
   const int half = kHalves == 1 ? 0 : b.warp() & 1;
   if (b.warp() < kStageWarps * kKeySets && (first & -kKeys) < b.vars().pos) {
     Softmax softmax;
@@ -196,9 +198,13 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       const int key0 = (b.warp() & (kStageStates - 1)) * 16;
       const unsigned char *stage = b.stage(cursor), *keys = stage + key0 * kRow;
       const uint32_t empty = b.empty_at(cursor); /* it expects four arrivals */
-      if (n > 0) {
+      if (n > 0 && (!B::kVaried || first + n > begin)) {
         float s[4], weights[4];
         softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
+        if constexpr (B::kVaried)
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+            if (first + (b.lane() >> 2) + i / 2 * 8 < begin) s[i] = -INFINITY;
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
         softmax.accumulate(keys + kKeys * kRow + half * Softmax::kValues * 2,
                            Softmax::scales_of_values(stage, key0), weights, n, opaque(b.lane()), [&] {
@@ -214,8 +220,9 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
     if (half) to.values += Softmax::kValues, to.weights = NULL;
     softmax.store(to, b.warp() / kHalves, p.heads_per_kv, p.heads_per_kv, b.lane());
   }
-  b.advance(b.vars().keys_run);
-  const int n_states = kStageStates * min(kKeySets, key_stages(b, 0, b.vars().pos));
+  const int n_stages = seen_key_stages(b, b.vars().pos);
+  b.advance(B::kVaried ? run_of(n_stages, p.n_slots) : b.vars().keys_run);
+  const int n_states = kStageStates * min(kKeySets, n_stages);
   if (b.rank() != kAppender) return n_states;
   if (b.warp() == STEP_WARPS - 1) {
     if constexpr (B::kHybrid)
@@ -254,8 +261,10 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
 }
 
 /* Merges the states of the cluster's blocks into outputs of the warp's pack; in a hybrid also multiplies
- * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. */
-template <class B> __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4]) {
+ * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts one
+ * more score of the lane's head, in units of log2. */
+template <class B>
+__device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float sink = -INFINITY) {
   constexpr int kDim = B::kDim;
   const int pack = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
   const States from = block_states(b);
@@ -273,6 +282,7 @@ template <class B> __device__ __forceinline__ void merge_blocks(const B &b, floa
   v[0] = v[1] = v[2] = v[3] = 0;
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
+  if constexpr (B::kVaried) maximum = fmaxf(maximum, sink), total = power_of_2(sink - maximum);
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
     const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
@@ -297,6 +307,11 @@ template <class B> __device__ __forceinline__ void keep_outputs(const B &b, int 
 /* Waits for the states of the cluster's blocks, and quantises attention's output, one warp a pack, into the
  * area of q, k and v. */
 template <class B> __device__ __forceinline__ void take_states(B &b) {
+  float sink = -INFINITY;
+  if constexpr (B::kVaried) { /* read while states are under way */
+    const int head = min(b.warp() * B::kPackHeads + (b.lane() >> 4), b.plan.heads_per_kv - 1);
+    sink = __ldg(b.sinks() + b.cluster() * b.plan.heads_per_kv + head) * 1.44269504f;
+  }
   wait_for_states(b);
   b.mark(STEP_MARK_STATES);
   const int pack = b.warp(), lane = b.lane();
@@ -308,7 +323,7 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
     if (b.thread() == 0) b.value_scales()->x = scale;
   } else if (pack < b.plan.packs) {
     float v[4];
-    merge_blocks(b, v);
+    merge_blocks(b, v, sink);
     keep_outputs(b, pack, v);
     store_group<B::kParts>(v, b.value_planes() + pack * kPlaneBytes + word_at<B::kParts>(lane, STEP_GROUP),
                            64, b.value_scales() + pack * kXScales<B::kParts>, 1, lane);

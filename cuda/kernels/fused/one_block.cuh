@@ -118,7 +118,11 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   /* Sums of squares of a value head's outputs: one from each warp of each block. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
-  __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
+  __device__ __forceinline__ int gated_bytes() const { return n_blocks() * Base::kFeatures * 4; }
+  /* FFN blocks of the cluster. A block has one tile row of gate and up of each of varied experts. */
+  __device__ __forceinline__ int n_blocks() const {
+    return Base::kVaried ? share(GATE_UP).n_rows : share(DOWN).n_groups;
+  }
 };
 
 /* Makes share_at(index). Called by one thread for each, before a barrier of the block. */
@@ -127,12 +131,15 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
   const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
-  const int first = step_first_ffn_block(&p.shape, cluster),
-            n_ffn_blocks = step_first_ffn_block(&p.shape, cluster + 1) - first;
+  const int first = step_first_block(&p.shape, B::kFeatures, cluster),
+            n_ffn_blocks = step_first_block(&p.shape, B::kFeatures, cluster + 1) - first;
   const bool full = matrix == QKV || matrix == GATE_UP;
-  const KSplit cut = full ? p.full : matrix == O ? p.o : p.down[p.most_ffn_blocks - n_ffn_blocks];
+  const KSplit cut = B::kVaried && matrix == QKV ? b.args.varied.qkv
+                     : full                      ? p.full
+                     : matrix == O               ? p.o
+                                                 : p.down[p.most_ffn_blocks - n_ffn_blocks];
   Share s = {};
-  s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
+  s.all_groups = s.n_groups = (b.width() + (B::kVaried ? STEP_GROUP - 1 : 0)) / STEP_GROUP;
   if (B::kHybrid && matrix <= O) {
     const bool delta = index >= MATRICES;
     const StepMix mix = step_mix(&p.shape, delta, cluster);
@@ -148,11 +155,21 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     s.n_rows = p.all_packs, s.split = packs;
     s.tile[0] = 8 * cluster * packs + rank, s.stride[0] = 8;
     s.tile[1] = kTiles * kv_head + rank % kTiles, s.stride[1] = kTiles * p.shape.n_kv_heads;
+  } else if (B::kVaried && matrix == GATE_UP) { /* one of the eight tile rows of each FFN block */
+    s.n_rows = s.split = n_ffn_blocks;
+    s.tile[0] = 8 * first + rank, s.stride[0] = 8;
   } else if (matrix == GATE_UP) { /* two of the 16 tile rows of each FFN block */
     s.n_rows = s.split = 2 * n_ffn_blocks;
     s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
   } else {
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
+    if constexpr (B::kVaried) {
+      s.n_rows = s.split = max(0, min(p.slice, b.width() - rank * p.slice)) / 16;
+      if (matrix == DOWN) { /* in FFN blocks; a row of down has an even number of them */
+        s.all_groups = (p.expert_blocks + 1) & ~1, s.group = first;
+        s.n_groups = step_down_groups(&p.shape, n_ffn_blocks);
+      }
+    }
   }
   const unsigned char *x = full ? b.x_planes() : matrix == O ? b.value_planes() : b.planes();
   const float2 *x_scales = full ? b.x_scales() : matrix == O ? b.value_scales() : b.scales();

@@ -51,7 +51,7 @@ template <int kN> __device__ __forceinline__ uint32_t bits_of(const uint32_t (&w
 
 /* The weights that a warp multiplies at once. scale[i]: of group i's parts 2t and 2t + 1, each with a byte
  * for row g and one for row g + 8. factor: of the row whose sum add_lanes() leaves in this lane. */
-template <int kParts> struct Task;
+template <int kParts, bool kVaried = false> struct Task;
 template <> struct Task<STEP_FP4_PARTS> {
   uint4 tiles[2][2][2]; /* [pair][64 inputs][group of the pair] */
   uint32_t scale[STEP_SPAN];
@@ -82,8 +82,9 @@ __device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
 }
 
 /* Adds group i of a tile row; lane t adds parts 2t and 2t + 1. */
-__device__ __forceinline__ void add_group(float2 &rows, const Task<STEP_FP4_PARTS> &task,
-                                          const Inputs<STEP_FP4_PARTS> &in, int i, int t) {
+template <class AnyTask>
+__device__ __forceinline__ void add_group(float2 &rows, const AnyTask &task, const Inputs<STEP_FP4_PARTS> &in,
+                                          int i, int t) {
   const uint32_t even = prmt<0x4140>(task.scale[i], 0u) << 7, odd = prmt<0x4342>(task.scale[i], 0u) << 7;
   const float low[2] = {f16_low(even), f16_low(odd)}, high[2] = {f16_high(even), f16_high(odd)};
   float2 sum = {0, 0};
@@ -100,6 +101,50 @@ __device__ __forceinline__ void add_group(float2 &rows, const Task<STEP_FP4_PART
     }
   }
   rows.x += in.scale[i] * sum.x, rows.y += in.scale[i] * sum.y;
+}
+
+/* --- varied experts: a warp's groups of down may be of two experts, whose rows have factors of their own,
+ * and the last group may be half a group */
+
+template <> struct Task<STEP_FP4_PARTS, true> {
+  uint4 tiles[2][2][2];
+  uint32_t scale[STEP_SPAN];
+  float2 factors[2]; /* of rows g and g + 8 of the stage's first expert, and of its second */
+  int first, all;    /* half groups of the first expert, and of both */
+
+  __device__ __forceinline__ uint32_t some_bits() const {
+    return bits_of(tiles) ^ bits_of(scale) ^
+           __float_as_uint(factors[0].x + factors[0].y + factors[1].x + factors[1].y);
+  }
+};
+
+__device__ __forceinline__ void fetch_scales(Task<STEP_FP4_PARTS, true> &task, uint32_t scales,
+                                             uint32_t factor) {
+#pragma unroll
+  for (int i = 0; i < STEP_SPAN; i++) task.scale[i] = load_shared_4(scales + i * kScaleBytes<STEP_FP4_PARTS>);
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    task.factors[i] = make_float2(__uint_as_float(load_shared_4(factor + i * STEP_FACTOR_BYTES)),
+                                  __uint_as_float(load_shared_4(factor + i * STEP_FACTOR_BYTES + 32)));
+}
+
+template <class Between>
+__device__ __forceinline__ float multiply(const Task<STEP_FP4_PARTS, true> &task,
+                                          const Inputs<STEP_FP4_PARTS> &in, int lane, Between between) {
+  const int t = lane & 3;
+  float2 rows = {0, 0};
+#pragma unroll
+  for (int i = 0; i < STEP_SPAN; i++) {
+    const int half = 2 * i + (t >> 1); /* of the lane's parts */
+    if (__all_sync(~0u, in.scale[i] != 0)) {
+      float2 sum = {0, 0};
+      add_group(sum, task, in, i, t);
+      const float2 factor = half < task.first ? task.factors[0] : task.factors[1];
+      if (half < task.all) rows.x += sum.x * factor.x, rows.y += sum.y * factor.y;
+    }
+    if (i == 1) between();
+  }
+  return add_lanes(rows, t);
 }
 
 /* Multiplies a warp's groups of a tile row; between() is called after the first pair. */

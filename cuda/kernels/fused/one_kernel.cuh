@@ -78,8 +78,10 @@ template <class B> __device__ __forceinline__ int take_token(B &b) {
 /* Begins the residual stream with the embedding. */
 template <class B> __device__ __forceinline__ void take_input(B &b) {
   const int id = take_token(b);
-  for (int i = threadIdx.x; i < b.plan.slice; i += STEP_THREADS)
-    b.residual()[i] = embedded(b.args, id, b.rank() * b.plan.slice + i);
+  for (int i = threadIdx.x; i < b.plan.slice; i += STEP_THREADS) {
+    const int column = b.rank() * b.plan.slice + i;
+    b.residual()[i] = B::kVaried && column >= b.width() ? 0 : embedded(b.args, id, column);
+  }
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
@@ -139,7 +141,7 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   if constexpr (kIsInt8<B::kParts>)
     take_int8(b, matrix, from, b.share(matrix).n_groups);
   else
-    make_planes(b, from, b.share(matrix).n_groups);
+    make_planes(b, from, b.share(matrix).n_groups, b.n_blocks());
 }
 
 /* Sends a matmul's outputs to the cluster, or to all clusters; after qkv, also calls attend(). */

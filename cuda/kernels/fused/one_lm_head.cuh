@@ -35,10 +35,10 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   const int n = of_screen ? p.n_screen_stages : p.n_lm_head_stages,
             rows = of_screen ? p.screen_rows : p.lm_head_rows,
             row = is_tail     ? STEP_SCREEN_TAIL
-                  : of_screen ? p.shape.hidden
-                              : p.shape.hidden * 2,
-            to = is_tail ? rows * p.shape.hidden : 0;
-  const unsigned char *from = is_tail     ? b.args.screen + screen_tails_at(&p.shape)
+                  : of_screen ? b.width()
+                              : b.width() * 2,
+            to = is_tail ? rows * b.width() : 0;
+  const unsigned char *from = is_tail     ? b.args.screen + screen_tails_at(p.shape.vocab_size, b.width())
                               : of_screen ? b.args.screen
                                           : b.args.lm_head;
   const bool mine = (kKind == TILES || is_tail) && b.lane() == 0;
@@ -71,12 +71,21 @@ template <class B> __device__ __forceinline__ uint4 eight_inputs(const B &b, int
       pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
 }
 
+/* Spans of a row of lm_head. has_inputs(): true if the row has the lane's inputs of a span; with varied
+ * experts the last span may be a part. */
+template <class B> __device__ __forceinline__ int spans_of(const B &b) {
+  return (b.width() + (B::kVaried ? kSpan - 1 : 0)) / kSpan;
+}
+template <class B> __device__ __forceinline__ bool has_inputs(const B &b, int span) {
+  return !B::kVaried || span * kSpan + 8 * b.lane() < b.width();
+}
+
 /* Computes this block's logits. PRECOND the last x has come. */
 template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
   const float inverse = inverse_of_x(b);
   const StepPlan &p = b.plan;
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
-  const int spans = p.shape.hidden / kSpan, row_bytes = p.shape.hidden * 2;
+  const int spans = spans_of(b), row_bytes = b.width() * 2;
   uint4 x[kSpans];
 #pragma unroll
   for (int i = 0; i < kSpans; i++) {
@@ -103,6 +112,7 @@ template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
       for (int c = 0; c < kSpans; c++) {
         const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
         if (span >= spans) break;
+        if (B::kVaried && !has_inputs(b, span)) break; /* of the lane: the last span may be a part */
         add_products(low, high, *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2)), x[c]);
       }
       const float sum = warp_sum(low + high);

@@ -32,15 +32,18 @@ namespace step::one {
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
 /* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
- * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][words of word_at()]. */
-template <class B> __device__ __forceinline__ void make_planes(const B &b, const float *from, int n) {
+ * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][words of word_at()].
+ * Varied experts have n_blocks half groups. */
+template <class B>
+__device__ __forceinline__ void make_planes(const B &b, const float *from, int n, int n_blocks = 0) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
   unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at<B::kParts>(b.lane(), STEP_GROUP);
   from += b.warp() * STEP_GROUP + g * 16 + 2 * t;
 #pragma unroll 1
   for (int i = b.warp(); i < n; i += STEP_WARPS) {
     const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
-    const float v[4] = {low.x, high.x, low.y, high.y};
+    float v[4] = {low.x, high.x, low.y, high.y};
+    if (B::kVaried && 2 * i + (g >> 2) >= n_blocks) v[0] = v[1] = v[2] = v[3] = 0;
     store_group<B::kParts>(v, to, 64, b.scales() + i * kXScales<B::kParts>, 1, b.lane());
     from += STEP_WARPS * STEP_GROUP, to += STEP_WARPS * kPlaneBytes;
   }
@@ -85,7 +88,7 @@ __device__ __forceinline__ void take_inputs(Inputs<kParts> &in, const unsigned c
 
 /* The weights that a warp multiplies at once: tiles [pair][64 inputs][group of the pair] of its groups
  * of a tile row; scales and zeros of the lane's part of each set. */
-template <int kParts> struct Task {
+template <int kParts, bool kVaried> struct Task {
   uint4 tiles[2][2][2];
   uint32_t scale[kParts], zero[kParts];
 
@@ -173,7 +176,18 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 }
 
 /* The bit of a task's entry with which its offset of sums begins. */
-template <class B> constexpr int kSumsBit = B::kOddBlocks ? 14 : 11;
+template <class B> constexpr int kSumsBit = B::kVaried ? 15 : B::kOddBlocks ? 14 : 11;
+
+/* Varied experts: the bits of a task's entry that say which half groups of down a warp has, of `mine` groups
+ * from group `first` of the share on, in a stage that begins with group g0.
+ *   bits 0 to 3  half groups of the stage's first expert
+ *   bit 4        the last group has one half */
+template <class B>
+__device__ __forceinline__ int half_groups(const B &b, const Share &share, int g0, int first, int mine) {
+  const int blocks = b.plan.expert_blocks, begin = share.group + 2 * g0,
+            own = (begin / blocks + 1) * blocks - (share.group + 2 * first);
+  return min(max(own, 0), 2 * STEP_SPAN) | (2 * (first + mine) > b.n_blocks()) << 4;
+}
 
 /* The bits of a task's entry that say where a warp finds the zeros of its groups of down, in tile row i of
  * the share. The stage begins with the share's group g0, and the warp skips `skipped` groups of the stage.
@@ -195,7 +209,8 @@ __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, 
  *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
  *
- * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums. */
+ * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums; of varied experts 5 bits
+ * half_groups(), 17 bits offset of sums. */
 template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   int at = b.plan.off.tasks;
 #pragma unroll 1
@@ -214,6 +229,7 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
       if constexpr (B::kOddBlocks)
         zeros =
             matrix == DOWN ? odd_zeros(b, s, (block << s.log_rows) + row, g0, k * s.span) : zeros | 7 << 1;
+      if constexpr (B::kVaried) zeros = matrix == DOWN ? half_groups(b, s, g0, first, mine) : 2 * STEP_SPAN;
       ((uint32_t *)(b.smem + at))[i] = first | mine << 7 | zeros << 10 | sums << kSumsBit<B>;
     }
     at += s.stages * STEP_ENTRY_BYTES;
@@ -229,7 +245,8 @@ template <int kParts> __device__ __forceinline__ uint32_t tile_place(uint32_t fr
 }
 
 /* Loads the lane's vectors of a task. */
-template <int kParts> __device__ __forceinline__ void load_tiles(Task<kParts> &task, uint32_t from) {
+template <int kParts, class AnyTask>
+__device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
 #pragma unroll
   for (int pair = 0; pair < 2; pair++)
 #pragma unroll
@@ -239,17 +256,36 @@ template <int kParts> __device__ __forceinline__ void load_tiles(Task<kParts> &t
         task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
-/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x, and quantised it if
- * it came as floats. Afterwards all warps may read the sums.
+/* The constant part of where the lane's zeros, or factors, lie in a stage: of groups from group0 on, in the
+ * stage's tile row `row`. */
+template <int kParts, class B>
+__device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share, int group0, int row) {
+  constexpr int kZero = kZeroBytes<kParts>, kBefore = (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;
+  const int t = b.lane() & 3, g = b.lane() >> 2, most = share.groups;
+  const int own = B::kVaried && kIsFp4<kParts> ? g * 4 : kHasFactors<kParts> ? (g + (t & 1) * 8) * 4 : g;
+  return opaque((most << share.log_rows) * kBefore + group0 * kZero + own +
+                row * (zeros_stride<kParts>(most + B::kOddBlocks, B::kFactors) - most * kZero));
+}
+
+/* Keeps 1 / rms of x of qkv, or of gate and up, for what follows the matmul. For one warp. */
+template <int kParts, class B> __device__ __forceinline__ void keep_inverse(const B &b, int matrix) {
+  const float inverse = kIsInt8<kParts> ? 1 : inverse_of_x(b); /* take_int8() has multiplied x by it */
+  if (b.lane() == 0) b.vars().inverse = inverse;
+  if constexpr (B::kExperts)
+    if (matrix == GATE_UP) weigh(b, inverse);
+}
+
+/* Multiplies the whole share of a matrix with kParts, by all warps that multiply, once take_x() has waited
+ * for x, and quantised it if it came as floats. Afterwards all warps may read the sums.
  *
  * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
  * four more stages are in flight while it waits for x. Half of the warpgroups begin half a matmul of a stage
  * later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
  * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
  * that are not read. */
-template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
-  constexpr int kParts = B::kParts, kScale = kScaleBytes<kParts>, kZero = kZeroBytes<kParts>,
-                kTiles = 1 << kLogTiles<kParts>;
+template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, int matrix) {
+  constexpr int kScale = kScaleBytes<kParts>, kTiles = 1 << kLogTiles<kParts>;
+  constexpr bool kHalves = B::kVaried && kIsFp4<kParts>; /* half_groups() */
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
@@ -258,18 +294,18 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   const uint32_t tiles_at = opaque(group0 * kTiles + (kIsHalf<kParts> ? half_place(b) : b.lane() * 16)),
                  scales_at = opaque((most << share.log_rows) * kTiles + group0 * kScale +
                                     (kIsFp4<kParts> ? fp4_scales_at(b.lane()) : g * 4)),
-                 zeros_at = opaque((most << share.log_rows) * (kTiles + kScale) + group0 * kZero +
-                                   (kHasFactors<kParts> ? (g + (t & 1) * 8) * 4 : g) +
-                                   row * (zeros_stride<kParts>(most + B::kOddBlocks) - most * kZero));
+                 zeros_at = zeros_of_lane<kParts>(b, share, group0, row);
   const uint32_t sums = shared_address(b.sums(share) + (kIsHalf<kParts> ? half_row(b.lane()) : g) + t * 8);
   /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
   uint32_t scale_at[kParts], zero_at[kParts], to; /* offsets in a stage, and address of the sums */
   int first, mine;                                /* groups of inputs */
+  int of_first = 0, of_both = 0; /* kHalves: half groups of the stage's first expert, and of both */
   auto place = [&] {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
+    if constexpr (kHalves) of_first = entry >> 10 & 15, of_both = 2 * mine - (int)(entry >> 14 & 1);
 #pragma unroll
     for (int i = 0; i < (kHasNoZeros<kParts> ? 0 : kParts); i++) {
       const int own = max(min(4 * i + t, mine * kParts - 1), 0);
@@ -279,7 +315,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
     to = sums + (entry >> kSumsBit<B>)*4;
   };
   RingCursor cursor = first_stage(b, matrix);
-  Task<kParts> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
+  Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
   /* A slot is freed when all loads of the warp's part of the stage have ended. To wait for them at once takes
    * 0.7 to 0.8% of a step, and 2.5% with groups of 128, which wait during their products. With experts that
    * costs nothing, but if they free the slot of a first stage while x has not come, 1% (H200, 2026-11-29). */
@@ -293,7 +329,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   auto fetch = [&](bool at_once) {
     const uint32_t stage = b.stage_address(cursor);
     empty = b.empty_at(cursor);
-    load_tiles(task, stage + tiles_at);
+    load_tiles<kParts>(task, stage + tiles_at);
     if constexpr (kHasNoZeros<kParts>) {
       fetch_scales(task, stage + scales_at, stage + zeros_at);
     } else {
@@ -313,13 +349,8 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
   if constexpr (B::kExperts)
     if (matrix == O) route_outputs(b);
-  const auto keep_inverse = [&] {
-    const float inverse = kIsInt8<kParts> ? 1 : inverse_of_x(b); /* take_int8() has multiplied x by it */
-    if (b.lane() == 0) b.vars().inverse = inverse;
-    if constexpr (B::kExperts)
-      if (matrix == GATE_UP) weigh(b, inverse);
-  };
-  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1) keep_inverse(); /* while the weights load */
+  if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1)
+    keep_inverse<kParts>(b, matrix); /* while the weights load */
   Inputs<kParts> in;
   bool is_new = true; /* a new split */
   bool is_first = true;
@@ -335,6 +366,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       b.wait_for_stage(cursor);
       fetch(kAtOnce);
     }
+    if constexpr (kHalves) task.first = of_first, task.all = of_both;
     if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
     const float y = multiply(task, in, b.lane(), [&] {
       if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
@@ -350,8 +382,15 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   b.advance(share.run);
   /* This warp is ready before others. */
-  if (!B::kExperts && has_norm && b.warp() == STEP_WARPGROUP_WARPS - 1) keep_inverse();
+  if (!B::kExperts && has_norm && b.warp() == STEP_WARPGROUP_WARPS - 1) keep_inverse<kParts>(b, matrix);
   b.sync();
+}
+
+/* Multiplies the whole share. */
+template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
+  if constexpr (B::kVaried)
+    if (matrix <= O) return matmul_of<B::kAttnParts>(b, matrix);
+  matmul_of<B::kParts>(b, matrix);
 }
 
 } // namespace step::one

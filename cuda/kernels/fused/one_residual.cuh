@@ -59,8 +59,9 @@ template <class B> __device__ __forceinline__ void contribute_sums(const B &b, i
   const Sum sum = sum_of(b, matrix, b.layer());
   const Share &share = b.share(matrix);
   uint64_t *to = sum.totals + b.rank() * slice;
+  const int n = B::kVaried ? share.n_rows * 16 : slice;
 #pragma unroll 1
-  for (int i = b.thread(); i < slice; i += STEP_THREADS) contribute(to + i, one_row(b, share, i));
+  for (int i = b.thread(); i < n; i += STEP_THREADS) contribute(to + i, one_row(b, share, i));
 }
 
 /* The sum of the lane's word over all GPUs. own: this GPU's sum; tag: the low bits of its word.
@@ -193,6 +194,18 @@ template <class B> __device__ __forceinline__ void send_planes(const B &b, const
            peer_address(&b.barriers().x, second));
 }
 
+/* Varied experts: the biases in a column of x of o or, weighted, of the chosen experts' down. */
+template <class B>
+__device__ __forceinline__ float output_bias(const B &b, int matrix, int layer, int column) {
+  if (matrix == O) return __ldg(b.o_bias(layer) + column);
+  const float *bias = b.args.varied.layers[layer].down_bias + column;
+  float sum = 0;
+#pragma unroll 4
+  for (int i = 0; i < b.plan.shape.n_chosen; i++)
+    sum += b.chosen()[i] * __ldg(bias + b.ids()[i] * b.plan.shape.width);
+  return sum;
+}
+
 /* Before qkv (and lm_head) and before gate and up: adds the output of down or o to the residual stream, which
  * begins as the embedding (take_input()), and if `wanted`, sends x = residual * norm of this block's columns
  * to the cluster. */
@@ -216,9 +229,24 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     else
       weight = __ldg(norm + own);
     float *kept = b.residual() + own;
-    const float residual = *kept + (layer < 0 ? 0 : poll_sum(b, sum, first_column + own));
+    float residual, o_bias = 0;
+    if constexpr (B::kVaried)
+      if (matrix == QKV) o_bias = __ldg(b.o_bias(b.layer()) + first_column + own);
+    if constexpr (B::kVaried) {
+      residual = *kept;
+      if (layer >= 0 && first_column + span * kColumns < b.width()) { /* for whole warps */
+        const float bias = output_bias(b, matrix == QKV ? DOWN : O, layer, first_column + own);
+        residual += bias + poll_sum(b, sum, first_column + own);
+      }
+    } else {
+      residual = *kept + (layer < 0 ? 0 : poll_sum(b, sum, first_column + own));
+    }
     *kept = residual;
-    if (B::kExperts && matrix == QKV) b.router_columns()[own] = residual;
+    if (B::kExperts && matrix == QKV) {
+      float of_router = residual;
+      if constexpr (B::kVaried) of_router += o_bias; /* the folded router has o without it */
+      b.router_columns()[own] = of_router;
+    }
     if (!wanted) continue;
     if (planes) {
       sync_warpgroup(b.warp() >> 2);
@@ -252,7 +280,15 @@ template <class B> __device__ __forceinline__ float inverse_of_x(const B &b) {
     squares += (v.x + v.y) + (v.z + v.w);
   }
   squares = warp_sum(squares);
-  return rsqrtf(__fdividef(squares, small_float(b.plan.shape.hidden)) + b.args.norm_eps);
+  return rsqrtf(__fdividef(squares, small_float(b.width())) + b.args.norm_eps);
+}
+
+/* Varied experts: the biases of gate and up of tile row i of the block's share. */
+template <class B> __device__ __forceinline__ const float *gate_up_bias(const B &b, int i) {
+  const Share &share = b.share(GATE_UP);
+  const int rows = b.plan.expert_blocks * (B::kFeatures / 8), tile = share.tile[0] + i * share.stride[0],
+            choice = tile / rows;
+  return b.args.varied.layers[b.layer()].gate_up_bias + (tile + (b.ids()[choice] - choice) * rows) * 16;
 }
 
 /* Sends this block's features of the gated product to the cluster, four at a time by eight lanes: lanes i and
@@ -260,18 +296,26 @@ template <class B> __device__ __forceinline__ float inverse_of_x(const B &b) {
 template <class B> __device__ __forceinline__ void send_gated(B &b) {
   const float inverse = b.vars().inverse;
   const Share &share = b.share(GATE_UP);
+  constexpr int kLogQuads = B::kVaried ? 1 : 2; /* fours of features of the block in an FFN block */
   const int peer = b.lane() & 7, group = b.lane() & ~7, quads = 2 * share.n_rows;
 #pragma unroll 1
   for (int first = b.warp() * 4; first < quads; first += STEP_THREADS / 8) {
     const int item = min(first + (b.lane() >> 3), quads - 1);
     const int row = (item >> 1) * 16 + (item & 1) * 4 + (b.lane() & 3);
-    const float gate = one_row(b, share, row) * inverse, up = one_row(b, share, row + 8) * inverse;
-    float v = silu(gate) * up;
-    if constexpr (B::kExperts) v *= b.block_weights()[item >> 2];
+    float gate = one_row(b, share, row) * inverse, up = one_row(b, share, row + 8) * inverse, v;
+    if constexpr (B::kVaried) {
+      const float *bias = gate_up_bias(b, item >> 1) + (row & 15);
+      gate += __ldg(bias), up += __ldg(bias + 8);
+      v = gated_product(ACTIVATION_CLAMPED, gate, up, 0);
+    } else {
+      v = silu(gate) * up;
+    }
+    if constexpr (B::kExperts) v *= b.block_weights()[item >> kLogQuads];
     /* The shuffles wait until all lanes have read their sums: a peer that has all features may send x, which
      * overwrites the sums. */
     const uint4 four = four_lanes(__float_as_uint(v), group);
-    const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;
+    const float *to = b.exchange() + (item >> kLogQuads) * B::kFeatures + b.rank() * (4 << kLogQuads) +
+                      (item & ((1 << kLogQuads) - 1)) * 4;
     if (first + (b.lane() >> 3) < quads)
       send_16(peer_address(to, peer), four, peer_address(&b.barriers().gated, peer));
   }

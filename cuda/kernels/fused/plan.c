@@ -95,11 +95,11 @@ static const char *const step_of[] = {
     [1] = "a step", [2] = "a step of 2 tokens", [4] = "a step of 4 tokens", [8] = "a step of 8 tokens"};
 
 static Status refuse(const StepShape *s, int tokens, Error *err) {
-  const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / STEP_GROUP;
-  const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD;
+  const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / step_features(s);
+  const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD, varied = step_is_varied(s);
   /* Zero points are copied in units of 16 bytes, the zero points of two groups of 128, so every row of a
    * matrix must have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
-  const int even = experts && s->n_gpus > 1 ? 1 : 2;
+  const int even = (experts && s->n_gpus > 1) || varied ? 1 : 2;
   const int parts = s->group > 0 ? step_parts(s) : 0;
   const bool bytes = step_in_bytes(parts), halves = parts == STEP_HALF_PARTS;
   const struct {
@@ -120,9 +120,18 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
             s->n_value_heads > STEP_DELTA_HEADS * s->n_clusters),
        "number of value heads"},
       {s->n_gpus > 1 && (tokens > 1 || s->head_dim == 64 || s->q8), "number of GPUs"},
+      {varied && (tokens > 1 || s->n_gpus > 1), tokens > 1 ? "mixture of experts" : "number of GPUs"},
+      {varied && (s->group != STEP_FP4_GROUP || s->attn_group != STEP_HALF_GROUP || !experts),
+       "kind of weights beside experts"},
+      {varied && (s->head_dim != 64 || s->q8), s->q8 ? "cache in 8 bits" : "size of heads"},
+      {varied && (s->width % 64 != 0 || s->width > s->hidden || s->hidden % STEP_VARIED_COLUMNS != 0 ||
+                  s->hidden - s->width >= STEP_VARIED_COLUMNS),
+       "hidden size"},
+      {varied && s->n_layers > 64, "number of layers"},
+      {!varied && s->attn_group != 0, "kind of weights beside experts"},
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
-      {s->intermediate % (even * STEP_GROUP) != 0, "intermediate size"},
+      {s->intermediate % (even * step_features(s)) != 0, "intermediate size"},
       {s->n_heads % s->n_kv_heads != 0 || s->n_heads * s->head_dim % (2 * STEP_GROUP), "number of heads"},
       {shared_heads * s->head_dim % STEP_PACK != 0, "number of heads of a KV head"},
       {shared_heads > STEP_MAX_SHARED_HEADS, "number of heads of a KV head"},
@@ -131,13 +140,13 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->n_clusters > STEP_MAX_CLUSTERS, "number of clusters"},
       {ffn_blocks < s->n_clusters, "intermediate size"},
       {tokens == 1 && ceil_div(ffn_blocks, s->n_clusters) > STEP_SPAN * STEP_WARPS, "intermediate size"},
-      {experts && (tokens > 1 || s->group == STEP_FP4_GROUP), "mixture of experts"},
+      {experts && (tokens > 1 || (s->group == STEP_FP4_GROUP && !varied)), "mixture of experts"},
       {experts && (s->n_experts % STEP_BLOCKS != 0 ||
                    s->n_experts > (hybrid ? STEP_HYBRID_EXPERTS : STEP_MAX_EXPERTS)),
        "number of experts"},
-      {experts && s->head_dim != 128 && !hybrid, "size of heads"},
+      {experts && s->head_dim != 128 && !hybrid && !varied, "size of heads"},
       {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
-      {experts && s->intermediate % (even * STEP_GROUP * s->n_chosen) != 0, "width of experts"},
+      {experts && s->intermediate % (even * step_features(s) * s->n_chosen) != 0, "width of experts"},
       /* a stage of down has inputs of two experts at most */
       {experts && ceil_div(ffn_blocks, s->n_clusters) > ffn_blocks / s->n_chosen, "width of experts"},
   };
@@ -171,6 +180,8 @@ Status step_plan(const StepShape *s, int tokens, StepPlan *plan, Error *err) {
   if (s->head_dim == STEP_WIDE_HEAD &&
       (plan->all_packs > STEP_WARPS || plan->heads_per_kv > STEP_MAX_SHARED_HEADS))
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this number of heads of a cluster");
+  if (step_is_varied(s) && 2 * step_larger(plan->down[0].groups, plan->down[1].groups) > STEP_ENTRY_GROUPS)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size of a cluster");
   const int least = s->head_dim == STEP_WIDE_HEAD ? LEAST_SLOTS_OF_HYBRID : LEAST_SLOTS;
   if (plan->n_slots >= least) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "one kernel %s: %d bytes of shared memory are needed", step_of[tokens],

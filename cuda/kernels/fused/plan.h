@@ -86,6 +86,7 @@ enum {
   STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
                                * as many), or of tasks (one_matmul.cuh) */
+  STEP_ENTRY_GROUPS = 31,     /* groups, or FFN blocks of varied experts' down, of a copy, at most */
   STEP_LONG = 4096,           /* from this position on, reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
@@ -128,6 +129,7 @@ typedef struct {
   int group; /* inputs that share a scale and a zero point: 32, 64 or 128; or STEP_FP4_GROUP and its like */
   int head_dim;        /* 64 or 128; 256: a hybrid, below */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
+  int width;           /* varied experts (below): the model's hidden size; else 0 */
   size_t shared_bytes; /* the most that one block may have */
   int max_slots;       /* slots of the ring, at most; 0: as many as fit */
   /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. A hybrid's last choice is
@@ -138,6 +140,7 @@ typedef struct {
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
    * rule with heads of 128. Layer l is of the delta rule if bit l of delta_layers is set. */
   int n_key_heads, n_value_heads;
+  int attn_group; /* varied experts: `group` of q, k, v and o; else 0: they have `group` */
   uint64_t delta_layers;
 } StepShape;
 
@@ -242,12 +245,39 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
          a->shared_bytes == b->shared_bytes && a->max_slots == b->max_slots && a->n_experts == b->n_experts &&
          a->n_chosen == b->n_chosen && a->n_gpus == b->n_gpus && a->q8 == b->q8 &&
          a->n_key_heads == b->n_key_heads && a->n_value_heads == b->n_value_heads &&
-         a->delta_layers == b->delta_layers;
+         a->delta_layers == b->delta_layers && a->width == b->width && a->attn_group == b->attn_group;
+}
+
+/* --- varied experts (gpt-oss): experts in FP4 beside dense q, k, v and o, with biases, sinks and windows.
+ *
+ * The model's hidden size and the width of an expert are multiples of 64 alone. So `hidden` is rounded up to
+ * a multiple of 1,024, with columns of 0 to which nothing is added, and an FFN block has 64 features, half of
+ * a group of down's inputs. */
+
+enum { STEP_VARIED_COLUMNS = STEP_BLOCKS * STEP_GROUP, STEP_VARIED_FEATURES = STEP_GROUP / 2 };
+
+STEP_BOTH static inline bool step_is_varied(const StepShape *s) {
+  return s->width > 0;
+}
+
+/* The model's hidden size. */
+STEP_BOTH static inline int step_width(const StepShape *s) {
+  return step_is_varied(s) ? s->width : s->hidden;
+}
+
+/* Groups of inputs of q, k, v, gate and up. */
+STEP_BOTH static inline int step_input_groups(const StepShape *s) {
+  return (step_width(s) + STEP_GROUP - 1) / STEP_GROUP;
+}
+
+/* Features of an FFN block. */
+STEP_BOTH static inline int step_features(const StepShape *s) {
+  return step_is_varied(s) ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
 }
 
 /* Where the tails of rows of lm_head in 8 bits begin, in bytes (screen.h). */
-STEP_BOTH static inline size_t screen_tails_at(const StepShape *s) {
-  return (size_t)s->vocab_size * (size_t)s->hidden;
+STEP_BOTH static inline size_t screen_tails_at(int vocab_size, int width) {
+  return (size_t)vocab_size * (size_t)width;
 }
 
 /* --- hybrids */
@@ -350,7 +380,7 @@ static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
 /* FFN blocks of an expert. The chosen experts follow one another: block b belongs to choice b /
  * step_expert_blocks(). */
 STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
-  return s->intermediate / STEP_GROUP / s->n_chosen;
+  return s->intermediate / step_features(s) / s->n_chosen;
 }
 
 /* Rows of the router: one for each expert and, in a hybrid, the gate of the MLP beside the experts. */
@@ -380,6 +410,10 @@ STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
 /* The number of parts of STEP_GROUP inputs, each with a scale and a zero point (FP4: a scale). */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
+}
+/* The same of q, k, v and o. */
+STEP_BOTH static inline int step_attn_parts(const StepShape *s) {
+  return STEP_GROUP / (s->attn_group > 0 ? s->attn_group : s->group);
 }
 
 /* True for weights of 8 bits. */
@@ -436,9 +470,17 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
  * most, and the clusters without a KV head, which wait while the others attend, have the larger counts.
  * Giving clusters with a KV head fewer blocks, so that all read the same number of bytes, is slower, because
  * the other clusters cannot begin before attention has ended (LOG.md, "Shares and stages"). */
-STEP_BOTH static inline int step_first_ffn_block(const StepShape *s, int cluster) {
-  int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
+STEP_BOTH static inline int step_first_block(const StepShape *s, int features, int cluster) {
+  int n = s->intermediate / features, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
+}
+static inline int step_first_ffn_block(const StepShape *s, int cluster) {
+  return step_first_block(s, step_features(s), cluster);
+}
+
+/* Groups of down's inputs in n FFN blocks. */
+STEP_BOTH static inline int step_down_groups(const StepShape *s, int n) {
+  return step_is_varied(s) ? (n + 1) / 2 : n;
 }
 
 /* The first group of 128 columns of hidden that the block of this rank owns; its last one precedes the

@@ -83,8 +83,10 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
         }
       }
       if constexpr (B::kExperts)
-        if (matrix == GATE_UP) choose(b);
+        if (!B::kVaried && matrix == GATE_UP) choose(b);
       normalise(b, matrix, wanted);
+      if constexpr (B::kVaried)
+        if (matrix == GATE_UP) choose(b);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;

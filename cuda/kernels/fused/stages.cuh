@@ -10,7 +10,8 @@
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
  * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
- * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. */
+ * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. Down of varied
+ * experts has half groups, FFN blocks, in place of groups. */
 #pragma once
 
 #include "cuda/kernels/fused/block.cuh"
@@ -90,9 +91,18 @@ __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const S
   const int blocks = b.plan.expert_blocks, tile = tile_row(share, stage.row + row);
   if (row >= stage.rows) return make_uint2(0, 0);
   if (matrix == GATE_UP) {
-    const int rows = 16 * blocks, choice = tile / rows, index = (tile - choice * rows) * share.all_groups;
+    const int rows = B::kFeatures / 8 * blocks, choice = tile / rows,
+              index = (tile - choice * rows) * share.all_groups;
     return part ? make_uint2(0, 0)
                 : place_of(index + stage.group, stage.groups, rows * share.all_groups, choice);
+  }
+  if constexpr (B::kVaried) { /* groups of a stage may be of two experts, and so may halves of a group */
+    const int begin = 2 * stage.group, n = min(2 * stage.groups, b.n_blocks() - begin),
+              block = share.group + begin, choice = block / blocks, row_blocks = share.all_groups,
+              first = min(n, (choice + 1) * blocks - block), all = b.width() / 16 * row_blocks;
+    return part == 0   ? place_of(tile * row_blocks + block - choice * blocks, first, all, choice)
+           : first < n ? place_of(tile * row_blocks, n - first, all, choice + 1)
+                       : make_uint2(0, 0);
   }
   const int block = share.group + stage.group, choice = block / blocks,
             first = min(stage.groups, (choice + 1) * blocks - block), all = b.plan.shape.hidden / 16 * blocks;

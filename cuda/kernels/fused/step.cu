@@ -14,6 +14,7 @@
 using step::Args;
 using step::Kernel;
 using step::Layer;
+using step::VariedLayer;
 
 struct Step {
   Args args;
@@ -22,6 +23,7 @@ struct Step {
 
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
   if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
+  if (step_is_varied(&plan.shape)) return step::one_varied_kernel(plan.shape);
   if (step_parts(&plan.shape) > STEP_FP4_PARTS) return step::one_bytes_kernel(plan.shape, debug);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
@@ -77,15 +79,17 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers, their vectors, StepDelta of each layer, folded routers, the words that
- * clusters exchange, then the blocks' best logits (leave_best()) */
+/* --- device memory: table of layers (of varied experts two), their vectors, StepDelta of each layer, folded
+ * routers, the words that clusters exchange, then the blocks' best logits (leave_best()) */
 
 static int vectors_stride(const StepShape &s) {
-  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
+  const int more = step_is_varied(&s) ? s.hidden + s.n_experts + s.n_heads : 0;
+  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim + more;
 }
 
 static size_t layers_bytes(const StepShape &s) {
-  return align_up((size_t)s.n_layers * sizeof(Layer));
+  const size_t more = step_is_varied(&s) ? sizeof(VariedLayer) : 0;
+  return align_up((size_t)s.n_layers * (sizeof(Layer) + more));
 }
 static size_t vectors_bytes(const StepShape &s) {
   return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
@@ -127,7 +131,7 @@ static Layer layer_of(const StepLayer *from, const float *folded, const unsigned
 }
 
 static size_t layer_maps_bytes(const StepShape &s) {
-  return step_in_rows(step_parts(&s)) ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
+  return step_in_rows(step_attn_parts(&s)) ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
 }
 
 /* Makes the tensor maps of a matrix, of as many groups as it has at most. */
@@ -137,7 +141,7 @@ static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
   const cuuint32_t columns = int8 ? kTileIn / 2 : kTileIn; /* of a tile, in units of two bytes */
   const cuuint64_t row = int8 ? (cuuint64_t)w.n_in : w.stride * 2, tiles = (cuuint64_t)w.n_in / kTileIn,
                    rows = align_up((size_t)w.n_out, kTileOut);
-  for (cuuint32_t i = 1; i <= step::kMaps && 2 * i <= tiles; i++, to += step::kMapBytes) {
+  for (cuuint32_t i = 1; i <= step::kMaps && 2 * i <= tiles + tiles % 2; i++, to += step::kMapBytes) {
     CUtensorMap map; /* the driver wants it aligned */
     TRY(map_boxes(int8 ? w.tiles : w.dense, {columns, rows, tiles}, {row, columns * 2},
                   {columns, kTileOut, 2 * i}, int8 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
@@ -168,7 +172,8 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
     const StepLayer &l = from[i / step::MATRICES];
     const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
-    status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
+    if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* as experts are beside dense matrices */
+      status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
   cudaError_t failed = cudaSuccess;
   if (!status)
@@ -194,21 +199,39 @@ static Status copy_layers(const StepLayer *from, const StepShape &s, float *fold
   return cuda_status(failed, "cannot copy the layers' places", err);
 }
 
+/* Copies the table of varied experts' biases, which follows the table of layers, and waits for the stream. */
+static Status copy_varied(const StepLayer *from, const StepShape &s, VariedLayer *to, cudaStream_t stream,
+                          Error *err) {
+  if (!step_is_varied(&s)) return STATUS_OK;
+  VariedLayer *all = (VariedLayer *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers; i++) all[i] = {from[i].gate_up->bias, from[i].down->bias};
+  cudaError_t failed =
+      cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(all);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
 static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
                            Error *err) {
   cudaError_t failed = cudaSuccess;
-  auto copy = [&](const float *from, int n) {
+  auto copy = [&](const float *from, int n, int room) {
     if (from && !failed)
       failed = cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
-    to += n;
+    to += room;
   };
+  const int width = step_width(&s), qkv = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
   for (int i = 0; i < s.n_layers; i++) {
     const StepLayer &l = m->layers[i];
-    copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
-    copy(l.q_norm, s.head_dim), copy(l.k_norm, s.head_dim);
-    copy(l.qkv[0].bias, (s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
+    copy(l.attn_norm, width, s.hidden), copy(l.mlp_norm, width, s.hidden);
+    copy(l.q_norm, s.head_dim, s.head_dim), copy(l.k_norm, s.head_dim, s.head_dim);
+    copy(l.qkv[0].bias, qkv, qkv);
+    if (!step_is_varied(&s)) continue;
+    copy(l.o->bias, width, s.hidden), copy(l.router->bias, s.n_experts, s.n_experts);
+    copy(l.sinks, s.n_heads, s.n_heads);
   }
-  copy(m->final_norm, s.hidden);
+  copy(m->final_norm, width, s.hidden);
   return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
@@ -341,6 +364,9 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   unsigned char *maps = (unsigned char *)best + best_bytes(s, plan.tokens);
   TRY(copy_maps(m->layers, s, maps, stream, err));
   TRY(copy_layers(m->layers, s, folded, maps, memory, stream, err));
+  VariedLayer *varied = (VariedLayer *)((Layer *)memory + s.n_layers);
+  TRY(copy_varied(m->layers, s, varied, stream, err));
+  a->varied = {varied, step_qkv_split(&s), m->window, m->windows};
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;

@@ -38,6 +38,7 @@ typedef struct {
   int n_qkv;
   const DeviceLinear *o, *gate_up, *down; /* gate_up interleaved; with experts all experts' */
   const DeviceLinear *router, *shared_gate;
+  const float *sinks; /* varied experts (plan.h): [n_heads]; their matrices have biases */
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
   const float *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
 } StepLayer;
@@ -54,9 +55,11 @@ typedef struct {
   float embedding_scale, norm_eps, attention_scale;
   bool renormalise; /* ExpertConfig */
   const DeltaConfig
-      *delta;         /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
-  StepTaps taps;      /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
-  bool several;       /* there will be steps of several sequences */
+      *delta;       /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
+  StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  bool several;     /* there will be steps of several sequences */
+  int window;       /* varied experts: positions that a layer of `windows` sees, the token's own among them */
+  uint64_t windows; /* bit l: layer l */
   const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 

@@ -73,28 +73,31 @@ template <class B, int kKind> struct Copier {
     int bytes, odd, to, all;
     bool mine;
   };
-  static constexpr int kLogUnit =
-      kKind == TILES ? kLogTiles<B::kParts> : (kKind == SCALES ? 5 : 3) + kLogParts<B::kParts>;
+  template <int kParts>
+  static constexpr int kLogGroup = kKind == TILES ? kLogTiles<kParts>
+                                                  : (kKind == SCALES ? 5 : 3) + kLogParts<kParts>;
 
   /* The piece of a table entry's first word (stages.cuh); first_to: where the lane's tile row begins in the
-   * stage. With experts an entry may have parts of two experts: the second follows the first in the stage,
-   * and its zeros begin at a multiple of 16. */
-  __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to) const {
-    constexpr bool kPairs = kKind == ZEROS && B::kParts == 1; /* zeros may begin at an odd multiple of 8 */
+   * stage; log_unit: logarithm of the bytes of what the entry counts. With experts an entry may have parts of
+   * two experts: the second follows the first in the stage, and its zeros begin at a multiple of 16. */
+  template <int kParts>
+  __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to, int log_unit) const {
+    constexpr bool kPairs = kKind == ZEROS && kParts == 1; /* zeros may begin at an odd multiple of 8 */
     const int groups = entry & 31;
-    Piece p = {groups << kLogUnit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
+    Piece p = {groups << log_unit, 0, first_to, 0, b.lane() < kStageCopies<B> && groups > 0};
     if (kPairs)
       p.odd = (entry >> 5 & 1) * 8, p.bytes = (p.odd + p.bytes + 15) & ~15;
-    else if (kKind == ZEROS && kHasFactors<B::kParts>)
+    else if (kKind == ZEROS && kHasFactors<kParts>)
       p.bytes = STEP_FACTOR_BYTES;
-    if ((kKind == SCALES && kInRows<B::kParts>) || (kKind == ZEROS && kIsHalf<B::kParts>))
+    if ((kKind == SCALES && kInRows<kParts>) || (kKind == ZEROS && kIsHalf<kParts>))
       p.bytes = 0, p.mine = false;
     if constexpr (B::kExperts) {
       const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
       int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
       if constexpr (B::kOddBlocks && kKind == ZEROS)
         before = (before + 1) & ~1; /* the first expert's part may end at an odd group */
-      if (b.lane() >= kStageRows) p.to += before << kLogUnit;
+      if (b.lane() >= kStageRows)
+        p.to += B::kVaried && kKind == ZEROS ? (int)STEP_FACTOR_BYTES : before << log_unit;
       p.all = (int)__reduce_add_sync(~0u, p.mine ? (unsigned)p.bytes : 0u);
     } else {
       p.all = p.bytes * __popc(__ballot_sync(~0u, p.mine));
@@ -105,20 +108,23 @@ template <class B, int kKind> struct Copier {
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
    * matrix. waits: true to wait, after all preparations, until experts are chosen. Pieces do not depend on
    * the choice, since an expert has an even number of groups. So a stage's piece is made before the warp
-   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). */
+   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). halves: entries count half groups. */
+  template <int kParts = B::kParts>
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
-                                          bool waits) {
-    constexpr int kParts = B::kParts, kCopies = kStageCopies<B>;
+                                          bool waits, bool halves = false) {
+    constexpr int kCopies = kStageCopies<B>;
+    const int log_unit = kLogGroup<kParts> - halves;
     constexpr int kBefore = /* bytes of a group before those of this kind */
         kKind == TILES    ? 0
         : kKind == SCALES ? 1 << kLogTiles<kParts>
                           : (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;
     const int n_groups = share.groups, lane = b.lane(),
-              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks) : n_groups << kLogUnit,
+              stride = kKind == ZEROS ? zeros_stride<kParts>(n_groups + B::kOddBlocks, B::kFactors)
+                                      : n_groups << kLogGroup<kParts>,
               place = (1 << share.log_rows) * n_groups * kBefore + lane % kStageRows * stride;
     at += min(lane, kCopies - 1) * kCopyBytes<B>;
     Entry<B> entry = load_entry<B>(at);
-    Piece piece = piece_of(first_word(entry), place);
+    Piece piece = piece_of<kParts>(first_word(entry), place, log_unit);
     if (waits) b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
     __syncwarp(); /* a lane that looks at the slot late could find it emptied once more, and wait for ever */
     uint32_t index = place_of_entry(b, entry) >> 5;
@@ -132,18 +138,18 @@ template <class B, int kKind> struct Copier {
       const uint32_t after = place_of_entry(b, entry) >> 5;
       if constexpr (kKind == TILES && kInRows<kParts>) {
         const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);
-        const unsigned char *map = from0 + ((piece.bytes >> kLogUnit) - 1) * kMapBytes;
+        const unsigned char *map = from0 + ((piece.bytes >> log_unit) - 1) * kMapBytes;
         stage_by(piece.to, piece.mine, piece.all, [&](uint32_t place, uint32_t barrier) {
           copy_box(place, map, barrier, 0, 16 * row, tile, once);
         });
       } else {
         const unsigned char *from = kKind == ZEROS && kHasFactors<kParts>
                                         ? from0 + (int)index / share.all_groups * STEP_FACTOR_BYTES
-                                        : from0 + ((size_t)(ones ? 0 : index) << kLogUnit) - piece.odd;
+                                        : from0 + ((size_t)(ones ? 0 : index) << log_unit) - piece.odd;
         stage(piece.to, from, piece.bytes, piece.mine, piece.all);
       }
       index = after;
-      piece = piece_of(first_word(entry), place);
+      piece = piece_of<kParts>(first_word(entry), place, log_unit);
     }
   }
 
@@ -158,7 +164,8 @@ template <class B, int kKind> struct Copier {
     const int n_parts = B::kSeveral ? c.n_parts : 1, at_once = by_parts(b, 32);
     unsigned rows = 0;
     KeyWalk<B> walk(b), known(b); /* known.round: the first round whose rows are not looked up yet */
-    known.part = b.lane() - by_parts(b, b.lane()) * n_parts, known.round = 0;
+    known.part = b.lane() - by_parts(b, b.lane()) * n_parts;
+    known.round = B::kVaried ? walk.round + 1 : 0;
 #pragma unroll 1
     for (int n = all_key_stages(b); n > 0; n--) {
       walk.next(b);
@@ -272,9 +279,15 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
         if constexpr (B::kHybrid)
           at = stage_entry(
               b, b.mix_vars().first_stage[matrix <= O && b.is_delta() ? MATRICES + matrix : matrix]);
-        loader.weights(at, n, b.share(matrix),
-                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind),
-                       B::kExperts && matrix == GATE_UP);
+        const unsigned char *from = (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind);
+        if constexpr (B::kVaried) {
+          if (matrix <= O)
+            loader.template weights<B::kAttnParts>(at, n, b.share(matrix), from, false);
+          else
+            loader.weights(at, n, b.share(matrix), from, matrix == GATE_UP, matrix == DOWN);
+        } else {
+          loader.weights(at, n, b.share(matrix), from, B::kExperts && matrix == GATE_UP);
+        }
       }
       at += n * kStageCopies<B> * kCopyBytes<B>;
     }

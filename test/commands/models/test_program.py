@@ -96,6 +96,7 @@ def test_drafters_and_other_forms_of_the_report_are_refused(run):
     ("lfm2-bf16", "several GPUs", ""),
     ("nemotron-h-moe-bf16", "several GPUs", "Mamba-2 layers (norm_delta_rule of layer 0)"),
     ("gpt-oss-bf16", "one kernel a step", "a sink for each head of attention (attention of layer 0)"),
+    ("gpt-oss-mxfp4", "one kernel a step, like gpt-oss", ""),
 ])
 def test_a_form_says_what_it_does_not_take(run, name, form, words):
     lines = whole(run, DATA / "miniatures" / name)

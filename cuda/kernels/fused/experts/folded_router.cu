@@ -12,12 +12,14 @@ namespace {
 constexpr int kRows = 16, kOutputs = 64, kThreads = 128;
 
 struct FoldArgs {
-  QuantView o;
+  QuantView o;         /* 4 bits; or */
+  const __half *dense; /* fp16 [n_out][dense_stride] */
+  size_t dense_stride;
   const unsigned char *router, *gate; /* fp16 or bf16: [n_experts][stride]; [n_out] or NULL */
   int n_experts, n_rows, stride;
   bool is_bf16;
   const float *norm; /* [n_out] */
-  int n_out;
+  int n_in, n_out;
   float *to; /* [n_rows][o.n_in] */
 };
 
@@ -45,17 +47,24 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
 #pragma unroll 1
     for (int slab = 0; slab < kOutputs / kTileOut * 8; slab++) { /* rows g and g + 8 of a tile row */
       const int tile_row = output / kTileOut + slab / 8, g = slab % 8;
-      const uint4 *lane = a.o.tiles + ((size_t)tile_row * a.o.n_tiles_in + tile_in) * 32 + g * 4 + t;
       float weights[2];
-      Bits4::weights(a.o, lane, tile_row, tile_in, j, i, g, weights);
+      if (a.dense) {
+        const __half *from = a.dense + (size_t)(tile_row * kTileOut + g) * a.dense_stride + input;
+        const bool any = input < a.n_in;
+        weights[0] = any ? __half2float(from[0]) : 0,
+        weights[1] = any ? __half2float(from[8 * a.dense_stride]) : 0;
+      } else {
+        const uint4 *lane = a.o.tiles + ((size_t)tile_row * a.o.n_tiles_in + tile_in) * 32 + g * 4 + t;
+        Bits4::weights(a.o, lane, tile_row, tile_in, j, i, g, weights);
+      }
       const float *low = factors[slab / 8 * kTileOut + g], *high = low + 8 * kRows;
 #pragma unroll
       for (int row = 0; row < kRows; row++) sums[row] += low[row] * weights[0] + high[row] * weights[1];
     }
   }
-  if (input >= a.o.n_in) return;
+  if (input >= a.n_in) return;
   for (int row = 0; row < kRows; row++)
-    if (first_row + row < a.n_rows) a.to[(size_t)(first_row + row) * a.o.n_in + input] = sums[row];
+    if (first_row + row < a.n_rows) a.to[(size_t)(first_row + row) * a.n_in + input] = sums[row];
 }
 
 /* Floats of a layer's folded router. */
@@ -82,12 +91,16 @@ Status fold_routers(const StepShape *s, const StepLayer *layers, float *all, cud
                     Error *err) {
   for (int layer = 0; s->n_experts > 0 && layer < s->n_layers; layer++) {
     const StepLayer &l = layers[layer];
-    FoldArgs a = {quant_view(*l.o)};
+    FoldArgs a = {};
+    if (l.o->type == WEIGHT_F16)
+      a.dense = (const __half *)l.o->dense, a.dense_stride = l.o->stride;
+    else
+      a.o = quant_view(*l.o);
     a.router = (const unsigned char *)l.router->dense, a.gate = (const unsigned char *)l.shared_gate->dense;
     a.n_experts = s->n_experts, a.n_rows = step_router_rows(s), a.stride = (int)l.router->stride;
     a.is_bf16 = l.router->type == WEIGHT_BF16;
-    a.norm = l.mlp_norm, a.n_out = s->hidden, a.to = folded_router(s, all, layer);
-    const dim3 grid((unsigned)ceil_div(a.o.n_in, kThreads), (unsigned)ceil_div(a.n_rows, kRows));
+    a.norm = l.mlp_norm, a.n_in = l.o->n_in, a.n_out = step_width(s), a.to = folded_router(s, all, layer);
+    const dim3 grid((unsigned)ceil_div(a.n_in, kThreads), (unsigned)ceil_div(a.n_rows, kRows));
     TRY(launch(fold_kernel, grid, kThreads, 0, stream, false, "the folded router", err, a));
   }
   return STATUS_OK;

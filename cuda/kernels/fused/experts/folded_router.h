@@ -6,7 +6,7 @@
  *
  *     R x = R (w * r) + F a,      F[e][i] = sum over o of R[e][o] w[o] O[o][i]
  *
- * F, the folded router, is computed once, in fp32 from exact 4-bit weights. In a step the first term needs
+ * F, the folded router, is computed once, in fp32 from exact weights. In a step the first term needs
  * only what the layer begins with, and the second is computed beside O a. So the experts are known at the
  * same time as the sum of o, and their weights are loaded while x is made (one_experts.cuh).
  *
@@ -24,6 +24,6 @@ size_t folded_bytes(const StepShape *shape);
 /* Where a layer's folded router begins in the memory of all layers' folded routers. */
 float *folded_router(const StepShape *shape, float *all, int layer);
 
-/* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits. */
+/* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits or is fp16. */
 Status fold_routers(const StepShape *shape, const StepLayer *layers, float *all, cudaStream_t stream,
                     Error *err);

@@ -122,12 +122,14 @@ __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const
   const size_t stride = (size_t)b.args.router_stride * 2;
   float sum[n] = {};
   rows += b.rank() * b.plan.slice * 2;
+  int last = b.plan.slice - 8; /* the block's last inputs; some blocks have none in a row of varied experts */
+  if constexpr (B::kVaried) last = min(last, b.width() - b.rank() * b.plan.slice - 8);
 #pragma unroll 1
   for (int begin = 0;;) {
     uint4 v[n];
 #pragma unroll
     for (int i = 0; i < n; i++)
-      v[i] = load_once((const uint4 *)(rows + i * stride + min(begin + 8 * b.lane(), b.plan.slice - 8) * 2));
+      v[i] = load_once((const uint4 *)(rows + i * stride + min(begin + 8 * b.lane(), last) * 2));
     if (b.plan.slice > kRouterStep) router_inputs(b, x, begin);
     add_rows(b, sum, v, x);
     begin += kRouterStep;
@@ -160,7 +162,8 @@ template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
 #pragma unroll 1
   for (int row = b.cluster() * STEP_ROUTER_ROWS + b.lane() / 4; row < b.plan.shape.n_experts;
        row += b.plan.shape.n_clusters * STEP_ROUTER_ROWS)
-    for (int at = b.lane() % 4 * 64; at < b.plan.slice; at += 256)
+    for (int at = b.lane() % 4 * 64;
+         at < (B::kVaried ? min(b.plan.slice, b.width() - b.rank() * b.plan.slice) : b.plan.slice); at += 256)
       prefetch_l1(rows + ((size_t)row * b.args.router_stride + at) * 2);
 }
 
@@ -270,12 +273,14 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
  * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own; where a
  * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the
- * experts. */
-template <class B> __device__ __forceinline__ void sort_share(const B &b, int of) {
+ * experts. inverse: with varied experts 1 / rms, as logits have biases. */
+template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
   const bool any = own < folded_share(b) && expert < b.plan.shape.n_experts;
-  const uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* below all experts */
+  uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* below all experts */
+  if constexpr (B::kVaried)
+    if (any) key = key_of(logit_of(key) * inverse + __ldg(b.router_bias() + expert), own);
   int better = 0;
 #pragma unroll
   for (int i = 0; i < kCompared; i++) better += __shfl_sync(~0u, key, i + half * kCompared) > key;
@@ -313,13 +318,19 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
  * one for each block of the cluster. Up to a hidden size of 2,048 these warps own no columns of the residual
- * stream; with larger sizes their columns of x wait for the choice. */
+ * stream; with larger sizes their columns of x wait for the choice. Varied experts: the choice waits for x,
+ * since logits are divided by its rms before biases are added. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;
   b.wait(b.barriers().logits, b.layer() & 1, STEP_AT_ROUTES);
   if (of == 0 && b.lane() == 0) barrier_expect(&b.barriers().logits, b.logits_bytes());
-  sort_share(b, of);
+  float inverse = 1;
+  if constexpr (B::kVaried) {
+    b.wait(b.barriers().x, b.x_before(GATE_UP) & 1, STEP_AT_X);
+    inverse = inverse_of_x(b);
+  }
+  sort_share(b, of, inverse);
   named_barrier_sync<7, 32 * STEP_BLOCKS>();
   rank_candidates(b, of);
   __syncwarp();
@@ -354,6 +365,17 @@ template <class B> __device__ __forceinline__ void start_prefetch(const B &b, co
   prefetch_bulk(own.matrix + ((size_t)(place >> 5) << log_unit), (int)(place & 31) << log_unit);
 }
 
+/* Prefetches the chosen experts' biases: of gate and up in the block's tile rows, of down in its columns. */
+template <class B> __device__ __forceinline__ void prefetch_biases(const B &b) {
+  const int first = b.rank() * b.plan.slice, n = min(b.plan.slice, b.width() - first);
+#pragma unroll 1
+  for (int i = b.lane(); i < b.share(GATE_UP).n_rows; i += 32) prefetch_l1(gate_up_bias(b, i));
+#pragma unroll 1
+  for (int i = 0; i < b.plan.shape.n_chosen; i++)
+    for (int at = 32 * b.lane(); at < n; at += 1024)
+      prefetch_l1(b.args.varied.layers[b.layer()].down_bias + b.ids()[i] * b.width() + first + at);
+}
+
 /* The last warp's part of a layer: computes logits, and prefetches the first stages of the chosen experts. */
 template <class B> __device__ __forceinline__ void route(B &b) {
   b.wait(b.barriers().columns, b.layer() & 1, STEP_AT_ROUTES);
@@ -366,10 +388,12 @@ template <class B> __device__ __forceinline__ void route(B &b) {
     barrier_arrive(&b.barriers().routed); /* so that this warp stays in the same layer as the others */
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   start_prefetch(b, prefetch);
+  if constexpr (B::kVaried) prefetch_biases(b);
 }
 
 /* Writes the weight of each FFN block of the cluster, once the experts are chosen. For one warp. */
 template <class B> __device__ __forceinline__ void weigh(const B &b, float inverse) {
+  if constexpr (B::kVaried) inverse = 1; /* sort_share() has multiplied logits by it */
   const StepShape &s = b.plan.shape;
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   const bool chosen = b.lane() < b.n_routed(), joined = B::kJoined && b.lane() == b.n_routed();
@@ -381,7 +405,7 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
   /* The weight of the MLP beside the experts is the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
-  if (!b.args.renormalise) {
+  if (!B::kVaried && !b.args.renormalise) {
     all = 0;
 #pragma unroll 1
     for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(logit_of(b.keys()[i]));
@@ -390,11 +414,16 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
   const float weight = __fdividef(joined ? 1 : own, joined ? 1 + own : all);
   const Share &share = b.share(DOWN);
   const float each = __fdividef(1, small_float(b.plan.expert_blocks));
+  const int n = b.n_blocks();
+  if constexpr (B::kVaried) { /* for biases of down (output_bias()), in place of the logits */
+    __syncwarp();
+    if (chosen) b.chosen()[b.lane()] = weight;
+  }
 #pragma unroll 1
-  for (int i = b.lane(); i - b.lane() < share.n_groups; i += 32) {
+  for (int i = b.lane(); i - b.lane() < n; i += 32) {
     const int choice = (int)((small_float(share.group + i) + 0.5f) * each); /* (share.group + i) / blocks */
     const float of_block = __shfl_sync(~0u, weight, choice);
-    if (i < share.n_groups) b.block_weights()[i] = of_block;
+    if (i < n) b.block_weights()[i] = of_block;
   }
 }
 

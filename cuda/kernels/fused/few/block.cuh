@@ -137,8 +137,8 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int ma
     s.n_rows = 8 * p.all_packs, s.split = 8 * packs, s.tile[0] = 8 * cluster * packs;
     s.tile[1] = kTiles * (p.shape.n_heads + cluster), s.stride[1] = kTiles * p.shape.n_kv_heads;
   } else if (matrix == GATE_UP) {
-    s.tile[0] = 16 * step_first_ffn_block(&p.shape, cluster);
-    s.n_rows = s.split = 16 * step_first_ffn_block(&p.shape, cluster + 1) - s.tile[0];
+    s.tile[0] = 16 * step_first_block(&p.shape, STEP_GROUP, cluster);
+    s.n_rows = s.split = 16 * step_first_block(&p.shape, STEP_GROUP, cluster + 1) - s.tile[0];
   } else {
     s.log_run = 0;
     place_outputs(s, matrix, p, cluster, first_group * (STEP_GROUP / 16), n_groups * (STEP_GROUP / 16));

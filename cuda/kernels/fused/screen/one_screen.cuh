@@ -60,7 +60,7 @@ __device__ __forceinline__ void add_planes(uint32_t pair, float inverse_t, int a
 
 /* Makes the warp's input, and writes x to args.call.head_x. */
 template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &b, float inverse) {
-  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, spans = spans_of(b);
   ScreenInput to;
   uint4 x[kSpans];
   float most = 0, squares = 0;
@@ -68,7 +68,7 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   for (int c = 0; c < kSpans; c++) {
     const int span = wg_warp + c * STEP_WARPGROUP_WARPS, first = span * kSpan + 8 * b.lane();
     x[c] = make_uint4(0, 0, 0, 0);
-    if (span >= spans) continue;
+    if (span >= spans || !has_inputs(b, span)) continue;
     x[c] = eight_inputs(b, first, inverse);
     if (blockIdx.x == 0 && warpgroup == 0) *(uint4 *)((__half *)b.args.call.head_x + first) = x[c];
     const uint32_t *pairs = &x[c].x;
@@ -89,7 +89,7 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
   to.t = most / kMostZ, to.length = sqrtf(squares);
   /* Each number errs by t / 2, and a little more since x / t is rounded. The fp32 sums of a logit and of its
    * bounds have fewer than 64 roundings, each of 2^-24 of |w| |x|; four times as much is on the safe side. */
-  to.rounding = 0.51f * to.t * sqrtf((float)b.plan.shape.hidden) + 0x1p-16f * to.length;
+  to.rounding = 0.51f * to.t * sqrtf((float)b.width()) + 0x1p-16f * to.length;
   const float inverse_t = most > 0 ? kMostZ / most : 0;
 #pragma unroll
   for (int c = 0; c < kSpans; c++) {
@@ -106,12 +106,12 @@ template <class B> __device__ __forceinline__ ScreenInput screen_input(const B &
  * fp32. */
 template <class B>
 __device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row, const ScreenInput &x) {
-  const int wg_warp = b.warp() & 3, spans = b.plan.shape.hidden / kSpan;
+  const int wg_warp = b.warp() & 3, spans = spans_of(b);
   int high = 0, low = 0;
 #pragma unroll
   for (int c = 0; c < kSpans; c++) {
     const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
-    if (span >= spans) break;
+    if (span >= spans || !has_inputs(b, span)) break;
     const uint2 q = *(const uint2 *)(row + span * kSpan + 8 * b.lane());
     high = dp4a_s8s8(q.y, x.high[c].y, dp4a_s8s8(q.x, x.high[c].x, high));
     low = dp4a_s8s8(q.y, x.low[c].y, dp4a_s8s8(q.x, x.low[c].x, low));
@@ -124,7 +124,7 @@ __device__ __forceinline__ float screen_dot(const B &b, const unsigned char *row
  * the lane has seen. */
 template <class B> __device__ __forceinline__ float make_bounds(B &b, const ScreenInput &x) {
   const StepPlan &p = b.plan;
-  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, hidden = p.shape.hidden;
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, hidden = b.width();
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
   float greatest = -INFINITY;
@@ -208,8 +208,8 @@ template <class B> __device__ __forceinline__ void multiply_candidates(B &b, flo
 #pragma unroll 1
     for (; candidates; candidates &= candidates - 1) {
       const int of_lane = __ffs((int)candidates) - 1, own = __shfl_sync(~0u, row, of_lane);
-      const float v = row_logit(b.args.lm_head + (size_t)own * p.shape.hidden * 2, p.shape.hidden, b.lane(),
-                                [&](int first) { return eight_inputs(b, first, inverse); });
+      const float v = row_logit<B::kVaried>(b.args.lm_head + (size_t)own * b.width() * 2, b.width(), b.lane(),
+                                            [&](int first) { return eight_inputs(b, first, inverse); });
       sampling::judge_token(v, b.first_token() + own, &greatest, &lowest);
       if (b.lane() == of_lane) logit = v;
     }

@@ -25,21 +25,23 @@ __device__ __forceinline__ void add_products(float &low, float &high, const uint
 }
 
 /* The logit of a row in device memory, in every lane. inputs(i) is the eight inputs from the i-th on, in
- * fp16. PRECOND rows begin at multiples of 16 bytes, and hidden is a multiple of 512. */
-template <class Inputs>
+ * fp16. PRECOND rows begin at multiples of 16 bytes, and hidden is a multiple of 512, with kPart of 8. */
+template <bool kPart, class Inputs>
 __device__ __forceinline__ float row_logit(const unsigned char *row, int hidden, int lane, Inputs inputs) {
   constexpr int kSums = STEP_WARPGROUP_WARPS;
-  const int spans = hidden / kSpan;
+  const int spans = (hidden + (kPart ? kSpan - 1 : 0)) / kSpan;
   float low[kSums] = {}, high[kSums] = {}, sums[kSums];
 #pragma unroll 2
   for (int first = 0; first < spans; first += kSums) {
     uint4 w[kSums];
 #pragma unroll
     for (int i = 0; i < kSums; i++)
-      w[i] = __ldg((const uint4 *)(row + min(first + i, spans - 1) * (kSpan * 2) + 16 * lane));
+      w[i] = __ldg((const uint4 *)(row + (kPart ? min((first + i) * (kSpan * 2) + 16 * lane, hidden * 2 - 16)
+                                                : min(first + i, spans - 1) * (kSpan * 2) + 16 * lane)));
 #pragma unroll
     for (int i = 0; i < kSums; i++)
-      if (first + i < spans) add_products(low[i], high[i], w[i], inputs((first + i) * kSpan + 8 * lane));
+      if (kPart ? (first + i) * kSpan + 8 * lane < hidden : first + i < spans)
+        add_products(low[i], high[i], w[i], inputs((first + i) * kSpan + 8 * lane));
   }
 #pragma unroll
   for (int i = 0; i < kSums; i++) sums[i] = warp_sum(low[i] + high[i]);

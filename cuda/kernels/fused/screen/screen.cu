@@ -45,20 +45,21 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) ((float4 *)(screen + (size_t)n_out * n_in))[row] = make_float4(scale, lost, norm, 0);
 }
 
+template <bool kPart>
 __global__ void __launch_bounds__(kThreads)
     all_logits(const unsigned char *w, const __half *x, int n_in, int n_out, float *logits) {
   begin_overlapping();
   const int row = blockIdx.x * kRows + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= n_out) return;
-  const float logit = step::row_logit(w + (size_t)row * n_in * 2, n_in, lane,
-                                      [&](int first) { return *(const uint4 *)(x + first); });
+  const float logit = step::row_logit<kPart>(w + (size_t)row * n_in * 2, n_in, lane,
+                                             [&](int first) { return *(const uint4 *)(x + first); });
   if (lane == 0) logits[row] = logit;
 }
 
 } // namespace
 
 size_t screen_bytes(const StepShape *s) {
-  return screen_tails_at(s) + (size_t)s->vocab_size * STEP_SCREEN_TAIL;
+  return screen_tails_at(s->vocab_size, step_width(s)) + (size_t)s->vocab_size * STEP_SCREEN_TAIL;
 }
 
 Status screen_make(const DeviceLinear *head, void *screen, cudaStream_t stream, Error *err) {
@@ -69,7 +70,7 @@ Status screen_make(const DeviceLinear *head, void *screen, cudaStream_t stream, 
 
 Status screen_all_logits(const DeviceLinear *head, const void *x, float *logits, cudaStream_t stream,
                          Error *err) {
-  return launch(all_logits, dim3((unsigned)ceil_div(head->n_out, kRows)), kThreads, 0, stream, true,
-                "all logits", err, (const unsigned char *)head->dense, (const __half *)x, head->n_in,
-                head->n_out, logits);
+  const auto kernel = head->n_in % step::kSpan == 0 ? all_logits<false> : all_logits<true>;
+  return launch(kernel, dim3((unsigned)ceil_div(head->n_out, kRows)), kThreads, 0, stream, true, "all logits",
+                err, (const unsigned char *)head->dense, (const __half *)x, head->n_in, head->n_out, logits);
 }

@@ -29,7 +29,7 @@ C_BEGIN
 size_t screen_bytes(const StepShape *shape);
 
 /* Enqueues a kernel that makes the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a
- * multiple of 512. */
+ * multiple of 8. */
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
 /* Enqueues the computation of all logits from lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits

@@ -63,6 +63,19 @@ STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
 
+/* A cluster's inputs of down, n FFN blocks. */
+STEP_PLANNING KSplit step_down_split(const StepShape *s, int n) {
+  return step_split(step_down_groups(s, n), step_span(step_parts(s)));
+}
+
+/* The inputs of q, k and v, and of gate and up. */
+STEP_PLANNING KSplit step_qkv_split(const StepShape *s) {
+  return step_split(step_input_groups(s), step_span(step_attn_parts(s)));
+}
+STEP_PLANNING KSplit step_full_split(const StepShape *s) {
+  return step_split(step_input_groups(s), step_span(step_parts(s)));
+}
+
 /* Bytes of a stage of the largest split; parts: step_parts(). */
 STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
   return step_bytes_of(cut.rows, cut.groups, parts);
@@ -80,9 +93,14 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   while (!hybrid && 2 << plan->log_sharers <= sharers) plan->log_sharers++;
   plan->attending = step_mix_clusters(s, false);
   plan->heads_per_kv = s->n_heads / plan->attending;
+  if (step_is_varied(s)) { /* clusters have whole packs of queries */
+    while (plan->log_sharers > 0 && step_packs(s) % (1 << plan->log_sharers) != 0) plan->log_sharers--;
+    plan->attending = s->n_kv_heads << plan->log_sharers;
+    plan->heads_per_kv = s->n_heads / plan->attending;
+  }
   plan->packs = step_packs(s) >> plan->log_sharers;
   plan->all_packs = plan->packs + step_kv_packs(s);
-  plan->most_ffn_blocks = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
+  plan->most_ffn_blocks = ceil_div(s->intermediate / step_features(s), s->n_clusters);
   if (!hybrid) return;
   plan->heads_per_kv = plan->packs = plan->all_packs = 0;
   for (int i = 0; i < 2 * s->n_clusters; i++) {
@@ -104,37 +122,43 @@ STEP_PLANNING int step_sums_bytes(KSplit cut, int tile_rows) {
 STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
-            parts = step_parts(s);
+            parts = step_parts(s), attn_parts = step_attn_parts(s), width = step_width(s);
+  const bool varied = step_is_varied(s);
+  const int row_blocks = varied ? 1 : 2,             /* tile rows of an FFN block */
+      more_factors = varied ? STEP_FACTOR_BYTES : 0; /* a tile row's: of two experts (one_fp4.cuh) */
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
   plan->columns = 1;
-  plan->full = step_split(s->hidden / STEP_GROUP, step_span(parts));
-  plan->o = step_split(plan->packs, step_span(parts));
-  plan->stage_bytes = step_stage_bytes(plan->full, parts);
-  plan->lm_head_rows = step_larger(1, 16384 / (s->hidden * 2));
+  plan->full = step_full_split(s);
+  plan->o = step_split(plan->packs, step_span(attn_parts));
+  const KSplit qkv = step_qkv_split(s);
+  plan->stage_bytes = step_stage_bytes(plan->full, parts) + plan->full.rows * more_factors;
+  plan->lm_head_rows = step_larger(1, 16384 / (width * 2));
   if (plan->lm_head_rows > STEP_LM_HEAD_ROWS) plan->lm_head_rows = STEP_LM_HEAD_ROWS;
   plan->states = STEP_KEY_SETS * (step_keys(s) / 16) + 1;
 
-  int slot = step_larger(keys_bytes, plan->lm_head_rows * s->hidden * 2), stages = 0;
-  slot = step_larger(slot, step_larger(plan->stage_bytes, step_stage_bytes(plan->o, parts)));
+  int slot = step_larger(keys_bytes, plan->lm_head_rows * width * 2), stages = 0;
+  slot = step_larger(slot, step_larger(plan->stage_bytes, step_stage_bytes(plan->o, attn_parts)));
+  slot = step_larger(slot, step_stage_bytes(qkv, attn_parts));
   int sums = step_sums_bytes(plan->o, rows);
-  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
+  const int kinds = s->intermediate / step_features(s) % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
   for (int less = 0; less < kinds; less++) {
-    const KSplit down = plan->down[less] = step_split(most - less, step_span(parts));
-    slot = step_larger(slot, step_stage_bytes(down, parts));
+    const KSplit down = plan->down[less] = step_down_split(s, most - less);
+    slot = step_larger(slot, step_stage_bytes(down, parts) + down.rows * more_factors);
     sums = step_larger(sums, step_sums_bytes(down, rows));
-    stages = step_larger(stages, step_stages(plan->full, 2 * (most - less)) + step_stages(down, rows));
+    stages =
+        step_larger(stages, step_stages(plan->full, row_blocks * (most - less)) + step_stages(down, rows));
   }
   const int outputs = plan->packs * STEP_PACK * 4; /* bytes of outputs for the folded router */
   slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
-  stages += (1 + hybrid) * (step_stages(plan->full, plan->all_packs) + step_stages(plan->o, rows));
+  stages += (1 + hybrid) * (step_stages(qkv, plan->all_packs) + step_stages(plan->o, rows));
   if (s->n_gpus > 1 && s->n_experts > 0)
     slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zero points are longer */
-  plan->slot_bytes = step_align_up(slot, parts == STEP_HALF_PARTS ? 1024 : 128); /* one_halves.cuh */
+  plan->slot_bytes = step_align_up(slot, attn_parts == STEP_HALF_PARTS ? 1024 : 128); /* one_halves.cuh */
 
   const int long_sums =
-      step_larger(step_sums_bytes(plan->full, plan->all_packs), step_sums_bytes(plan->full, 2 * most));
+      step_larger(step_sums_bytes(qkv, plan->all_packs), step_sums_bytes(plan->full, row_blocks * most));
   const int state = heads * step_state_bytes(s), states = plan->states * state,
             attention =
                 hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
@@ -142,7 +166,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
             inputs_of_o = plan->packs * step_value_bytes(s) + (s->n_experts > 0 ? outputs : 0);
   const bool owns = step_owns_groups(s);
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
-            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), most);
+            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), step_down_groups(s, most));
   /* In a hybrid the last warp reads x while the others multiply. */
   const int floats = step_align_up(step_larger(s->hidden * 4, states), 16);
   off->x = off->x_planes = STEP_VARS_BYTES;
@@ -159,10 +183,10 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
       step_align_up(step_larger(step_larger(off->scales + groups * x_scale_bytes, off->attention + attention),
                                 off->planes + (owns ? STEP_WARPS * STEP_PLANE_BYTES : 0)),
                     16);
-  off->heads =
-      off->exchange + step_align_up(step_larger(step_larger(projections, inputs_of_o),
-                                                step_larger(most * STEP_GROUP * 4, STEP_SCREEN_SCRATCH)),
-                                    16);
+  off->heads = off->exchange +
+               step_align_up(step_larger(step_larger(projections, inputs_of_o),
+                                         step_larger(most * step_features(s) * 4, STEP_SCREEN_SCRATCH)),
+                             16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
   off->stage_table = step_align_up(off->residual + plan->slice * 4, 16);
@@ -198,7 +222,7 @@ STEP_PLANNING StepPlan step_plan_one(const StepShape *s, int keys_bytes) {
   step_plan_heads(s, &plan);
   step_plan_areas(s, keys_bytes, &plan);
   step_plan_ring(s, &plan);
-  plan.screen_rows = plan.slot_bytes / (s->hidden + STEP_SCREEN_TAIL);
+  plan.screen_rows = plan.slot_bytes / (step_width(s) + STEP_SCREEN_TAIL);
   if (plan.screen_rows > STEP_SCREEN_ROWS) plan.screen_rows = STEP_SCREEN_ROWS;
   plan.n_screen_stages = ceil_div(s->vocab_size, plan.screen_rows);
   return plan;
