@@ -4,7 +4,7 @@
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         one of the table below    context=512,8192,32768
  *     rows=1                 the kernel for 1, 2, 4 or 8 tokens
- *     group=128              inputs that share a scale: 32, 64 or 128; 16: FP4
+ *     group=128              inputs that share a scale: 32, 64 or 128; 16: FP4, 8: FP8, 4: int8
  *     clusters=8,12,15       (all that run at once)    in_flight=34,51,68,103   KB in flight in a block
  *     slots=0                slots of the ring; 0: all that fit
  *     ahead=0                stages to prefetch into L2; 0: the default, -1: none
@@ -76,6 +76,12 @@ static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool interl
                                   double *bytes) {
   std::vector<Stored> parts;
   for (int n : n_outs) {
+    if (group == STEP_FP8_GROUP || group == STEP_INT8_GROUP) {
+      const WeightType type = group == STEP_FP8_GROUP ? WEIGHT_FP8 : WEIGHT_INT8;
+      parts.push_back(stored_random(type, n_in, n, STEP_GROUP, seed++));
+      *bytes += (double)n_in * n;
+      continue;
+    }
     const bool fp4 = group == STEP_FP4_GROUP;
     parts.push_back(stored_random(fp4 ? WEIGHT_FP4 : WEIGHT_AWQ4, n_in, n, group, seed++));
     *bytes += (double)n_in * n / 2 + (double)n_in / group * n * (fp4 ? 1 : 2.5);

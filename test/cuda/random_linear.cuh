@@ -36,6 +36,12 @@ static __global__ void random_words(uint32_t *to, size_t n, uint64_t seed) {
     to[i] = random_bits(seed, i);
 }
 
+/* E4M3's codes of NaN become its largest numbers: the kernels differ in what they make of a NaN. */
+static __global__ void replace_nans(uint8_t *codes, size_t n) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    if ((codes[i] & 0x7f) == 0x7f) codes[i] ^= 1;
+}
+
 static __global__ void random_scales(__half *to, size_t n, uint64_t seed) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
     to[i] = __float2half_rn(0.002f + 0.02f * uniform(seed, i));
@@ -166,9 +172,10 @@ inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uin
     const size_t n = stored_scales(type, n_in, n_out, group);
     CHECK(cudaMalloc((void **)&s.scales, n * 4));
     random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
-    if (type == WEIGHT_FP8)
+    if (type == WEIGHT_FP8) {
+      replace_nans<<<1024, 256>>>((uint8_t *)s.weights, bytes);
       random_block_scales<<<64, 256>>>((float *)s.scales, n, seed + 2);
-    else
+    } else
       random_codes<<<64, 256>>>((uint8_t *)s.scales, n, group == 16, seed + 2);
     CHECK(cudaGetLastError());
     return s;

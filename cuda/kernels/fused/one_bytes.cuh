@@ -8,7 +8,8 @@
  * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for
  * the others, so that all of a group's products add to one set of sums.
  *
- * FP8 is the number / 256, and X is fp16, as with FP4.
+ * X is fp16, as with FP4. A word's four numbers of FP8 lie in the order of layout.cuh, k 2t, 2t + 8, 2t + 1,
+ * 2t + 9, in which the tensor cores multiply them as 2t, 2t + 1, 2t + 8, 2t + 9; so x has this order, too.
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then by the definition of int8_token.cu,
  * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by
@@ -39,7 +40,7 @@ struct ByteTiles {
 /* --- FP8 */
 
 template <> struct Inputs<STEP_FP8_PARTS> {
-  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 2t + 1; 8 + 2t, 9 + 2t */
+  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 2t + 8; 2t + 1, 2t + 9 */
   float scale[STEP_BYTES_SPAN];
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
@@ -54,8 +55,9 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const un
 #pragma unroll
   for (int i = 0; i < STEP_BYTES_SPAN; i++) {
     const int group = first + min(i, last);
-    in.x[i] = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
-    in.scale[i] = i < n ? scales[group].x : 0;
+    const uint2 x = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
+    in.x[i] = {__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632)};
+    in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0; /* x's scale is that for numbers / 256 */
   }
 }
 
@@ -77,8 +79,11 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
       float sum[2][4] = {};
 #pragma unroll
       for (int step = 0; step < 8; step++) { /* neighbouring mma add to different sums, which hides latency */
-        uint32_t a[4];
-        Fp8::numbers(task.tiles[i][step / 4], step % 4, a);
+        const uint4 &four = task.tiles[i][step / 4][step % 4 / 2];
+        uint32_t row[2], other[2]; /* g, g + 8 */
+        e4m3_halves(step % 2 ? four.z : four.x, row);
+        e4m3_halves(step % 2 ? four.w : four.y, other);
+        const uint32_t a[4] = {row[0], other[0], row[1], other[1]};
         mma_f16_m16n8k16(sum[step % 2], a, own == step ? in.x[i].x : 0, own == step ? in.x[i].y : 0);
       }
       rows.x += in.scale[i] * f16_low(task.scale[i]) * (sum[0][0] + sum[0][1] + (sum[1][0] + sum[1][1]));

@@ -132,6 +132,19 @@ __device__ __forceinline__ void mma_bf16_m16n8k16(float (&c)[4], const uint32_t 
 #endif
 }
 
+/* h[2]: the four E4M3 codes of a word, in their order, as halves; NaN codes become NaN. Before compute
+ * capability 8.9, which brought the instruction, all become NaN. */
+__device__ __forceinline__ void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
+#if __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(h[0]), "=r"(h[1])
+      : "r"(word));
+#else
+  h[0] = h[1] = 0x7fff7fffu;
+#endif
+}
+
 /* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: those of
  * m16n8k16 with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16
  * + 4t + 3. */
