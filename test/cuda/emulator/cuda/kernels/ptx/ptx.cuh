@@ -95,8 +95,9 @@ inline void mma_bf16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
 inline void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
   for (int i = 0; i < 4; i++) {
     const uint32_t code = word >> 8 * i & 255, magnitude = code & 127;
-    const float number = magnitude == 127 ? NAN : ldexpf((float)(magnitude & 7) + (magnitude >> 3 ? 8 : 0),
-                                                         (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
+    const float number = magnitude == 127 ? NAN
+                                          : ldexpf((float)(magnitude & 7) + (magnitude >> 3 ? 8 : 0),
+                                                   (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
     h[i / 2] = i % 2 ? h[i / 2] : 0;
     h[i / 2] |= (uint32_t)__half_as_ushort(__float2half(code & 128 ? -number : number)) << 16 * (i % 2);
   }
