@@ -96,7 +96,8 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
   bool raised = false;
   TRY(append_variables(&text, messages, n_messages, chat->in_parts, options, err));
   TRY(json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err));
-  const Status status = chat_render_json(chat, variables, chat_now(), &rendered, &raised, err);
+  const Status status =
+      chat_render_json(chat, variables, options.now ? options.now : chat_now(), &rendered, &raised, err);
   if (status == STATUS_OK) return append_rendered(out, &rendered, options.trusted, err);
   if (!raised || !err) return status;
   Error message = *err;

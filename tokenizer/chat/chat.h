@@ -63,6 +63,7 @@ typedef struct {
   bool trusted;               /* --parse-special: control tokens in the messages count */
   const char *tools;          /* [tools_size] JSON array of functions, or NULL */
   size_t tools_size;
+  int64_t now; /* the local time for the template; 0: chat_now() */
 } ChatOptions;
 
 /* Appends the rendered conversation. If the template calls raise_exception(), fails with STATUS_USAGE and

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/utf8.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
@@ -19,8 +20,13 @@
 #include "commands/model_flags.h"
 #include "quantize/default_text.h"
 #include "quantize/quantize.h"
+#include "tokenizer/chat/chat.h"
 
 enum { LISTED = 10, CHECKED_TOKENS = 8192 };
+/* One of so many parts of the default text is a conversation. On SmolLM2-135M-Instruct (32 parts of 256
+ * tokens, groups of 64) that lowers the KL on 4,281 tokens of chats from 0.136 to 0.120, and moves it by 0.2%
+ * on prose and code. */
+enum { CONVERSATION = 4 };
 
 typedef enum { METHOD_FULL, METHOD_GPTQ, METHOD_AWQ, METHOD_SEARCH, METHOD_PLAIN } Method;
 
@@ -54,9 +60,9 @@ static const Flag flags[] = {
                 "leaves matrices whose names match as they are: 'layers\\.0\\.'"),
 };
 static const Flag calibration_flags[] = {
-    FLAG_FILES(
-        "--calibration", "FILE", Options, calibration,
-        "a text like those that the model will meet, in place of a mixed one that auk has; may be repeated"),
+    FLAG_FILES("--calibration", "FILE", Options, calibration,
+               "a text like those that the model will meet, in place of a mixed one that auk has, a quarter "
+               "of which become chats; may be repeated"),
     FLAG_INT("--samples", "N", Options, samples, 1, 1 << 20, "parts of the texts (default 128)"),
     FLAG_INT("--length", "N", Options, length, 16, 1 << 20, "tokens of a part (default 512)"),
     FLAG_INT("--offset", "N", Options, offset, 0, INT_MAX, "takes other parts of the texts (default 0)"),
@@ -89,7 +95,15 @@ static const FlagGroup groups[] = {FLAG_GROUP("Quantize", flags),
 /* Tokens of parts of the texts: for the statistics, and for --check. */
 typedef struct {
   IdList ids, held_out; /* [n * length] */
+  int n_conversations;  /* of `ids` */
 } Parts;
+
+/* Makes tokens of texts. */
+typedef struct {
+  const Tokenizer *tokenizer;
+  const Chat *chat; /* NULL: no part is a conversation */
+  int32_t first;    /* the token that other parts begin with; -1: none */
+} Writer;
 
 static void parts_release(Parts *parts) {
   id_list_release(&parts->ids);
@@ -103,23 +117,62 @@ typedef struct {
   double shift;
 } Placing;
 
-/* first: a token that each part begins with, -1: none. */
-static Status take_parts(const Options *o, const IdList *text, int32_t first, Placing p, IdList *ids,
-                         Error *err) {
-  const size_t begins = first >= 0, own = (size_t)o->length - begins;
-  const double room = (double)(text->count - own);
+/* The bytes of a text that a person says, of whose rest the model goes on: its first line, or sentence. */
+static size_t first_turn(const char *text, size_t size) {
+  const char *end = memmem(text, size, "\n", 1);
+  if (!end) end = memmem(text, size, ". ", 2);
+  return end ? (size_t)(end + 1 - text) : 0;
+}
+
+/* Appends a conversation about a part of a text, by the model's chat template at a fixed time. *fits is
+ * false, and nothing appended, if the template takes none, or makes too few tokens. */
+static Status take_conversation(const Options *o, const Writer *w, const int32_t *ids, IdList *to, bool *fits,
+                                Error *err) {
+  const size_t length = (size_t)o->length;
+  OWNED(buffer_release) Buffer text = {0};
+  OWNED(trusted_text_release) TrustedText rendered = {0};
+  OWNED(id_list_release) IdList made = {0};
+  *fits = false;
+  TRY(tokenizer_decode(w->tokenizer, ids, length, true, &text, err));
+  size_t begin = 0, turn;
+  while (begin < text.size && (text.data[begin] & 0xc0) == 0x80) begin++; /* the end of a character */
+  const char *said = text.data + begin;
+  const size_t size = utf8_valid_prefix(said, text.size - begin);
+  if ((turn = first_turn(said, size)) == 0) return STATUS_OK;
+  const ChatMessage messages[] = {{.role = "user", .text = said, .size = turn},
+                                  {.role = "assistant", .text = said + turn, .size = size - turn}};
+  const Status status = chat_render(w->chat, messages, 2, (ChatOptions){.now = 1767225600}, &rendered, err);
+  if (status == STATUS_USAGE || status == STATUS_MODEL)
+    return STATUS_OK; /* the template's refusal or fault */
+  TRY(status);
+  TRY(chat_encode(w->tokenizer, &rendered, false, &made, err));
+  *fits = made.count >= length;
+  for (size_t k = 0; *fits && k < length; k++) TRY(id_list_append(to, made.ids[k], err));
+  return STATUS_OK;
+}
+
+/* Appends parts; *n_conversations grows by those that are conversations. */
+static Status take_parts(const Options *o, const IdList *text, const Writer *w, Placing p, IdList *ids,
+                         int *n_conversations, Error *err) {
+  const size_t begins = w->first >= 0, own = (size_t)o->length - begins;
+  const double room = (double)(text->count - (size_t)o->length);
   for (int i = 0; i < p.n; i++) {
     const int place = (int)((long long)i * p.n_places / p.n);
     const size_t at = (size_t)(room * (place + p.shift) / p.n_places);
-    if (begins) TRY(id_list_append(ids, first, err));
+    bool talks = w->chat && i % CONVERSATION == CONVERSATION - 1;
+    if (talks) TRY(take_conversation(o, w, text->ids + at, ids, &talks, err));
+    *n_conversations += talks;
+    if (talks) continue;
+    if (begins) TRY(id_list_append(ids, w->first, err));
     for (size_t k = 0; k < own; k++) TRY(id_list_append(ids, text->ids[at + k], err));
   }
   return STATUS_OK;
 }
 
 /* Takes n parts of a text for the statistics, and n_held between them. */
-static Status take_text(const Options *o, const IdList *text, int32_t first, int n, int n_held,
+static Status take_text(const Options *o, const IdList *text, const Writer *w, int n, int n_held,
                         const char *name, Parts *parts, Error *err) {
+  int others = 0;
   const double shift = (double)((unsigned)o->offset * 2654435769u) / 0x1p32;
   const size_t length = (size_t)o->length;
   if (text->count < length)
@@ -130,48 +183,58 @@ static Status take_text(const Options *o, const IdList *text, int32_t first, int
                      "--check: %s has %zu tokens, and %d parts leave none of %d between them for the check: "
                      "give a longer text, or fewer --samples",
                      name, text->count, n, o->length);
-  TRY(take_parts(o, text, first, (Placing){n, n, shift}, &parts->ids, err));
+  TRY(take_parts(o, text, w, (Placing){n, n, shift}, &parts->ids, &parts->n_conversations, err));
   const double between = shift < 0.5 ? shift + 0.5 : shift - 0.5;
-  return take_parts(o, text, first, (Placing){n_held, n, between}, &parts->held_out, err);
+  return take_parts(o, text, w, (Placing){n_held, n, between}, &parts->held_out, &others, err);
 }
 
 /* Takes parts of text i of n: its share of --samples, and of the tokens of the check. */
-static Status encode(const Options *o, const Tokenizer *tokenizer, const char *name, const char *text,
-                     size_t size, int i, int n, Parts *parts, Error *err) {
-  IdList plain = {0}, begun = {0};
+static Status encode(const Options *o, const Writer *w, const char *name, const char *text, size_t size,
+                     int i, int n, Parts *parts, Error *err) {
+  OWNED(id_list_release) IdList plain = {0};
   const int own = o->samples * (i + 1) / n - o->samples * i / n;
   int held = 0;
   if (o->check) held = CHECKED_TOKENS / n / o->length;
   if (o->check && held == 0) held = 1;
   if (held > own) held = own;
-  Status status = tokenizer_encode(tokenizer, text, size, (EncodeOptions){0}, &plain, err);
-  if (status == STATUS_OK)
-    status = tokenizer_encode(tokenizer, "a", 1, (EncodeOptions){.add_special = true}, &begun, err);
-  const bool begins = begun.count > 1 && tokenizer_is_special(tokenizer, begun.ids[0]);
-  if (status == STATUS_OK)
-    status = take_text(o, &plain, begins ? begun.ids[0] : -1, own, held, name, parts, err);
-  id_list_release(&plain);
-  id_list_release(&begun);
-  return status;
+  TRY(tokenizer_encode(w->tokenizer, text, size, (EncodeOptions){0}, &plain, err));
+  return take_text(o, &plain, w, own, held, name, parts, err);
 }
 
-static Status encode_file(const Options *o, const Tokenizer *tokenizer, int i, Parts *parts, Error *err) {
+static Status encode_file(const Options *o, const Writer *w, int i, Parts *parts, Error *err) {
   OWNED(buffer_release) Buffer text = {0};
   const char *path = o->calibration.items[i];
   TRY(text_read_with_nul(path, &text, err));
-  return encode(o, tokenizer, text_name(path), text.data ? text.data : "", text.size, i,
-                (int)o->calibration.count, parts, err);
+  return encode(o, w, text_name(path), text.data ? text.data : "", text.size, i, (int)o->calibration.count,
+                parts, err);
+}
+
+/* talks: parts may be conversations; a template that auk cannot read is none. */
+static Status open_writer(const Model *model, bool talks, Writer *w, Chat **chat, Error *err) {
+  OWNED(id_list_release) IdList begun = {0};
+  OWNED(mem_release) char *directory = model_directory(model, err);
+  if (!directory) return STATUS_FAILED;
+  if (talks && chat_open(directory, NULL, w->tokenizer, chat, err) == STATUS_OK) w->chat = *chat;
+  TRY(tokenizer_encode(w->tokenizer, "a", 1, (EncodeOptions){.add_special = true}, &begun, err));
+  w->first = begun.count > 1 && tokenizer_is_special(w->tokenizer, begun.ids[0]) ? begun.ids[0] : -1;
+  return STATUS_OK;
+}
+
+static Status encode_texts(const Options *o, const Model *model, const Tokenizer *tokenizer, Parts *parts,
+                           Error *err) {
+  Writer w = {.tokenizer = tokenizer};
+  OWNED(chat_release) Chat *chat = NULL;
+  const int n = (int)o->calibration.count;
+  TRY(open_writer(model, n == 0, &w, &chat, err));
+  for (int i = 0; i < n; i++) TRY(encode_file(o, &w, i, parts, err));
+  return n ? STATUS_OK : encode(o, &w, "the default text", default_text, default_text_size, 0, 1, parts, err);
 }
 
 static Status read_texts(const Options *o, const Model *model, const char *path, Parts *parts, Error *err) {
   Tokenizer *tokenizer = NULL;
-  const int n = (int)o->calibration.count;
   TRY(model_tokenizer_open(model, path, &tokenizer, err));
   tokenizer_heed(tokenizer, interrupt_catch());
-  Status status = STATUS_OK;
-  for (int i = 0; status == STATUS_OK && i < n; i++) status = encode_file(o, tokenizer, i, parts, err);
-  if (status == STATUS_OK && n == 0)
-    status = encode(o, tokenizer, "the default text", default_text, default_text_size, 0, 1, parts, err);
+  Status status = encode_texts(o, model, tokenizer, parts, err);
   tokenizer_close(tokenizer);
   TRY(status);
   TRY(ids_check(model, parts->ids.ids, parts->ids.count, "--calibration", IDS_ENCODED, err));
@@ -242,7 +305,7 @@ static Status print_tables(const Options *o, const QuantizeReport *report, const
   return STATUS_OK;
 }
 
-static Status print_report(const Options *o, const QuantizeReport *report, Error *err) {
+static Status print_report(const Options *o, const QuantizeReport *report, const Parts *parts, Error *err) {
   size_t n = 0, weights = 0, kept = 0;
   double before = 0, after = 0;
   const MatrixReport **rows;
@@ -262,9 +325,10 @@ static Status print_report(const Options *o, const QuantizeReport *report, Error
   return output_printf(
       err,
       "%zu matrices of %.1f million weights in %.4g bits each, %zu matrices of layers as they "
-      "were; mean error %.6f, of plain rounding %.6f; %.1f MB, was %.1f MB\n",
+      "were; mean error %.6f, of plain rounding %.6f; %.1f MB, was %.1f MB; %d of %d parts of the texts were "
+      "conversations\n",
       n, (double)weights / 1e6, bits, kept, n ? after / (double)n : 0, n ? before / (double)n : 0,
-      (double)report->bytes / 1e6, (double)report->source_bytes / 1e6);
+      (double)report->bytes / 1e6, (double)report->source_bytes / 1e6, parts->n_conversations, o->samples);
 }
 
 /* --- --check */
@@ -342,7 +406,7 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
   progress_clear();
   if (report.resumed && status == STATUS_OK)
     print_note("%d layers were in %s already", report.resumed, o->output);
-  if (status == STATUS_OK) status = print_report(o, &report, err);
+  if (status == STATUS_OK) status = print_report(o, &report, parts, err);
   if (status == STATUS_OK && o->check) status = check_result(o, place->path, &parts->held_out, err);
   quantize_report_release(&report);
   return status;

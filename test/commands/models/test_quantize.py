@@ -218,6 +218,26 @@ def test_a_text_comes_with_the_program(run, tmp_path):
     assert done.returncode == 0 and b"20 matrices" in done.stdout, done.stderr
 
 
+def test_a_share_of_that_text_is_conversations_by_the_models_template(run, text, tmp_path):
+    """A template that refuses, or writes too little, leaves plain text; a given text is taken as it is."""
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    shards, flags = {}, ("--group", 32, "--samples", 5, "--length", 32)
+    for name, source, given, number in (
+            ("none", None, (), 0), ("talks", template, (), 1), ("refuses", "{{ raise_exception('no') }}", (), 0),
+            ("faulty", "{{ messages | nothing }}", (), 0), ("late", "{{ messages[9].content.text() }}", (), 0),
+            ("short", "Hello", (), 0), ("broken", "{% for", (), 0),
+            ("plain", None, ("--calibration", text), 0), ("given", template, ("--calibration", text), 0)):
+        shutil.copytree(STORIES, tmp_path / name)
+        if source:
+            (tmp_path / name / "chat_template.jinja").write_text(source)
+        done = run("quantize", tmp_path / name, "-o", tmp_path / (name + "-4"), *flags, *given)
+        assert done.returncode == 0, done.stderr
+        assert f"; {number} of 5 parts of the texts were conversations" in done.stdout.decode()
+        shards[name] = files_of(tmp_path / (name + "-4"))["model-00001-of-00006.safetensors"]
+    assert shards["none"] == shards["refuses"] == shards["short"] == shards["broken"] == shards["faulty"] != shards["talks"]
+    assert shards["plain"] == shards["given"]
+
+
 def test_threads_change_no_byte(run, text, tmp_path):
     for threads in (1, 3):
         done = run("quantize", STORIES, "-o", tmp_path / str(threads), "--calibration", text, "--samples", 4,
