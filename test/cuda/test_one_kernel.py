@@ -69,7 +69,7 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
                              "num_experts_per_tok": 6, "moe_intermediate_size": 256,
                              "shared_expert_intermediate_size": 256}, 32),
     # 11 FFN blocks of 64 an expert: where there are 16 clusters, some have two and some three, a last group of half as
-    # many inputs, and two experts in a group. Two blocks and a half have columns, and one of three layers a window.
+    # many inputs, and two experts in a group. Two blocks and a half have columns, and one of two layers a window.
     "gpt-oss": ({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "head_dim": 64,
                  "num_attention_heads": 16, "num_local_experts": 8, "num_experts_per_tok": 4, "intermediate_size": 704,
                  "attention_bias": True, "sliding_window": 3, "swiglu_limit": 7.0, "torch_dtype": "bfloat16",
@@ -83,7 +83,8 @@ HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16, "mxfp4": checkpoint.to
 # Where both round x to int8, a number that differs by 1e-3 between them may round to another integer.
 BOUNDS = {"qwen3 in int8": 1e-3}
 HIDDENS = {"gpt-oss": 320, "experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
-SMALL = {"experts": 101 << 10, "hybrid with experts": 171 << 10}  # shared memory for the fewest slots of the ring
+# Shared memory for the fewest slots of the ring.
+SMALL = {"experts": 101 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10}
 # The weights' seeds, 5 unless given. With 5 the scores of the sixth and seventh expert of one token of "experts" are
 # 4e-4 apart, and fp16, which moves scores by 2.5e-4, decides between them. With 8 they are 6e-3 apart for all tokens.
 SEEDS = {"experts": 8}
@@ -283,7 +284,7 @@ def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, 
         assert evaluate(auk, folder, "--decode-step", "cluster", n=n).tobytes() == expected.tobytes(), seed
 
 
-@pytest.mark.parametrize("kind", ["experts", "hybrid with experts"])
+@pytest.mark.parametrize("kind", ["experts", "hybrid with experts", "gpt-oss"])
 def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, kind):
     """The emulator has kernels for these sizes (fused/sizes/models.cuh); with less memory it takes others. Once a
     block has a ring of few slots."""

@@ -342,6 +342,14 @@ template <bool kDebug, class TheForm> struct Thread {
       return sized_plan<Sizes>;
   }
 
+  /* step_qkv_split() with varied experts. */
+  __device__ __forceinline__ KSplit qkv_split() const {
+    if constexpr (std::is_void<Sizes>::value)
+      return args.varied.qkv;
+    else
+      return sized_qkv_split<Sizes>;
+  }
+
   /* The model's hidden size. */
   __device__ __forceinline__ int width() const { return kVaried ? plan.shape.width : plan.shape.hidden; }
 

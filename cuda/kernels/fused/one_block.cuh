@@ -134,7 +134,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   const int first = step_first_block(&p.shape, B::kFeatures, cluster),
             n_ffn_blocks = step_first_block(&p.shape, B::kFeatures, cluster + 1) - first;
   const bool full = matrix == QKV || matrix == GATE_UP;
-  const KSplit cut = B::kVaried && matrix == QKV ? b.args.varied.qkv
+  const KSplit cut = B::kVaried && matrix == QKV ? b.qkv_split()
                      : full                      ? p.full
                      : matrix == O               ? p.o
                                                  : p.down[p.most_ffn_blocks - n_ffn_blocks];

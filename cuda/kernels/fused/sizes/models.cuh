@@ -59,9 +59,20 @@ struct Qwen3_8_27B {
   }
 };
 
+struct Gpt_Oss_20B {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 3072, s.width = 2880, s.n_layers = 24, s.n_heads = 64, s.n_kv_heads = 8, s.head_dim = 64,
+    s.vocab_size = 201088;
+    s.n_experts = 32, s.n_chosen = 4, s.intermediate = 4 * 2880, s.group = STEP_FP4_GROUP,
+    s.attn_group = STEP_HALF_GROUP;
+    return s;
+  }
+};
+
 #ifdef EMULATED_ARCH
-/* "experts" and "hybrid with experts" of test_one_kernel.py, for which the emulator runs kernels with
- * constant plans. */
+/* "experts", "hybrid with experts" and "gpt-oss" of test_one_kernel.py, for which the emulator runs kernels
+ * with constant plans. */
 struct TestExperts {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
@@ -79,9 +90,21 @@ struct TestHybrid {
     return s;
   }
 };
+struct TestVaried {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 1024, s.width = 320, s.n_layers = 2, s.n_heads = 16, s.n_kv_heads = 2, s.head_dim = 64,
+    s.vocab_size = 512;
+    s.n_experts = 8, s.n_chosen = 4, s.intermediate = 4 * 704, s.group = STEP_FP4_GROUP,
+    s.attn_group = STEP_HALF_GROUP, s.n_clusters = 16;
+    return s;
+  }
+};
 using SizedModels = Models<TestExperts, TestHybrid>;
+using SizedVaried = TestVaried;
 #else
 using SizedModels = Models<Qwen3_30B_A3B, Qwen3_6_35B_A3B, Qwen3_8_27B>;
+using SizedVaried = Gpt_Oss_20B;
 #endif
 
 /* The plan of a model of the table. */
@@ -90,5 +113,12 @@ template <class Sizes> constexpr StepPlan plan_of() {
   return step_plan_one(&s, step_keys(&s) * 2 * s.head_dim * 2); /* keys and values in fp16 */
 }
 template <class Sizes> __device__ constexpr StepPlan sized_plan = plan_of<Sizes>();
+
+/* step_qkv_split() of a model of the table. */
+template <class Sizes> constexpr KSplit qkv_split_of() {
+  const StepShape s = Sizes::shape();
+  return step_qkv_split(&s);
+}
+template <class Sizes> __device__ constexpr KSplit sized_qkv_split = qkv_split_of<Sizes>();
 
 } // namespace step
