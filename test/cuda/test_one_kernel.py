@@ -84,7 +84,7 @@ HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16, "mxfp4": checkpoint.to
 BOUNDS = {"qwen3 in int8": 1e-3}
 HIDDENS = {"gpt-oss": 320, "experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
 # Shared memory for the fewest slots of the ring.
-SMALL = {"experts": 101 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10}
+SMALL = {"experts": 102 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10}
 # The weights' seeds, 5 unless given. With 5 the scores of the sixth and seventh expert of one token of "experts" are
 # 4e-4 apart, and fp16, which moves scores by 2.5e-4, decides between them. With 8 they are 6e-3 apart for all tokens.
 SEEDS = {"experts": 8}
