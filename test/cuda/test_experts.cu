@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/kernels/experts/experts.h"
+#include "cuda/kernels/ops/norm_rope.h"
 #include "test/cuda/linear_reference.cuh"
 
 static int passed, failed;
@@ -750,7 +751,7 @@ static void check_order(int n_experts, int n_chosen, int n_tokens) {
     for (int i = 0; i < n_tokens * n; i++) out.push_back(between(-1, 1));
     float *y_device = to_device(y), *out_device = to_device(out);
     for (int add = 1; add >= 0; add--) {
-      MUST(experts_sum(&to, n_chosen, y_device, n, n_tokens, add, out_device, stream, &error));
+      MUST(experts_sum(&to, n_chosen, y_device, n, n_tokens, add, out_device, NULL, stream, &error));
       const std::vector<float> got = to_host<float>(out_device, out.size());
       good = true;
       for (int m = 0; m < n_tokens; m++)
@@ -761,6 +762,25 @@ static void check_order(int n_experts, int n_chosen, int n_tokens) {
         }
       said(good, add ? "added sum" : "sum", n_tokens);
     }
+    /* The sum and the norm after it: the bits of two kernels. */
+    std::vector<float> weight;
+    for (int i = 0; i < n; i++) weight.push_back(between(0.5f, 1.5f));
+    float *weight_device = to_device(weight), *sums = to_device(out), *same_sums = to_device(out);
+    const int h_stride = (n + 7) / 8 * 8;
+    __half *norms[2];
+    for (__half *&to_norm : norms) to_norm = to_device(std::vector<__half>((size_t)n_tokens * h_stride));
+    const SumNorm next = {weight_device, 1e-6f, norms[0], h_stride};
+    MUST(experts_sum(&to, n_chosen, y_device, n, n_tokens, true, sums, &next, stream, &error));
+    MUST(experts_sum(&to, n_chosen, y_device, n, n_tokens, true, same_sums, NULL, stream, &error));
+    MUST(ops_rms_norm(same_sums, weight_device, 1e-6f, n, n_tokens, norms[1], h_stride, stream, &error));
+    const size_t n_norms = (size_t)n_tokens * h_stride;
+    said(to_host<float>(sums, out.size()) == to_host<float>(same_sums, out.size()) &&
+             !memcmp(to_host<__half>(norms[0], n_norms).data(), to_host<__half>(norms[1], n_norms).data(),
+                     n_norms * sizeof(__half)),
+         "sum and norm", n_tokens);
+    for (void *p :
+         {(void *)weight_device, (void *)sums, (void *)same_sums, (void *)norms[0], (void *)norms[1]})
+      cudaFree(p);
     cudaFree(y_device);
     cudaFree(out_device);
   }

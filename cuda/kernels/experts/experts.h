@@ -109,10 +109,18 @@ bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, co
                        int n_tokens);
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);
 
+/* The norm of a sum's rows that the next layer reads: ops_rms_norm(). */
+typedef struct {
+  const float *weight; /* [n] */
+  float eps;
+  void *out; /* fp16 [n_tokens][out_stride] */
+  int out_stride;
+} SumNorm;
+
 /* out[token] = sum over its choices of y[place], or out += the sum; always in the order of choices. y fp32
- * [places][n], out fp32 [n_tokens][n]. */
+ * [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm of out to make. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
-                   float *out, cudaStream_t stream, Error *err);
+                   float *out, const SumNorm *next, cudaStream_t stream, Error *err);
 
 /* a = rmsnorm(a) * a_weight + rmsnorm(b) * b_weight for each token; without the second term if b is NULL.
  * fp32 [n_tokens][n]. */

@@ -3,6 +3,8 @@
 #include <type_traits>
 
 #include "cuda/kernels/experts/experts.h"
+#include "cuda/kernels/ops/norm_rope.h"
+#include "cuda/kernels/ptx/block_sum.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
 #include "cuda/kernels/ptx/launch.cuh"
 
@@ -96,6 +98,58 @@ __global__ void __launch_bounds__(kSumThreads)
   for (int j = 0; j < kStep; j++) to[j] = (add ? to[j] : 0.0f) + sum[j];
 }
 
+/* Most outputs of a row that sum_norm_kernel() sums: two groups of four a thread. */
+constexpr int kSummedThreads = 512, kSummedFours = 2, kMostSummed = 4 * kSummedThreads * kSummedFours;
+
+/* A block sums the rows of one token, as sum_kernel() does, and normalises the result, as ops_rms_norm()
+ * does. n % 4 == 0, n <= kMostSummed. */
+__global__ void __launch_bounds__(kSummedThreads)
+    sum_norm_kernel(const int *places, int n_chosen, const float4 *y, int n, bool add, float4 *out,
+                    SumNorm next) {
+  const int fours = n / 4, token = blockIdx.x;
+  float4 w[kSummedFours], sum[kSummedFours];
+  dependents_may_start();
+#pragma unroll
+  for (int c = 0; c < kSummedFours; c++) {
+    const int i = c * kSummedThreads + (int)threadIdx.x;
+    w[c] = i < fours ? __ldg((const float4 *)next.weight + i) : make_float4(0, 0, 0, 0);
+    sum[c] = make_float4(0, 0, 0, 0);
+  }
+  wait_for_previous();
+  out += (size_t)token * fours;
+  for (int choice = 0; choice < n_chosen; choice++) {
+    const float4 *const from = y + (size_t)__ldcg(places + token * n_chosen + choice) * fours;
+#pragma unroll
+    for (int c = 0; c < kSummedFours; c++) {
+      const int i = c * kSummedThreads + (int)threadIdx.x;
+      if (i >= fours) continue;
+      const float4 v = __ldcg(from + i);
+      sum[c].x += v.x, sum[c].y += v.y, sum[c].z += v.z, sum[c].w += v.w;
+    }
+  }
+  float squares = 0;
+#pragma unroll
+  for (int c = 0; c < kSummedFours; c++) {
+    const int i = c * kSummedThreads + (int)threadIdx.x;
+    if (i >= fours) continue;
+    const float4 before = add ? out[i] : make_float4(0, 0, 0, 0);
+    float4 &v = sum[c];
+    v = make_float4(before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w);
+    out[i] = v;
+    squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  const float scale = rsqrtf(block_sum<kSummedThreads>(squares) / n + next.eps);
+  __half *const h = (__half *)next.out + (size_t)token * next.out_stride;
+#pragma unroll
+  for (int c = 0; c < kSummedFours; c++) {
+    const int i = c * kSummedThreads + (int)threadIdx.x;
+    if (i >= fours) continue;
+    const __half2 pair[2] = {__floats2half2_rn(sum[c].x * scale * w[c].x, sum[c].y * scale * w[c].y),
+                             __floats2half2_rn(sum[c].z * scale * w[c].z, sum[c].w * scale * w[c].w)};
+    *(uint2 *)(h + 4 * i) = *(const uint2 *)pair;
+  }
+}
+
 constexpr int kNormThreads = 512;
 
 /* Sums a and b over the block; each thread gets both sums. */
@@ -174,11 +228,17 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
 }
 
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
-                   float *out, cudaStream_t stream, Error *err) {
+                   float *out, const SumNorm *next, cudaStream_t stream, Error *err) {
   const bool fours = n % 4 == 0;
-  return launch(fours ? sum_kernel<4> : sum_kernel<1>,
-                dim3((unsigned)ceil_div(n, kSumThreads * (fours ? 4 : 1)), (unsigned)n_tokens), kSumThreads,
-                0, stream, true, "sum of experts", err, choices->places, n_chosen, y, n, add, out);
+  if (next && fours && n <= kMostSummed)
+    return launch(sum_norm_kernel, dim3((unsigned)n_tokens), kSummedThreads, 0, stream, true,
+                  "sum of experts", err, choices->places, n_chosen, (const float4 *)y, n, add, (float4 *)out,
+                  *next);
+  TRY(launch(fours ? sum_kernel<4> : sum_kernel<1>,
+             dim3((unsigned)ceil_div(n, kSumThreads * (fours ? 4 : 1)), (unsigned)n_tokens), kSumThreads, 0,
+             stream, true, "sum of experts", err, choices->places, n_chosen, y, n, add, out));
+  if (!next) return STATUS_OK;
+  return ops_rms_norm(out, next->weight, next->eps, n, n_tokens, next->out, next->out_stride, stream, err);
 }
 
 Status experts_add_norms(float *a, const float *a_weight, const float *b, const float *b_weight, float eps,

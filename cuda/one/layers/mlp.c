@@ -174,6 +174,19 @@ static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens
          experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
 }
 
+/* Sets the norm that the next layer reads, if the sum of experts completes the residual stream and that layer
+ * reads such a norm. */
+static bool sum_completes(const BackendState *s, int layer, SumNorm *next) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  const Norms norms = mlp_norms(s->loaded, layer);
+  if (s->peers.n > 0 || l->gate_up.n_parts > 0 || norms.post || norms.scalar || !norms.next ||
+      l[1].attn_norm_bias || norms_are_centred(c) || c->parallel || c->streams.n > 0 || c->altup.n > 0)
+    return false;
+  *next = (SumNorm){norms.next, residual_eps(c), s->h, s->h_stride};
+  return true;
+}
+
 /* to = (with `add`: +=) the sum of the chosen experts' outputs; rows of expert_row_width(). */
 static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
@@ -214,8 +227,12 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   down.experts = as_one && !is_ungated(c->activation) ? &same : as_one ? &one : &many;
   TRY(multiply_expert_gate_up(s, layer, &gate_up, n_tokens * all.n_chosen, factors, err));
   TRY(products_run(s, &down, err));
-  return as_one ? STATUS_OK
-                : experts_sum(choices, all.n_chosen, s->expert_y, width, n_tokens, add, to, m->stream, err);
+  if (as_one) return STATUS_OK;
+  SumNorm next;
+  const bool completes = add && to == s->x && sum_completes(s, layer, &next);
+  if (completes) s->ready = READY_IN_H;
+  return experts_sum(choices, all.n_chosen, s->expert_y, width, n_tokens, add, to, completes ? &next : NULL,
+                     m->stream, err);
 }
 
 /* sum_experts() in a latent space: to = latent_out (the sum of the chosen experts of latent_in h); `to` has
