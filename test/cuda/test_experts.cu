@@ -474,14 +474,16 @@ static void check_matmuls(bool few) {
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
     check_shape({type, 7, 3, 192, 80, 16, type == WEIGHT_AWQ4, false}, false, 5, few ? 0 : 6);
   /* awq_wgmma's tiles of all heights */
-  check_shape({WEIGHT_AWQ4, 9, 2, 128, 160, 32, false, true}, true, 300, 2, true);
+  check_shape({WEIGHT_AWQ4, 9, 2, 256, 160, 128, false, true}, true, 120, 4, true);
+  check_shape({WEIGHT_AWQ4, 9, 2, 128, 48, 128, true, true}, false, 60, 4, true);
+  check_shape({WEIGHT_AWQ4, 9, 2, 128, 160, 32, false, true}, true, 300, 4, true);
   if (few) return;
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_FP4, WEIGHT_FP8})
     for (int n_tokens : {300, 1000, 1700}) {
       check_shape({type, 16, 2, 512, 144, group_of[type], true, true}, false, n_tokens, 0, true);
-      check_shape({type, 16, 2, 256, 400, group_of[type], false, false}, true, n_tokens, 2, true);
+      check_shape({type, 16, 2, 256, 400, group_of[type], false, false}, true, n_tokens, 4, true);
     }
-  check_shape({WEIGHT_AWQ4, 300, 2, 256, 48, 64, false, false}, true, 1000, 2, true); /* a long list */
+  check_shape({WEIGHT_AWQ4, 300, 2, 256, 48, 64, false, false}, true, 1000, 4, true); /* a long list */
   for (int group : {32, 128}) {
     check_shape({WEIGHT_AWQ4, 64, 8, 2048, 768, group, true, false}, false, 1, 0);
     check_shape({WEIGHT_AWQ4, 64, 8, 768, 2048, group, false, false}, true, 1, 0);

@@ -53,6 +53,9 @@ struct LinearKernel {
 LINEAR_KERNELS(KERNEL)
 #undef KERNEL
 
+/* awq_wgmma for experts of few rows each (wide/experts_mma.cu). */
+Status launch_experts_mma(const LinearArgs &args, Error *err);
+
 /* True if awq_wgmma can end with heads for n_tokens tokens, and is expected to be faster than with y and a
  * separate kernel for heads. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);

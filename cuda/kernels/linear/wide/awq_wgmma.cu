@@ -217,9 +217,9 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* Experts with fewer rows on average get low tiles, those with the fewest tiles of up to 48 rows (LOG.md,
- * "Experts of many tokens"). */
-constexpr int kLowRows = 40, kFewestRows = 24;
+/* Experts with fewer rows on average get low tiles, those with fewer still tiles of up to 48 rows, and those
+ * with the fewest experts_mma.cu (LOG.md, "Experts of many tokens"). */
+constexpr int kLowRows = 40, kFewRows = 24, kFewestRows = 9;
 
 /* Launches low tiles if experts have few rows on average, else high ones. A stage has 128 inputs, with FP8
  * 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
@@ -227,11 +227,13 @@ template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) 
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const int rows = args.n_tokens * args.w->n_chosen, n = args.w->n_experts,
             fastest = rows < kFewestRows * n ? 1
-                      : rows < kLowRows * n  ? 2
-                                             : 3;
+                      : rows < kFewRows * n  ? 2
+                      : rows < kLowRows * n  ? 3
+                                             : 4;
   switch (args.variant ? args.variant : fastest) {
-  case 1: return launch_shape<Shape<W, 48, kK, 12 / kK, 4>, true>(args, false, err);
-  case 2: return launch_shape<Shape<W, 64, kK, 12 / kK, 4>, true>(args, false, err);
+  case 1: return launch_experts_mma(args, err);
+  case 2: return launch_shape<Shape<W, 48, kK, 12 / kK, 4>, true>(args, false, err);
+  case 3: return launch_shape<Shape<W, 64, kK, 12 / kK, 4>, true>(args, false, err);
   default: return launch_shape<Shape<W, 192, kK, 6 / kK, 2>, true>(args, false, err);
   }
 }
@@ -255,11 +257,11 @@ Choice fastest_of(const LinearArgs &args) {
 }
 
 /* Variants 1 .. n are the shapes with tiles cut by stream-K, n + 1 .. 2 n the same with whole tiles; 0 is the
- * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 and 2 are
- * low tiles, 3 is high ones. */
+ * variant that is expected to be the fastest, LINEAR_WHOLE the fastest with whole tiles. Experts: 1 is
+ * experts_mma.cu, 2 and 3 are low tiles, 4 is high ones. */
 Status launch_best_shape(const LinearArgs &args, Error *err) {
   const int n = (int)std::size(shapes);
-  TRY(check_variant(args, args.experts ? 3 : 2 * n, err));
+  TRY(check_variant(args, args.experts ? 4 : 2 * n, err));
   if (args.experts) return launch_experts(args, err);
   if (args.variant > 0) return shapes[(args.variant - 1) % n].launch(args, args.variant > n, err);
   const Choice fastest = fastest_of(args);

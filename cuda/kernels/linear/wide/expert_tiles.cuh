@@ -11,9 +11,10 @@
 
 #include "cuda/kernels/linear/kernel.cuh"
 
-template <int kMost_> struct ExpertTiles {
-  /* Rows of a tile: most, step from a height to the next, least. Fewer rows than kLeast take no less time. */
-  static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : 16, kLeast = kMost > 64 ? 64 : 16;
+template <int kMost_, int kFine = 16> struct ExpertTiles {
+  /* Rows of a tile: most, step from a height to the next, least. Fewer rows than kLeast take no less time.
+   * kFine: step and least of tiles of up to 64 rows. */
+  static constexpr int kMost = kMost_, kStep = kMost > 64 ? 32 : kFine, kLeast = kMost > 64 ? 64 : kFine;
   static_assert(kMost % kStep == 0 && kLeast % kStep == 0, "heights are multiples of the step");
   static constexpr int kHeights = (kMost - kLeast) / kStep + 1;
   static constexpr int kEntries = 2 * LINEAR_MAX_EXPERTS;

@@ -10,7 +10,7 @@
  *
  *     warpgroup   sums -> staging | sync_group() | staging -> y | sync_group() | next sums -> staging
  *
- * Included by wgmma_tiles.cuh; int8_gemm.cuh stores by it, too. */
+ * Included by wgmma_tiles.cuh and experts_mma.cu; int8_gemm.cuh stores by it, too. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
@@ -212,12 +212,16 @@ template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
   compute_now(sums);
 }
 
-/* Multiplies by the outputs' factors and adds the biases. Biases of experts are multiplied by row_factors
- * first, except with LINEAR_SWIGLU_F16. */
+/* The matrix's row g of the calling warp. */
+__device__ __forceinline__ int lane_row(const Place &p) {
+  return p.row0 + warp_of_group() * kTileOut + (int)threadIdx.x % 32 / 4;
+}
+
+/* Multiplies by the factors of the thread's outputs, `row` and row + 8, and adds their biases. Biases of
+ * experts are multiplied by row_factors first, except with LINEAR_SWIGLU_F16. */
 template <int kN, bool kExperts>
-__device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN]) {
+__device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN], int row) {
   const Epilogue &out = p.out;
-  const int row = p.row0 + warp_of_group() * kTileOut + threadIdx.x % 32 / 4;
   float by[2], plus[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -240,7 +244,7 @@ template <int kWarpgroups, int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
-  if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c);
+  if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c, lane_row(p));
   if constexpr (!kExperts)
     if (out.kind == LINEAR_TO_F16) return store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
   if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
