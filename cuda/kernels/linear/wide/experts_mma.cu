@@ -47,7 +47,6 @@ template <class W_, int kBlockIn_, int kWarps_> struct Shape {
   static constexpr int kStages = (226 * 1024 - 1024 - (int)sizeof(Tiles)) / kStageBytes; /* on sm_90 */
   static_assert(kStages > 1, "a stage is loaded while others are read");
   static constexpr int kThreads = 32 * kWarps + 128;
-  static constexpr bool kMoves = kWarps == 16; /* registers go from loading warps to the others */
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* 1024: to align the stages */
 };
 
@@ -259,15 +258,16 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
   ring.open(33, S::kWarps);
   begin_overlapping();
   list.fill(a.experts, ring.stages);
+  constexpr bool kMoves = S::kWarps == 16; /* registers go from loading warps to the others */
   const int warp = threadIdx.x / 32;
   if (warp >= S::kWarps) {
-    if constexpr (S::kMoves) registers_down_to<32>();
+    if constexpr (kMoves) registers_down_to<32>();
     if (warp == S::kWarps)
       load_tiles<S>(a, list, ring);
     else if (warp == S::kWarps + 1)
       load_groups<S>(a, list, ring);
   } else {
-    if constexpr (S::kMoves) registers_up_to<112>();
+    if constexpr (kMoves) registers_up_to<112>();
     RingCursor at = {};
     for_each_tile<S>(a, list, [&](const Tile &tile) { multiply_tile<S, S::kMost / 8>(a, ring, at, tile); });
   }
