@@ -80,8 +80,9 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
 }
 BYTES = "blocks", "channel", "int8"  # weights of 8 bits
 HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16, "mxfp4": checkpoint.to_bf16}  # mxfp4: beside experts
-# Where both round x to int8, a number that differs by 1e-3 between them may round to another integer.
-BOUNDS = {"qwen3 in int8": 1e-3}
+# Where both round x to int8, a number that differs by 1e-3 between them may round to another integer: they differ from
+# each other as much as either does from the CPU.
+ROUNDED = ["qwen3 in int8"]
 HIDDENS = {"gpt-oss": 320, "experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
 # Shared memory for the fewest slots of the ring.
 SMALL = {"experts": 102 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10}
@@ -263,7 +264,10 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() != others.tobytes(), "one of them was not computed"
     mean, worst, same, decided = compare.report(others, one)
     print(f"{kind}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= BOUNDS.get(kind, BOUND) and same >= 0.995 * decided
+    bound = BOUND
+    if kind in ROUNDED:
+        bound = 2 * compare.report(evaluate(auk, folder, "--device", "cpu", **fewer), others)[0]
+    assert mean <= bound and same >= 0.995 * decided
     if EMULATED and kind not in ("qwen3", "qwen2", "hybrid"):
         return  # the host's side is the same for all
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster", "--no-graphs").tobytes()
