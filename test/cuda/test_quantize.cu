@@ -203,7 +203,7 @@ static void test_case(const There &cpu, const There &gpu, const Case &c) {
 
   const size_t size = (size_t)c.n_out * n;
   enum { DRIFTS = 1, INPUTS = 2 };
-  for (const int of : {DRIFTS, DRIFTS | INPUTS, INPUTS}) {
+  for (const int of : {(int)DRIFTS, DRIFTS | INPUTS, (int)INPUTS}) {
     const auto target = [&](float *sums, float *triangle) {
       return Target{0.5 / c.n_rows, 2,       of & DRIFTS ? sums : nullptr, of & INPUTS ? sums : nullptr,
                     factors.data(), triangle};
