@@ -1,9 +1,6 @@
 /* products.c - see products.h. Called by: the other files of src/quantize. Calls: the CPU's kernels. */
 #include "quantize/products.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 Products products_make(int n_threads) {
   int n;
   const Kernels *const *usable = kernels_usable(&n);

@@ -4,7 +4,6 @@
  * the residual stream's: the W' with the least E|W' a - (W a + share g)|^2 is W + share E[g a^T] H^-1. */
 #include "quantize/target.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "quantize/chunks.h"
