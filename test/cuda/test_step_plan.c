@@ -543,8 +543,8 @@ TEST(experts_it_is_not_for_are_told_why) {
   model_close(model);
 }
 
-/* Plans a step of case i, which is refused for this reason unless NULL, and never taken with two tokens. True:
- * there is a plan. */
+/* Plans a step of case i, which is refused for this reason unless NULL, and never taken with two tokens.
+ * True: there is a plan. */
 static bool plan_experts(size_t i, const StepShape *s, const char *because, StepPlan *plan) {
   Error err = {{0}};
   const Status status = step_plan(s, 1, plan, &err);
