@@ -37,6 +37,7 @@ COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)  # 
 BRACES = re.compile(r"[{}]")
 OPEN_SCOPE = re.compile(r'\b(?:extern\s+"C"|namespace(?:\s+[\w:]+)?)\s*\{')
 STATEMENT = re.compile(r"[^;{}]+[;{]")
+MACRO_CALL = re.compile(r"[A-Z_]+\([^()]*\)")  # a line of it is no statement: no semicolon need follow
 LOCAL = re.compile(r"\b(static|typedef|constexpr)\b")
 FUNCTION = re.compile(r"\w[\w\s*&<>:]*?\b([A-Za-z_]\w*)\s*\(")
 VARIABLE = re.compile(r"\b([A-Za-z_]\w*)\s*(?=[;,[])")
@@ -150,7 +151,8 @@ def mentions(path):
 @functools.lru_cache(maxsize=None)
 def global_statements(path):
     """Declarations and heads of definitions outside of braces, but for those that only this object knows."""
-    scope = bodies_and_scope("\n".join(line for line in lines_of(path) if not line.startswith("#")))[1]
+    lines = [line for line in lines_of(path) if not line.startswith("#") and not MACRO_CALL.fullmatch(line)]
+    scope = bodies_and_scope("\n".join(lines))[1]
     return [part for part in STATEMENT.findall("".join(scope)) if not LOCAL.search(part)]
 
 

@@ -136,6 +136,16 @@ def test_a_source_counts_where_a_macro_ends_the_names_of_a_list(tree):
     assert changed(tree) == {"test_top", *MODELS}
 
 
+def test_a_source_counts_whose_function_is_declared_after_a_macro(tree):
+    change(tree, "cuda/alone.h", "#pragma once\n", "#pragma once\n#define LIST(name) extern int name##_size;\nLIST(one)\n")
+    pass_all(tree)
+    change(tree, "cuda/top.h", "#pragma once\n", '#pragma once\n#include "cuda/alone.h"\n')
+    change(tree, "cuda/top.c", "{", "{ alone_run(0);")
+    pass_all(tree)
+    change(tree, "cuda/alone.cu")
+    assert "test_top" in changed(tree)
+
+
 def test_comments_and_spaces_do_not_count(tree):
     change(tree, "cuda/ops/add.cu", "/* Adds. */", "/* It's another // comment */ // of two\n\n\n")
     change(tree, "cuda/ops/add.cu", "  return add", "return    add")
