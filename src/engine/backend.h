@@ -4,12 +4,13 @@
  * operation; src/cpu implements them readably, cuda/ with kernels. fused_step() is optional: it computes a
  * whole step, with the same results as the operations.
  *
- * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and every
- * intermediate value. open() allocates all of it, so no operation allocates. Operations pass their results on
- * inside the state, among them:
- *   x     [n_tokens][hidden] fp32   the residual stream
- *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
- *   logits [max_logit_rows][vocab_size] fp32 */
+ * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and all
+ * intermediate results. open() allocates all of it, so no operation allocates. Operations pass their results
+ * on inside the state, among them:
+ *   x          [n_tokens][hidden] fp32: the residual stream
+ *   q          [n_tokens][n_heads][head_dim]
+ *   KV cache   keys and values of positions pos .. pos + n_tokens - 1
+ *   logits     [max_logit_rows][vocab_size] fp32 */
 #pragma once
 
 #include <stdbool.h>
@@ -23,14 +24,15 @@
 #include "model/slice.h"
 
 typedef struct BackendModel BackendModel; /* the weights in the device's own layout */
-typedef struct BackendState BackendState; /* KV cache and intermediate values */
+typedef struct BackendState BackendState; /* KV cache and intermediate results */
 
 typedef struct BackendProbe BackendProbe;
 
 /* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
  * scale for each KEY_SCALE_DIMS numbers, since a few channels of keys are far larger than the rest: the mean
- * KL of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 for 32 numbers, 3.4e-4 for 16. A value has
- * one scale; int8 values alone make a KL of 6e-5. (Latent attention on a GPU: values are the keys' bytes.)
+ * KL divergence of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 with one for 32 numbers, 3.4e-4 with
+ * one for 16. A value has one scale: int8 values with fp16 keys make a KL divergence of only 6e-5. (Latent
+ * attention on a GPU reads the keys' bytes as its values.)
  * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
  * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/kernels/cache/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
@@ -45,7 +47,7 @@ static inline size_t kv_number_bytes(KvType kv) {
   return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
 }
 
-/* The number of scales of one head's key, the bytes of that key, and the bytes of the head's value. */
+/* Of one head and token: the number of scales of its key; bytes of the key, and of the value, with scales. */
 static inline int kv_key_scales(KvType kv, int head_dim) {
   return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
 }
@@ -56,47 +58,49 @@ static inline size_t kv_value_bytes(KvType kv, int head_dim) {
   return (size_t)head_dim * kv_number_bytes(kv) + (kv == KV_Q8 ? KV_SCALE_BYTES : 0);
 }
 
-/* Bytes of a token's own keys and values in a layer; 0 if the layer has none. */
+/* Bytes of a token's keys and values in a layer's cache; 0 if the layer has no cache of its own. */
 static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType kv) {
   const size_t numbers = config_kv_numbers(config, layer);
   const int dim = config_layer(config, layer).head_dim;
   return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
 }
 
-/* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
+/* GUESS_ROWS: the most guesses of a sequence in a step; with StateOptions.invariant, of all its sequences. */
 enum { MAX_TAPS = 8, GUESS_ROWS = 15 };
+
+/* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
 typedef struct {
   int n;                /* 0: none */
   int layers[MAX_TAPS]; /* [n] ascending, each within the model */
 } TapList;
 
-/* Rows of x times a matrix, without its bias. */
+/* y = W x for n_rows rows of x, without W's bias. */
 typedef struct {
   const Linear *linear;
   const float *x; /* [n_rows][x_stride] */
   size_t x_stride;
   int n_rows;
-  float *y; /* set by multiply(): [n_rows][n_out] in memory of its own, until its next call */
+  float *y; /* set by multiply(): [n_rows][n_out] in multiply()'s own memory, valid until its next call */
 } OtherProduct;
 
-/* Takes the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the rows
- * of x that n matrices are about to read; x belongs to the step. False: the products are not wanted, and
- * nothing that is made of them. multiply() has another device compute all n products, or returns false: the
- * backend then does; NULL: it always does. */
+/* Receives the inputs of matrices as a step computes them, for statistics (src/quantize). take() gets the
+ * rows of x that n matrices are about to read; x belongs to the step. If take() returns false, the step need
+ * compute neither the products nor what depends on them. multiply() has another device compute all n products
+ * and returns true; if it returns false or is NULL, the backend computes them. */
 typedef struct {
   void *user;
   bool (*take)(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
   bool (*multiply)(void *user, OtherProduct *products, int n);
 } InputSink;
 
-/* Rows of a step that belong to one sequence: consecutive positions. */
+/* Rows of a step that belong to one sequence, at consecutive positions. */
 typedef struct {
-  int sequence; /* 0 .. n_sequences - 1 */
-  int pos;      /* >= 0; pos + n_tokens <= n_ctx; at 0 a recurrent state begins anew */
-  int n_tokens; /* >= 1 */
-  bool long_rope;
-  /* With StateOptions.invariant. True: the rows are computed like all rows of prompts, even a single row.
-   * False: each row is computed as if it were alone. */
+  int sequence;   /* 0 .. n_sequences - 1 */
+  int pos;        /* >= 0; pos + n_tokens <= n_ctx; at 0 a recurrent state begins anew */
+  int n_tokens;   /* >= 1 */
+  bool long_rope; /* as in TokenRange */
+  /* Used with StateOptions.invariant. True: the rows are computed by the kernels for prompts, even if there
+   * is only one row. False: each row is computed as if it were alone. */
   bool of_prompt;
 } SequenceRows;
 
@@ -115,13 +119,16 @@ typedef struct {
   const int32_t *ids; /* [n_tokens]; NULL: the token that sample() picked last, on the device */
   int n_logit_rows;   /* rows whose logits are wanted: the last ones, or with parts logit_rows; 0: none */
   const int32_t *logit_rows; /* [n_logit_rows] ascending */
-  int first_logit;           /* without parts: the first row of logits, for OP_LOGITS; forward() sets it */
-  int states;          /* a drafter's step: the first token's row of the target's states (OP_DRAFT_EMBED) */
+  int first_logit;           /* without parts: the first row with logits, for OP_LOGITS; set by forward() */
+  /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED); -1: the state
+   * is what left the drafter's last layer. */
+  int states;
   const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
    * rows without logits to their end. */
   bool only_logits;
-  int n_kept; /* set by forward(): OP_OUT_PROJ keeps this many rows alone, those with logits; 0: all */
+  /* Set by forward() for Program.cut, an OP_OUT_PROJ: it keeps this many rows, those with logits; 0: all. */
+  int n_kept;
 } TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
@@ -141,7 +148,8 @@ typedef struct {
   size_t weights;    /* bytes of the device's memory that load() takes */
   size_t free_bytes; /* free bytes of that memory; on a CPU, mapped weights count as free */
   size_t on_host;    /* bytes of weights that stay in the host's memory though the device has its own */
-  int host_experts, host_layers; /* how many of the last layers have experts, and all matrices, on the host */
+  /* How many of the last layers have their experts in the host's memory; how many have all matrices there. */
+  int host_experts, host_layers;
   /* Bytes of copies of weights that make long prompts faster (BackendOptions.copies), not among `weights`. */
   size_t copies;
 } DeviceMemory;
@@ -149,7 +157,7 @@ typedef struct {
 typedef struct {
   int n_threads; /* CPU threads; 0 = all cores this process may use */
   int gpu;       /* CUDA: the device's number */
-  int split;     /* CUDA: if above 1, the GPUs that share each layer; `gpus` has their numbers */
+  int split;     /* CUDA: if above 1, how many GPUs share each layer; `gpus` has their numbers */
   int gpus[MAX_SPLIT];
   SplitSums sums;             /* CUDA, with split */
   struct Ranks *ranks;        /* CUDA: the processes that share the model, this process among them; or NULL */
@@ -177,9 +185,9 @@ typedef struct {
    * 0: one sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
-   * however its prompt is divided into steps (with recurrent states: into parts of whole pages, and the
-   * rest). In a step at most n_sequences + GUESS_ROWS rows are of no prompt. A backend whose rows always
-   * have these bits ignores `invariant`. */
+   * however its prompt is divided into steps (with recurrent states, each step but the last of a prompt has
+   * whole pages). In a step at most n_sequences + GUESS_ROWS rows belong to no prompt. A backend whose rows
+   * always have these bits ignores `invariant`. */
   bool invariant;
   TapList taps;            /* the layers that steps may keep (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
@@ -197,10 +205,10 @@ typedef struct Backend {
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
   double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
-  /* [GUESS_ROWS + 1] extra time of n more rows in a step of one row, for a device whose steps are not timed
-   * (guessing.h), so that every run computes the same rows; NULL: n * row_cost. */
+  /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows, in steps of one row. For a device
+   * whose steps are not timed (guessing.h), so that every run computes the same rows; NULL: n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
-  int guesses;                  /* tokens that a step guesses by default (guessing.h), at most */
+  int guesses;                  /* default of the most tokens that a step guesses (guessing.h) */
   Operation *run[N_OPERATIONS]; /* NULL: forward_prepare() refuses models that have such an operation */
   /* *id = the sampler's pick from a row of logits; id NULL: the pick stays on the device */
   Status (*sample)(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err);
@@ -230,17 +238,17 @@ typedef struct Backend {
   /* Copies row `row` of the logits that OP_LOGITS made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The bytes of a layer with keys and values of its own, first the keys, then the values: keys
+  /* Both copy the keys and values of n tokens in a layer that has its own, in this layout: keys
    * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_cache_heads][n]
    * [kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales [n_cache_heads][n]. With
-   * KV_Q8 a GPU keeps q + 128 where a CPU keeps q. kv_read() copies the bytes of a range (of any length
-   * within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache;
-   * threads may call it at the same time for different layers or positions. NULL: not supported. */
+   * KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies those of a range (of any length within
+   * n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads
+   * may call it at the same time for different layers or positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
-  /* Writes to out[size] a text that names everything else that decides the bits of keys and values: all but
-   * the model, the ids and the cache's type. */
+  /* Writes to out[size] a text that names everything that decides the bits of keys and values beside the
+   * model, the ids and the cache's type. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
 
   /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the results of the
@@ -253,8 +261,8 @@ typedef struct Backend {
    * failure with the status so far; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-  /* True if the step, from the program's `cut` on, shall compute only the rows with logits (range.n_kept),
-   * and nothing after `kept` if no row has logits. NULL: never. */
+  /* True if the step shall compute only rows with logits from Program.cut on, or, if no row has logits, end
+   * before operation Program.kept. NULL: never. */
   bool (*cuts_rows)(const BackendState *state, TokenRange range);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device
@@ -286,20 +294,21 @@ typedef struct Backend {
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
-  /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's states, each
-   * [n_states][target_hidden]. draft_take() makes n rows, from `to` on, of the target's last step's rows from
-   * `row` on: state i is tap taps[i], after the target's final norm where the kind wants that. draft_move()
-   * copies a row. draft_context() appends the keys and values of all layers that DRAFT_DFLASH makes of the
-   * rows from range.states on. In a step of DRAFT_DFLASH each row attends to all of them. draft_step()
-   * computes a whole step of a drafter, if *done; it may be NULL. The other three NULL: not supported. */
+  /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's hidden states, each
+   * [n_states][target_hidden]. draft_take() copies rows row .. row + n - 1 of the target's last step to rows
+   * `to` on: state i is tap taps[i], after the target's final norm if the kind wants that. draft_move()
+   * copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from the rows from
+   * range.states on, and appends them to the cache; in a step each row then attends to the whole cache and to
+   * all rows of the step. draft_step() computes a drafter's whole step, or sets *done to false; it may be
+   * NULL. The other three NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);
   Status (*draft_context)(BackendState *state, TokenRange range, Error *err);
   Status (*draft_step)(BackendState *state, TokenRange range, bool *done, Error *err);
-  /* A part of a layer at a time (forward_part()): carry() copies x and the streams, which a layer hands to
-   * the next one, for the step's rows, from the state to rows[n_tokens][carried_floats()] on the host, or
-   * back with `into`. NULL: not supported. */
+  /* For forward_part(), which computes a part of a layer: carry() copies what one layer hands to the next (x
+   * and further residual streams) from the state to rows[n_tokens][carried_floats()] on the host, or with
+   * `into` from there into the state. NULL: not supported. */
   size_t (*carried_floats)(const BackendState *state);
   Status (*carry)(BackendState *state, TokenRange range, bool into, float *rows, Error *err);
   const struct Quantizer *quantizer; /* of `auk quantize` (quantize/quantizer.h); NULL: the CPU's */

@@ -29,12 +29,12 @@
  *   SEQUENCE_LATE   the next step runs: the sink gets `late` SEQUENCE_GOES, or done()
  *   SEQUENCE_LAST   likewise                                 done()
  *
- * From each of them a sequence leaves with done() if its answer ends, fails or is interrupted. */
+ * From each state a sequence leaves with done() if its answer ends, fails or is interrupted. */
 typedef enum {
   SEQUENCE_GOES,  /* has a row in the next step, if there is room */
-  SEQUENCE_WAITS, /* has none */
-  SEQUENCE_LATE,  /* has one, with `late`, which the sink has not received */
-  SEQUENCE_LAST,  /* has none: the sink has still to receive `late` */
+  SEQUENCE_WAITS, /* has no row in the next step */
+  SEQUENCE_LATE,  /* has a row, of the token `late`, which the sink has not received */
+  SEQUENCE_LAST,  /* has no row: the sink has still to receive `late` */
 } SequenceState;
 
 typedef struct {
@@ -44,7 +44,7 @@ typedef struct {
   Generation generation;
   Sampler *sampler;
   int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
-  int n_ids;    /* tokens to compute, so far */
+  int n_ids;    /* tokens that are computed or known and to be computed */
   int n_past;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
@@ -57,7 +57,7 @@ typedef struct {
   int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
   int32_t late;   /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received */
   bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
-  int n_expected; /* assumed tokens of the answer, until it ends */
+  int n_expected; /* assumed length of the answer, until it ends */
   double start_ms;
 } Sequence;
 
@@ -67,7 +67,7 @@ struct Batch {
   const ModelConfig *config;
   Program program;
   StateOptions sizes;
-  int n_table;   /* pages of n_ctx tokens */
+  int n_table;   /* pages that n_ctx tokens take */
   bool shares;   /* sequences share pages: the model has no recurrent state */
   bool overlaps; /* the host handles step n while step n + 1 is computed; then there are no guesses */
   int n_guesses;
@@ -78,14 +78,15 @@ struct Batch {
   Sequence **active; /* [n_active] of n_sequences, the oldest first */
   Sequence **idle;   /* [n_sequences - n_active] */
   int n_active;
-  SequenceRows *parts;       /* [n_sequences] */
-  int32_t *ids, *rows;       /* [max_chunk] ids of the step's rows; [max_chunk] the rows with logits */
-  Sampler **samplers;        /* [max_chunk] of the rows with logits */
-  int32_t *picks;            /* [max_chunk] */
-  float *logits;             /* [vocab_size] */
-  int n_taken_back;          /* in this step */
-  int n_rows;                /* in this step, so far */
-  double n_prompt, n_answer; /* tokens of all requests so far: prompts to compute; answers, or n_expected */
+  SequenceRows *parts; /* [n_sequences] */
+  int32_t *ids, *rows; /* [max_chunk] ids of the step's rows; [max_chunk] the rows with logits */
+  Sampler **samplers;  /* [max_chunk] of the rows with logits */
+  int32_t *picks;      /* [max_chunk] */
+  float *logits;       /* [vocab_size] */
+  int n_taken_back;    /* in this step */
+  int n_rows;          /* in this step, so far */
+  /* Tokens of all requests so far: prompts without shared pages; answers (n_expected until they end). */
+  double n_prompt, n_answer;
 };
 
 /* --- opening */
@@ -174,7 +175,8 @@ static bool is_scored(const Sequence *s) {
   return s->request.n_scored > 0;
 }
 
-/* Gives all pages back, the last one first: it is the first to be used again. */
+/* Gives all pages back, the last one first, so that it is the first to be reused: the beginning of a text is
+ * likelier to be shared. */
 static void give_back(Batch *b, Sequence *s) {
   while (s->n_pages > 0) page_pool_release(b->pool, s->pages[--s->n_pages]);
   b->n_rows -= s->n_rows;
@@ -212,7 +214,7 @@ static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *e
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
   s->result.generated.guesses = s->drafting.guessing.counts;
-  /* A session does not count the step that computes the prompt. */
+  /* As in a session (one.c), the step that computes the prompt does not count. */
   if (s->request.alone && s->result.generated.guesses.n_steps > 0) s->result.generated.guesses.n_steps--;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);
@@ -241,7 +243,7 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* True if the next step does not depend on what the sink says of a token: the sink may get it late. */
+/* True if the next step does not depend on the sink's reply to a token, so that the sink may get it late. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
   return b->overlaps && !is_scored(s) && !generate->allow && !generate->score && !generate->may_force &&
@@ -362,8 +364,8 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   return status;
 }
 
-/* Uses what other sequences have computed of the text, up to the first position whose logits are needed.
- * *later: another sequence computes more of the text in this step. */
+/* Uses pages of the text that other sequences have computed, up to the first position whose logits are
+ * needed. *later: another sequence computes more of the text in this step, so that this one waits for it. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
             end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;
@@ -459,7 +461,7 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
   return STATUS_OK;
 }
 
-/* True while the sequence computes its prompt, or all of its tokens again. */
+/* True while tokens of the prompt are to be computed (perhaps again), and more than one token in all. */
 static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
@@ -471,10 +473,10 @@ static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }
 
-/* The number of rows up to which rows of prompts fill a step. A GPU takes as long for a few rows as for some
- * hundred, so prompts are spread over the steps in which other sequences generate: for each token of an
- * answer, n_prompt / n_answer tokens of prompts. Rounded to a multiple of 4 * backend->sequences, for full
- * tiles. */
+/* The number of rows up to which rows of prompts fill a step; on a CPU max_chunk. A GPU takes as long for a
+ * few rows as for some hundred, so prompts are spread over the steps in which other sequences generate: for
+ * each token of an answer, n_prompt / n_answer tokens of prompts. Rounded to a multiple of
+ * 4 * backend->sequences, for full tiles. */
 static int paced_rows(const Batch *b) {
   const int least = 4 * b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
@@ -487,7 +489,8 @@ static bool gets_token(const Sequence *s) {
   return s->n_rows > 0 && !is_scored(s) && s->n_past + s->n_rows == s->n_ids;
 }
 
-/* The guesses that a sequence may have: they have to fit its last page, the context and the answer. */
+/* The most guesses that fit the sequence's last page, its context, LongRoPE's original context while it has
+ * short factors, and the answer. */
 static int room_for_guesses(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
   const int original = rope_original_context(b->config);
@@ -499,7 +502,7 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 
-/* True if masks or forced tokens for each token come by turn(), after guesses would have been made. */
+/* True if turn() brings a mask or forced tokens for each token: it is called after guesses would be made. */
 static bool waits_for_turns(const Sequence *s) {
   return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
 }
@@ -543,7 +546,7 @@ static Status plan_step(Batch *b, Error *err) {
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
       if (is_idle(s)) continue;
-      choose_rope(b, s); /* may have a generating sequence prefilled again */
+      choose_rope(b, s); /* a generating sequence may then have to be prefilled again */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
       /* A row is left for each of the sequences after it that generate. */
       const int most = prompts ? paced_rows(b) : b->sizes.max_chunk - --n_generating;
@@ -704,7 +707,8 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
   }
 }
 
-/* Gives each sequence a drafter, or none if there are too few: then steps are full without guesses. */
+/* Gives a drafter to each sequence that generates. If there are fewer drafters than sequences, none gets one:
+ * steps are then full without guesses. */
 static void lend_drafters(Batch *b) {
   const bool enough = b->n_active <= b->drafters.n;
   for (int i = 0; i < b->n_active; i++) {

@@ -1,5 +1,5 @@
-/* batch.h - the schedule of many sequences (for engine.c): each step computes rows of several, so that one
- * read of the weights serves them all.
+/* batch.h - the schedule of many sequences (for engine.c): each step computes rows of several sequences, so
+ * that one read of the weights serves them all.
  *
  * A sequence that ends leaves at once, and the next request enters with the next step. In a step all
  * sequences that generate have a row; the rows that are left go to prompts, the oldest first. Keys and values
@@ -7,9 +7,9 @@
  * sequence gives its pages back and is computed again later.
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
- * each answer is what it would be alone. With `invariant` a row of an answer, or of a guess, is always
- * computed as if it were alone, and a row of a prompt never is, also where tokens are forced or computed
- * again; so sequences share only keys and values of prompts. */
+ * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
+ * if it were alone, and a row of a prompt never is, also where tokens are forced or computed again. So the
+ * same token has other bits in an answer than in a prompt, and sequences share only pages of prompts. */
 #pragma once
 
 #include "engine/request.h"
@@ -25,10 +25,10 @@ typedef struct {
   int n_guesses;     /* most guesses of a sequence in a step; 0: none */
   bool guess_always; /* even where guesses do not pay */
   DraftSource draft;
-  int n_drafters; /* while more sequences are in use there are no guesses; 0: one for each sequence */
+  int n_drafters; /* while more sequences than this are active, none has guesses; 0: one for each sequence */
   int chunk;      /* most rows of a step; 0: the backend's default; at least n_sequences */
   KvType kv;
-  bool invariant; /* each answer is what it would be alone, on any backend; GUESS_ROWS guesses a step */
+  bool invariant; /* StateOptions.invariant; a step then has at most GUESS_ROWS guesses of all sequences */
 } BatchOptions;
 
 /* The sizes that batch_open() will ask of the backend, for its state_bytes(). */
@@ -45,8 +45,8 @@ bool batch_is_empty(const Batch *batch);
 bool batch_has_room(const Batch *batch); /* for one more request */
 /* Begins a request. An invalid one fails alone: done() gets its error. PRECOND batch_has_room() */
 Status batch_enter(Batch *batch, const EngineJob *job, const EngineRequest *request, Error *err);
-/* Computes a step. refill(user): takes requests, so that a step that is enqueued while this one is computed
- * has them already. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
+/* Computes a step. refill(user) takes new requests; a pipelining batch (batch.c) calls it while the device
+ * computes. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
 typedef Status (*BatchRefill)(void *user, const EngineJob *job, Error *err);
 Status batch_step(Batch *batch, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err);
 /* Drops all requests, without done(). */

@@ -3,7 +3,7 @@
 
 #include "engine/page_pool.h"
 
-enum { LOGIT_ROWS = 32 }; /* the least rows of logits of a step, for tokens to score */
+enum { LOGIT_ROWS = 32 }; /* a step can have at least this many rows of logits, for requests that score */
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;

@@ -17,8 +17,8 @@ Status batch_check(const BatchOptions *options, const Backend *backend, const Mo
 /* True if the model has recurrent states: then sequences share no pages. */
 bool batch_has_states(const Backend *backend, const ModelConfig *config);
 
-/* The most guesses that a sequence brings along, and the number of drafters that batch_open() opens. Both are
- * 0 for a model with recurrent states. */
+/* The most guesses of a sequence in a step, and the number of drafters that batch_open() opens. Both are 0
+ * without options->draft, and for a model with recurrent states. */
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
@@ -33,7 +33,7 @@ BatchOptions batch_least(const BatchOptions *options, const Backend *backend, co
 int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n, size_t bytes);
 
-/* The most pages of use to options->n_sequences sequences: a whole context each, or as many as fit into
- * `bytes`, but at least those of one context. */
+/* The number of pages to open for options->n_sequences sequences: a whole context for each, or as many as fit
+ * into `bytes`, but at least those of one context. */
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                      size_t bytes);

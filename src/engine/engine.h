@@ -1,7 +1,7 @@
 /* engine.h - answers requests: many at once in a batch, one at a time in a session, or either.
  *
- * The caller gives requests one after another, and done() reports each at its end. Which sequence a request
- * gets:
+ * job->next() gives requests one after another, and job->done() reports the end of each. Which sequence a
+ * request gets:
  *
  *   the engine has     a request gets
  *   a session          the session, when no other request is computed

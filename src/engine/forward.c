@@ -19,7 +19,7 @@ Status forward_prepare(const Backend *backend, const ModelConfig *config, Progra
   return STATUS_OK;
 }
 
-/* True if rows without logits end with program->cut, since nothing reads them afterwards. */
+/* True if the step drops rows without logits after operation program->cut: nothing reads them afterwards. */
 static bool cuts_rows(const Backend *backend, const BackendState *state, const Program *program,
                       TokenRange range) {
   return backend->cuts_rows && range.only_logits && !range.taps && range.n_logit_rows < range.n_tokens &&
@@ -53,7 +53,7 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
                Error *err) {
   bool done = false, replayed = false;
   const bool drafts = program->ops[0].kind == OP_DRAFT_EMBED;
-  /* A drafter's step with other rows of states would need another graph. */
+  /* range.states differs from step to step, and each of its values would need a graph of its own. */
   const bool graph = backend->begin_step && !(drafts && range.states >= 0);
   if (drafts && backend->draft_step) TRY(backend->draft_step(state, range, &done, err));
   if (!drafts && backend->fused_step) TRY(backend->fused_step(state, range, &done, err));

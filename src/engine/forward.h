@@ -10,9 +10,10 @@ Status forward_check_ids(const ModelConfig *config, const char *name, const int3
  * Release with program_release(), also after a failure. */
 Status forward_prepare(const Backend *backend, const ModelConfig *config, Program *program, Error *err);
 
-/* Computes operations first .. end - 1 of the program, all of one layer, for the step's rows from position 0
- * on. rows[n_tokens][carried_floats()]: what the operations before handed over, NULL: the embedding.
- * range.ids are the step's tokens; of the caches only those of this layer change. PRECOND backend->carry */
+/* Computes operations first .. end - 1 of the program, all of one layer, for the rows of a step. range.ids
+ * are the step's tokens. rows[n_tokens][carried_floats()]: what the operation before `first` handed over
+ * (Backend.carry()); NULL: the embedding. Only this layer's cache or recurrent state changes. PRECOND
+ * backend->carry */
 Status forward_part(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
                     int first, int end, float *rows, Error *err);
 

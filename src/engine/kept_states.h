@@ -17,18 +17,18 @@ enum {
 typedef struct {
   int n_slots;                /* 0: the model has no recurrent state */
   int pos[MAX_KEPT_STATES];   /* tokens that the state in a slot has seen; 0: the slot is free */
-  bool turn[MAX_KEPT_STATES]; /* the state is at a prompt's end, or where two texts began to differ */
+  bool turn[MAX_KEPT_STATES]; /* a prompt ends here, or two texts began to differ here: stays longer */
 } KeptStates;
 
 /* The number of slots for states of `bytes` each. */
 int kept_states_slots(unsigned long long bytes);
 
-/* The slot of the longest text of at most n tokens, or -1. */
+/* The slot with the state after the most tokens, but at most n; -1: none. */
 int kept_states_find(const KeptStates *kept, int n);
 
 /* Makes room for the state after pos > 0 tokens and returns its slot, or -1 if it is kept already. PRECOND no
- * state of a longer text is kept. */
+ * state after more than pos tokens is kept */
 int kept_states_add(KeptStates *kept, int pos, bool turn);
 
-/* Frees the slots of texts of more than n tokens. */
+/* Frees the slots of states after more than n tokens. */
 void kept_states_cut(KeptStates *kept, int n);

@@ -10,7 +10,7 @@ static bool is_interrupted(const One *o) {
   return flag && *flag;
 }
 
-/* Notes that what failed is the request's own: its sink, or what it is asked. */
+/* Notes whether a call of the request's own function (sink, allow() or score()) failed. */
 static Status of_request(One *o, Status status) {
   o->is_its_own |= status != STATUS_OK;
   return status;
@@ -22,8 +22,9 @@ static int n_prompt(const One *o) {
 
 /* --- the part of a prompt that is computed already */
 
-/* Keeps only those tokens of the session that this owner alone would have computed in the same steps: all of
- * the owner's own, else those of a prompt, in whole chunks from the first token on. */
+/* Keeps only those of the session's tokens that the owner would have computed in the same steps with a
+ * session of its own: all if they are the owner's, else whole chunks of a prompt from the first token on (if
+ * the bits of a row depend on its step at all). */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
   const bool is_own = o->owner == o->request.owner;
@@ -32,7 +33,7 @@ static void keep_what_is_same(One *o) {
     int common = session_common(session, o->ids, n);
     if (common > o->n_plain) common = o->n_plain;
     session_keep(session, common - common % o->chunk);
-    /* a recurrent state amid a chunk */
+    /* The last kept recurrent state lies within a chunk. */
     if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);
@@ -146,12 +147,12 @@ static Status sample(One *o, int32_t *id, Error *err) {
   return session_sample(o->session, id, err);
 }
 
-/* The next token, unless it is forced: forced tokens are computed in one step, with the sampled token before
- * them unless that is decoded already. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the
- * device computes one token while the host shows another, and waits for the oldest. A mask depends on the
- * token before: then one step is enqueued, which the device computes while the host makes the next mask.
- * Guesses depend on it, too: where guesses are likely, no more steps are enqueued, and those in flight are
- * waited for. The last wanted token is sampled and not decoded, since its logits have no use. */
+/* Samples the next token. *decoded: a step with it is already computed or enqueued. Asynchronous decode keeps
+ * IN_FLIGHT steps enqueued, so that the device computes one token while the host shows another, and waits for
+ * the oldest. A mask depends on the token before: then one step is enqueued, which the device computes while
+ * the host makes the next mask. Guesses depend on the token before, too: where guesses are likely, no more
+ * steps are enqueued, and those in flight are waited for. The last wanted token is sampled and not decoded,
+ * since its logits have no use. */
 static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   Session *session = o->session;
@@ -179,7 +180,7 @@ static Status score(One *o, int32_t id, Error *err) {
       o, generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err));
 }
 
-/* Computes the session's held tokens, unless forced tokens follow that can be computed with them. */
+/* Computes the session's held tokens, unless forced tokens follow, which one step then computes with them. */
 static Status decode_held(One *o, Error *err) {
   const GenerateOptions *options = &o->request.generate;
   const int most = options->max_tokens, left = most < 0 ? -1 : most - o->result.generated.n_generated - 1;
@@ -270,9 +271,10 @@ static Status end(One *o, Error *err) {
   return o->job->done(o->job->user, &o->request, result, err);
 }
 
-/* Ends the request if it `ended` or if `status`, of begin() or a step, is a failure of its own; other
- * failures are the run's, whose interruption leaves the request without a result. The search of a mask, or
- * what is computed again, may notice an interruption first: that is no failure. */
+/* Handles the status of begin() or of a step. The request ends if it `ended` or if the failure is its own;
+ * other failures, and an interruption of the job, end the run, and the request gets no result. With
+ * STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own flag: the request ends
+ * without a failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
   if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {

@@ -9,7 +9,7 @@
  *   ONE_PROMPT   its last chunk is computed       ONE_ANSWER, or ONE_SCORES if n_scored > 0
  *   ONE_ANSWER   the answer ends                  ONE_IDLE, done()
  *   ONE_SCORES   all scores are computed          ONE_IDLE, done()
- *   any          what is the request's own fails  ONE_IDLE, done()
+ *   any          a failure of the request's own   ONE_IDLE, done()
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
  * steps the caller may compute something else. A failure of the device, and an interruption of the job, are
@@ -22,7 +22,7 @@
 #include "engine/request.h"
 #include "engine/session.h"
 
-/* A store of prompts outside of the session, as of --cache. */
+/* A store of prompts outside of the session, for --cache. */
 typedef struct {
   void *user;
   /* Puts computed tokens of ids[0 .. n) into the session, before the rest is computed; may do nothing. */
@@ -38,7 +38,7 @@ typedef struct {
   PromptStore store; /* functions may be NULL */
   const ModelConfig *config;
   int n_ctx;            /* that the session was opened with */
-  int chunk;            /* the backend's tokens of a prefill step */
+  int chunk;            /* Backend.chunk: tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
   int32_t *ids;         /* [session_context() + 1] of the request */
   const EngineJob *job; /* of the current step */
@@ -51,13 +51,14 @@ typedef struct {
   int first;                            /* tokens of the prompt that the session had */
   const void *owner;                    /* of the session's text */
   int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */
-  bool is_its_own; /* what failed is the request's own */
+  bool is_its_own; /* the request's own function failed (of_request()), not the engine */
   bool scored;     /* the session has the logits after its tokens, and has scored a continuation */
-} One; /* starts zeroed but for the session, store, config, n_ctx, chunk, rounds_by_rows and ids */
+} One;             /* starts zeroed except session, store, config, n_ctx, chunk, rounds_by_rows and ids */
 
-/* Begins a request; the session has none. An invalid request fails alone: done() gets its error. */
+/* Begins a request. An invalid request fails alone: done() gets its error. PRECOND state is ONE_IDLE */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);
-/* Computes one step of the request. *idle: nothing, since the request's turn() waits. PRECOND it has one */
+/* Computes one step of the request. *idle: nothing was computed, since its turn() said TURN_WAIT. PRECOND
+ * state is not ONE_IDLE */
 Status one_step(One *one, const EngineJob *job, bool *idle, Error *err);
 /* Drops the request, if there is one, without done(). */
 void one_drop(One *one);

@@ -14,7 +14,7 @@ typedef struct {
   uint64_t number, parent_number; /* n_taken after this page was taken, and after its parent was */
   int parent;                     /* the page before it in the text; NONE: it is the first */
   int n_users;                    /* sequences */
-  int n_added;                    /* its tokens */
+  int n_added;                    /* its tokens, computed or in the next step */
   int n_computed;                 /* how many of its tokens have keys and values */
   int next_of_hash;               /* the next page of its bucket, or NONE */
   int newer, older;               /* neighbours in the list of known pages without users, or NONE */
@@ -160,7 +160,7 @@ void page_pool_share(PagePool *pool, int page) {
 void page_pool_release(PagePool *pool, int page) {
   Page *p = &pool->pages[page];
   if (--p->n_users > 0) return;
-  p->n_added = p->n_computed; /* no step computes the others any more */
+  p->n_added = p->n_computed; /* no step computes the other tokens any more */
   join_unused(pool, page);
   pool->n_used--;
 }

@@ -1,9 +1,9 @@
 /* page_pool.h - which pages of a KV cache hold which tokens: who uses them, and pages found by their tokens.
  *
  * A page belongs to the tokens in it and to all tokens before them: those of its parent (the page before it),
- * of the parent's parent, and so on. A page that no sequence uses any more stays known until it is needed for
- * other tokens, the longest unused first. Pages that were never used are taken last, so that a cache takes no
- * more memory than its sequences once needed at the same time.
+ * of the parent's parent, and so on. A page that no sequence uses any more stays known until it is taken for
+ * other tokens; the page that was unused longest is taken first. Pages that were never used are taken last,
+ * so that a cache touches no more memory than its sequences once needed at the same time.
  *
  *   page 3: [32 tokens]     ->   page 8: [32 tokens]   ->  page 1: [5 tokens]    one sequence
  *                           ->   page 6: [20 tokens]                             another, with page 3 too
@@ -50,9 +50,9 @@ void page_pool_add(PagePool *pool, int page, const int32_t *ids, int n);
 void page_pool_computed(PagePool *pool, int page);
 
 typedef struct {
-  int page;     /* -1: no page begins with the first token */
-  int n_tokens; /* how many of its first tokens agree and are computed */
-  int n_coming; /* likewise, but counting tokens that a step has yet to compute; the page may be another */
+  int page;     /* -1: no page has computed tokens that agree */
+  int n_tokens; /* how many of the page's first tokens agree and are computed */
+  int n_coming; /* the most tokens that agree in any page, if those that this step computes count as well */
 } PageMatch;
 
 /* The page after `text` whose computed tokens agree longest with ids[0..n). */

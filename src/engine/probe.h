@@ -15,7 +15,7 @@ typedef struct {
   double us;          /* median of one call */
   double gbps;        /* bytes of the stored matrix over that time */
   double tflops;      /* 2 n_in n_out n_tokens over that time */
-  double of_ceiling;  /* least time the machine needs (for the bytes or for the flops) over that time */
+  double of_ceiling;  /* the roofline's time (the larger of the bytes' and the flops') over that time */
 } KernelTime;
 
 typedef struct {

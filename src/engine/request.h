@@ -14,9 +14,9 @@ typedef enum {
 } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
-enum { MOST_BEST = 100 }; /* the likeliest tokens that are scored beside a token */
+enum { MOST_BEST = 100 }; /* most of the likeliest tokens whose scores are reported beside a token's own */
 
-/* The sink's wish for what follows a token; zeroed before each call. */
+/* What the sink wants after a token; zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
   /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
@@ -25,7 +25,7 @@ typedef struct {
   int n_forced;
 } TokenReply;
 
-/* Takes each token, sampled or forced, except the end token that the model samples. */
+/* Receives each token, sampled or forced, except an end token that the model samples. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -33,15 +33,15 @@ typedef struct {
   const int32_t *eos; /* [n_eos] */
   int n_eos;
   bool ignore_eos;
-  bool may_force;        /* the sink may reply with forced tokens; `allow` implies it */
+  bool may_force;        /* the sink may reply with forced tokens; `allow` implies may_force */
   const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
   int n_forced;
   /* Called before each token that the model samples, with the sink's `user`: sets *mask to the tokens that
    * may be next (sampler_allow), or to NULL: all tokens. The mask stays unchanged until the next call.
    * `allow` NULL: always all tokens. */
   Status (*allow)(void *user, const uint64_t **mask, Error *err);
-  /* Called before each token that the sink gets, and for an end token, with its [n_best + 1] scores
-   * (log_probabilities()) by the logits of its position, also if it is forced. Tokens are then computed one
+  /* Called for each token, sampled or forced, before the sink gets it, and for an end token: its n_best + 1
+   * scores as log_probabilities() makes them from the logits before the token. Tokens are then computed one
    * by one. May be NULL. n_best: 0 .. MOST_BEST */
   Status (*score)(void *user, const TokenScore *scores, Error *err);
   int n_best;
@@ -55,7 +55,7 @@ typedef struct {
   double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
 } GenerateResult;
 
-/* Tells what a sequence does in the next step. */
+/* What a sequence does in the next step. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
 
 /* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */
@@ -68,12 +68,12 @@ typedef struct {
   double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
-  /* True: the caller (`owner`) has one request at a time. An engine with a session computes it there, as a
-   * process of the caller's own would. Tokens that the session holds for one owner never change a bit of
-   * another's answer. */
+  /* True: the caller (`owner`) has one request at a time. An engine with a session then computes it there,
+   * with the bits that a process of the caller's own would give. Tokens that the session holds for one owner
+   * never change a bit of another owner's answer. */
   bool alone;
   const void *owner;
-  /* [n_base] NULL, or tokens that a session computes by themselves before a prompt that begins like them: in
+  /* [n_base] NULL, or the common beginning of many prompts: a session computes these tokens by themselves, in
    * the same steps each time, so that no answer depends on the requests before it. */
   const int32_t *base;
   int n_base;
@@ -93,12 +93,12 @@ typedef struct {
   double prefill_ms; /* from the request to the end of its prompt */
 } EngineResult;
 
-/* A step before it is computed. */
+/* A step that is about to be computed. */
 typedef struct {
   TokenRange range; /* with its parts */
   int n_waiting;    /* sequences that have no row in the step */
   int n_taken_back; /* sequences that lost their pages in this step */
-  int n_pages;      /* in use */
+  int n_pages;      /* pages in use */
 } EngineStep;
 
 typedef struct {
@@ -133,7 +133,7 @@ typedef struct {
   int n_forced;
 } Generation;
 
-/* Scores a token for the options' score(). */
+/* Makes the scores of a token and calls options->score(). */
 Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
                         int32_t id, Error *err);
 

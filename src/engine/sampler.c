@@ -4,10 +4,11 @@
  * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen entries
  *              of `seen` are true.
  *
- * Top-k and top-p are the same cut of the ranking, once by count and once by weight. A radix select finds it
+ * Top-k and top-p cut the same ranking, once by count and once by weight. A radix select finds the cut
  * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
- * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. It takes 3
+ * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. This takes 3
  * passes over the candidates, as on a parallel device. */
+
 #include "engine/sampler.h"
 
 #include <float.h>
@@ -319,9 +320,9 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
   s->n_candidates = n;
 }
 
-/* First drops tokens that are too light to stay, so that few have to be ranked: a token lighter than
- * (sum - limit) / n and all that rank after it together weigh less than sum - limit, so the tokens before it
- * weigh more than the limit. */
+/* First drops tokens that are too light to stay, so that few have to be ranked: a token lighter than (sum -
+ * limit) / n and all that rank after it, at most n tokens, together weigh less than sum - limit, so the
+ * tokens ranked before it weigh more than the limit. */
 static void cut_top_p(Sampler *s, double top_p) {
   uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
   if (limit == 0) limit = 1;

@@ -1,14 +1,14 @@
 /* session.c - see session.h.
  *
- * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c. Always true: ids[0 .. n_past)
- * are exactly the tokens whose keys and values are in the cache, and the tokens
+ * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c.
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
  *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
- *              another position: settle() brings it to n_past before a step.
- *              the guesses of `drafting` from n_right on are computed after the session's tokens; their
- *              logits are the rows after logits_row. */
+ *              another position: settle() brings it to n_past before a step. The guesses of `drafting` from
+ *              n_right on are computed after the session's tokens; their logits are the rows after
+ *              logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -155,7 +155,8 @@ static bool goes_on(SessionProgress progress, void *user, int done, int total, E
   return false;
 }
 
-/* Computes ids[state_pos .. state_pos + n), which the session holds, for the state after them. */
+/* Computes ids[state_pos .. state_pos + n), whose keys and values are in the cache, again: the recurrent
+ * state after them is wanted. */
 static Status compute_again(Session *s, int n, Error *err) {
   const TokenRange range = {.pos = s->state_pos,
                             .n_tokens = n,
@@ -168,7 +169,8 @@ static Status compute_again(Session *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the backend's recurrent state to the last state up to n_past that is current or was saved. */
+/* Sets the backend's recurrent state to the latest known one at or before n_past: the current one, one in a
+ * slot, or the empty one at 0. */
 static Status restore_nearest(Session *s, Error *err) {
   int slot = kept_states_find(&s->kept, s->n_past), from = slot < 0 ? 0 : s->kept.pos[slot];
   if (s->before_guesses > from && s->before_guesses <= s->n_past) {
@@ -194,7 +196,7 @@ static Status settle(Session *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Keeps the current state, the one after `pos` tokens, unless it is kept already. */
+/* Keeps the current state, the one after `pos` tokens, unless it is kept already. turn: KeptStates.turn. */
 static Status keep_state(Session *s, int pos, bool turn, Error *err) {
   const int slot = pos > 0 ? kept_states_add(&s->kept, pos, turn) : -1;
   if (slot < 0) return STATUS_OK;
@@ -203,7 +205,7 @@ static Status keep_state(Session *s, int pos, bool turn, Error *err) {
   return status;
 }
 
-/* Keeps the state after `pos` tokens if the last one that was kept lies many tokens before. */
+/* Keeps the state after `pos` tokens if the last kept one lies KEPT_STATES_STEP tokens or more before. */
 static Status keep_some_states(Session *s, int pos, Error *err) {
   if (!s->kept.n_slots) return STATUS_OK;
   const int slot = kept_states_find(&s->kept, pos);
@@ -211,7 +213,8 @@ static Status keep_some_states(Session *s, int pos, Error *err) {
   return keep_state(s, pos, false, err);
 }
 
-/* The most tokens, up to n, after which the recurrent state is current or kept; n without such a state. */
+/* The most tokens, up to n, after which the recurrent state is current or kept; n if the model has no such
+ * state. */
 static int reachable(const Session *s, int n) {
   if (!s->kept.n_slots) return n;
   const int slot = kept_states_find(&s->kept, n), kept = slot < 0 ? 0 : s->kept.pos[slot];
@@ -285,13 +288,13 @@ static int next_stop(const Session *s, int n) {
   return s->n_past < n - 1 ? n - 1 : n;
 }
 
-/* Tells the sampler of the session's tokens from `from` on; is_answer: they are no prompt. */
+/* Tells the sampler of the session's tokens from `from` on; is_answer: they are generated, not a prompt's. */
 static void count_tokens(Session *s, int from, bool is_answer) {
   for (int i = from; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], is_answer);
 }
 
-/* Appends the next chunk of ids[n_past .. n). After the last one waits for an asynchronous device, so that a
- * caller that times this call times the work. */
+/* Appends the next chunk of ids[n_past .. n). After the last chunk it waits for an asynchronous device, so
+ * that the time of the call is the time of the work. */
 static Status prefill_chunk(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(settle(s, err));
   if (s->kept.n_slots && (s->n_past == s->branch || s->n_past == n - 1))
@@ -323,7 +326,8 @@ static Status recompute_rope(Session *s, int n, Error *err) {
   return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
 }
 
-/* At most n - 1: the logits of the last token are computed again. */
+/* How many of ids[0 .. n) the cache holds, with the factors of a text of n tokens; at most n - 1, since the
+ * last token is computed again for its logits. */
 static int common_prefix(const Session *s, const int32_t *ids, int n) {
   int common = 0;
   if (is_long(s, n) != s->long_rope) return 0;
@@ -642,7 +646,8 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
 }
 
-/* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */
+/* Also false while the text may yet grow beyond LongRoPE's original context, where recompute_rope() prefills
+ * all of it again. */
 bool session_decodes_async(const Session *s) {
   return s->backend->wait_token && s->sizes.taps.n == 0 && (s->long_rope || !is_long(s, s->n_ctx));
 }

@@ -3,9 +3,10 @@
  * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the
  * cache; session_length() <= n_ctx; nothing allocates after session_open().
  *
- * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): at the end of each
- * synced text, where two texts began to differ, and every KEPT_STATES_STEP tokens. After a cut, what follows
- * the last kept state is computed again, by session_sync() or when the next step needs the state. */
+ * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
+ * of each prompt, where two texts began to differ, before a scored continuation, and every KEPT_STATES_STEP
+ * tokens. After a cut, what follows the last kept state is computed again, by session_sync() or when the next
+ * step needs the state. */
 #pragma once
 
 #include "engine/drafters/guessing.h"
@@ -22,7 +23,7 @@ typedef struct {
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
   Drafter *drafter;
-  int n_guesses;     /* of a step, at most DRAFT_MOST; 0: none */
+  int n_guesses;     /* most guesses in a step, 0 .. DRAFT_MOST */
   bool guess_always; /* even where guesses do not pay */
 } SessionOptions;
 
@@ -58,10 +59,10 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
  * session_length() < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of session_prefill(), session_decode() and session_score(): where a
- * text grows beyond LongRoPE's original context, they prefill all of it again; after session_keep() they
- * compute again what follows the last kept recurrent state. After an interruption the session may hold
- * less. */
+/* Sets the progress callback (or NULL) of session_prefill(), session_decode(), session_decode_held() and
+ * session_score(): where a text grows beyond LongRoPE's original context, they prefill all of it again; after
+ * session_keep() they compute again what follows the last kept recurrent state. After an interruption the
+ * session may hold fewer tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent
@@ -78,8 +79,8 @@ void session_keep(Session *session, int n);
  * tokens after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
 void session_adopt(Session *session, const int32_t *ids, int n);
-/* Backend's kv_read(), only for tokens that the session holds, and kv_write(). They do nothing for a layer
- * that shares the keys and values of another. */
+/* Backend.kv_read(), for tokens that the session holds, and Backend.kv_write(), for any positions below
+ * n_ctx. Both do nothing for a layer without keys and values of its own. */
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
@@ -89,8 +90,9 @@ const size_t *session_kv_bytes(const Session *session);
 const size_t *session_state_bytes(const Session *session);
 /* The kept states (kept_states.h), by slot. */
 const KeptStates *session_kept_states(const Session *session);
-/* session_state_add(): a new slot for the state after pos > session_length() tokens. session_state_drop()
- * frees a slot. The others are Backend's state_read() and state_write() of a slot. */
+/* session_state_add() returns a new slot for the state after pos > session_length() tokens.
+ * session_state_drop() frees a slot. The other two are Backend.state_read() and Backend.state_write() of a
+ * slot; they do nothing for a layer without a recurrent state. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
@@ -130,8 +132,8 @@ Status session_decode(Session *session, int32_t id, Error *err); /* appends one 
 /* Several tokens that are known: session_hold() takes them one by one, false if the context is full;
  * session_decode_held() appends them in one step and makes the logits of the last one. Tokens that it does
  * not append are forgotten. No other function that appends may be called between the two. A session with a
- * drafter computes guesses in the same step, at most n_more (-1: any number), which is how many tokens may
- * follow the held tokens; a later call for tokens that were guessed then has no step to compute. */
+ * drafter computes guesses in the same step, at most n_more (-1: any number): how many tokens may follow the
+ * held ones. A later call for tokens that were guessed rightly then has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
@@ -150,7 +152,7 @@ GuessCounts session_guesses(const Session *session);
 bool session_decodes_async(const Session *session);
 /* *expects: the next steps are likely to take guesses, or guesses are computed that no token has confirmed
  * yet (session_guessed()). Then no more tokens should be enqueued, since the host has to know the token
- * before a guess. n_more: of session_decode_held(). */
+ * before a guess. n_more: as in session_decode_held(). */
 Status session_expects_guesses(Session *session, int n_more, bool *expects, Error *err);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);

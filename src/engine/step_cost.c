@@ -28,7 +28,7 @@ static double linear_flop(const Linear *l, int n_rows) {
   return 2.0 * l->n_in * l->n_out * n_rows;
 }
 
-/* The number of the n_past earlier tokens that a token sees in this layer; a window includes the token. */
+/* How many of the n_past earlier tokens a token sees in this layer; a window also counts the token itself. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
   const LayerConfig own = config_layer(config, layer);
   const int window = own.window;
@@ -40,7 +40,7 @@ static int seen_before(const ModelConfig *config, int layer, int n_past) {
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
 }
 
-/* Scores and the weighted sum of values, for each head of each row. */
+/* Flops of the scores and of the weighted sum of values, of all heads and rows. */
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
@@ -81,8 +81,8 @@ static bool follows_attention(int which) {
          (which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT) || which >= N_LAYER_LINEARS;
 }
 
-/* Adds a layer's matrices, but only as many experts as are read, each of the average size. n_ended: rows that
- * go on after attention. */
+/* Adds a layer's matrices; of the experts only as many as are read, each of the average size. n_ended: rows
+ * that are computed after attention, too. */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;

@@ -13,13 +13,15 @@ typedef struct {
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
- * lm_head is not read). In the last layer only these rows go on after attention. The step reads the keys and
- * values of the past tokens that its first row sees (sliding windows), and writes those of its rows. */
+ * lm_head is not read). In the last layer only these rows are computed after attention. The step reads the
+ * keys and values of the past tokens that its first row sees (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
-/* Bytes of weights that a step of one token reads of experts in the last host_experts layers, and of all
- * matrices but routers in the last host_layers. */
+/* Bytes of weights that a step of one token reads in the host's memory: of the chosen experts in the last
+ * host_experts layers; in the last host_layers of all other matrices but kv_b, router, shared_gate, latent_in
+ * and latent_out, which stay on the GPU. */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
-/* Bytes of n tokens in the KV cache, all layers together. */
+/* Bytes that n tokens take in the KV cache, in all layers together. */
+
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n);

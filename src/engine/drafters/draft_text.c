@@ -11,8 +11,8 @@
 
 enum {
   SHORTEST = 3,  /* tokens of the shortest passage that counts */
-  LONGEST = 32,  /* tokens that are compared at most */
-  MOST_SEEN = 64 /* positions of a chain that are compared at most */
+  LONGEST = 32,  /* most tokens of a passage that are compared */
+  MOST_SEEN = 64 /* most positions of a chain that are compared */
 };
 
 typedef struct {
@@ -43,14 +43,15 @@ static void pop(TextDrafter *d) {
   d->n--;
 }
 
-/* How many tokens before `end` are the same as at the text's end. */
+/* How many tokens before `end` equal those at the text's end; at most LONGEST. */
 static int match(const TextDrafter *d, int end) {
   int n = 0;
   while (n < LONGEST && n < end && d->ids[end - 1 - n] == d->ids[d->n - 1 - n]) n++;
   return n;
 }
 
-/* The end of the longest earlier passage that ends like the text (the last such passage); 0: none. */
+/* The end of the longest earlier passage that equals the text's end (the latest of equally long ones); 0:
+ * none. Only the latest MOST_SEEN candidates are compared. */
 static int find(const TextDrafter *d, int *length) {
   int best = 0, seen = 0;
   *length = SHORTEST - 1;

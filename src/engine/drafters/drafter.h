@@ -7,8 +7,8 @@
  * numbers that the target is going to draw with: where drafter and target have the same probabilities, they
  * pick the same token.
  *
- * A drafter follows one text at a time. It may read hidden states of the target (taps): take() gets the
- * states of all rows that are computed and stay, before the next guesses are asked for. */
+ * A drafter follows one text at a time. It may read hidden states of the target (taps): before the next
+ * guesses are asked for, take() gets the states of all computed rows that the text keeps. */
 #pragma once
 
 #include "engine/backend.h"
@@ -46,7 +46,7 @@ typedef struct {
 typedef struct Drafter {
   const char *name; /* for messages and statistics: "text", "model", "eagle3" */
   TapList taps;     /* if taps.n is 0, take() is not called and may be NULL */
-  double cost;      /* of a guess, in steps of the target; 0: guesses cost nothing */
+  double cost;      /* time of making a guess, in steps of the target; 0: guesses cost nothing */
   void *self;
   Status (*take)(void *self, const DraftRows *rows, Error *err);
   /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call *guesses is zeros. */

@@ -15,13 +15,13 @@ typedef struct {
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err);
 void drafter_pool_close(DrafterPool *pool);
 
-/* A sequence's state. The last step has hidden states of the sequence's n_tapped tokens from step_pos on, in
- * its rows from first_row on. */
+/* A sequence's state of guessing. The last step made hidden states of n_tapped of the sequence's tokens, from
+ * position step_pos on, in the step's rows from first_row on. */
 typedef struct {
   Drafter *drafter; /* NULL: none */
   Guessing guessing;
   Guesses guesses; /* of this step: their rows follow the sequence's own */
-  int n_right;     /* right guesses: they are in the text */
+  int n_right;     /* guesses that turned out right: these tokens are in the text */
   int n_same;      /* tokens of the text that the drafter has seen */
   int n_told;      /* the drafter needs the hidden states of the tokens from here on */
   int step_pos, first_row, n_tapped;
@@ -30,7 +30,7 @@ typedef struct {
 /* Gives the sequence an idle drafter, if it has none. n_past: tokens that are computed. PRECOND a drafter is
  * idle */
 void drafting_lend(DrafterPool *pool, Drafting *d, int n_past);
-/* Gives the sequence's drafter back, if it has one. */
+/* Returns the sequence's drafter to the pool, if it has one. */
 void drafting_return(DrafterPool *pool, Drafting *d);
 /* Forgets the tokens from n_past on, and the last step's rows of hidden states. */
 void drafting_cut(Drafting *d, int n_past);

@@ -18,7 +18,7 @@ typedef struct {
 } GuessCounts;
 
 typedef struct {
-  int most;                /* the most guesses of a step; 0: none */
+  int most;                /* the most guesses of the sequence in a step; 0: none */
   bool always;             /* takes all guesses, whether they pay or not: for tests and measurements */
   double row_cost;         /* of one more row in a step; measured if `timed` */
   const double *row_costs; /* [GUESS_ROWS + 1] Backend.row_costs, or NULL: n rows cost n * row_cost */
@@ -35,7 +35,7 @@ typedef struct {
   GuessCounts counts;
 } Guessing;
 
-/* row_cost is the backend's; timed: its steps end when forward() returns. */
+/* row_cost is the backend's; timed: steps end when forward() returns, so that their times can be taken. */
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
 /* Forgets which earlier guesses were right, as before a first text; the measured costs stay. */
 void guessing_forget(Guessing *g);

@@ -1,11 +1,11 @@
 /* published.c - see published.h.
  *
  * Called by: commands/answer/guess.c.   Calls: forward.c, the backend, sampler.c.
- * Always true: the cache's rows 0 .. n_rows - 1 are of the text's tokens from position `first` on. Tokens
- *              before `first` were not seen; in a rope only distances count. EAGLE-3 and layers for several
- *              tokens: row i has the state of token first + i and the embedding of the token after it; if
- *              has_last, the state in the backend's row LAST waits for the token after it. DFlash: row i has
- *              the state of token first + i. Gemma 4: the drafter has no rows; row LAST is the state of
+ * Always true: the cache's rows 0 .. n_rows - 1 belong to the text's tokens from position `first` on. Tokens
+ *              before `first` were not seen; in a rope only distances count. EAGLE-3 and MTP: row i is made
+ *              of the state of token first + i and the embedding of the token after it; if has_last, the
+ *              state in the backend's row LAST waits for the token after it. DFlash: row i is made of the
+ *              state of token first + i. Gemma 4: the drafter has no rows; row LAST of the states is that of
  *              token first.
  *              Nothing allocates after the first take(). */
 #include "engine/drafters/published.h"
@@ -15,7 +15,7 @@
 
 #include "engine/forward.h"
 
-enum { CHUNK = 64, LAST = CHUNK }; /* rows of a step that only fills the cache; the row after its states */
+enum { CHUNK = 64, LAST = CHUNK }; /* most rows of a step; the row of states after these */
 
 typedef struct {
   const Backend *backend;
@@ -64,7 +64,7 @@ static void cut(Published *p, int pos) {
   p->n_queued = 0;
 }
 
-/* Makes cache rows from ids[0 .. n) and the backend's n rows of states from `states` on. */
+/* Appends n rows to the cache, made of ids[0 .. n) and of the backend's rows of states from `states` on. */
 static Status add_rows(Published *p, const int32_t *ids, int states, int n, Error *err) {
   const TokenRange range = {.pos = p->n_rows, .n_tokens = n, .ids = ids, .states = states};
   if (p->draft.kind == DRAFT_DFLASH)
@@ -136,7 +136,7 @@ static Status take(void *self, const DraftRows *rows, Error *err) {
 
 /* --- guesses */
 
-/* Each guess uses the random number with which the target will pick that token. */
+/* Each guess uses the random number with which the target will pick that token. Penalties are left out. */
 static Status begin_picks(Published *p, const DraftText *text, Error *err) {
   SamplerSettings settings = *sampler_settings(text->sampler);
   settings.repetition_penalty = 1;

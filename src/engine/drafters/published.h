@@ -1,5 +1,5 @@
 /* published.h - drafters that are trained for a target and read its hidden states (config.h, DraftKind):
- * EAGLE-3, DFlash, layers for several tokens, Gemma 4's assistants. */
+ * EAGLE-3, DFlash, layers for multi-token prediction (MTP), Gemma 4's assistants. */
 #pragma once
 
 #include "engine/drafters/drafter.h"
@@ -19,7 +19,7 @@ typedef struct {
 
 /* The bytes of memory that published_open() takes in addition to the weights. */
 size_t published_bytes(const PublishedOptions *options);
-/* The target's layers whose states such a drafter reads. */
+/* The target's layers whose states a drafter with this config reads. */
 TapList published_taps(const DraftConfig *draft);
 /* Loads the weights of options->model; the backend unloads them. */
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);

@@ -1,7 +1,8 @@
 /* prefix_directory.c - see prefix_directory.h.
  *
  * Called by: prefix_store.c, commands/answer/cache_list.c.
- * Always true: files are unlinked, so a process with a file open can read on; nothing waits for a lock. */
+ * Always true: files are unlinked, never truncated, so a process with a file open can read on; nothing waits
+ *              for a lock. */
 #include "engine/prefix/prefix_directory.h"
 
 #include <dirent.h>

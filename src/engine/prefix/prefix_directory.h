@@ -22,7 +22,7 @@ void prefix_file_name(uint64_t key, uint64_t before, uint64_t own, bool state, c
 
 typedef struct {
   char name[PREFIX_NAME];
-  bool block; /* a block or state, else known-... */
+  bool block; /* a block or a state; false: known-... */
   uint64_t bytes;
   int64_t used_ns; /* since 1970, of the last use */
 } PrefixEntry;

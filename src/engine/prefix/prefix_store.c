@@ -80,7 +80,8 @@ static bool has_states(const Walk *walk) {
   return walk->states.layer_bytes != NULL;
 }
 
-/* Least tokens that a block is read for. One token may decide whether a recurrent state is of use. */
+/* The fewest matching tokens for which a block is read: one with a recurrent state, which needs all keys and
+ * values before it. */
 static int least_use(const Walk *walk) {
   return has_states(walk) ? 1 : PREFIX_MIN_USE;
 }
@@ -367,7 +368,7 @@ typedef struct {
   uint64_t *sums; /* [n_layers] */
 } SaveMemory;
 
-/* Bytes of all of a text's files, and of the files that are to be written. */
+/* Bytes of all files of the text, and of those among them that are to be written. */
 typedef struct {
   uint64_t all, fresh;
 } SaveBytes;

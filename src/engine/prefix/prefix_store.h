@@ -18,8 +18,9 @@
 #include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
-/* Least tokens of a text that is saved; least tokens of a last block that are not on disk yet; least tokens
- * that a file is read for. */
+/* Texts of fewer than PREFIX_MIN_TOKENS tokens are not saved, nor are texts or last blocks with fewer than
+ * PREFIX_MIN_NEW tokens that are not on disk yet. PREFIX_MIN_USE: the fewest matching tokens for which a file
+ * is read. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
