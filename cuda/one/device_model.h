@@ -15,13 +15,13 @@
 enum { MAX_PROJECTIONS = 6 };
 
 typedef struct {
-  DeviceLinear parts[MAX_PROJECTIONS]; /* all in one matrix, or one matrix for each run of equal types */
+  DeviceLinear parts[MAX_PROJECTIONS]; /* one matrix for each series of neighbours that can_join() allows */
   int n_parts;
   int first[MAX_PROJECTIONS]; /* each part's first output among all */
 } DeviceProjections;
 
-/* All experts of a layer (linear.h): gate and up interleaved, or up alone if ungated; down summed.
- * Zeros in layers without experts. */
+/* All experts of a layer: gate and up interleaved, or up alone if ungated; down is DeviceLinear.summed. Zeros
+ * in layers without experts. */
 typedef struct {
   DeviceLinear gate_up, down;
 } DeviceExperts;
@@ -40,7 +40,8 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* By LAYER_Q ..: matrices that are products of their own; zeros: the layer has no such matrix. */
+  /* By LAYER_Q ..: matrices that are multiplied alone. Zeros: the layer has no such matrix, or it is in
+   * `joined`, `experts`, `small` or the heads' matrices (layers/parts.h). */
   union {
     DeviceLinear linear[N_LAYER_LINEARS];
     struct {
@@ -51,7 +52,7 @@ typedef struct {
   union {
     DeviceProjections joined[N_JOINED];
     struct {
-      /* All that reads the layer's input, in the order of outputs:
+      /* All matrices that multiply the layer's input, in the order of their outputs:
        *   attention              q, k, v, attn_gate (if a linear layer), index queries and key
        *   latent attention       q_a (without a q_rank: q), kv_a, attn_gate
        *   LAYER_CONV             in
@@ -61,20 +62,21 @@ typedef struct {
        *     with a gate_rank     b, qkv, z_in, a_in
        *   with delta_beside      those of LAYER_DELTA, then q, k, v */
       DeviceProjections qkv;
-      /* One part: interleaved, gate before up, or up alone; two parts: gate, up. */
+      /* One part: gate and up interleaved, gate and up stacked, or up alone. Two parts: gate, up. None: no
+       * MLP, or a shared expert that is one of `experts`. */
       DeviceProjections gate_up;
-      DeviceProjections attn_mix, mlp_mix; /* streams.rank outputs, then streams.n */
+      DeviceProjections attn_mix, mlp_mix; /* outputs: streams.rank of a mix, streams.n of its injection */
     };
   };
-  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out as summed experts, an expert
-   * for each head; key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
+  /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out like `summed` experts, each
+   * head as an expert; key_halves, value_halves: the same weights in fp16, as LinearHeads.w. */
   DeviceLinear key_heads, value_heads;
   const void *key_halves, *value_halves;
   DeviceExperts experts;
   /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n] */
   const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
-  unsigned forms;        /* bits of the forms (model/forms.def) that take all operations of the layer */
+  unsigned forms;        /* bit f: form f (model/forms.def) supports all operations of the layer */
 } DeviceLayer;
 enum { SMALL_ROUTER, SMALL_PREDICT, SMALL_CORRECT }; /* in the order of LAYER_ALTUP_ROUTER .. */
 
@@ -93,34 +95,34 @@ typedef struct HostMatrix {
       [MAX_PROJECTIONS]; /* [n] linear layers (model/layers.h), or parts of each expert (EXPERT_GATE ..) */
 } HostMatrix;
 
-/* A matrix whose inputs have an order (Linear.order), in device memory. */
+/* A matrix with permuted inputs, as from GPTQ's act-order (Linear.order). */
 typedef struct {
   const DeviceLinear *matrix;
-  const int *order; /* [n_in] */
+  const int *order; /* device: [n_in] input i of the matrix multiplies x[order[i]] */
 } OrderedMatrix;
 
 enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
 
-/* A model on one GPU, or the part of a model that is one GPU's share. */
+/* A model on one GPU, or one GPU's part of a model that several GPUs share. */
 struct BackendModel {
   const Model *model;
   Program program;                   /* model's */
-  const struct BackendModel *target; /* a drafter's target: same stream; perhaps same head and embedding */
+  const struct BackendModel *target; /* a drafter's target, whose stream (perhaps lm_head) it uses; or NULL */
   int gpu;
   int rank;       /* which of the GPUs that share a model this is; else 0 */
-  Reduce *reduce; /* if those do not reach each other's memory, else NULL */
+  Reduce *reduce; /* sums over GPUs that do not reach each other's memory; else NULL */
   ActType act;
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   int n_threads;      /* of the host */
   bool graphs;
-  DecodeStep decode_step; /* AUTO: fused.h runs steps of up to 8 tokens, not with KV_F32 */
+  DecodeStep decode_step; /* DECODE_AUTO: fused.h runs steps of up to 8 tokens, unless the cache is KV_F32 */
   size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
   int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
   LinearContext *linear;
   void *memory; /* all weights that lie on the device */
   void *copies; /* rotated copies of some weights (layers/copies.h), or NULL */
-  /* If all weights fit the device, NULL and 0: */
+  /* From here to `cpu`: NULL and 0 if all weights fit the device. */
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
   int n_host_experts,
@@ -150,8 +152,8 @@ struct BackendModel {
 #include "model/tensors.def"
     };
   };
-  DeviceProjections mix; /* mix_down alone: like a layer's attn_mix, but without its last streams.n outputs */
-  void *rounded_head;    /* the memory of a drafter's head that was rounded from the target's, or NULL */
+  DeviceProjections mix; /* mix_down alone: as attn_mix, but without the outputs of injection */
+  void *rounded_head;    /* the memory of a drafter's lm_head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */
   Dtype embedding_type;

@@ -1,7 +1,7 @@
 /* draft.c - see draft.h.   Calls: norm_rope.h, products.h, rows.h.
  *
- * Always true: rows of states are fp32 on the device; where a norm follows W_states, the rows are divided by
- *              STATES_DIVISOR before W_states, since a few numbers of a residual stream may exceed fp16. */
+ * Always true: rows of states are fp32 on the device. For DRAFT_DFLASH, where a norm follows W_states, they
+ *              are divided by STATES_DIVISOR first, since a residual stream may have numbers above 65504. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"

@@ -47,7 +47,7 @@ Status fused_check(const BackendModel *loaded, Error *err) {
 bool fused_preferred(const BackendModel *loaded) {
   StepPlan plan;
   if (!step_measured(loaded->gpu) || plan_of(loaded, KV_F16, 1, &plan, NULL) != STATUS_OK) return false;
-  /* 4 of 15 clusters that attend is the least that was measured (Qwen2.5-7B, at 512). */
+  /* The smallest measured share of clusters that compute attention is 4 of 15 (Qwen2.5-7B, 512 positions). */
   return 4 * plan.attending >= plan.shape.n_clusters;
 }
 
@@ -56,7 +56,8 @@ int fused_clusters(const BackendModel *loaded) {
   return plan_of(loaded, KV_F16, 1, &plan, NULL) == STATUS_OK ? plan.shape.n_clusters : 0;
 }
 
-/* Makes fp16 of a matrix in bf16, or lets separate kernels run. each_row: linear_to_halves(). */
+/* Converts a matrix in bf16 to fp16; if fp16 does not hold it, separate kernels will run. each_row: see
+ * linear_to_halves(). */
 static Status halve(BackendModel *loaded, DeviceLinear *matrix, const char *what, bool each_row,
                     bool demanded, Error *err) {
   if (loaded->decode_step == DECODE_KERNELS || matrix->type != WEIGHT_BF16) return STATUS_OK;
@@ -75,7 +76,7 @@ static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes fp16 of the layers' matrices in bf16 that the step reads. */
+/* Converts the layers' matrices in bf16 that the fused step reads to fp16. */
 static Status halve_layers(BackendModel *loaded, bool demanded, Error *err) {
   const bool all = step_group(loaded->model) == STEP_HALF_GROUP;
   if (!all && step_attn_group(loaded->model) != STEP_HALF_GROUP) return STATUS_OK;
@@ -119,7 +120,7 @@ size_t fused_bytes(const ModelConfig *c) {
   StepShape shape = step_shape(c);
   size_t bytes = 0;
   if (step_supports_config(c, NULL)) return 0;
-  shape.group = STEP_HALF_GROUP; /* the config does not say it; weights in fp16 have tensor maps beside */
+  shape.group = STEP_HALF_GROUP; /* not in the config; fp16 needs most bytes, as it has tensor maps, too */
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }

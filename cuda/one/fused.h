@@ -14,8 +14,8 @@ typedef struct FusedStep FusedStep;
  * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 
-/* True if the fused step supports the model, was measured on GPUs like this one, and enough clusters attend
- * for it to be faster than separate kernels. */
+/* True if the fused step supports the model, was measured on GPUs like this one, and has enough clusters that
+ * compute attention to be faster than separate kernels. */
 bool fused_preferred(const BackendModel *loaded);
 
 /* The number of clusters of the step of one token; 0: there is no such step. GPUs that share a model need

@@ -107,7 +107,8 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group that linear_lay_out(), which pads a group of all n_in inputs, was given for `like`. */
+/* The group size that linear_lay_out() was given for `like`. It pads a group of all inputs, so that
+ * like->group may exceed n_in. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
@@ -230,7 +231,7 @@ static bool is_wanted(const Bench *b, const LinearEntry *row) {
   return !b->options->kernel || strcmp(b->options->kernel, row->name) == 0;
 }
 
-/* Times every kernel of the dispatch table that can run the matrix, for one count of tokens. */
+/* Times every kernel of the dispatch table that can run the matrix, for n_tokens tokens. */
 static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOutput output, int n_tokens,
                         Error *err) {
   const LinearEntry *row, *forced, *choice;

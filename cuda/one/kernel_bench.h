@@ -1,8 +1,8 @@
 /* kernel_bench.h - times every kernel of the dispatch table on every matrix of a model that it can run.
  *
- * table.c has these functions in its BackendProbe (contracts: engine/probe.h). A random matrix gets more
- * copies than L2 holds, a captured graph cycles through the copies, and the median over launches of the graph
- * is reported. Very small matrices stay in L2 even so. */
+ * table.c has these functions in its BackendProbe (contracts: engine/probe.h). Each matrix is random and has
+ * more copies than L2 holds; a captured graph cycles through the copies, and the median over launches of the
+ * graph is reported. Very small matrices stay in L2 even so: the number of copies is limited. */
 #pragma once
 
 #include "engine/probe.h"

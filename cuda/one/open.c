@@ -40,7 +40,7 @@ static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
 
-/* The experts and, where it can be one of them (weights.c), the MLP beside them. */
+/* The experts, and one more for the shared expert: weights.c may lay that out as an expert. */
 static ExpertConfig most_experts(const ModelConfig *c) {
   ExpertConfig most = c->experts;
   if (most.shared_width > 0) most.n_experts++, most.n_chosen++;
@@ -112,8 +112,8 @@ static size_t place_rows(BackendState *s, void *base) {
   return arena.used;
 }
 
-/* As place_peers(), for the pointers to the parts of all layers' caches: pages are found at distances from
- * the keys (CachePlace). */
+/* As place_peers(), for the pointers to the parts of all layers' caches. They are one allocation, since a
+ * CachePlace is a distance from the keys. */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};
   for (CachePart part = 0; part < CACHE_PARTS; part++)
@@ -121,7 +121,7 @@ static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* With KV_Q8: takes the memory in which the cache of any layer fits as fp16. */
+/* With KV_Q8: takes memory for the keys and the values of one layer as fp16, whichever layer has most. */
 static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t largest = 0;
@@ -143,8 +143,8 @@ static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
                            2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
 }
 
-/* Numbers of the longest row of x that is put into a matrix's order; supported.c says which matrices may have
- * one. */
+/* Numbers of the widest row of x that is gathered for a matrix with permuted inputs (Linear.order);
+ * supported.c says which matrices may have these. */
 static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
   const int ranks[] = {s->h_stride, padded_row(c->latent.q_rank), padded_row(c->delta.gate_rank),
                        padded_row(c->experts.latent), padded_row(c->altup.laurel_rank)};
@@ -319,7 +319,8 @@ static Status open_sequences(BackendState *s, Error *err) {
   return sequences_open(&s->sequences, &s->options, err);
 }
 
-/* Zeroes the counters of the router, and the numbers of experts' rows from the width to the stride. */
+/* Zeroes the router's counters, and expert_g, which kernels read to the end of each row but write only up to
+ * the experts' width. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   if (experts.n_experts == 0) return STATUS_OK;

@@ -1,7 +1,7 @@
 /* products.h - the matmuls of a step: by kernels, or for weights on the host by the CPU.
  *
- * Called by: table.c, open.c. A matrix on the host (device_model.h) that meets few rows is multiplied by
- * the CPU, as a host function in the stream's order, so that the step stays one graph:
+ * Called by: table.c, open.c. If few rows are multiplied by a matrix on the host (device_model.h), the CPU
+ * does it, as a host function in the stream's order, so that the step stays one graph:
  *     x ─► pinned rows of x ─► host function: src/cpu/products.h ─► pinned rows of y ─► y
  * All experts of a layer are one such call. For more rows the weights are copied to the device first
  * (weights_stream()), and kernels multiply. */
@@ -17,10 +17,11 @@ enum { STREAM_ROWS = 4, STREAM_EXPERT_ROWS = 8, MOST_CPU_ROWS = 256 };
 /* Most rows that the CPU multiplies at once. */
 int products_cpu_rows(const BackendModel *m);
 
-/* True if a step of n_rows rows streams weights; such a step can be no graph. */
+/* True if a step of n_rows rows streams weights; such a step cannot be captured as a graph. */
 bool products_stream(const BackendModel *m, int n_rows);
 
-/* The kernel that a session asks for where the user's choice does not count: LINEAR_INVARIANT or NULL. */
+/* The kernel to force where the user's --kernel does not apply: LINEAR_INVARIANT if the session has to be
+ * (StateOptions.invariant), else NULL. */
 const char *products_kernel(const BackendState *s);
 
 /* A LinearCall with the fields that every matmul of a session sets. */

@@ -60,14 +60,16 @@ Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
   return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
-/* True if x is read only by sums between one that also makes its norm and the next one. */
+/* True if nothing reads x between a sum that also makes the norm of x and the next sum: each GPU then needs
+ * only its own rows of x there (AddNorm.apart). */
 static bool x_may_stay_apart(const BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
   return s->options.taps.n == 0 && !c->parallel && !norms_are_centred(c) && c->streams.n == 0 &&
          c->altup.n == 0 && c->per_layer_width == 0 && c->experts.norms != EXPERTS_OWN_NORMS;
 }
 
-/* True if each GPU adds up its own rows: in all sums of a step, since x may stay apart between them. */
+/* True if each GPU sums only its own rows (AddNorm.own_rows): in all sums of a step or in none, since x may
+ * stay apart between them. */
 static bool has_own_rows(const BackendState *s, int n_rows) {
   return shared_in_memory(s) &&
          peers_own_rows_pay(&s->peers, s->loaded->model->config.hidden, n_rows, x_may_stay_apart(s));

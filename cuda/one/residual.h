@@ -28,7 +28,7 @@ static inline int step_sums(const ModelConfig *c) {
   return first_sum(c->n_layers) + 2;
 }
 
-/* The norm of the layer after this one, or NULL. */
+/* The weight of the next layer's attention norm; NULL after the last layer. */
 static inline const float *next_attn_norm(const BackendModel *m, int layer) {
   return layer + 1 < m->model->config.n_layers ? m->layers[layer + 1].attn_norm : NULL;
 }

@@ -13,7 +13,8 @@ bool rows_cut(const BackendState *s, TokenRange span);
  * first rows. */
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
 
-/* Writes the step's position and ids to device memory. Without ids the sampler's pick is there already. */
+/* Writes the step's positions and ids to device memory. Without span.ids only the positions: the sampler has
+ * written its pick to rows.ids[0]. */
 Status rows_set(BackendState *s, TokenRange span, Error *err);
 
 /* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */
@@ -28,8 +29,8 @@ QkvHeads rows_heads(const BackendState *s, int layer);
 /* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
 bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
-/* The norm of x, the layer's qkv, and what rows_append() does, with one kernel fewer. *done false: this layer
- * or this many rows are not supported, and nothing was enqueued. */
+/* The norm of x, the layer's qkv, and what rows_append() does in the epilogue of qkv's matmul. *done false:
+ * not for this layer or number of rows, and nothing was enqueued. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
 /* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */

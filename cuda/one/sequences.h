@@ -17,7 +17,7 @@
 #include "engine/backend.h"
 
 enum {
-  TILE_SIZES = 4,   /* layers of different heads may have tiles of different sizes */
+  TILE_SIZES = 4,   /* most sizes of attention's tiles: layers whose heads differ may have different ones */
   PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple of this */
   PADDED_UNITS = 64 /* the units of such steps are padded to a multiple of this */
 };
@@ -31,8 +31,8 @@ typedef struct {
   int *segment_of;                  /* [max_chunk] index in `segments` */
   int *logit_rows;                  /* [max_logit_rows] */
   Segment *segments;                /* [n_sequences], the single rows first */
-  AttentionUnit *units;             /* [n_sequences + ATTENTION_UNITS, with `invariant` more, padded] */
-  AttentionTile *tiles[TILE_SIZES]; /* ascending by keys */
+  AttentionUnit *units;             /* [most_units()] */
+  AttentionTile *tiles[TILE_SIZES]; /* by tile size: [max_chunk], ascending by keys */
   int *pages;                       /* [n_sequences * n_table] */
 } StepRows;
 
@@ -40,13 +40,13 @@ typedef struct {
   StepRows pinned[2]; /* used by steps in turn */
   cudaEvent_t copied[2];
   int next;
-  int n_sequences, n_table; /* n_table: pages of a table */
+  int n_sequences, n_table; /* n_table: entries of a page table, enough for n_ctx positions */
   int32_t *tables;          /* [n_sequences][n_table] on the host */
   int max_logit_rows;
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
   bool invariant;              /* StateOptions.invariant */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
-  int tile_tokens[TILE_SIZES]; /* 0: those layers take all rows by the plain kernels */
+  int tile_tokens[TILE_SIZES]; /* tokens of a tile; 0: plain kernels compute all rows of those layers */
   /* The rest describes the step. */
   int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
@@ -67,7 +67,7 @@ static inline bool sequences_is_single(const SequenceRows *part) {
 Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
 void sequences_close(Sequences *s);
 
-/* Notes that layers have tiles of tile_tokens tokens. */
+/* Adds tile_tokens to the tile sizes, unless it is one of them. Fails if there are more than TILE_SIZES. */
 Status sequences_add_tile_size(Sequences *s, int tile_tokens, Error *err);
 /* The index of the tile size tile_tokens; n_tile_sizes if there is no such size. */
 int sequences_tile_size(const Sequences *s, int tile_tokens);

@@ -1,5 +1,5 @@
-/* shared.h - what a GPU does in a step with others that share its model: sums, the token, the logits. On one
- * GPU (peers.n is 0) all functions do nothing. All only enqueue.
+/* shared.h - what GPUs that share a model exchange in a step: partial sums, the token, the logits. On one GPU
+ * (peers.n is 0) all functions but shared_add() do nothing. All only enqueue.
  *
  * Called by: table.c, residual.c. Sums go through the GPUs' memory (ops/add_norm.h), or through
  * loaded->reduce if there is one. */
@@ -7,7 +7,7 @@
 
 #include "cuda/one/state.h"
 
-/* True if the GPUs add up in each other's memory. */
+/* True if the GPUs exchange partial sums through each other's memory, not by loaded->reduce. */
 static inline bool shared_in_memory(const BackendState *s) {
   return s->peers.n > 0 && !s->loaded->reduce;
 }
@@ -17,25 +17,27 @@ static inline int shared_first_logit(const BackendState *s) {
   return s->peers.n > 0 ? s->peers.first_logit[s->peers.rank] : 0;
 }
 
-/* Precedes a step with n_sums sums in memory. */
+/* Call before a step's sums through memory, which use n_sums tags (peers_begin_step()). */
 static inline Status shared_begin_sums(BackendState *s, int n_sums, Error *err) {
   return shared_in_memory(s) ? peers_begin_step(s->first_tag, n_sums, s->loaded->stream, err) : STATUS_OK;
 }
 
-/* x = the sum of all GPUs' x, of n_rows rows. PRECOND loaded->reduce */
+/* x = the sum of all GPUs' x; n_rows rows. PRECOND loaded->reduce */
 static inline Status shared_add(BackendState *s, float *x, int n_rows, Error *err) {
   Reduce *reduce = s->loaded->reduce;
   const size_t n = (size_t)n_rows * (size_t)s->loaded->model->config.hidden;
   return reduce->sum(reduce, x, n, s->loaded->stream, err);
 }
 
-/* Brings the token that the first GPU has picked, if that GPU alone picks. */
+/* rows.ids[0] = the token that the first GPU picked. With loaded->reduce that GPU alone picks; without it
+ * each GPU picks, and nothing is done. */
 static inline Status shared_take_pick(BackendState *s, Error *err) {
   Reduce *reduce = s->loaded->reduce;
   return reduce ? reduce->take_from_first(reduce, s->rows.ids, 1, s->loaded->stream, err) : STATUS_OK;
 }
 
-/* Exchanges the logits that the GPUs have made; in memory it counts as sum number `sum`. */
+/* Exchanges the logits that the GPUs have made. Through memory this is exchange number `sum` of the step, and
+ * all GPUs get all logits; by loaded->reduce only the first GPU does. */
 static inline Status shared_gather_logits(BackendState *s, int sum, int n_rows, Error *err) {
   Reduce *reduce = s->loaded->reduce;
   const Peers *peers = &s->peers;

@@ -201,7 +201,7 @@ static Status copy_rows(BackendState *s, TokenRange span, int layer, CachePart p
 }
 
 /* Heads are page_positions() rows apart in the cache, and n_stored rows on the host (0: as many as are
- * copied). The host has rows of values even where the cache has keys alone, which are then the values. */
+ * copied). The host has values even where the cache has only keys (state_keys_are_values()). */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -319,7 +319,8 @@ Status state_write(BackendState *s, int slot, int layer, const void *from, Error
   return state_copy_kept(s, slot, layer, (void *)from, false, 0, 1, err);
 }
 
-/* --- hidden states for a drafter: as the residual stream, not divided by residual_scale */
+/* --- hidden states for a drafter: `taps` has them divided by residual_scale, as x is, and state_read_taps()
+ * multiplies what it copies by residual_scale */
 
 Status state_keep_tap(BackendState *s, TokenRange span, int index, Error *err) {
   const size_t row = (size_t)s->loaded->model->config.hidden * sizeof(float);

@@ -17,10 +17,12 @@ enum { STEP_GRAPHS = 8 };
 typedef struct {
   int n_tokens, n_logit_rows;
   bool long_rope;
-  bool taps;          /* the step keeps hidden states (TokenRange.taps) */
-  bool only_logits;   /* TokenRange.only_logits */
-  bool selects;       /* a row has more blocks of positions than it sees (layers/index.h) */
-  uint64_t attention; /* hash of all layers' attention families and divisions, which depend on the position */
+  bool taps;        /* the step keeps hidden states (TokenRange.taps) */
+  bool only_logits; /* TokenRange.only_logits */
+  bool selects;     /* a row has more blocks of positions than it sees (layers/index.h) */
+  /* How attention is divided, which depends on positions: a hash over all layers; with several sequences the
+   * number of units. */
+  uint64_t attention;
   const void *workspace; /* of the matmuls, which may move when another session is opened */
 } StepKey;
 

@@ -3,7 +3,8 @@
 
 #include "model/program.h"
 
-/* Inputs that share a scale, as laid out; 0 where no kernel reads such weights. */
+/* The group of StepShape: inputs that share a scale, as laid out, or a code for other types of weights
+ * (STEP_HALF_GROUP ..); 0 where no kernel reads such weights. */
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
   if (l->kind == LINEAR_INT8) return STEP_INT8_GROUP;
@@ -20,7 +21,7 @@ static bool is_varied(const ModelConfig *c) {
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const int unit = STEP_VARIED_COLUMNS;
-  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the MLP beside experts counts as one */
+  const int n_chosen = e->n_chosen + (e->shared_width > 0); /* the shared expert counts as one */
   StepShape s = {.hidden = is_varied(c) ? (c->hidden + unit - 1) / unit * unit : c->hidden,
                  .width = is_varied(c) ? c->hidden : 0,
                  .intermediate = e->n_experts > 0 ? n_chosen * e->width : c->intermediate,
@@ -71,7 +72,7 @@ static int window_of(const ModelConfig *c) {
   return window;
 }
 
-/* Names what the kernels do not take of a layer with varied experts, or NULL. */
+/* Names what the kernels do not support of a layer with varied experts (plan.h), or NULL. */
 static const char *unsupported_varied(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
@@ -89,8 +90,8 @@ static const char *unsupported_varied(const Model *model, int layer) {
   return NULL;
 }
 
-/* Names what the kernels do not take of the router, or of the MLP beside the experts, which has to be like an
- * expert; or NULL. */
+/* Names what the kernels do not support of the layer's experts, router or shared expert; or NULL. The shared
+ * expert has to be like the others. */
 static const char *unsupported_experts(const Model *model, int layer) {
   const ExpertConfig *e = &model->config.experts;
   const ModelLayer *l = &model->layers[layer];

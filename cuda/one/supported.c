@@ -48,7 +48,7 @@ static bool has_uneven_heads(const ModelConfig *config) {
   return false;
 }
 
-/* True if some layer with an index has heads that attention to chosen positions does not take
+/* True if some layer with an index has heads that attention to chosen positions does not support
  * (attention/chosen.h). */
 static bool chooses_with_uneven_heads(const ModelConfig *config) {
   bool uneven = false;
@@ -60,7 +60,8 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
-/* True if some layer's values, shorter than its keys, are more numbers than ops_spread_values() takes. */
+/* True if in some layer a token's values, which are shorter than keys, are more numbers than
+ * ops_spread_values() supports. */
 static bool has_long_values(const ModelConfig *config) {
   bool too_long = false;
   for (int i = 0; config->value_dim > 0 && i < config->n_layers; i++) {
@@ -116,8 +117,8 @@ static bool has_dense_coefficients(const Model *model) {
   return dense;
 }
 
-/* Names a matrix whose inputs are in the order of activations where no kernel gathers them, or NULL: outside
- * the layers, an expert's, and those that products.c does not multiply. */
+/* Names a matrix with permuted inputs (GPTQ's act-order) for which no kernel gathers x: one outside the
+ * layers, of an expert, or that products.c does not multiply. NULL: there is none. */
 static const char *ordered_apart(const Model *model) {
   const ModelConfig *c = &model->config;
   for (int i = 0; i < N_MODEL_LINEARS; i++)

@@ -4,7 +4,7 @@
  * Called by: forward.c and session.c through the table cuda_backend.
  * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
  *        state.h.
- * Always true: every operation only enqueues; the host waits only for logits and tokens that it takes. The
+ * Always true: every operation only enqueues; the host waits only for logits and tokens that it reads. The
  *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
  *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */
 #include "cuda/one/table.h"
@@ -65,7 +65,7 @@ static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error 
   return wanted == DECODE_FUSED ? fused_check(loaded, err) : STATUS_OK;
 }
 
-/* Sets the layers' forms. */
+/* Sets DeviceLayer.forms of all layers. */
 static void find_forms(BackendModel *loaded) {
   for (int i = 0; i < loaded->model->config.n_layers; i++) loaded->layers[i].forms = (1u << N_FORMS) - 1;
   for (const Op *op = loaded->program.ops; op < loaded->program.ops + loaded->program.n; op++)
@@ -343,7 +343,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
     const bool wide = config_layer(c, layer).n_experts > 0;
     TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
     TRY(products_project(s, &l->qkv, 0, n_rows, s->projections, s->projection_stride, err));
-  } else if (!config_layer(c, layer).delta_beside) { /* else the delta rule has projected */
+  } else if (!config_layer(c, layer).delta_beside) { /* else norm_delta_rule() has made q, k and v */
     bool done;
     TRY(rows_project_heads(s, layer, n_rows, &done, err));
     if (done) return STATUS_OK;
@@ -464,8 +464,8 @@ static Status cuda_norm_short_conv(BackendState *s, TokenRange span, int layer, 
   return ops_short_conv(&conv, n_rows, m->stream, err);
 }
 
-/* *out = attention's output as the matrix o reads it. Values that are shorter than keys are joined in s->q,
- * whose queries are no longer needed. */
+/* *out = attention's output as the matrix o reads it. If values are shorter than keys, the heads' outputs are
+ * packed without gaps into s->q, whose queries are no longer needed. */
 static Status join_values(BackendState *s, int n_rows, int layer, void **out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);
@@ -505,7 +505,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
 
 /* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
  * layer_scalar; p is the layer's own input. With AltUp the product is added to all streams but the first, not
- * to x. Without per_layer_width down_residual() has done all. x is divided by 64 before it is rounded to
+ * to x. Without per_layer_width there is nothing to do. x is divided by 64 before it is rounded to
  * fp16, whose range x may exceed; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;

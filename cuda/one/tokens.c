@@ -95,7 +95,7 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick wants: 1 without a draw, 0 if all. */
+/* How many of the best logits a pick needs: 1 if it is greedy; 0: all. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
@@ -117,8 +117,8 @@ Status tokens_enqueue_deferred(BackendState *s, Error *err) {
   return s->is_deferred ? fused_pick(s->fused, tokens_take_deferred(s), s->loaded->stream, err) : STATUS_OK;
 }
 
-/* Picks the token that a fused step left as its best one; without `waits` leaves even that pick to the next
- * step. */
+/* Picks the best token, which the last fused step left on the device. Without `waits` the pick is deferred:
+ * the next step or tokens_enqueue_deferred() makes it. */
 static Status pick_best(BackendState *s, bool waits, Error *err) {
   s->notes_version = UINT64_MAX; /* as in sync_notes() without penalties */
   s->is_deferred = true;
@@ -126,8 +126,7 @@ static Status pick_best(BackendState *s, bool waits, Error *err) {
   return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
 }
 
-/* --- logits that a fused step did not make, since the pick before it wanted only the best ones, and those of
- * other GPUs */
+/* --- logits that a fused step left out, since only the best were wanted, and logits of other GPUs */
 
 Status tokens_join_logits(BackendState *s, Error *err) {
   if (!s->logits_apart) return STATUS_OK;
@@ -161,8 +160,9 @@ Status tokens_make_logits(BackendState *s, Error *err) {
 
 /* --- picks from several rows at once
  *
- * After a step with guesses, the next row is asked for if the pick is the guess. So the first row that is
- * asked for and all rows after it are picked from at once, each with the draw that it then has. */
+ * After a step with guessed tokens, the caller asks for a row's pick only while the picks before it are the
+ * guesses. So the first request picks from its row and all later rows at once, each with the draw number that
+ * it would have when asked for. */
 
 void tokens_forget_picks(BackendState *s) {
   s->ahead.n_rows = 0;
@@ -278,8 +278,8 @@ const double *tokens_row_costs(const BackendModel *loaded) {
 
 /* --- several sequences */
 
-/* Copies the host's notes of seen tokens to the device, unless the device made the same ones itself: with
- * penalties it counts its picks. */
+/* Copies the host sampler's counts of seen tokens to the device, unless the device has the same: with
+ * penalties it counts its own picks. */
 static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampler, Error *err) {
   uint64_t *version = &s->row_versions[sequence];
   if (!sampler_has_penalties(sampler)) {

@@ -2,7 +2,7 @@
  *
  * A team of CPU threads copies a piece from the page cache into a pinned buffer, the copy engine copies it
  * into staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never
- * holds a second copy of the file: it pins only UPLOAD_SLOTS buffers of some MB (0.6 ms for each MB). */
+ * holds a second copy of the file: only UPLOAD_SLOTS buffers of some MB are pinned (at 0.6 ms a MB). */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,18 +28,18 @@ typedef struct {
   char *staged;                   /* the same on the device */
   cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
   int slot;                       /* the slot that is being filled */
-  size_t used, sent;              /* bytes of the slot: taken by arrays; already copied */
+  size_t used, sent;              /* bytes of the slot that arrays take, and that were already sent */
   UploadRows rows[UPLOAD_ROWS];   /* arrays added since the last copy */
   int n_rows;
 } Uploader;
 
-/* Copies by team_size(n_threads) threads. Releases itself on failure; upload_close() takes a zeroed Uploader,
- * too. */
+/* team_size(n_threads) threads copy into pinned memory. Releases itself on failure; upload_close() also
+ * accepts a zeroed Uploader. */
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 
 /* Adds an array of at most slot_bytes, which the caller keeps until it is sent. *staged is the array's
- * address on the device, 256-byte aligned, until UPLOAD_SLOTS - 1 more slots are full. */
+ * address on the device, 256-byte aligned, and valid until UPLOAD_SLOTS - 1 more slots are full. */
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
 /* Adds n rows of row_bytes each, which are `step` bytes apart in `from`. */
 Status upload_add_rows(Uploader *uploader, const void *from, size_t n, size_t row_bytes, size_t step,

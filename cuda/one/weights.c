@@ -25,7 +25,7 @@ typedef struct {
   int host_experts, host_layers; /* layers on the host, as in DeviceMemory */
   int layer;                     /* of the visited matrices */
   bool stays;                    /* the visited matrices stay on the host */
-  bool joined;                   /* the last visited expert is the MLP beside the experts */
+  bool joined;                   /* the visited layer's shared expert is laid out as its last expert */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
@@ -46,14 +46,15 @@ typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
 
-/* Work on vectors, on matrices of n stacked or interleaved layers, on tables of rows by token, on experts. */
+/* What a pass does with each vector, each matrix of n stacked or interleaved linear layers, each table with a
+ * row for every token, and the experts of each layer. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
   /* Matrices of all experts: of each expert the n layers in `parts` (EXPERT_GATE ..), interleaved if n is 2.
-   * EXPERT_DOWN is summed, and so are the matrices of heads (KEY_HEADS ..): each has an x of its own. */
+   * EXPERT_DOWN and matrices of heads (KEY_HEADS ..) are DeviceLinear.summed: each has an x of its own. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
 } Pass;
@@ -89,11 +90,11 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
   return pass->matrix(loader, to, &from, 1, false, err);
 }
 
-/* The key and value matrices of latent attention, one of each for each head: they are loaded as matrices of
- * experts are, a head being an expert, so they are parts after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
+/* Latent attention's matrices for keys and for values, one of each for each head. They are loaded like those
+ * of experts, a head being an expert, and so are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
-/* Layer `part` of an expert; expert n_experts is the MLP beside the experts. */
+/* Linear layer `part` of an expert; expert n_experts is the shared expert. */
 static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
   const Linear *const shared[] = {&from->gate, &from->up, &from->down};
   if (part == KEY_HEADS) return &from->key_heads[expert];
@@ -102,8 +103,8 @@ static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, 
   return layer_linear(from, expert_linear(expert, part));
 }
 
-/* True if the MLP beside the experts can be laid out as one more expert, which every token chooses: two
- * launches fewer. Not on the host, where the CPU multiplies experts. */
+/* True if the shared expert can be laid out as one more expert, which every token chooses: two launches
+ * fewer. Not if the layer's experts are on the host, where the CPU multiplies them. */
 static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   const ModelConfig *config = &loader->loaded->model->config;
   const ExpertConfig *e = &config->experts;
@@ -140,7 +141,7 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const ModelConfig *config = &loader->loaded->model->config;
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
-  /* LINEAR_SWIGLU_F16, which has no factors and cuts no gates, needs gate and up interleaved. */
+  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16, which computes silu(gate) * up alone. */
   const LayerConfig own = config_layer(config, loader->layer);
   const bool swiglu = which == JOINED_GATE_UP && own.sparsity == 0 && own.mlp_limit == 0 &&
                       config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
@@ -292,7 +293,7 @@ static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, con
   return STATUS_OK;
 }
 
-/* The linear layer of the visited layer that lies at `linear`; N_LAYER_LINEARS: none of them. */
+/* Which linear layer (LAYER_Q ..) of the visited layer `linear` points at; N_LAYER_LINEARS: none. */
 static int which_linear(const Loader *loader, const Linear *linear) {
   const Linear *all = loader->loaded->model->layers[loader->layer].linear;
   return linear >= all && linear < all + N_LAYER_LINEARS ? (int)(linear - all) : N_LAYER_LINEARS;
@@ -304,7 +305,7 @@ const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix)
   return NULL;
 }
 
-/* Takes memory for the order of the matrix's inputs, if they have one. */
+/* Takes memory for the order of permuted inputs (Linear.order), if the matrix has such. */
 static void place_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
   if (!from->order) return;
   const int *order = arena_take(&loader->arena, (size_t)from->n_in, sizeof *order);

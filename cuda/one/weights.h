@@ -16,8 +16,8 @@ Status weights_plan(const Model *model, BackendModel *planned, Error *err);
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 
-/* The order of a matrix's inputs (Linear.order) on the device, or NULL. Such a matrix takes neither a norm
- * nor planes, since its x is gathered first. */
+/* The order of a matrix's permuted inputs (OrderedMatrix), or NULL. The x of such a matrix is gathered first,
+ * so its matmul can neither compute a norm (LinearCall.norm) nor read planes. */
 const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix);
 
 /* Copies a matrix on the host to the staging memory and lays it out there, in the order of loaded->stream.

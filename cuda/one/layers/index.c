@@ -4,7 +4,8 @@
 #include "cuda/kernels/attention/chosen.h"
 #include "cuda/kernels/ops/index.h"
 
-/* Rows that have memory for scores and chosen positions at once: in a long text a row needs much. */
+/* Rows whose positions are chosen at once: scores and chosen positions of a row take much memory in a long
+ * text. */
 enum { ROWS_AT_ONCE = 128 };
 
 static int rows_at_once(const BackendState *s) {

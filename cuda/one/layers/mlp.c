@@ -174,8 +174,8 @@ static bool few_take(const BackendState *s, const DeviceExperts *e, int n_tokens
          experts_few_takes(&e->gate_up, &e->down, &limits, n_tokens);
 }
 
-/* Sets the norm that the next layer reads, if the sum of experts completes the residual stream and that layer
- * reads such a norm. */
+/* True if the sum of experts is the last that the layer adds to x, and the next layer reads a plain RMSNorm
+ * of x; *next is then that norm. */
 static bool sum_completes(const BackendState *s, int layer, SumNorm *next) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -203,7 +203,7 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
   const bool as_one = n_tokens == 1 && !s->options.invariant &&
                       linear_experts_as_one(m->linear, &e->gate_up) &&
                       linear_experts_as_one(m->linear, &e->down);
-  ExpertConfig all = c->experts; /* and the MLP beside the experts, if it is stored as one more expert */
+  ExpertConfig all = c->experts; /* including the shared expert if that is laid out as one more expert */
   all.n_experts = e->gate_up.n_experts, all.n_chosen = e->gate_up.n_chosen;
   if (!as_one) TRY(experts_order(&all, choices, n_tokens, m->stream, err));
   const bool gathered = linear_experts_gathered(m->linear, &e->gate_up, n_tokens, products_kernel(s));
@@ -250,7 +250,7 @@ static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool 
 }
 
 /* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(m) * shared_post_norm) * norms.post); also makes
- * h. e is the sum of the experts, m the output of the MLP beside them. One GPU: e is in s->branch, m in
+ * h. e is the sum of the experts, m the output of the shared expert. One GPU: e is in s->branch, m in
  * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of m. */
 static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -275,7 +275,7 @@ Status cuda_norm_experts_residual(BackendState *s, TokenRange span, int layer, E
   TRY(route(s, n_tokens, layer, err));
   TRY((c->experts.latent > 0 ? sum_latent_experts : sum_experts)(s, n_tokens, layer,
                                                                  !to_branch && s->peers.rank == 0, to, err));
-  if (l->gate_up.n_parts > 0) { /* the MLP beside the experts */
+  if (l->gate_up.n_parts > 0) { /* the shared expert */
     const bool scaled = l->shared_gate.n_out > 0 || c->experts.halves_shared;
     const float *factors = scaled ? s->choices.shared_factors : NULL;
     float *apart = several ? to + (size_t)n_tokens * (size_t)c->hidden : s->shared_branch;

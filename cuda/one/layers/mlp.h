@@ -1,5 +1,5 @@
-/* mlp.h - the operations of a layer's MLP, or of its experts and the MLP beside them; model/operations.def
- * has the formulas. Called through: table.c. Each only enqueues. */
+/* mlp.h - the operations of a layer's MLP, or of its experts and shared expert; model/operations.def has the
+ * formulas. Called through: table.c. Each only enqueues. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -19,14 +19,14 @@ static int most_rows(const DeviceLayer *l) {
   return weights < DISPATCH_MIDDLE ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
 }
 
-/* True if planes_wgmma multiplies by the matrix, with one scale for each unit of x. */
+/* True if planes_wgmma can multiply by the matrix: 128 inputs, which share a scale of x, lie in one group. */
 static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
   const LinearEntry *entry;
   return w->group % 128 == 0 && w->n_experts == 0 && !w->host && !weights_order(m, w) &&
          linear_choice(m->linear, w, m->act, LEAST_ROWS, "planes_wgmma", &entry, NULL) == STATUS_OK;
 }
 
-/* True if narrow matmuls compute the layer's MLP, too. PRECOND the layer has no experts. */
+/* True if planes_wgmma can compute the layer's MLP, too. PRECOND the layer has no experts. */
 static bool takes_mlp(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];

@@ -1,5 +1,5 @@
 /* narrow.h - a layer of 2 to 32 rows as five kernels: each matmul, and attention, makes the operand of
- * the next matmul, as planes (linear/quantise.cuh).
+ * the next matmul, as int8 planes (linear/quantise.cuh).
  *
  *   qkv       its epilogue: norm and rope of each head; queries; keys and values into the cache
  *   attention a, in planes
@@ -23,7 +23,7 @@ bool narrow_three_kernels(const BackendState *s, int layer, int n_rows);
  * call that adds to that stream makes these planes. */
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err);
-/* Makes the layer's attention write planes, if its kernels `can`. */
+/* Makes the layer's attention write its output as planes if `can` says that its kernels do so. */
 void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention);
 Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *err);
 Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err);

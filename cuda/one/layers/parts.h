@@ -1,4 +1,4 @@
-/* parts.h - how the GPU holds a layer's matrices. Called by: weights.c, prepare.c. */
+/* parts.h - which member of DeviceLayer has each of a layer's matrices. Called by: weights.c, prepare.c. */
 #pragma once
 
 #include "cuda/kernels/ptx/device.h"
@@ -14,14 +14,14 @@ typedef enum {
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
 } Holding;
 
-/* How a linear layer is held; experts are in DeviceLayer.experts. */
+/* Of linear layer `which`, below N_LAYER_LINEARS; experts are in DeviceLayer.experts. */
 Holding parts_held(int which);
 
 /* The matrices of joined[which], in the order of outputs: returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
-/* True if linear layer `which` multiplies another input than the layer's: z and a of the delta rule if there
- * is a gate_rank, q if there is a q_rank. */
+/* True if linear layer `which` does not multiply the layer's input but the output of another matrix: z and a
+ * of the delta rule if there is a gate_rank, q if there is a q_rank. */
 bool parts_are_apart(const ModelConfig *config, int which);
 
 /* Latent attention: takes memory for all layers' key_halves and value_halves, once key_heads and value_heads

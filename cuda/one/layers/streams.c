@@ -1,9 +1,9 @@
 /* streams.c - see streams.h.   Calls: ops/streams.h, ops/streams_few.h, products.h.
  *
- * Always true: x is 0 where a block begins, so that what the block adds to x is its result; the block reads
- *              h, its router `mixed`. With few rows x is injected into the streams by the next mix, or by
- *              settle() before anything else reads the streams. Rows of the n-grams' table come from the
- *              mapped file by a host function that the CUDA stream calls: a captured step calls it, too. */
+ * Always true: x is 0 where a block (attention or MLP) begins, so that what the block adds to x is its
+ *              result; the block reads h, its router `mixed`. With few rows x is injected into the streams by
+ *              the next mix, or by settle() before anything else reads the streams. A host function that the
+ *              CUDA stream or a graph calls reads rows of the n-grams' table from the mapped file. */
 #include "cuda/one/layers/streams.h"
 
 #include <stdlib.h>
