@@ -1,5 +1,5 @@
-/* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`; so does a prompt of several
- * words without a flag. */
+/* main.c - dispatches to a command. `auk FLAGS...` means `auk run FLAGS...`; so does a first argument that
+ * contains a space and names no file: it is a prompt. */
 #include <string.h>
 
 #include "base/file.h"

@@ -19,9 +19,9 @@ Status content_of_bytes(const void *bytes, size_t size, int n_threads, const vol
 /* Appends a hash to the hash of a list, which begins zeroed. The order matters. */
 void content_add(ContentHash *list, ContentHash next);
 
-/* Hash of a mapped file, taken from the cache in `directory`, or computed now and stored there. A large file
- * is read only with `may_read`. *known is false if the file may not be read or has changed since it was
- * mapped; a directory that cannot be written is no failure. */
+/* Hash of a mapped file. A file up to 16 MiB is always read. The hash of a larger one is taken from the cache
+ * in `directory`, or, with `may_read`, computed now and stored there. *known is false if the file may not be
+ * read or has changed since it was mapped; a directory that cannot be written is no failure. */
 typedef struct {
   const char *directory; /* the cache's directory, or NULL */
   bool may_read;

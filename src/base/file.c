@@ -1,8 +1,8 @@
 /* file.c - see file.h.
  *
  * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts, packed files, logits).
- * Always true: every failure says the path and the system's reason; only an AtomicFile's descriptor outlives
- *              the call that opened it, and no child process inherits a descriptor. */
+ * Always true: every failure names the path, and a failed system call's reason; only an AtomicFile's
+ *              descriptor outlives the call that opened it, and no child process inherits a descriptor. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -123,8 +123,8 @@ Status file_refuse_waiting(const char *path, Error *err) {
 
 /* --- reading */
 
-/* Handles a read that got neither bytes nor the end: waits for input of a non-blocking descriptor and returns
- * STATUS_OK for another try, else fails. PRECOND errno is the read's. */
+/* Handles a failed read: if a non-blocking descriptor has no input yet, waits for input and returns STATUS_OK
+ * for another try; else fails. PRECOND errno is the read's. */
 static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) {
     struct pollfd ready = {.fd = fileno(stream), .events = POLLIN};
@@ -137,7 +137,7 @@ static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   return system_error(err, STATUS_FAILED, name, "read");
 }
 
-/* Refuses over `limit` bytes. The message has the size of a regular file; a pipe has no known size. */
+/* Refuses more than `limit` bytes. The message states a regular file's size; a pipe has no known size. */
 static Status refuse_length(FILE *stream, const char *name, size_t limit, Error *err) {
   struct stat info;
   const SizeText most = size_text(limit);
@@ -248,8 +248,8 @@ char *path_directory(const char *path, Error *err) {
 
 /* --- writing */
 
-/* Reads every page. write() reports EFAULT for bytes of a mapped file that was truncated; a read of them
- * raises SIGBUS, as it does elsewhere in the program. */
+/* Reads every page. write() reports EFAULT for bytes of a mapped file that was truncated; reading them raises
+ * SIGBUS instead, whose handler (commands/sigbus.c) names the file. */
 static void read_pages(const char *bytes, size_t size) {
   static const size_t page = 4096; /* a page is this or a multiple */
   const volatile char *at = bytes;
@@ -443,7 +443,7 @@ static bool rename_temporary(AtomicFile *file, bool replaces) {
   return true;
 }
 
-/* Gives a complete file the target's name; *placed is false if a file has this name and must stay.
+/* Gives a complete file the target's name; *placed is false if the name is taken and `replaces` is false.
  *
  * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, it
  * links a temporary name, which rename() moves. A process that is killed during these two calls leaves the
@@ -498,7 +498,7 @@ void atomic_file_abort(AtomicFile *file) {
 
 const char content_format_gguf[] = "a GGUF file", content_format_utf16[] = "UTF-16 text";
 
-/* A format is known by bytes at one offset, and perhaps four more bytes at another. */
+/* A format is recognised by `size` bytes at offset `at`, and perhaps by four more bytes at then_at. */
 static const struct {
   size_t at, size;
   const char *bytes;

@@ -38,8 +38,8 @@ bool file_was_overwritten(const char *path, const FileStamp *stamp);
 
 /* Appends a whole file, or the rest of `stream` (`name` is for messages), to a buffer. Meant for texts: parts
  * of a checkpoint are mapped. Reads fifos, refuses directories, and refuses more than `limit` bytes
- * (STATUS_USAGE), as a device may never end. Waits for input in non-blocking mode. A signal that does not
- * restart reads gives STATUS_INTERRUPTED. */
+ * (STATUS_USAGE), as a device may never end. Waits for input in non-blocking mode. A signal whose handler was
+ * installed without SA_RESTART gives STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);
 /* Replaces `line` by the next line without its newline; *found is false at the end of the stream. Limit and
@@ -72,12 +72,12 @@ char *path_directory(const char *path, Error *err);
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
 /* A file that appears at `path` complete or not at all: it is written without a name in its directory (under
- * a temporary name if the file system has no O_TMPFILE), then synced and named. After a failure or
- * atomic_file_abort() `path` is untouched and no temporary file is left. A kill leaves `.auk-PID-N.tmp` if
- * the file system has no O_TMPFILE, or, complete, if the kill comes between the two calls that replace an
- * older file. A character device or fifo (/dev/stdout, /dev/full), or the file that standard output or error
- * is redirected to, is written directly. A symbolic link is followed. Writes are not buffered: hand over
- * large pieces. */
+ * a temporary name without O_TMPFILE or /proc), then synced and named. After a failure or atomic_file_abort()
+ * `path` is untouched and no temporary file is left. A killed process leaves `.auk-PID-N.tmp` in two cases:
+ * an incomplete file without O_TMPFILE or /proc; the complete file if the process was replacing an older one
+ * and died between linkat() and rename(). A character device or fifo (/dev/stdout, /dev/full), or the file
+ * that standard output or error is redirected to, is written directly. A symbolic link is followed. Writes
+ * are not buffered: hand over large pieces. */
 typedef struct {
   char *path;      /* NULL when nothing is open */
   char *temporary; /* the name until the file is complete; NULL: no name yet, or written directly */
@@ -91,21 +91,24 @@ Status atomic_file_hide(AtomicFile *file, Error *err); /* its mode will be 0600,
 /* True if a new file will be at `path`; false for a device, a fifo or a redirection, written directly. */
 bool atomic_file_is_new(const AtomicFile *file);
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
-/* Syncs the data written so far to the disk, so that only the renaming is left to commit. */
+/* Syncs the data written so far to the disk, so that atomic_file_commit() has little more to do than to give
+ * the file its name. */
 Status atomic_file_sync(AtomicFile *file, Error *err);
 Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
-/* Commits without replacing: *placed is false if `path` exists already. */
+/* Commits without replacing: *placed is false if `path` exists already, and the new file is then dropped. */
 Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
 void atomic_file_abort(AtomicFile *file); /* does nothing to a zeroed or committed AtomicFile */
 
-/* The known format of a file that begins with bytes[0..size): "a PNG image"; NULL: none. A text may begin
- * like some formats, so call this only for what is known to be no text, or no model. */
+/* The format of a file that begins with bytes[0..size), such as "a PNG image"; NULL: none is recognised.
+ * A text may begin like some of them ("ID3", "RIFF"), so call this for a file that should be a model, or
+ * that has turned out not to be text; content_expect_text() examines a file that may be text. */
 const char *content_format(const void *bytes, size_t size);
 
 /* Two results of content_format(), for which callers have advice. */
 extern const char content_format_gguf[], content_format_utf16[];
-/* Refuses what is no text (invalid UTF-8, a NUL unless may_have_nul, a PDF) and has a known format, with the
- * name of the format. Broken text of no known format passes: the caller reports where it breaks. */
+/* Refuses, with status `refused`, a file that has a known format and is no text: its first 64 KiB have
+ * invalid UTF-8 or a NUL (unless may_have_nul), or it is a PDF. The message names the format. Broken text of
+ * no known format passes: the caller reports where it breaks. */
 Status content_expect_text(const char *name, const void *bytes, size_t size, bool may_have_nul,
                            Status refused, Error *err);
 /* Refuses (STATUS_MODEL) a Git LFS pointer: what `git clone` leaves in place of a file without git-lfs. */

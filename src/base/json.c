@@ -156,7 +156,7 @@ bool json_text_int64(const char *text, size_t size, int64_t *out) {
     for (; at < end; at++) {
       if (*at < '0' || *at > '9') return false;
       if (given < (int64_t)1 << 40)
-        given = given * 10 + (*at - '0'); /* beyond any number of digits there can be */
+        given = given * 10 + (*at - '0'); /* 2^40 exceeds the number of digits of any text */
     }
     exponent += down ? -given : given;
   }

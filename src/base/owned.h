@@ -1,12 +1,12 @@
-/* owned.h - what a function owns says at its declaration how it is released. */
+/* owned.h - local variables whose declaration says how they are released. */
 #pragma once
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Whatever ends the scope of the variable, TRY() too, calls release(&variable); of several variables in the
- * reverse order. The variable is initialised where it is declared, and emptied by TAKE() when another one
- * takes over what it holds.
+/* When the variable's scope ends, also by TRY(), release(&variable) is called; several variables are released
+ * in the reverse order of their declarations. PRECOND the variable is initialised where it is declared.
+ * TAKE() empties it when its value passes to another owner.
  *   OWNED(buffer_release) Buffer text = {0};
  *   OWNED(mem_release) char *path = NULL; */
 #define OWNED(release) __attribute__((cleanup(release)))

@@ -9,7 +9,7 @@
 
 #include "base/owned.h"
 
-/* Declarations between these are of C, in CUDA's C++ too. */
+/* Declarations between C_BEGIN and C_END have C linkage, also in CUDA's C++. */
 #ifdef __cplusplus
 #define C_BEGIN extern "C" {
 #define C_END   }
@@ -22,11 +22,11 @@ C_BEGIN
 
 typedef enum {
   STATUS_OK = 0,
-  STATUS_FAILED = 1,    /* input or output, memory, a device */
-  STATUS_USAGE = 2,     /* flags, or a prompt that cannot be taken */
-  STATUS_MODEL = 3,     /* a checkpoint or tokenizer that is refused */
-  STATUS_CUT_SHORT = 4, /* the answer was cut: its JSON or grammar is incomplete, or a stop was required */
-  STATUS_CHOICE = 10,   /* the first of --choose with --exit-choice; 11 the second, and so on */
+  STATUS_FAILED = 1,        /* input or output, memory, a device */
+  STATUS_USAGE = 2,         /* flags, or a prompt that cannot be taken */
+  STATUS_MODEL = 3,         /* a checkpoint or tokenizer that is refused */
+  STATUS_CUT_SHORT = 4,     /* the answer ended early: its JSON or grammar is incomplete, or --require-stop */
+  STATUS_CHOICE = 10,       /* the first of --choose with --exit-choice; 11 the second, and so on */
   STATUS_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP */
   STATUS_PIPE = 141,        /* the reader of our output went away; not reported */
 } Status;

@@ -1,8 +1,8 @@
 /* calibration.c - see calibration.h. Called by: quantize.c. Calls: engine/forward.c, the backend.
  *
- * A part of a layer ends where the operations after it read nothing but x and the streams: usually after
- * OUT_PROJ and after DOWN. Rows are kept there, and what is read within a part is computed again for each of
- * its stages. */
+ * A layer is cut into parts. A part ends where the layer's later operations read no result of it except x and
+ * the residual streams: usually after OUT_PROJ and after DOWN. The samples' rows are stored between parts;
+ * within a part they are computed again for each of its stages (layer.h). */
 #include "quantize/calibration.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static size_t kv_bytes(const Calibration *c, int layer) {
   return kv_token_bytes(&c->original.model->config, layer, KV_F32) * (size_t)c->options->length;
 }
 
-/* Memory for the keys and values of layers that later layers share. */
+/* Allocates memory for the keys and values of those layers whose cache later layers share. */
 static Status keep_shared(const Calibration *c, unsigned char ***kept, Error *err) {
   const ModelConfig *config = &c->original.model->config;
   unsigned char **kv;
@@ -65,7 +65,7 @@ void calibration_restore(const Calibration *c, int layer) {
   memcpy(experts, from->experts, (size_t)n * sizeof *experts);
 }
 
-/* A model with the same tensors, whose layers may be changed. */
+/* Makes c->quantised.model: a copy of the model that has the same tensors, but layers of its own. */
 static Status copy_model(Calibration *c, Error *err) {
   const Model *from = c->original.model;
   Model *to = c->quantised.model = mem_alloc(1, sizeof *to, "a model", err);
@@ -154,8 +154,8 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
   return NEW(c->weights, n_tokens, "weights of tokens", err);
 }
 
-/* True if the operations of a layer from `at` on read no register that one before it has made, but x and the
- * streams. Recurrent states are each operation's own, and begin anew. */
+/* True if the operations of a layer from `at` on read no register that an operation before `at` has written,
+ * except x and the residual streams. A recurrent state belongs to one operation and begins at 0. */
 static bool parts_meet(const Program *program, int at) {
   unsigned there = REGISTER_IDS | REGISTER_INPUTS | REGISTER_X | REGISTER_STREAMS | REGISTER_STATE;
   for (const Op *op = program->ops + at; op->layer == program->ops[at].layer; op++) {
@@ -165,7 +165,7 @@ static bool parts_meet(const Program *program, int at) {
   return true;
 }
 
-/* The end of the part that begins with an operation. */
+/* The operation after the part that begins with operation `begin`. */
 static int part_end(const Program *program, int begin) {
   int end = begin + 1;
   while (program->ops[end].layer == program->ops[begin].layer && !parts_meet(program, end)) end++;
@@ -184,7 +184,8 @@ static Status run_sample(const Calibration *c, const CalibrationModel *m, int i,
   return forward_part(c->backend, m->state, &c->program, range, first, end, rows_of(c, m, i), err);
 }
 
-/* Makes the rows of sample i before operation `first` those before `end`. */
+/* Computes operations first .. end - 1 on the rows of sample i, which become its rows before `end`. Stores
+ * the keys and values that later layers share. */
 static Status advance(const Calibration *c, const CalibrationModel *m, int i, int first, int end,
                       Error *err) {
   const TokenRange range = tokens_of(c, i);
@@ -198,8 +199,9 @@ static Status advance(const Calibration *c, const CalibrationModel *m, int i, in
   return c->backend->kv_read(m->state, range, layer, m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
 }
 
-/* Takes sample i of the original model through the part begin .. end - 1: its x before it and the inputs of
- * its matrices are kept, and by x after it the tokens are weighed. */
+/* Computes the part begin .. end - 1 of the original model for sample i. Stores x before the part
+ * (c->before), the inputs of its matrices (c->originals), and each token's weight in the statistics:
+ * 1 / mean square of x after the part. */
 static Status pass_original(const Calibration *c, LayerWork *work, int i, int begin, int end, Error *err) {
   const size_t hidden = (size_t)c->original.model->config.hidden, length = (size_t)c->options->length;
   const float *rows = rows_of(c, &c->original, i);
@@ -228,7 +230,7 @@ static Status pass_original(const Calibration *c, LayerWork *work, int i, int be
                    c->program.ops[begin].layer, i);
 }
 
-/* True if the operation alone changes x in its part, and x is the whole residual stream. */
+/* True if only operation `at` of the part begin .. end - 1 changes x, and x is the whole residual stream. */
 static bool adds_alone(const Calibration *c, int begin, int end, int at) {
   const ModelConfig *config = &c->original.model->config;
   if (config->streams.n > 0 || config->altup.n > 0) return false;

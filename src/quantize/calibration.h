@@ -1,5 +1,5 @@
-/* calibration.h - the samples' rows within two models, the original one and the one that is being quantised,
- * and passes of parts of a layer over them. */
+/* calibration.h - runs the calibration samples through two models, the original one and the one that is being
+ * quantised, a part of a layer at a time, and stores the samples' rows between parts. */
 #pragma once
 
 #include "engine/forward.h"
@@ -11,8 +11,8 @@ typedef struct {
   BackendModel *loaded;
   BackendState *state;
   float *rows;        /* [n_samples][length][carried] before operation `at` */
-  int at;             /* of the program */
-  unsigned char **kv; /* [n_layers] what later layers share: [n_samples][kv_bytes]; NULL: nothing */
+  int at;             /* index in Calibration.program */
+  unsigned char **kv; /* [n_layers][n_samples][kv_bytes()] keys and values for later layers, or NULL */
 } CalibrationModel;
 
 typedef struct {
@@ -22,21 +22,21 @@ typedef struct {
   Program program;
   size_t carried; /* floats of a row; x comes first */
   CalibrationModel original, quantised;
-  OriginalInputs originals; /* of the part that original has computed last */
+  OriginalInputs originals; /* of the part that the original model has computed last */
   float *before;  /* [n_samples][length][hidden] the original model's x one part before original.rows */
-  float *weights; /* [n_samples][length] of tokens in the statistics */
+  float *weights; /* [n_samples][length] each token's weight in the statistics */
 } Calibration;
 
-/* work: gets the inputs of matrices (LayerWork.stage). */
+/* work: gets the inputs of matrices (LayerWork.stage). Call calibration_close() also after a failure. */
 Status calibration_open(const Backend *backend, Model *model, const QuantizeOptions *options, LayerWork *work,
                         Calibration *c, Error *err);
 void calibration_close(Calibration *c);
-/* Loads the quantised model again, whose norms, biases or matrices have changed. */
+/* Loads the quantised model again, after its norms, biases or matrices have changed. */
 Status calibration_reload(Calibration *c, Error *err);
-/* Computes all samples up to the matrices of a stage of the layer, whose inputs `work` gets, and those of the
- * original model's before them. */
+/* For all samples, runs the original model over the part of the layer that has this stage, and the quantised
+ * model up to the stage's matrices, whose inputs `work` gets. */
 Status calibration_collect(Calibration *c, LayerWork *work, int stage, Error *err);
 /* Computes the rest of a layer for all samples, in both models. */
 Status calibration_finish_layer(Calibration *c, int layer, Error *err);
-/* Gives the quantised model a layer's own weights back. */
+/* Resets a layer of the quantised model to the original weights. */
 void calibration_restore(const Calibration *c, int layer);

@@ -1,7 +1,7 @@
 /* checkpoint.c - see checkpoint.h. Called by: quantize.c. Calls: layouts.c, tensors.c.
  *
- * Always true: config.json is written last, so that a directory with one has everything. A layer's file says
- * in __metadata__ which run made it, and the losses of its matrices. */
+ * Always true: config.json is written last, so a directory with a config.json is complete. The __metadata__
+ * of a layer's file has the run that made it (Checkpoint.run) and the losses of its matrices. */
 #include "quantize/checkpoint.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@
 
 /* --- names */
 
-/* The path of shard `index`; the last one has the rest. */
+/* The path of shard `index`: shards 0 .. n_layers - 1 have a layer each, shard n_layers all other tensors. */
 static char *shard_path(const Checkpoint *c, int index, Error *err) {
   char name[48];
   const int n = c->model->config.n_layers + 1;
@@ -52,7 +52,8 @@ static bool is_shard(const Checkpoint *c, const char *name) {
          n == c->model->config.n_layers + 1 && index >= 1 && index <= n;
 }
 
-/* Refuses a directory with files that are not of a run for this model: they would be mixed with it. */
+/* Refuses a directory that has other weights than shards of this checkpoint, or no such shard but other
+ * files: the checkpoint would be mixed with them. */
 static Status check_empty(const Checkpoint *c, Error *err) {
   const char *directory = c->options->output;
   DIR *listing = opendir(directory);
@@ -63,7 +64,7 @@ static Status check_empty(const Checkpoint *c, Error *err) {
                      "-o %s: cannot open this directory: %s", directory, strerror(errno));
   for (struct dirent *entry; (entry = readdir(listing));) {
     const char *name = entry->d_name;
-    if (name[0] == '.') continue; /* or what an earlier call was writing */
+    if (name[0] == '.') continue; /* ".", "..", and temporary files of an earlier call */
     begun |= is_shard(c, name);
     mixed |= name_ends_with(name, ".safetensors") && !is_shard(c, name);
     if (!is_shard(c, name) && (!other[0] || name_ends_with(name, ".safetensors")))
@@ -97,7 +98,7 @@ Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Chec
 
 /* --- a layer's file */
 
-/* text = the string `key` of a file's __metadata__, "" if there is none. */
+/* Appends the string `key` of a file's __metadata__ to `text`; nothing if there is none. */
 static Status read_metadata(const Safetensors *file, const char *key, Buffer *text, Error *err) {
   uint64_t size;
   bool is_string;
@@ -123,7 +124,7 @@ Status checkpoint_layer_open(const Checkpoint *c, int layer, Safetensors *file, 
                    "%s is of another run (another model, or other options): name another directory", path);
 }
 
-/* Copies a matrix as it is, in 16 bits or more. */
+/* Writes a matrix that is not quantised: in its own type, FP8 as bf16. */
 static Status write_dense(const LayerMatrix *m, Tensors *out, Error *err) {
   const Linear *linear = m->views[0];
   const Dtype dtype = linear->kind == LINEAR_DENSE ? linear->dtype : DTYPE_BF16;
@@ -149,7 +150,7 @@ static Status write_bias(const LayerMatrix *m, Tensors *out, Error *err) {
   return STATUS_OK;
 }
 
-/* True if a tensor of this name is in the model. */
+/* True if the model has a tensor whose name is `base` followed by `suffix`. */
 static bool has_tensor(const Model *model, const char *base, const char *suffix) {
   const size_t n = strlen(base);
   for (size_t i = 0; i < model_tensor_count(model); i++) {
@@ -159,7 +160,7 @@ static bool has_tensor(const Model *model, const char *base, const char *suffix)
   return false;
 }
 
-/* True if the layer's experts lie together in tensors of all of them; they are written one by one. */
+/* True if the model stores the layer's experts stacked in one tensor. The checkpoint has them one by one. */
 static bool experts_are_together(const LayerWork *work) {
   return config_layer(&work->model->config, work->index).n_experts > 0 &&
          !has_tensor(work->model, work->model->layers[work->index].experts[0].down.name, ".weight");
@@ -224,9 +225,9 @@ typedef struct {
   const Checkpoint *c;
   Fate *fates;                      /* [model_tensor_count()] */
   LayerWork *works;                 /* [n_layers] lists of matrices */
-  LayerMatrix own[N_MODEL_LINEARS]; /* those outside the layers */
+  LayerMatrix own[N_MODEL_LINEARS]; /* matrices outside the layers */
   const LayerMatrix **widened;      /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
-  Buffer kept, head;                /* layout_name(): modules that stay as they are, an lm_head in 8 bits */
+  Buffer kept, head;                /* lists of layout_name(): unquantised modules, an lm_head in 8 bits */
   bool has_head;                    /* `kept` has "lm_head" */
 } Rest;
 
@@ -245,7 +246,8 @@ static bool is_part_of(const char *name, const char *base) {
   return strncmp(name, base, n) == 0 && name[n] == '.' && strcmp(name + n, ".bias") != 0;
 }
 
-/* An FP8 matrix that is not quantised gets 16 bits, and loses its scales. */
+/* If tensor i belongs to m, an FP8 matrix that is not quantised: its weights are written as bf16, its scales
+ * left out. */
 static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   const char *name = model_tensor(rest->c->model, i)->name;
   if (m->views[0]->kind != LINEAR_FP8 || !is_part_of(name, m->name)) return;
@@ -254,7 +256,7 @@ static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   rest->widened[i] = m;
 }
 
-/* True for a tensor of all experts, whose name after the layer's prefix is `part`. */
+/* True if `part`, a tensor's name without the layer's prefix, is that of a tensor of stacked experts. */
 static bool is_of_all(const ExpertNames *names, const char *part) {
   const char *const all[] = {names->all_gate_up, names->all_down, names->all_up};
   for (int i = 0; i < 3; i++)
@@ -295,8 +297,8 @@ static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *e
   return STATUS_OK;
 }
 
-/* Notes the name of a module that stays as it is, of n bytes. Other programs name the parts of a multimodal
- * model otherwise: of the text part's modules the name from "layers." on is the same. */
+/* Adds name[0..n), a module that is not quantised, to rest->kept. Other programs begin the names of a
+ * multimodal model's text part differently, but agree from "layers." on: only that end is added. */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
   const char *text = first->n_matrices ? first->matrices[0].name : "",
@@ -308,14 +310,14 @@ static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   return layout_name(rest->c->options->layout, name + cut, n - cut, part, &rest->kept, err);
 }
 
-/* The same for the module of a matrix's tensor. */
+/* note_module() for the module of a tensor, if the tensor is a matrix's weights. */
 static Status note_kept(Rest *rest, const StoredTensor *tensor, Error *err) {
   const size_t n = strlen(tensor->name);
   if (tensor->rank < 2 || n < 8 || strcmp(tensor->name + n - 7, ".weight") != 0) return STATUS_OK;
   return note_module(rest, tensor->name, n - 7, err);
 }
 
-/* The same for experts that the model has together and the checkpoint one by one. */
+/* note_module() for unquantised experts that the model stores stacked and the checkpoint one by one. */
 static Status note_experts(Rest *rest, const LayerWork *work, Error *err) {
   if (!experts_are_together(work)) return STATUS_OK;
   for (const LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)
@@ -328,7 +330,8 @@ static const char *head_name(const Rest *rest) {
   return rest->c->options->head_bits == 8 ? rest->c->model->head.name : NULL;
 }
 
-/* Notes lm_head, a module also where it has no tensor, or one of another name. */
+/* Adds lm_head to rest->head if it gets 8 bits, else to rest->kept: it is a module also if it has no tensor
+ * (tied embeddings) or one of another name. */
 static Status note_head(Rest *rest, Error *err) {
   const QuantLayout layout = rest->c->options->layout;
   const bool part = rest->c->model->config.text_part;
@@ -441,7 +444,7 @@ static Status write_config(const Rest *rest, const char *directory, Error *err) 
   return write_file(rest->c, "config.json", to.data, to.size, err);
 }
 
-/* True for the files beside a checkpoint's weights that stay true for the quantised model. */
+/* True for files that are copied: those beside a checkpoint's weights that also fit the quantised model. */
 static bool is_companion(const char *name) {
   static const char *const others[] = {".safetensors", ".bin",     ".pt",   ".pth",       ".gguf",
                                        ".h5",          ".msgpack", ".onnx", ".index.json"};

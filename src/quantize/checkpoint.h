@@ -1,5 +1,5 @@
-/* checkpoint.h - the directory that `auk quantize` writes: a file for each layer, a file for the rest, and
- * what goes with them. */
+/* checkpoint.h - the directory that `auk quantize` writes: a file for each layer, one for all other tensors,
+ * an index, config.json, and the files beside the model's weights (tokenizer). */
 #pragma once
 
 #include "quantize/quantize.h"
@@ -10,11 +10,12 @@ typedef struct {
   char run[33]; /* identifies the model and everything that decides the weights */
 } Checkpoint;
 
-/* Makes the directory. Refuses one with a config.json, or with files that a run for this model does not
- * make. */
+/* Makes the directory unless it exists. Refuses one with a config.json, with other weights than shards of
+ * this checkpoint, or with other files and no such shard. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
-/* Opens the file of a layer; *there is false without one. Call safetensors_close(), also after a failure. */
+/* Opens the file of a layer; *there is false if it does not exist yet. Refuses (STATUS_USAGE) one of another
+ * run. Call safetensors_close(), also after a failure. */
 Status checkpoint_layer_open(const Checkpoint *checkpoint, int layer, Safetensors *file, bool *there,
                              Error *err);
 /* Writes the file of a layer whose matrices are rounded. */

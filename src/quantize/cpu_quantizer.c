@@ -1,4 +1,4 @@
-/* cpu_quantizer.c - the CPU as a Quantizer; its memory "there" is the host's. Called by: quantize.c through
+/* cpu_quantizer.c - the CPU as a Quantizer: its device memory is the host's. Called by: quantize.c through
  * the table. Calls: the other files of src/quantize. */
 #include <stdlib.h>
 

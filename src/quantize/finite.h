@@ -1,4 +1,5 @@
-/* finite.h - numbers that 4 bits cannot stand for: NaN, infinity, and weights beyond fp16. */
+/* finite.h - finds numbers that 4-bit weights with fp16 scales cannot represent: NaN, infinity, and weights
+ * beyond fp16. */
 #pragma once
 
 #include "model/tensors.h"

@@ -4,8 +4,9 @@
  * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
  *   v -> o                  v's outputs; heads that share a v share its scales
- *   up -> down              up's outputs, where they are factors of g
- * A v or up is rounded before its reader's scales are known; they then divide the scales of its groups. */
+ *   up -> down              up's outputs, where down's input is act(gate) * up
+ * v and up are rounded before their reader's scales are known: these then divide the scales of v's or up's
+ * groups. */
 #include "quantize/layer.h"
 
 #include <math.h>
@@ -55,8 +56,8 @@ void linear_read_row(const Linear *linear, int o, float *row) {
 
 /* --- the list of matrices */
 
-/* Matrices of the kinds that are quantised; experts are, too. The others are small, or what they compute
- * decides (routers, gates, mixes of streams). */
+/* True for the kinds of matrices that are quantised, and for all experts. The other kinds are small, or
+ * decide what is computed (routers, gates, the mixing of residual streams). */
 static bool is_quantised_kind(int which) {
   switch (which) {
   case LAYER_Q:
@@ -125,8 +126,8 @@ static LayerMatrix *matrix_named(LayerWork *work, const char *name) {
   return NULL;
 }
 
-/* Adds a view to those of a matrix, sorted by address, which is the order of their rows; views that the
- * matrix stores by head lie apart, and have the order of their linear layers. */
+/* Adds a view to a matrix. Views are sorted by address, the order of their rows in the stored matrix; views
+ * that alternate by head in it (model_prepare() has repacked them) keep the order of their linear layers. */
 static void add_view(LayerMatrix *m, Linear *linear, bool by_heads) {
   int at = m->n_views++;
   for (; !by_heads && at > 0 && (uintptr_t)m->views[at - 1]->weight > (uintptr_t)linear->weight; at--)
@@ -135,7 +136,7 @@ static void add_view(LayerMatrix *m, Linear *linear, bool by_heads) {
   m->n_out += linear->n_out;
 }
 
-/* Sets the order of a matrix that is stored by head. */
+/* Sets m->order of a matrix whose views alternate by head (model_is_by_heads()). */
 static Status set_order(const LayerWork *work, LayerMatrix *m, Error *err) {
   const ModelLayer *layer = &work->model->layers[work->index];
   if (m->which >= N_LAYER_LINEARS || !model_is_by_heads(work->model, work->index, m->which)) return STATUS_OK;
@@ -251,7 +252,7 @@ static const LayerMatrix *residual_reader(const LayerWork *work, const LayerInpu
   return NULL;
 }
 
-/* True for an input whose rows are all of a step's, in their order: not an expert's. */
+/* True if an input has a row for each token of a step, in order; an expert's input has not. */
 static bool has_all_rows(const LayerWork *work, int index) {
   for (int m = 0; m < work->n_matrices; m++)
     if (work->matrices[m].input == index) return work->matrices[m].which < N_LAYER_LINEARS;
@@ -271,7 +272,8 @@ static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n
   return (Rows){to, size};
 }
 
-/* The original model's rows of an input in the sample that is computed; at is NULL: they are not known. */
+/* The rows of an input in the original model, for the current sample; Rows.at is NULL if they were not
+ * kept. */
 static Rows original_rows(const LayerWork *work, const char *reader, int n_in) {
   const size_t at = (size_t)work->tokens.sample * (size_t)work->tokens.n * (size_t)n_in;
   const OriginalInputs *all = work->originals;
@@ -280,7 +282,7 @@ static Rows original_rows(const LayerWork *work, const char *reader, int n_in) {
   return (Rows){0};
 }
 
-/* Adds rows of an input, which `reader` is the first to read, to its statistics. */
+/* Adds rows of an input to its statistics; `reader` names the first quantised matrix that reads it. */
 static Status add_rows(LayerWork *work, int index, const char *reader, Rows x, int n_rows) {
   LayerInput *input = &work->inputs[index];
   const SampleTokens *tokens = &work->tokens;
@@ -310,8 +312,8 @@ static Status add_rows(LayerWork *work, int index, const char *reader, Rows x, i
   return work->quantizer->add(work->state, n, weighted, n, weighted, n_rows, input->moments, work->err);
 }
 
-/* True if the Linear, perhaps the original model's, is a view of the matrix: a head's part of kv_b has its
- * name, too. */
+/* True if the Linear, of either model, has the sizes of one of the matrix's views. Its name alone does not
+ * tell: each head's part of kv_b is named kv_b, too. */
 static bool is_view(const LayerMatrix *m, const Linear *linear) {
   for (int v = 0; v < m->n_views; v++)
     if (m->views[v]->n_in == linear->n_in && m->views[v]->n_out == linear->n_out) return true;
@@ -358,7 +360,7 @@ bool layer_take(void *user, const Linear *const *linears, int n, const float *x,
   if (!m || m->stage < work->stage) return true;
   if (m->stage > work->stage || work->status != STATUS_OK) return false;
   const int found = find_input(work, linears, n);
-  if (found < 0) return true; /* what such matrices make may be read by some of the same stage */
+  if (found < 0) return true; /* not quantised: matrices of the same stage may read the products */
   work->status = add_rows(work, found, first_reader(work, linears, n), rows, n_rows);
   return false;
 }
@@ -371,7 +373,8 @@ bool layer_multiply(void *user, OtherProduct *products, int n) {
   return done;
 }
 
-/* Makes means of an input's sums, and takes the inputs' mean squares. Refuses inputs that are not finite. */
+/* Divides an input's sums by their weight, and sets squares[n_in] to the inputs' mean squares. Refuses inputs
+ * that are not finite. */
 static Status finish_input(const LayerWork *work, LayerInput *input, const char *reader, float *squares,
                            Error *err) {
   const int n = input->n_in;
@@ -399,7 +402,7 @@ static Status finish_moments(const LayerWork *work, Error *err) {
 
 /* --- weights */
 
-/* The first input whose weight in a row is not finite; n_in: all are. */
+/* The first input whose weight in a row is not finite; n_in: all are finite. */
 static int first_infinite(const float *row, int n_in) {
   int i = 0;
   while (i < n_in && isfinite(row[i])) i++;
@@ -418,7 +421,7 @@ void matrix_read_row(const LayerMatrix *m, int o, float *row) {
   linear_read_row(m->views[view], o, row);
 }
 
-/* A ReadRow. */
+/* A ReadRow (quantizer.h); `user` is a MatrixRows. */
 static bool read_row(const void *user, int row, float *to) {
   const MatrixRows *rows = user;
   const LayerMatrix *m = rows->m;
@@ -473,8 +476,8 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
   return status;
 }
 
-/* Divides a norm's stored weights by the scales of its readers. The scales become what the rounded weights
- * divide by, so that nothing is lost. */
+/* Divides a norm's stored weights by the scales of its readers. The quotients are rounded to the weights'
+ * type; each scale is then replaced by old weight / new weight, so that this rounding costs no precision. */
 static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   Vector *norm = &work->model->layers[work->index].vector[which];
@@ -498,13 +501,14 @@ static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   return STATUS_OK;
 }
 
-/* The input of a matrix that has the Linear as a view, if it is of this stage and quantised; else -1. */
+/* The index of the input that the matrix of this Linear reads, if the matrix is quantised in this stage; else
+ * -1. */
 static int input_of(const LayerWork *work, const Linear *linear) {
   const LayerMatrix *m = linear->n_out ? matrix_of(work, linear) : NULL;
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales what a norm makes, if nothing else reads it. */
+/* Scales the outputs of a norm, if `reader` and only quantised matrices read them. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];
@@ -518,7 +522,7 @@ static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *read
   return fold_norm(work, norm, index, err);
 }
 
-/* Replaces a matrix's bias by what outputs times factors need. */
+/* Multiplies a matrix's bias by the factors of its outputs. */
 static Status scale_bias(LayerWork *work, const LayerMatrix *m, const float *factors, Error *err) {
   const Linear *first = m->views[0];
   const StoredTensor *stored = tensor_at(work->model, first->bias.data);
@@ -547,15 +551,15 @@ static Status scale_outputs(LayerWork *work, LayerMatrix *m, const float *factor
   return layout_install(m, work->group, &work->made, err);
 }
 
-/* True if the matrix's bias is a stored tensor of its own, or if it has none. */
+/* True if the matrix has no bias, or its bias is the whole of a stored tensor. */
 static bool bias_is_plain(const LayerWork *work, const LayerMatrix *m) {
   if (!m->views[0]->bias.data) return true;
   const StoredTensor *stored = tensor_at(work->model, m->views[0]->bias.data);
   return stored && stored->rank == 1 && stored->shape[0] == m->n_out;
 }
 
-/* Scales the inputs of `reader`, which are made of the outputs of `maker`: input i of its output sources[i],
- * or with sources NULL of output i. */
+/* Scales the inputs of `reader`, which are made of the outputs of `maker`: input i is made of output
+ * sources[i], or of output i if sources is NULL. */
 static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *reader, const int *sources,
                          Error *err) {
   const int index = input_of(work, reader);
@@ -597,7 +601,7 @@ static Status choose_scales(LayerWork *work, Error *err) {
   const ModelLayer *layer = &work->model->layers[work->index];
   const LayerConfig own = config_layer(config, work->index);
   const bool single = config->streams.n == 0 && config->altup.n == 0 && !config->indexer.block;
-  /* what reads attn_norm first: the readers of one input are known together */
+  /* the first existing reader of attn_norm stands for all: they have the same LayerInput */
   const Linear *const readers[] = {&layer->q_a, &layer->kv_a, &layer->q, &layer->delta_qkv, &layer->conv_in};
   int first = 0;
   while (first < 4 && readers[first]->n_out == 0) first++;
@@ -616,7 +620,7 @@ static Status choose_scales(LayerWork *work, Error *err) {
 
 /* --- rounding */
 
-/* Adds the damping to the moments. */
+/* Adds Recipe.damp times the mean of the moments' diagonal to the diagonal. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
   OWNED(mem_release) float *squares = NULL;
@@ -628,8 +632,8 @@ static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err)
   return work->quantizer->dampen(work->state, more, n, input->moments, err);
 }
 
-/* Dampens an input's moments, factors them into *lower (NULL stays: no matrix needs it), and converts moments
- * and factor to those of the inputs divided by input->scales. */
+/* Dampens an input's moments, factors them into *lower (which stays NULL without Recipe.compensates), and
+ * converts moments and factor to those of the inputs divided by input->scales. */
 static Status make_factor(const LayerWork *work, LayerInput *input, float **lower, Error *err) {
   const Quantizer *quantizer = work->quantizer;
   const int n = input->n_in;
@@ -687,7 +691,8 @@ static Status round_one(LayerWork *work, LayerMatrix *m, const float *lower, Err
   return status;
 }
 
-/* The relative loss of plain rounding, without scales. PRECOND moments are those of the inputs as they are */
+/* Sets m->before: the relative loss of plain rounding, without scales. PRECOND the input's moments are
+ * neither damped nor rescaled yet */
 static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
   const float *h = work->inputs[m->input].moments;
   float *ones = mem_alloc((size_t)m->n_in, sizeof *ones, "rounding", err);
@@ -717,7 +722,8 @@ static Status round_readers(LayerWork *work, int index, Error *err) {
   return status;
 }
 
-/* Gives matrices that no row has read (experts that were never chosen) an input without correlations. */
+/* Gives matrices that had no input rows (experts that were never chosen) an input whose moments are the
+ * identity. */
 static Status give_inputs(LayerWork *work, Error *err) {
   for (int m = 0; m < work->n_matrices; m++) {
     LayerMatrix *matrix = &work->matrices[m];

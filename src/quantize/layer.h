@@ -1,9 +1,9 @@
 /* layer.h - the matrices of one layer while they are quantised: their inputs' statistics, their scales, their
  * codes.
  *
- * A layer is made in stages, in the order of its operations: the matrices whose inputs are known once all
- * earlier ones are rounded. Rounded matrices replace the model's own at once, so that later inputs are those
- * that the quantised layer computes. */
+ * A layer is quantised in stages, in the order of its operations: a stage is the matrices whose inputs can be
+ * computed once all earlier stages are rounded. Rounded matrices replace the model's own at once, so that
+ * later inputs are those that the quantised layer computes. */
 #pragma once
 
 #include "engine/backend.h"
@@ -16,28 +16,28 @@ typedef struct {
   const char *name; /* "model.layers.3.self_attn.qkv_proj"; belongs to the model */
   Linear *views[MAX_VIEWS];
   int n_views, n_in, n_out;
-  int *order; /* [n_out] for each stored output the views' one, as they follow one another; NULL: the same */
+  int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
   int which, widest;    /* the linear layer of the widest view, and its outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
-  int stage;            /* ascending: STAGE_PARTS times the operation that reads it, plus its turn there */
-  int input;            /* index in LayerWork.inputs; -1: nothing has read it */
+  int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn in that */
+  int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
   double before, after; /* losses relative to the outputs' mean square: plain rounding's and these codes' */
   double seconds;
 } LayerMatrix;
 
-enum { STAGE_PARTS = 4 };
+enum { STAGE_PARTS = 4 }; /* largest number of stages of an operation */
 
 /* An input that several matrices read. */
 typedef struct {
   int n_in;
-  double weight;  /* of all rows that were taken */
-  float *moments; /* [n_in][n_in] there: sums of products of inputs, later their means */
-  float *drifts;  /* [hidden][n_in] there: sums of products of the stream's drift and inputs, or NULL */
-  float *changes; /* [n_in][n_in] there: sums of products of inputs and of what they lack of the original
-                   * model's, or NULL */
-  float *scales;  /* [n_in] the matrices' factors of inputs, or NULL */
-  bool others;    /* a matrix that is not quantised reads it, too */
+  double weight;  /* sum of the weights of all rows so far */
+  float *moments; /* [n_in][n_in] device memory: sums of products of inputs a_i a_j, later their means */
+  float *drifts;  /* [hidden][n_in] device memory, or NULL: sums of products drift_o a_i (target.h) */
+  float *changes; /* [n_in][n_in] device memory, or NULL: sums of products a_i d_j, d being the original
+                   * model's inputs minus these */
+  float *scales;  /* [n_in] W's columns are multiplied, the inputs divided by these; NULL: no scales */
+  bool others;    /* a matrix that is not quantised reads this input, too */
 } LayerInput;
 
 /* The rows of an input in the original model, for all samples. */
@@ -47,7 +47,7 @@ typedef struct {
   size_t capacity;
 } OriginalInput;
 
-/* The inputs of the part of a layer that is computed. The memory serves all parts. */
+/* All inputs of the part of a layer that is being computed; the memory is reused for the next part. */
 enum { MAX_ORIGINALS = 16 };
 typedef struct {
   OriginalInput items[MAX_ORIGINALS];
@@ -57,8 +57,8 @@ typedef struct {
 /* The tokens of the sample that is computed. */
 typedef struct {
   int sample, n_samples;
-  bool keeps;                  /* the original model is computed: its inputs are kept */
-  const float *weights;        /* [n] of a token in the statistics */
+  bool keeps;                  /* the original model is being computed: its inputs are stored */
+  const float *weights;        /* [n] each token's weight in the statistics */
   const float *original, *own; /* [n][hidden] x before the operation, in the original model and in this one;
                                 * original NULL: the operation's part of the layer adds other terms to x */
   int n;
@@ -73,20 +73,20 @@ typedef struct {
   LayerMatrix *matrices;
   LayerInput *inputs;
   int n_matrices, n_inputs;
-  int stage;       /* the one whose inputs layer_take() takes; -1: none */
-  int first_input; /* of this stage */
+  int stage;       /* the stage whose inputs layer_take() adds to the statistics; -1: none */
+  int first_input; /* the first of `inputs` that belongs to this stage */
   SampleTokens tokens;
   OriginalInputs *originals;
   Tensors out;    /* tensors of the checkpoint that replace the model's own */
   Tensors made;   /* what the model's layer reads in place of its own matrices */
   float *scratch; /* weighted rows */
   size_t scratch_floats;
-  Status status; /* of layer_take() */
+  Status status; /* the first failure in layer_take() or layer_multiply() */
   Error *err;
 } LayerWork;
 
-/* Lists the layer's matrices; keeps(user, name) true: a matrix stays as it is. PRECOND model_prepare().
- * Release it also after a failure. */
+/* Lists the layer's matrices; keeps(user, name) is true for a matrix that must not be quantised. PRECOND
+ * model_prepare(). Call layer_release() also after a failure. */
 typedef bool KeepMatrix(void *user, const char *name);
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
@@ -97,14 +97,14 @@ int layer_next_stage(const LayerWork *work, int stage);
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
 /* InputSink.multiply(), likewise. */
 bool layer_multiply(void *user, OtherProduct *products, int n);
-/* To be called when a matrix of the model's layer has other weights: makes what the layer computes with in
- * its place. */
+/* Call it when the weights of matrix m of the model's layer have changed: renews the weights that are derived
+ * from them (the heads of latent attention's kv_b). */
 Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
-/* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use what is made.
+/* Chooses scales of the stage's inputs, rounds its matrices, and makes the model's layer use the results.
  * Refuses (STATUS_MODEL) weights and inputs that are not finite, by name. */
 Status layer_round(LayerWork *work, Error *err);
 
-/* Row o of a matrix as fp32: of its views, one after another. PRECOND as for linear_read_row() */
+/* Row o of a matrix as fp32; rows are counted through all views. PRECOND as for linear_read_row() */
 void matrix_read_row(const LayerMatrix *m, int o, float *row);
 /* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or
  * LINEAR_AWQ */

@@ -1,10 +1,11 @@
 /* layouts.c - see layouts.h. Called by: checkpoint.c. Calls: tensors.c.
  *
  *   AutoAWQ gemm               qweight [n_in][n_out / 8], qzeros [groups][n_out / 8], scales [groups][n_out];
- *                              nibble k of a word is output awq_order[k] of eight
+ *                              nibble k of a word is output awq_outputs[k] of eight
  *   compressed-tensors         weight_packed [n_out][n_in / 8], weight_zero_point [n_out / 8][groups],
  *   pack-quantized             weight_scale [n_out][groups], weight_shape; nibbles in order. Codes and zero
- *                              points are numbers of -8 .. 7 plus 8; of 8 bits -128 .. 127 plus 128. */
+ *                              points of 4 bits are -8 .. 7, stored plus 8; codes of 8 bits are -128 .. 127,
+ *                              stored plus 128. */
 #include "quantize/layouts.h"
 
 #include <math.h>
@@ -21,14 +22,14 @@ static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 /* The sizes of a matrix. */
 typedef struct {
-  size_t n_in, n_out, groups, row; /* row: of Rounded */
+  size_t n_in, n_out, groups, row; /* row: rounded_row(n_out) */
 } Sizes;
 
 static Sizes sizes_of(const LayerMatrix *m, int group) {
   return (Sizes){(size_t)m->n_in, (size_t)m->n_out, (size_t)(m->n_in / group), rounded_row(m->n_out)};
 }
 
-/* The output of a Rounded that is output o of a tensor; order: of LayerMatrix, or NULL. */
+/* The output of a Rounded that is stored as output o; order: LayerMatrix.order. */
 static size_t ordered(const int *order, size_t o) {
   return order ? (size_t)order[o] : o;
 }

@@ -10,21 +10,21 @@ typedef enum { LAYOUT_AWQ, LAYOUT_COMPRESSED } QuantLayout;
 /* Appends the tensors of a rounded matrix. */
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err);
 
-/* Appends the tensors of an lm_head in 8 bits, symmetric, rounded to nearest: pack-quantized alone has them
- * beside 4 bits. Refuses weights that are not finite. */
+/* Appends the tensors of an lm_head in 8 bits, symmetric, rounded to nearest. PRECOND LAYOUT_COMPRESSED:
+ * AutoAWQ's layout cannot mix 4 and 8 bits. Refuses weights that are not finite. */
 Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err);
 
 /* Makes the views of a rounded matrix LINEAR_AWQ with its weights, which are appended to `made`. */
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err);
-/* The same with the weights that a file has. Memory that this takes is appended
- * to `made`. Refuses a file that lacks them. */
+/* The same with the weights of a file that layout_write() has made. If they must be converted, the result is
+ * appended to `made`. Refuses a file without this matrix. */
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err);
 
-/* Appends the n bytes of a module's name to a list, as a JSON string. ending: other programs begin the name
- * otherwise. */
+/* Appends name[0..n), a module, to a list, as a JSON string. ending: this is only the end of the name, as
+ * other programs begin it differently. */
 Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err);
-/* Appends the object of config.json's quantization_config. kept: a list of modules that are not quantised;
- * head: of the lm_head in 8 bits, or empty. */
+/* Appends the object of config.json's quantization_config. kept, head: lists made by layout_name(), of the
+ * modules that are not quantised, and of the lm_head in 8 bits (empty: there is none). */
 Status layout_config(QuantLayout layout, int group, const Buffer *head, const Buffer *kept, Buffer *out,
                      Error *err);

@@ -71,7 +71,7 @@ Status run_chunks(const Products *products, int n_out, size_t floats, ChunkWork 
   return there ? STATUS_OK : STATUS_FAILED;
 }
 
-/* to[i][o] = from[o][i] for `group` inputs and ROUND_OUTPUTS outputs, 0 beyond output n. */
+/* to[i][o] = from[o][i] for `group` inputs and ROUND_OUTPUTS outputs, 0 for outputs from n on. */
 static void transpose_in(const float *from, size_t stride, int n, int group, float *to) {
   for (int o = 0; o < ROUND_OUTPUTS; o++)
     for (int i = 0; i < group; i++)
@@ -83,8 +83,8 @@ static void transpose_out(const float *from, int n, int group, float *to, size_t
     for (int i = 0; i < group; i++) to[(size_t)o * stride + (size_t)i] = from[i * ROUND_OUTPUTS + o];
 }
 
-/* The sum over rows of d H d^T. `product` is scratch like d. H is symmetric: a block of columns is multiplied
- * once by H's block on the diagonal, and twice by what is below it. */
+/* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric: a block of columns is
+ * multiplied once by H's block on the diagonal, and twice by the blocks below that. */
 static double sum_of_changes(const Work *work, Rows d, int n_rows, float *product) {
   const size_t n = (size_t)work->weights->n_in;
   double sum = 0;
@@ -123,8 +123,8 @@ static Columns alike(int n, const float *scales, const float *zeros) {
   return columns;
 }
 
-/* Rounds a group of inputs, from `at` on, of a block of outputs: w[n_rows][n_in] at the group and block. The
- * errors go to errors[n_rows][group]. u: the block of U at the group, or NULL. */
+/* Rounds a group of inputs, from `at` on, of a block of outputs. w points at the block's first weight in rows
+ * of n_in; the errors go to errors[n_rows][group]. u: the diagonal block of U at the group, or NULL. */
 static void round_block(const Work *work, int at, int first_out, int n_rows, const float *w, const float *u,
                         float *errors) {
   const Weights *weights = work->weights;

@@ -13,14 +13,16 @@ typedef struct QuantizerState Products;
 
 Products products_make(int n_threads);
 
-/* Sums over k are added to c in blocks: a block of B's rows and a vector of its columns fit the L1 cache. */
+/* Sums over k are added to c in blocks of this length: that many rows of b, one SIMD vector wide, fit the L1
+ * cache. */
 enum { PRODUCT_BLOCK = 64 };
 
 /* c[r][i] += factor * sum over k < n_k of a[r][k] b[k][i], for r < n_rows and i < n, in this thread alone.
  * PRECOND n % ALIGN_FLOATS == 0 */
 void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c);
 
-/* product_add() of b[i][k], whose blocks are transposed first: for matrices that are not symmetric. */
+/* c[r][i] += factor * sum over k < n_k of a[r][k] b[i][k]: product_add() of blocks of b, which are transposed
+ * first. */
 void product_add_transposed(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k,
                             float factor, Rows c);
 

@@ -111,7 +111,7 @@ static void report_progress(const Run *run, int layer) {
                          run->done ? seconds / run->done * (n_layers - layer) : -1);
 }
 
-/* Makes the model's layer what its file has: matrices, norms and biases. */
+/* Makes the model's layer use the matrices, norms and biases of its file. */
 static Status use_layer(Run *run, const Safetensors *file, Tensors *made, Error *err) {
   ModelLayer *layer = &run->work.model->layers[run->work.index];
   for (int i = 0; i < run->work.n_matrices; i++) {
@@ -193,7 +193,7 @@ static Status find_missing(Run *run, Error *err) {
   return STATUS_OK;
 }
 
-/* Checks what the layers do not have. */
+/* Checks that the tensors outside the layers are finite. */
 static Status check_rest(const Run *run, Error *err) {
   const char *name = run->model->layers[0].q.name; /* "model.layers.0. ..." */
   return finite_check_rest(run->model, name, tensor_layer_prefix(name) - strlen("0."),

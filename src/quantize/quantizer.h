@@ -1,8 +1,8 @@
 /* quantizer.h - the device that computes statistics of inputs and rounds matrices: a table of functions, as
  * engine/backend.h has them for the forward pass. cpu_quantizer.c has the CPU's; a GPU's is in cuda/quantize.
  *
- * Numbers "there" lie in the device's memory, which only the functions here read; squares are [n][n] moments
- * of inputs. Rows, scales and codes lie in the host's memory. The same calls give the same bits. */
+ * "There" means in the device's memory, which only the functions here read; a square is an [n][n] matrix of
+ * moments of inputs. Rows, scales and codes lie in the host's memory. The same calls give the same bits. */
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 typedef struct QuantizerState QuantizerState; /* an open device */
 
-/* Rows of numbers in memory. */
+/* Rows of floats in memory, `stride` floats apart. */
 typedef struct {
   float *at;
   size_t stride;
@@ -21,11 +21,11 @@ typedef struct {
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
-  double drift;     /* share of earlier rounding's changes that weights make up for (target.h) */
-  double damp;      /* share of the mean second moment that is added to all of them */
+  double drift;     /* fraction of earlier rounding's errors that weights make up for (target.h) */
+  double damp;      /* fraction of the moments' mean diagonal that is added to the diagonal */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   GroupSearch search,
-      trial; /* of a group's zero point and scale: at last, and within the search for scales */
+      trial; /* candidates for a group's zero point and scale: for the codes, and in scales_search() */
 } Recipe;
 
 /* A matrix W [n_out][n_in] there; n_in % group == 0. */
@@ -36,7 +36,7 @@ typedef struct {
 
 /* The gains of a matrix's outputs (target.h). The sums are there, the scales the host's. */
 typedef struct {
-  double share, residual; /* factors: of the whole, and of drifts in it */
+  double share, residual; /* factors of the whole gain, and of drifts within it */
   const float *drifts;    /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
   const float *changes;   /* [n_in][n_in] sums of a_i d_j; NULL: the inputs are as they were */
   const float *scales;    /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
@@ -62,11 +62,11 @@ extern const Recipe usual_recipe;
 extern const GroupSearch plain_rounding; /* from a group's smallest to its largest weight */
 
 typedef struct Quantizer {
-  const char *name; /* part of a run's name: devices add in different orders */
+  const char *name; /* a part of Checkpoint.run: devices add in different orders, so results differ */
   Status (*open)(const BackendOptions *options, QuantizerState **state, Error *err);
   void (*close)(QuantizerState *state); /* NULL is fine */
 
-  /* Memory there for n zeros; `name` is for the message where it is short. */
+  /* Memory there for n zeros; `name` is for the message if there is not enough. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
   /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */
@@ -83,13 +83,13 @@ typedef struct Quantizer {
   /* Adds a number to each of the diagonal. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
   /* Makes a square that of inputs divided by scales: square[i][j] /= scales[i] scales[j]. If lower is not
-   * NULL, the rows of the factor of its inverse follow: lower[i][j] *= scales[i]. */
+   * NULL, it is the square's factor (factor.h), and is adapted: lower[i][j] *= scales[i]. */
   Status (*rescale)(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
                     Error *err);
   Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,
                    Error *err); /* factor.h */
 
-  /* W becomes the target of rounding. */
+  /* target_correct() of target.h: W becomes the target of rounding. */
   Status (*correct)(const QuantizerState *state, const Target *target, const Weights *weights, Error *err);
   /* matrix.h; rounded is the host's */
   Status (*trial)(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
@@ -102,7 +102,7 @@ typedef struct Quantizer {
   /* Products of the forward pass; *done is false where the CPU is as fast. The device keeps the weights until
    * forget(). NULL: the CPU computes all. */
   Status (*multiply)(const QuantizerState *state, OtherProduct *products, int n, bool *done, Error *err);
-  void (*forget)(const QuantizerState *state);
+  void (*forget)(const QuantizerState *state); /* NULL where multiply is */
 } Quantizer;
 
 extern const Quantizer cpu_quantizer;

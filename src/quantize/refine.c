@@ -71,8 +71,8 @@ static void make_equations(const Part *p, size_t row, size_t n) {
   }
 }
 
-/* Solves (A + ridge) d = b - A s for one output, and adds d to its scales where they stay near what they
- * were. */
+/* Solves (A + ridge) d = b - A s for one output, and adds d to those of its scales that this changes by less
+ * than a factor of 2. */
 static void solve_scales(const Part *p, size_t row, const float *a, const float *b) {
   const size_t n = p->n_groups, stride = n + 2;
   double *l = p->factor, ridge = 0;
@@ -168,7 +168,7 @@ static void sweep(const Part *p) {
   }
 }
 
-/* levels = codes - zeros, or with `back` the other way. */
+/* levels = codes - zeros, or with `back` codes = levels + zeros. */
 static void take_levels(const Part *p, bool back) {
   const size_t group = (size_t)p->of->weights->group, row = rounded_row(p->of->weights->n_out);
   for (size_t r = 0; r < (size_t)p->n_rows; r++)

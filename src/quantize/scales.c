@@ -10,7 +10,8 @@
 
 enum { ALPHAS = 10 };
 
-/* sizes[i] = the root of the mean square of what has scale i; squares: the inputs' mean squares. */
+/* sizes[i] = the root of the mean square of the inputs that share scale i; squares[n_in]: the inputs' mean
+ * squares. */
 static void input_sizes(const float *squares, int n_in, SharedScales shared, int *counts, float *sizes) {
   memset(counts, 0, (size_t)shared.n_sources * sizeof *counts);
   memset(sizes, 0, (size_t)shared.n_sources * sizeof *sizes);

@@ -9,9 +9,9 @@ typedef struct {
   int n_sources;
 } SharedScales;
 
-/* scales[n_in] = the scales of the inputs that all n matrices read, of the form (mean square of the input)^
- * (alpha / 2), alpha being the one of ALPHAS in [0, 1) with the least loss after plain rounding. `left`: that
- * loss over the one without scales. */
+/* scales[n_in] = the scales of the inputs that all n matrices read: (mean square of the input)^(alpha / 2),
+ * times a constant, alpha being the one of 0, 0.1 .. 0.9 with the least sum of losses in matrix_trial().
+ * *left = that sum divided by the sum for alpha 0, without scales. h: as in matrix_trial(). */
 Status scales_search(const Quantizer *quantizer, const QuantizerState *state, const GroupSearch *trial,
                      const Weights *weights, int n, const float *h, SharedScales shared, float *scales,
                      double *left, Error *err);

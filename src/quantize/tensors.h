@@ -30,7 +30,7 @@ Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err);
 void tensors_release(Tensors *tensors);
 const OutTensor *tensors_find(const Tensors *tensors, const char *name); /* or NULL */
 
-/* The length of "model.layers.3." in a name. */
+/* The length of "model.layers.3." in a name; the whole length of a name without such a prefix. */
 size_t tensor_layer_prefix(const char *name);
 
 /* Writes a file, which appears complete or not at all. metadata: the members of __metadata__ as JSON text. */

@@ -1,7 +1,7 @@
 /* cells.c - see cells.h.
  *
  * Called by: line_editor.c, line_display.c, word_wrap.c, answer/show.c and conversation/chats.c of commands.
- * Always true: a cell in the range of proxies is the index of its slot. */
+ * Always true: a cell in the proxies' range is the proxy in slot number (cell - PROXY_FIRST). */
 #include "terminal/cells.h"
 
 #include <langinfo.h>
@@ -17,7 +17,7 @@
 enum {
   PROXY_FIRST = 0xF0000, /* private use, plane 15 */
   PROXY_SLOTS = 0xFFFE,
-  PROXY_MOST = 0xF000,    /* proxies in use: free slots keep searches short */
+  PROXY_MOST = 0xF000,    /* limit of proxies in use: free slots keep searches short */
   DOTTED_CIRCLE = 0x25CC, /* the base of an accent that has none */
   REPLACEMENT = 0xFFFD,
   JOINED_BYTES = 64, /* from this length on, a cell takes no more accents */
@@ -99,7 +99,7 @@ bool cells_is_joined(uint32_t code) {
   return code != 0 && wcwidth((wchar_t)code) == 0 && !steers_terminal(code);
 }
 
-/* The proxy of `code` after the cell `base` (0: without one). */
+/* *cell = the proxy of the cell `base` (0: none) followed by `code`; 0 if all proxies are in use. */
 static Status join(Cells *cells, wchar_t base, uint32_t code, wchar_t *cell, Error *err) {
   const Proxy *old = proxy_of(cells, base);
   char text[JOINED_BYTES + 4];

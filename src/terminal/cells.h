@@ -3,8 +3,8 @@
  *
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
- * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). A code
- * point of a text from the proxies' range gets a proxy itself, so that every text comes back unchanged.
+ * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). If a text has a
+ * code point of the proxies' range, a proxy represents that one too, so that every text comes back unchanged.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once

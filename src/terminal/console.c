@@ -44,7 +44,7 @@ static void put_back(void) {
 }
 
 /* Restores the terminal and passes a signal on: SIGINT, SIGTERM and SIGHUP now end the program, others get
- * their earlier action. A fault is raised again by its instruction. */
+ * their earlier action. A fault comes again when its instruction is repeated. */
 static void hand_on(int number, bool fault) {
   put_back();
   for (int i = 0; i < N_TAKEN; i++)

@@ -2,8 +2,8 @@
  *
  * libedit's own drawing loses the cursor's position if a character of two columns replaces another one, and
  * if a line is higher than the screen. So this file draws the line that libedit edits: the prompt and the
- * cells, wrapped where the terminal itself wraps; of a line higher than the screen, the part around the
- * cursor. */
+ * cells, wrapped where the terminal itself wraps. If the line is higher than the screen, it draws the rows
+ * around the cursor. */
 #pragma once
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ typedef struct {
   CellString line; /* the drawn line */
   bool drawn;      /* the prompt and `line` are on the screen */
   size_t cursor;   /* the cursor is before this cell */
-  int top, height; /* rows of the line above the screen; rows on the screen */
+  int top, height; /* the line's rows above the screen; its rows on the screen */
   Buffer out;      /* bytes of one write */
 } LineDisplay;     /* set the upper part, zero the lower one; release with line_display_release() */
 
@@ -39,5 +39,5 @@ Status line_display_redraw(LineDisplay *display, Redraw why, int columns, int ro
 Status line_display_end(LineDisplay *display, const char *mark, Error *err);
 void line_display_release(LineDisplay *display);
 
-/* The number of rows that a line would take. */
+/* The number of rows that the prompt and a line would take. */
 int line_display_height(const LineDisplay *display, const wchar_t *line, size_t n);

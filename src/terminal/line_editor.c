@@ -26,11 +26,11 @@ enum {
   ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
-  BETWEEN_PARTS_MS = 50,  /* between the parts of a paste without marks */
+  BETWEEN_PARTS_MS = 50,  /* between the parts of a paste that the terminal does not bracket */
 };
 
 static const char paste_begins[] = "\033[200~", paste_ends[] = "\033[201~";
-enum { MARK = sizeof paste_ends - 1 };
+enum { MARK = sizeof paste_ends - 1 }; /* bytes of either sequence */
 
 /* Keys that on_arrow() pushes back to libedit. */
 #define KEY_OLDER    L"\x83"
@@ -45,11 +45,12 @@ struct LineEditor {
   bool vi;     /* vi mode, from ~/.editrc */
   Cells cells;
   LineDisplay display;
-  bool has_no_marks;         /* the terminal does not mark pastes: lines that come together are a paste */
-  double pasting_until_ms;   /* a further part of a paste without marks would come until then */
+  bool has_no_marks;         /* no bracketed paste: lines that come together are a paste */
+  double pasting_until_ms;   /* input before this time continues an unbracketed paste */
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
-  uint64_t n_taken, began, marked; /* input bytes in all, before the line, up to the mark */
+  /* input bytes: read so far, read before the line began, typed before line_editor_mark() */
+  uint64_t n_taken, began, marked;
   uint32_t joined;
   bool cancelled, left;
   LineCompleter complete;
@@ -103,8 +104,8 @@ static void resume(LineEditor *e) {
 
 /* --- input */
 
-/* Puts the marks of a paste around the input that came at once, if it has several lines or goes on with a
- * paste. */
+/* Puts the sequences of bracketed paste around the input that one read() returned, if it has several lines or
+ * continues a paste. */
 static void mark_paste(LineEditor *e) {
   bool lines = clock_ms() < e->pasting_until_ms;
   for (size_t i = 0; i + 1 < e->n_input; i++) lines |= e->input[i] == '\r' || e->input[i] == '\n';
@@ -288,7 +289,8 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* Appends the cells of a text, or its label if it takes more than a third of the screen. */
+/* Appends the cells of a text, or a label in its place if it takes more than 3 rows and more than a third of
+ * the screen's. */
 static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   const LineDisplay *d = &e->display;
   if (size <= 4 * (size_t)d->rows * (size_t)d->columns) { /* 4 bytes a column */
@@ -308,7 +310,7 @@ static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellS
   return cells_of_block(&e->cells, text, size, label, out, err);
 }
 
-/* Reads to the mark that ends a paste; *whole is false if Ctrl-C or the end of input came first. */
+/* Reads to the sequence that ends a paste; *whole is false if Ctrl-C or the end of input came first. */
 static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
   *whole = false;
   for (size_t n = 0;; n++) {
@@ -320,7 +322,7 @@ static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
     char bytes[4];
     if (n < PASTE_LIMIT || text->size < MARK) {
       TRY(buffer_append(text, bytes, (size_t)utf8_encode(code, bytes), e->err));
-    } else { /* from here on only the mark is looked for */
+    } else { /* the rest of the paste is dropped: only the end sequence is looked for */
       memmove(text->data + text->size - MARK, text->data + text->size - MARK + 1, MARK - 1);
       text->data[text->size - 1] = code < 0x80 ? (char)code : '?';
     }

@@ -19,12 +19,12 @@ typedef struct LineEditor LineEditor;
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
                                 Error *err);
 
-/* `screen` is the terminal's stream for drawing; the line has a style if the screen is `ansi`. PRECOND
- * console_begin() */
+/* `screen` is the terminal's stream for drawing, `style` that of the prompt and the line. PRECOND
+ * console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape sequences) */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);
-/* Says if the terminal breaks rows anew when its width changes, and if it marks what is pasted; before this
- * call an xterm is assumed. Without marks, several lines that come at once are a paste. */
+/* Says if the terminal breaks rows anew when its width changes, and if it has bracketed paste; before this
+ * call an xterm is assumed. Without bracketed paste, several lines that come at once are a paste. */
 void line_editor_know(LineEditor *editor, bool rewraps, bool marks_pastes);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
 
@@ -36,7 +36,7 @@ typedef enum {
 /* Shows `prompt` (ASCII) and reads a line into `line`, without its newline. */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);
 
-/* Remembers how much has been typed by now. */
+/* Remembers how many bytes have been typed by now, read or not; line_editor_was_early() compares. */
 void line_editor_mark(LineEditor *editor);
 /* True if the user began to type the last line before line_editor_mark() was called. */
 bool line_editor_was_early(const LineEditor *editor);

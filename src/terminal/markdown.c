@@ -1,5 +1,5 @@
-/* markdown.c - see markdown.h. Marks open and close as in CommonMark 0.31, sections 4.2, 4.5, 6.1 and 6.2, as
- * far as that is certain before the end of the line.
+/* markdown.c - see markdown.h. Marks (#, fences, runs of ` and *) open and close as in CommonMark 0.31,
+ * sections 4.2, 4.5, 6.1 and 6.2, as far as that is certain before the end of the line.
  *
  * Called by: commands/answer/show.c, commands/chat/dialogue.c.   Calls: word_wrap.c.
  * Always true: a character is either written or held in `begun`, in the mark (`run`), in `partial` or by
@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 
 enum {
-  FENCE = 3 /* characters at least */,
+  FENCE = 3 /* least number of characters */,
   DEEPEST_HEADING = 6,
   HELD_BYTES = 512 /* a longer line is not held back as a fence */
 };
@@ -97,7 +97,8 @@ static Status put_all(Markdown *m, const char *text, size_t size, TextStyle styl
 
 /* --- the beginning of a line */
 
-/* A line that may be a fence: its characters after the indentation, and what follows them. */
+/* The beginning of a line: the first character after the indentation, how often it is repeated, and the text
+ * after that. */
 typedef struct {
   char character;
   size_t length;
@@ -105,7 +106,7 @@ typedef struct {
   size_t n_rest;
 } Run;
 
-/* The run of equal characters at the beginning of the line, after blanks. */
+/* The Run at the beginning of a line; its character is 0 if the line has only blanks. */
 static Run first_run(const Buffer *line) {
   const char *text = line->data ? line->data : "";
   size_t start = 0;

@@ -5,8 +5,8 @@
  *   headings (# to ######), **text**      bold
  *
  * The text stays as it is, marks too, so that what is copied from the screen is the source. Lines of code
- * and of tables are not wrapped: their ends mean something. A mark that is not closed ends with its line;
- * the text so far is all that is looked at, so nothing is ever written again. */
+ * and of tables are not wrapped: their ends mean something. A mark that is not closed ends with its line.
+ * Styles depend only on the text so far, so nothing is ever written again. */
 #pragma once
 
 #include "terminal/word_wrap.h"
@@ -30,8 +30,8 @@ typedef struct {
   size_t fence_length;     /* characters of the opening fence */
   bool is_bold;            /* between ** and ** */
   size_t n_ticks;          /* backticks that opened `code`; 0 outside of code */
-  char run;                /* '`' or '*': characters of a mark that is not complete */
-  size_t run_length;       /* number of the mark's characters; 0: none */
+  char run;                /* '`' or '*': the character of a mark that is not complete */
+  size_t run_length;       /* number of this mark's characters so far; 0: there is no such mark */
   char before_run, before; /* first byte of the character before the mark; of the last character */
   bool escaped;            /* a backslash is before the next character */
   char partial[4];         /* [n_partial] the first bytes of a character */

@@ -26,7 +26,7 @@ typedef struct {
   int known_columns;  /* columns when `column` was computed */
   int column;         /* column of the cursor; equal to `columns`: the row is full */
   long long n_cells;  /* columns written since the last newline */
-  bool passing;       /* the current word has its place: its characters are not held back */
+  bool passing;       /* the current word's row is decided: its characters are written at once */
   Buffer word;        /* characters held back */
   Buffer word_styles; /* the TextStyle of each byte of `word` */
   int word_width;     /* columns of `word` */
@@ -38,7 +38,7 @@ typedef struct {
 /* Takes one character, text[0..size), that does not steer the terminal, or a newline or tab. With `keep` the
  * line is left as it is: the terminal alone breaks it. */
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
-/* Ends the style, so that what is in `out` leaves the terminal in order wherever the program ends. */
+/* Ends the style, so that the bytes in `out` leave the terminal without one, wherever the program ends. */
 Status word_wrap_rest(WordWrap *wrap, Error *err);
 /* Writes the word that was held back. */
 Status word_wrap_end(WordWrap *wrap, Error *err);
