@@ -18,16 +18,16 @@
 #include "constrain/lang/numbers.h"
 
 enum {
-  MAX_STEPS = 120,   /* members and items that begin in the searches of one mask or byte */
-  MAX_DEPTH = 60,    /* members and items in sequence or nested */
+  MAX_STEPS = 120,   /* calls of search() for one mask or byte */
+  MAX_DEPTH = 60,    /* recursion of the search over members and items in sequence or nested: search_depth */
   MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
-  MAX_CELLS = 6,     /* languages of keys whose combinations are tried */
-  MAX_NAMED = 256,   /* keys of an object that are tried one by one for a mask */
-  MAX_EXAMPLE = 200, /* bytes of a key */
-  MAX_SCANNED = 512, /* strings and numbers of the text that are compared with a child */
+  MAX_CELLS = 6,     /* languages of keys: each combination of them (2^6) is tried */
+  MAX_NAMED = 256,   /* keys of one object or language that are tried one by one */
+  MAX_EXAMPLE = 200, /* bytes of a key that the search makes up */
+  MAX_SCANNED = 512, /* last strings or numbers of the text that drop_written() tries as the child */
 };
-#define MAX_KEPT     ((size_t)1 << 16) /* answers */
-#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of a search; the mask needs the others */
+#define MAX_KEPT     ((size_t)1 << 16) /* answers in Machine.closings */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of the searches for a mask, which needs the rest */
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;
@@ -107,11 +107,12 @@ typedef struct {
   uint32_t n_true, n_false;
 } Cube;
 
+/* Sets of verdicts by the result of their search, as formulas over ATOM_GOAL. */
 typedef struct {
   Formula sure;
   Formula unsure; /* a search ended without an answer */
   Formula cut;    /* no search began, since the limit was reached */
-} Found;          /* formulas over ATOM_GOAL */
+} Found;
 
 typedef struct {
   Machine *m;
@@ -326,7 +327,7 @@ Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, 
 #define MAX_NAMES 64
 
 typedef struct {
-  uint32_t keys[MAX_NAMES]; /* [n] of ATOM_HAS_KEY */
+  uint32_t keys[MAX_NAMES]; /* [n] of ATOM_HAS_KEY and, below `not`, of `properties` */
   uint32_t n;
   Lang langs[MAX_CELLS]; /* [n_langs] of patternProperties and propertyNames */
   uint32_t n_langs;
@@ -403,7 +404,7 @@ static void mention(Machine *m, Formula formula, bool positive, bool negated, Me
 static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   if (is_at_limit(m)) return CLOSE_UNSURE;
   const ArenaMark mark = machine_mark(m);
-  m->search_depth++; /* one set of verdicts is enough */
+  m->search_depth++; /* if above 0, closing_child_need() stops at the first set of verdicts */
   const Frame *next = frame_next_member(m, frame, key, size);
   m->search_depth--;
   const Closing closing = !next ? CLOSE_NEVER : next->is_unsure ? CLOSE_UNSURE : CLOSE_SURE;
@@ -476,7 +477,7 @@ static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *n
   return CLOSE_UNSURE;
 }
 
-/* The frame with an order for its keys, which the search keeps. */
+/* The frame with an order for its keys, in which the search tries them. */
 static const Frame *in_order(Machine *m, const Frame *frame) {
   if (frame->order) return frame;
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -635,8 +636,8 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* For an unsure result the budget of its search is stored: a search with a smaller budget would not find
- * more. */
+/* CLOSE_UNSURE is stored as budget_of() the search: KEPT_UNSURE or more, unlike any other Closing. A search
+ * with the same budget or less would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {
@@ -653,7 +654,7 @@ static void keep(Machine *m, uint64_t print, uint32_t answer) {
   if (!key_table_add(&m->closings, (KeyEntry){print, {.number = answer}})) machine_fail(m, "out of memory");
 }
 
-/* True if the formula has uniqueItems only where it excludes values. */
+/* True if uniqueItems can only exclude values: it is below no NOT and no FORMULA_ONE. */
 static bool narrows_by_unique(const Formulas *f, Formula formula) {
   const FormulaNode *node = &f->nodes[formula];
   if (!(node->atoms & ATOM_BIT(ATOM_UNIQUE)) || node->kind == FORMULA_ATOM) return true;
@@ -744,7 +745,7 @@ static bool drop_text(void *user, const char *bytes, size_t size) {
   Langs *l = &m->set->langs;
   if (!lang_contains(l, v->texts, bytes, size) || (v->many && begins_others(v, bytes, size))) return true;
   const Lang without = lang_without(l, v->texts, bytes, size);
-  if (without == v->texts) return true; /* any beginning has infinitely many texts */
+  if (without == v->texts) return true; /* endless: lang_without() keeps the text */
   if (is_dead_end(v, bytes, size)) {
     Decimal d;
     v->n++;

@@ -79,9 +79,9 @@ static Status refuse_dead(const SchemaSet *set, Error *err) {
 
 /* --- schemas that are too hard */
 
-enum { MANY_PARTS = 64 }; /* a schema with fewer parts is not tried */
+enum { MANY_PARTS = 64 }; /* a schema with fewer parts is not tried, unless it is the root */
 
-/* True if the arrays or objects of the schema may have many parts to keep apart. */
+/* True if the schema names so many subschemas and keys that searching its arrays or objects may be hard. */
 static bool has_many_parts(const Schema *s) {
   return s->any_of.count + s->one_of.count + s->all_of.count + s->constants.count + s->dependents.count +
              s->needed_keys.count + s->properties.count >=
@@ -108,7 +108,7 @@ static void try_object(Machine *m, JsonState state) {
   if (key) frame_next_member(m, object, key->bytes, key->size);
 }
 
-/* Tries all ways in which a value of the schema can begin, up to the first item or member. */
+/* Tries how an object, array, string or number of the schema can begin, up to the first member or item. */
 static void try_beginnings(Machine *m, uint32_t schema) {
   JsonState begun, next;
   machine_release(m, (ArenaMark){0, 0});
@@ -320,7 +320,7 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* Takes tokens with wordy escapes out of the mask, unless no other token is left. */
+/* Takes tokens with \u or \/, and those that only these may follow, out of the mask, unless all are such. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;
   const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;
@@ -384,8 +384,8 @@ static Status take_by_grammar(Constraint *c, const char *bytes, size_t size, boo
   return grammar_check(c->grammar, err);
 }
 
-/* Takes bytes until one is refused, and returns their number. *tidied: states and marks from before are no
- * longer valid. */
+/* Takes bytes until one is refused, and returns how many it took. *tidied: states and marks from before are
+ * no longer valid. */
 static size_t push_bytes(Machine *m, JsonState *state, const char *bytes, size_t size, bool *tidied) {
   size_t at = 0;
   for (; at < size; at++) {

@@ -14,8 +14,8 @@
 #include "constrain/grammar/grammar.h"
 #include "constrain/masks/masks.h"
 
-/* Sets of tokens: those with \u or \/ for a character that can stand for itself; those that end after the
- * backslash of an escape; those that the mask being made leaves out. */
+/* Sets of tokens. WORDY: those with \u or \/; OPEN: those that end with the backslash of an escape; LEFT_OUT:
+ * those that the present mask leaves out. */
 typedef enum { ESCAPE_WORDY, ESCAPE_OPEN, ESCAPE_LEFT_OUT, N_ESCAPES } EscapeKind;
 
 typedef struct {
@@ -26,7 +26,7 @@ typedef struct {
   JsonState state;
   Grammar *grammar;  /* NULL: the constraint is the schema `set` */
   uint32_t place;    /* the grammar's state */
-  uint64_t *escapes; /* [N_ESCAPES][n_words] of EscapeKind; NULL: no constraint_write_plainly() */
+  uint64_t *escapes; /* [N_ESCAPES][n_words] by EscapeKind; NULL before constraint_write_plainly() */
   uint32_t n_space;  /* bytes of white space at the end of the text, outside of strings */
   bool has_newline;  /* that white space has a newline */
 } Constraint;
@@ -45,10 +45,9 @@ Status constraint_open(const char *name, const char *text, size_t size, SchemaOp
 Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabulary *vocabulary,
                                Constraint *constraint, Error *err);
 void constraint_close(Constraint *constraint);
-/* From now on masks leave out ways of writing JSON that only cost tokens: more white space than one newline
- * and some dozen blanks, any white space at the beginning and before a colon, \u and \/ for characters that
- * can be written otherwise. Small models would write them without end. constraint_take() still takes such
- * text. */
+/* From now on masks leave out tokens that only make JSON longer, unless no other token may follow: those with
+ * \u or \/, and white space at the beginning, before a colon, after 40 bytes of white space, or with a second
+ * newline in a row. Small models would write them without end. constraint_take() still takes such text. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);

@@ -77,7 +77,7 @@ static Value value_of(const Json *json) {
   return v;
 }
 
-/* Gives a member's key with U+0000 as itself, which json_key() has as C0 80; `decoded` is storage for it. */
+/* Gives a member's key; json_key() encodes U+0000 as C0 80, which is decoded into the storage `decoded`. */
 static void key_bytes(Explainer *e, const Json *member, Buffer *decoded, const char **bytes, size_t *size) {
   *bytes = json_key(member);
   *size = strlen(*bytes);
@@ -228,7 +228,7 @@ static void plain_number(Explainer *e, const Value *v, Buffer *out) {
     keep(e, buffer_append(out, v->bytes, v->size, e->err));
     return;
   }
-  const int low = d.exponent - d.n + 1 < 0 ? d.exponent - d.n + 1 : 0; /* exponents of the digits */
+  const int low = d.exponent - d.n + 1 < 0 ? d.exponent - d.n + 1 : 0; /* exponent of the last digit */
   append_text(e, out, d.negative ? "-" : "");
   for (int at = d.exponent > 0 ? d.exponent : 0; at >= low; at--) {
     const int i = d.exponent - at;
@@ -319,13 +319,13 @@ static bool check_limit(Explainer *e, uint32_t number, const Json *keyword, cons
   Lang strings, numbers;
   if (!schema_keyword_langs(e->set, number, keyword, &kinds, &strings, &numbers)) return true;
   double length = 0;
-  /* minLength and maxLength are one language */
+  /* minLength and maxLength share one language: to know which one is broken, characters are counted. */
   const bool is_length = strstr(key, "Length") && json_double(keyword, &length);
   const double n = is_length ? (double)characters(v) : 0;
   if (is_length ? v->kind != JSON_STRING || (strcmp(key, "minLength") == 0 ? n >= length : n <= length)
                 : langs_take(e, v, strings, numbers))
     return true;
-  bool exclusive = false; /* draft 4 */
+  bool exclusive = false; /* draft 4: a boolean member exclusiveMinimum, exclusiveMaximum */
   if (row < 2) json_bool(schema_find(e->set->schemas[number].json, limits[row + 2].key), &exclusive);
   Buffer limit = {0};
   const Value value = value_of(keyword);
@@ -645,8 +645,9 @@ static bool check_rules(Explainer *e, uint32_t schema, const Value *v, const Pla
   bool fits = check_single(e, schema, v, place);
   if (v->kind == JSON_OBJECT) fits &= check_object(e, schema, v, place, seen);
   if (v->kind == JSON_ARRAY) fits &= check_array(e, schema, v, place, seen);
-  const bool knows =
-      check_in_place(e, s, v, place, seen); /* false: what is evaluated depends on the branch meant */
+  /* false: some in-place rule is broken. What is evaluated then depends on the branch of anyOf, oneOf or if
+   * that was meant, which is unknown: unevaluatedProperties and unevaluatedItems are not judged. */
+  const bool knows = check_in_place(e, s, v, place, seen);
   const uint32_t open = v->kind == JSON_OBJECT  ? s->open_members
                         : v->kind == JSON_ARRAY ? s->open_items
                                                 : SCHEMA_NONE;
@@ -662,7 +663,7 @@ static bool check(Explainer *e, uint32_t schema, const Value *v, const Place *pl
   if (too_long(e) || schema == SCHEMA_TRUE) return true;
   if (schema == SCHEMA_FALSE) return say(e, place, v, BROKEN, "is not allowed");
   const Schema *s = &e->set->schemas[schema];
-  /* To the schema's own unevaluatedProperties, members that only siblings evaluate are unevaluated. */
+  /* Members or items that only sibling schemas evaluate are unevaluated to this schema: hence `own`. */
   const bool asks = v->json && (s->open_members != SCHEMA_NONE || s->open_items != SCHEMA_NONE);
   bool *own = asks ? new_seen(e, v) : NULL;
   if (asks && !own) return true;

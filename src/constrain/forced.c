@@ -119,8 +119,8 @@ static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   return false;
 }
 
-/* The number of forced bytes that are in the same tokens whatever follows: no token can begin among these
- * bytes and end after them. */
+/* The number of leading bytes whose tokens are the same whatever follows: no token that begins there can
+ * reach beyond bytes[0..size). */
 static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
   size_t at = size > MAX_TOKEN_BYTES ? size - MAX_TOKEN_BYTES : 0;
   while (at < size && !may_be_longer(ahead, bytes + at, size - at)) at++;

@@ -31,14 +31,14 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The place of a schema in the list whose places were kept last; `n` if it is not in the list. At a place
- * that is left from an earlier list, children[] has another schema. */
+/* The index of a schema in children[0..n), the list of the last keep_places(); n: it is not there. An index
+ * that an earlier list has left in m->places is recognised: children[] has another schema there. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;
 }
 
-/* Keeps the places of the list's schemas, so that place_of() searches no list of thousands. */
+/* Stores the indices of the list's schemas, so that place_of() need not scan a list of thousands. */
 static void keep_places(Machine *m, const uint32_t *children, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) m->places[children[i]] = i;
 }
@@ -379,7 +379,7 @@ typedef struct {
   const Frame *frame;
   uint32_t count; /* members or items, including the one that begins */
   uint32_t key;   /* number of the member's key, UINT32_MAX: none */
-  uint32_t rank;  /* rank of the key in frame->order; 0: any order */
+  uint32_t rank;  /* rank of the key in frame->order; 0: frame->order is NULL */
   const char *bytes;
   size_t size;
 } Step;

@@ -1,5 +1,5 @@
 /* frames.h - steps of the open arrays and objects of machine.h. Functions that return a frame return NULL if
- * the text cannot go on with the step. */
+ * the text cannot go on with the step, or after a failure (machine_check()). */
 #pragma once
 
 #include "constrain/machine.h"
@@ -27,16 +27,16 @@ bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
 /* True if frame->need can still come true without the keys of ranks up to `rank` that the object has not
  * had. */
 bool frame_may_skip(Machine *m, const Frame *frame, uint32_t rank);
-/* The keys of `keys` that an object, whose last key is `last`, has not had. */
+/* `keys` without those that an object whose last key is `last` has had; some may stay: lang_without(). */
 Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 /* Keys that may come next; LANG_ALL: any text but keys that the object has had. */
 Lang frame_next_keys(Machine *m, const Frame *frame);
-/* The strings, or the numbers, by `kind`, that the open child may be. */
+/* The strings or, if kind is JSON_NUMBER, the numbers that the open child may be. */
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
 /* Gives the verdicts of null, false or true; returns false if this value is refused. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
 
-/* True if all keys that no keyword names have the same effect. */
+/* True if all keys that no keyword names are known to have the same effect. */
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);
 /* ATOM_BIT() of all atoms of the frame's goals. */
 uint32_t frame_atoms(const Machine *m, const Frame *frame);

@@ -1,8 +1,8 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
- * A state holds languages of what may follow: first all that is allowed, then one for each goal of the open
- * child, which gives the goal's verdict at the end (none if the only goal is what is allowed). Escapes are
- * decoded on the way. */
+ * A state holds languages of what may follow: first that of all allowed texts, then one for each goal of the
+ * open child, which has the empty string at the end if the goal is satisfied. Without goals, or if the only
+ * goal is what every allowed text satisfies, there is only the first. Escapes are decoded on the way. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -11,24 +11,26 @@ enum { LEX_NONE = 0 };
 
 struct Lex {
   bool number;
-  uint8_t escape; /* 0: none; 1: after '\'; 2..5: in \uXXXX; 6, 7: before a pair's second \u; 8..11: in it */
-  uint32_t code;  /* hexadecimal digits so far */
+  /* What comes next in an escape. 0: none has begun; 1: what follows '\'; 2..5: a digit of \uXXXX; of the low
+   * surrogate after a high one 6: '\', 7: 'u', 8..11: a digit. */
+  uint8_t escape;
+  uint32_t code;  /* value of the digits so far; from escape 6 on without the fixed bits of surrogates */
   uint32_t langs; /* index of the first language in lex_langs */
   uint32_t n;     /* number of languages, at least 1 */
   uint32_t left;  /* characters that may follow; LANG_NO_END: any number */
-  uint32_t *next; /* [256] LANG_UNKNOWN where not computed; NULL: nothing was */
+  uint32_t *next; /* [256] state after each byte, LANG_UNKNOWN: not computed; NULL: none was computed */
 
   uint32_t mark; /* number of the last search that met the state (lex_masks.c) */
 
   /* Found by lex_classes(). */
   bool classed;
   bool between;      /* no character and no escape has begun */
-  uint64_t all, any; /* classes (vocabulary.h): every, or some, of their characters may follow. All characters
+  uint64_t all, any; /* classes (vocabulary.h) of which all characters, or some, may follow. All characters
                         above U+007F of a class in `all` lead to one state. */
   uint32_t wide[6];  /* the state that such characters lead to, for each class from CLASS_WIDE on */
 };
 
-/* A string (after its quote) or a number with the given languages; LEX_NONE if nothing can follow. */
+/* A string (after its quote) or a number with the given languages; LEX_NONE if no text is allowed. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
 /* Forgets all states but `kept`; returns the new number of `kept`. */
 uint32_t lex_forget(Machine *m, uint32_t kept);
@@ -36,9 +38,9 @@ uint32_t lex_forget(Machine *m, uint32_t kept);
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);
 /* The state of the same text without limit on characters and without goals. */
 uint32_t lex_alone(Machine *m, uint32_t lex);
-/* The state of lex_alone() with lang_relaxed() of its language. */
+/* The state with lang_relaxed() of its language. PRECOND a state of lex_alone() */
 uint32_t lex_relaxed(Machine *m, uint32_t lex);
-/* The state of lex_alone() with a limit of `left` characters. */
+/* As lex_alone(), but with a limit of `left` characters. */
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
 /* True if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);

@@ -2,8 +2,8 @@
  * a schema.
  *
  * A JsonState is a place in a text: copying it costs 24 bytes, and going back to a copy undoes the bytes
- * since. Frames, one for each open array and object, are never changed; they lie in an arena that is
- * released in the order of states (machine_mark, machine_release).
+ * since. Frames, one for each open array and object, never change but for values that are computed on first
+ * use; they lie in an arena that is released in the order of states (machine_mark, machine_release).
  *
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
@@ -22,10 +22,10 @@ typedef struct Frame Frame;
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
-  uint64_t sum;      /* combines the hashes of this item and of all before, in any order */
+  uint64_t sum;      /* a sum over this entry and all before: it does not depend on their order */
   const char *bytes; /* [size] of a key */
   size_t size;
-  Lang keys, other_keys; /* other_keys: `keys` without this key and the keys before; LANG_NONE: not made */
+  Lang keys, other_keys; /* other_keys: `keys` (LANG_NONE: not made) without this key and the keys before */
 } Seen;
 
 /* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are
@@ -52,7 +52,7 @@ struct Frame {
   uint8_t kind;          /* FrameKind */
   bool hashing;          /* values are hashed, for uniqueItems of this frame or of one above */
   uint8_t searched;      /* closing_is_searched() + 1, 0: not known yet */
-  bool is_unsure;        /* child_need allows verdicts for which a search was CLOSE_UNSURE (closing.h) */
+  bool is_unsure;        /* no verdicts that child_need allows are known to be CLOSE_SURE (closing.h) */
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* rank of the last key in `order`; 0: none */
   Formula need;          /* a formula over ATOM_GOAL: what must be possible */
@@ -62,7 +62,7 @@ struct Frame {
   const Seen *seen;
   uint64_t hash;   /* hash of the members or items so far */
   uint64_t print;  /* frame_print(), 0: not made yet */
-  uint32_t lex[3]; /* lex states of a string, a number and a key that begin; LANG_UNKNOWN: not made */
+  uint32_t lex[3]; /* lex states in which a string, number and key begin; LANG_UNKNOWN: not made */
   uint32_t numbers
       []; /* goals (Formula) [n_goals], their schemas [n_goals], schemas of the open child [n_children] */
 };
@@ -130,7 +130,7 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* language + 1: if it has few strings; hash of language and n: its n-th example */
+  KeyTable few;      /* by language + 1: has it few strings? by hash of language and n: its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the present search of closing.c: depth, steps left */

@@ -69,10 +69,10 @@ failed:
 #define AT(member) offsetof(Schema, member)
 static const struct {
   enum { ONE, LIST, KEYED } form;
-  size_t at; /* offset in Schema of a number, SCHEMA_NONE: none; of a NumberList; of a KeyList */
+  size_t at; /* offset in Schema. ONE: of a number (SCHEMA_NONE: none), LIST: NumberList, KEYED: KeyList */
   unsigned parts;
 } parts[] = {
-    /* the order of PART_ORDERS is that of the keys */
+    /* keys of an object come in the order of the rows with PART_ORDERS (key_order.c) */
     {KEYED, AT(properties), PART_CHILD},
     {KEYED, AT(patterns), PART_CHILD},
     {ONE, AT(additional), PART_CHILD},
@@ -172,7 +172,7 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
                    set->schemas[schema].pointer, inner.text);
 }
 
-#define MAX_SEARCHED_NOW ((size_t)4000) /* expressions that search_numbers() makes */
+#define MAX_SEARCHED_NOW ((size_t)4000) /* expressions after which search_numbers() ends */
 
 /* Finds which first bytes of restricted numbers lead nowhere, before the first mask of a number has to. */
 static Status search_numbers(SchemaSet *set, Error *err) {

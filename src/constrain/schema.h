@@ -27,7 +27,8 @@ typedef enum {
 
 enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
 
-/* A key, or a pattern of keys, and the schema (in needed_keys: the other key) that goes with it. */
+/* A key, or a pattern of keys, and its schema; in Schema.needed_keys the key that it requires, in
+ * KeyOrder.ranks its rank. */
 typedef struct {
   uint32_t key; /* number of the key; of a pattern: its Lang */
   uint32_t schema;
@@ -50,15 +51,15 @@ typedef struct {
   bool compiled;
   bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
   uint8_t abundance;  /* used by closing_plain.c; 0: unknown */
-  bool is_proven;     /* a value that satisfies the schema was found (SchemaSet.is_proving) */
-  bool widened;       /* its keyword, or a subschema's, was let go: it allows more than it says */
+  bool is_proven;     /* some value satisfies the schema, or the search gave no answer: closing_find_dead() */
+  bool widened;       /* a keyword of it, or of a subschema, was let go: it allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the resource that the schema is in: its base URI */
   char *pointer;       /* JSON pointer, for messages */
   unsigned kinds;      /* KIND_BIT() of the kinds that the schema's own keywords allow */
   Lang string, number; /* restrictions by the schema's own keywords; LANG_ALL: none */
   KeyList properties;  /* sorted by key */
-  NumberList order;    /* keys of properties in their order */
+  NumberList order;    /* keys of properties in the order of the schema's text */
   KeyList patterns;
   uint32_t additional, names, open_members; /* names: propertyNames; open_members: unevaluatedProperties */
   NumberList required;
@@ -76,7 +77,7 @@ typedef struct {
   /* The meaning of the whole schema, in-place subschemas included. state: 0 unknown, 1 being made, 2 made */
   uint8_t state[JSON_KINDS];
   Lang string_all, number_all;
-  Formula formula[JSON_KINDS]; /* of strings and numbers unused */
+  Formula formula[JSON_KINDS]; /* unused for JSON_STRING and JSON_NUMBER */
   Lang member_keys; /* keys that properties, patterns and additional allow; LANG_UNKNOWN: not made yet */
 } Schema;
 
@@ -123,7 +124,7 @@ typedef struct {
   NumberTable keys_by_bytes, schemas_by_json;
   KeyTable members; /* members of objects that pointers lead through, by a hash of object and key */
   uint32_t root;
-  int depth;            /* schemas whose meaning is being made, each for the schema before it */
+  int depth;            /* recursion depth: schemas whose meaning is being made, one inside another */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
   bool hides_evaluated; /* a keyword that evaluates members or items was let go */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
@@ -140,17 +141,17 @@ void schema_close(SchemaSet *set);
 Status number_list_add(NumberList *list, uint32_t number, Error *err);
 Status key_list_add(KeyList *list, uint32_t key, uint32_t schema, Error *err);
 
-/* Which of the subschemas that a schema names a walk visits: */
+/* Kinds of subschemas, to choose which of them schema_part() gives: */
 enum {
   PART_CHILD = 1,     /* those that judge members, keys or items */
-  PART_EVALUATES = 2, /* those that judge the value itself, and may evaluate members */
+  PART_EVALUATES = 2, /* those that judge the value itself, and may evaluate its members or items */
   PART_ORDERS = 4,    /* those that judge the value itself, and whose properties order its keys */
   PART_ANY = 7,
 };
-/* The i-th such subschema that the schema names, or NULL: the walks go by one table. */
+/* Where the schema stores the number of its i-th subschema of these kinds; NULL: it has no more. */
 uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
 
-/* The number of a key; UINT32_MAX if `add` is false and there is none. */
+/* The number of a key; UINT32_MAX if `add` is false and there is none, or after a failure (set->langs). */
 uint32_t schema_key(SchemaSet *set, const char *bytes, size_t size, bool add);
 
 /* --- the meaning of a schema; recursive over in-place subschemas */
@@ -176,7 +177,7 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema);
 static inline bool schema_is_false(uint32_t schema) {
   return schema == SCHEMA_FALSE;
 }
-/* True if no value is known to satisfy the schema. */
+/* True for schema `false` and, while set->is_proving, for schemas that are not proven yet. */
 static inline bool schema_is_refused(const SchemaSet *set, uint32_t schema) {
   return schema_is_false(schema) || (set->is_proving && schema != SCHEMA_TRUE && schema != SCHEMA_NONE &&
                                      !set->schemas[schema].is_proven);

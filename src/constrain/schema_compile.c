@@ -20,7 +20,7 @@ typedef struct {
   uint32_t number;
   const Json *json;  /* the whole schema */
   const char *key;   /* the keyword */
-  size_t place;      /* of the row of `keywords` */
+  size_t place;      /* offset in Schema, from the row of `keywords` */
   const Json *value; /* the keyword's value */
   Error *err;
 } Keyword;
@@ -70,7 +70,7 @@ static void *place_of(const Keyword *k) {
 }
 
 static Status key_of(const Keyword *k, const Json *member, uint32_t *key) {
-  /* json_key() has U+0000 as C0 80: no member matches such a key. */
+  /* json_key() encodes U+0000 as C0 80, so that no member matches a key with it. */
   *key = schema_key(k->set, json_key(member), strlen(json_key(member)), true);
   return langs_check(&k->set->langs, k->err);
 }
@@ -611,7 +611,8 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   return STATUS_OK;
 }
 
-/* Compiles a constant as a schema that only its value satisfies: const, or for containers their children. */
+/* Compiles a constant as a schema that only this value satisfies: an array as prefixItems of its elements, an
+ * object as required properties of its members, any other value as const. */
 Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
   const Json *value = set->schemas[number].json;
   uint32_t child;

@@ -1,15 +1,15 @@
 /* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
  *
  * Called by: schema.c, explain.c, machine.c, frames.c, masks.c. In-place subschemas ($ref, allOf, anyOf,
- * oneOf, not, if) judge the same value, so that for strings and numbers they are unions, intersections and
- * complements, and for arrays and objects formulas. */
+ * oneOf, not, if, then, else, dependentSchemas) judge the same value, so that for strings and numbers they
+ * are unions, intersections and complements, and for arrays and objects formulas. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "constrain/schema_internal.h"
 
 enum { UNKNOWN, BEING_MADE, MADE };
-enum { MAX_DEPTH = 1000 }; /* of schemas, each needing the meaning of the next one */
+enum { MAX_DEPTH = 1000 }; /* recursion from a schema to those whose meaning it needs */
 
 /* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
@@ -278,7 +278,8 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
   return false;
 }
 
-/* True if all schemas require the key, each with a constant of its own. Such lists may be long. */
+/* True if all schemas require the key, each with a constant of its own: quick even for a list too long to
+ * compare each schema with each. */
 static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
   const size_t start = set->langs.n_stack, n = list->count;
   bool tagged = true;
