@@ -5,7 +5,7 @@
  *              in full.
  *
  * The common beginning of the prompts is computed once: a session keeps the longest prefix of its tokens that
- * the next prompt shares, and sequences of a batch share the pages of what begins alike. */
+ * the next prompt shares, and sequences of a batch share the KV pages of equal prefixes. */
 #include "commands/map/map.h"
 
 #include <stdarg.h>
@@ -125,8 +125,8 @@ static const char *output_path(const Map *map) {
   return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
 }
 
-/* Results must not overwrite an input. Standard output is only compared with the records: results appended to
- * them would be read as records, without end. */
+/* Results must not overwrite an input. Standard output is only compared with the file of --map: results
+ * appended to that file would be read as records, without end. */
 static Status check_output(const Map *map, const Assistant *a, Error *err) {
   const MapJob *job = map->mapping.job;
   const char *path = output_path(map);
@@ -138,7 +138,7 @@ static Status check_output(const Map *map, const Assistant *a, Error *err) {
   return written_file_is_not(&output, "--map", job->map->input, err);
 }
 
-/* Opens as records the prompts of -p, each joined with standard input and -f. */
+/* Makes each -p, joined with standard input and the files of -f, a record, and opens these records. */
 static Status open_prompts(Map *map, const MapJob *job, Error *err) {
   const RecordRules rules = {.verbatim = true, .limit = RECORD_LIMIT, .n_copies = job->map->n_best};
   OWNED(buffer_release) Buffer prompts = {0};
@@ -436,7 +436,7 @@ Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error
   return *at_end ? check_survey(map, err) : STATUS_OK;
 }
 
-/* Finds the first record without a result, which is in map->record. */
+/* Finds the first record without a result, and leaves it in map->record. */
 static Status find_first(Map *map, bool *found, Error *err) {
   bool at_end, stays;
   do {

@@ -1,5 +1,5 @@
 /* map.h - answers many prompts, one after another or many at once: the records of a file or pipe (--map), or
- * several -p; each once or several times (--n-best). */
+ * several -p. Each prompt gets one answer, or several (--n-best). */
 #pragma once
 
 #include "commands/answer/choose.h"
@@ -10,7 +10,7 @@ typedef struct {
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
-  bool no_invariant;  /* --no-invariant: no assistant_prefer_invariant() */
+  bool no_invariant;  /* --no-invariant: assistant_prefer_invariant() is not called */
   bool unordered;     /* each result is written when it is complete */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */
@@ -33,13 +33,12 @@ typedef struct {
   const AssistantFlags *assistant;
 } MapJob;
 
-/* True if the flags ask for several answers: map_run() makes them. */
+/* True if map_run() has to answer: --map, several -p, or --n-best above 1. */
 bool map_is_asked(const MapFlags *map, const PromptFlags *prompt);
 
 /* Answers every record; the assistant starts zeroed. With seed S, the answer with index i is that to a single
  * prompt with seed S + i, independent of earlier records (with --n-best a record's answers have consecutive
- * indices). Both answers are equal to the bit on a CPU, and on a GPU if both runs have --invariant, or with
- * --no-invariant if records are answered one after another. A record that cannot be answered becomes an error
- * in its place, also reported on standard error. Any error, including those that --resume found, makes the
- * final status STATUS_FAILED. */
+ * indices). Both answers are equal to the bit on a CPU, and on a GPU if both runs have --invariant. A record
+ * that cannot be answered gets an error as its result, which is also reported on standard error. Any error,
+ * including those that --resume found, makes the final status STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);

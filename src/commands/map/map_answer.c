@@ -242,10 +242,10 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-/* Says how the request is to be computed: after which tokens, and whether one after another. */
+/* Sets the tokens to compute before the prompt (base), and whether this is the only request at a time. */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
-  static const int32_t none[1]; /* of an empty base */
+  static const int32_t none[1]; /* stands for an empty base: NULL would be none */
   request->base = !m->base ? NULL : m->base->count ? m->base->ids : none;
   request->n_base = m->base ? (int)m->base->count : 0;
 }

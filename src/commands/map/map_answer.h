@@ -36,28 +36,28 @@ typedef struct {
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 
-/* Called once, before the first record. If a seed was given and the device's arithmetic depends on the number
- * of tokens in a step (a GPU chooses kernels by it), a session keeps only the prefix that -p and the chat
+/* Called once, before the first record. With -s, -p and --map on a GPU, which chooses kernels by the number
+ * of tokens in a step, a session keeps from record to record only the prefix that -p and the chat template
  * give every prompt. That prefix is always computed in the same steps, so no answer depends on earlier
  * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
 /* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated,
- * into `line`. STATUS_USAGE and STATUS_MODEL are errors of the record. The record's text must be valid until
- * map_reply(). Each record in flight has a Mapping of its own with its own counts, from map_begin_another(),
- * whose assistant may be another assistant with the same flags, on another device. PRECOND the assistant has
- * started */
+ * into `line`. STATUS_USAGE, STATUS_MODEL and STATUS_CUT_SHORT are errors of the record alone. The record's
+ * text must be valid until map_reply(). Each record in flight has a Mapping of its own with its own counts,
+ * from map_begin_another(). `assistant` may differ from the first Mapping's: one with the same flags on
+ * another device. PRECOND the assistant has started */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, EngineRequest *request, Error *err);
-/* Makes the next request of a record whose choices are scored, one request for each choice; false: there are
- * no more. */
+/* Makes the next request of a record whose choices are scored (one request for each choice); false: all were
+ * made. */
 bool map_ask_more(Mapping *mapping, EngineRequest *request);
 /* True if the request belongs to this record. */
 bool map_has_asked(const Mapping *mapping, const EngineRequest *request);
-/* Takes the result of a request. *complete: it was the record's last request, and `line` has its result. */
+/* Takes the result of a request. *complete: it was the last request, and `line` has the record's result. */
 Status map_reply(Mapping *mapping, const Record *record, const EngineRequest *request,
                  const EngineResult *done, bool *complete, Buffer *line, Error *err);
 /* Writes the result of a record that failed. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
-void mapping_release(Mapping *mapping); /* all but the assistant */
+void mapping_release(Mapping *mapping); /* releases all but the assistant */

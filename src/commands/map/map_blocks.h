@@ -20,14 +20,14 @@ Status blocks_settings(const Survey *survey, MapSettings *settings, Error *err);
 bool blocks_size(const MapSettings *settings, size_t *size);
 
 Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
-/* Reads this process's next record. *at_end: all other blocks are done, and this process has read all records
- * of its own. may_wait as for claims_next(). STATUS_FAILED if the input is not what it was at the
- * beginning. */
+/* Reads this process's next record. *at_end: this process has read all records of its own blocks, and
+ * claims_next() is at its end. may_wait as for claims_next(). STATUS_FAILED if the input has changed since it
+ * was surveyed. */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
 /* Adds a result. Results must come in the order in which the records were read. *lost: the result was the
  * last one of block *block, whose results are dropped, as another process has taken the block over. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
-/* The number of results that other processes were seen to have written. */
+/* The number of results in the blocks that other processes were seen to have completed. */
 size_t blocks_elsewhere(const Blocks *blocks);
 /* Calls claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);

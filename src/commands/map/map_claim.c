@@ -300,8 +300,8 @@ static void take_unsigned(Claims *c, size_t block, const Path *taken) {
   note_taken(c, block);
 }
 
-/* True if the rename has given this process the block. A server that gets the request twice reports ENOENT
- * for the second, though the first succeeded. */
+/* True if the rename has given this process the block. A file server that gets the request twice reports
+ * ENOENT for the second, though the first succeeded. */
 static bool was_renamed(const Claims *c, const char *from, const char *to, size_t block) {
   if (rename(from, to) == 0) return true;
   const Path mine = block_path(c->options.directory, "taken/", block, c->owner);

@@ -4,7 +4,7 @@
  *
  *     DIR/job/settings             as the head of OUT.resume: every process's own must equal them
  *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
- *     DIR/done/00000012            the results of block 12, whole, then a hash of them: 16 hexadecimal digits
+ *     DIR/done/00000012            all results of block 12, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *
  * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
@@ -30,15 +30,16 @@ typedef struct {
 /* Opens the directory, or makes it. Refuses (STATUS_USAGE) a directory with other settings, or with files of
  * other programs. From then on a thread changes this process's number. */
 Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
-/* Takes a block. *at_end: all blocks are done, or taken by this process. may_wait: waits until there is a
- * block or the end; else *found may be false though this is not the end. */
+/* Takes a block. *at_end: each block is done, is this process's, or cannot be done (claims_check_end()).
+ * may_wait: waits until there is a block or the end; else both *found and *at_end may be false. */
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
-/* Writes the results of a block that was taken. *given is false if another process has taken the block
- * over. */
+/* Writes the results of a block that was taken. *given is false, and the results are dropped, if another
+ * process has taken the block over, or has written its results before. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
 /* True if a block was seen to have results, of any process. */
 bool claims_is_done(const Claims *claims, size_t block);
-/* Fails, at the end, if blocks have no results because something else has their names: notes said what. */
+/* Fails if blocks could not be done, as something that is no results file is named DIR/done/BLOCK (a note has
+ * said so). To be called at the end. */
 Status claims_check_end(const Claims *claims, Error *err);
 /* Lets other processes take this process's unfinished blocks. NULL is fine. */
 void claims_close(Claims *claims);

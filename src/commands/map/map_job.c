@@ -169,8 +169,9 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   return job->map->n_best > 1 ? add_int(s, "--n-best", job->map->n_best, err) : STATUS_OK;
 }
 
-/* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache). Adds
- * --invariant where it is on, also by default: a run that goes on may then change no bit of an answer. */
+/* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache), and
+ * -c. Adds --invariant where it is on, also by default: a run that goes on may then change no bit of an
+ * answer. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));

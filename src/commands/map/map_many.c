@@ -4,9 +4,9 @@
  * Called by: map.c.   Calls: assistant.c, map_answer.c.
  * Always true: results are written in the order of the records (not with --unordered), so that a process that
  *              is killed leaves the results of the first records; at most WINDOW records are begun and not
- *              written, and none is begun while finished results have WINDOW_BYTES; each record in flight has
- *              a Worker of its own. Lanes share what is in Many, under its lock. Prompts and answers are made
- *              without the lock. */
+ *              written, and none is begun while unwritten results have WINDOW_BYTES; each record in flight
+ *              has a Worker of its own. Lanes share what is in Many, under its lock. Prompts and answers are
+ *              made without the lock. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 enum { WINDOW = 4096, WAIT_MS = 20 };
 static const size_t WINDOW_BYTES = (size_t)64 << 20;
 
-/* A record's place from the time when it is read until its result is written. */
+/* A record's entry in the ring Many.places, from when the record is begun until its result is written. */
 typedef struct {
   size_t line;
   uint64_t input; /* the record's hash */
@@ -44,7 +44,7 @@ typedef struct {
 
 typedef struct Many Many;
 
-/* A device and the records that are in flight there. */
+/* A device and the records in flight on it. */
 typedef struct {
   Many *many;
   Assistant *assistant;
@@ -239,8 +239,8 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane has changed something, or input may have come: of several lanes none waits in
- * read(). */
+/* Waits until another lane signals a change, at most WAIT_MS: input may have come by then, and no lane waits
+ * in read() if there are several. */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
@@ -317,7 +317,7 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-/* Takes a reply into the run; complete: place->result is the record's whole result. */
+/* Adds a reply's counts to the run. complete: place->result is the record's whole result. */
 static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
   Many *many = lane->many;
   Place *place = worker->place;
@@ -433,7 +433,8 @@ static void *run_another(void *given) {
   return NULL;
 }
 
-/* Starts the threads of all lanes but the first, with signals blocked: they are for the thread that reads. */
+/* Starts the threads of all lanes but the first. They block all signals except SIGBUS and SIGSEGV: these
+ * signals are for the thread that reads. */
 static Status start_threads(Many *many, Error *err) {
   sigset_t all, before;
   int failed = 0;

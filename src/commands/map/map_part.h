@@ -1,12 +1,12 @@
 /* map_part.h - what a process has to know of the whole input if it answers a part of the records (--shard,
- * --claim): their number and a hash, which every process must find alike, and where blocks of records
- * begin. */
+ * --claim): the number of records and a hash of them, which must be equal in all processes, and where blocks
+ * of records begin. */
 #pragma once
 
 #include "commands/map/map_records.h"
 #include "commands/map/map_settings.h"
 
-/* Records in blocks: a block is what one process claims at once. */
+/* The records of an input, in blocks: a process claims one block at a time. */
 typedef struct {
   size_t n_records;
   uint64_t hash;       /* hash of the hashes of all records */

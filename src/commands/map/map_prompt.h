@@ -8,7 +8,7 @@
 #include "commands/map/map_records.h"
 #include "tokenizer/chat/chat.h"
 
-/* PART_ITSELF: the prompt inside a JSON record: its "prompt", its "messages", or the record itself, a
+/* PART_ITSELF: the prompt inside a JSON record: its "prompt", its "messages", or the record itself if it is a
  * string. */
 typedef enum { PART_TEXT, PART_RECORD, PART_MEMBER, PART_ITSELF } PartKind;
 
@@ -27,7 +27,7 @@ typedef struct {
 
 /* Adds text (of files) in front of everything. The text must outlive the pattern. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
-/* Adds -p (NULL: the record itself; for JSON its member "prompt" or "messages"). A -p without {} follows the
+/* Adds -p (NULL: the record itself; for JSON, PART_ITSELF). A -p without {} follows the
  * record on a new line, as it follows standard input for a single prompt; with JSON records, a -p without {}
  * and {NAME} is refused (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
@@ -51,6 +51,6 @@ Status map_prompt_outline(const PromptPattern *pattern, const char *filling, Map
 Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
                                Error *err);
 /* Finds a member of a JSON record; *value has no text if the record lacks it. PRECOND map_prompt_fill() has
- * taken the record */
+ * accepted the record */
 Status map_record_member(const Record *record, const char *name, size_t size, JsonSpan *value, Error *err);
 void map_prompt_release(MapPrompt *prompt);

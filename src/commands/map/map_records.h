@@ -24,7 +24,7 @@ typedef struct {
   bool verbatim;     /* CR and byte order mark are kept */
   size_t limit;      /* bytes that are kept of a record */
   int n_copies;      /* each record is returned n_copies times; 0: once */
-  RecordShare share; /* the other records are passed over */
+  RecordShare share; /* the records that are returned; all others are passed over */
   uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
 
@@ -51,7 +51,8 @@ typedef struct {
   Record last; /* n_copies_left more copies of this record follow */
   int n_copies_left;
   size_t n_records, n_lines;
-  uint64_t hash;                /* hash of the hashes of all records so far, each once, skipped ones too */
+  /* Hash of the hashes of all records so far: each once, those of other shares too, blank ones not. */
+  uint64_t hash;
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
 

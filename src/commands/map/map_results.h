@@ -19,10 +19,9 @@ typedef struct {
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results in the file */
   int n_copies;                /* results of each record; 0: one */
-  const char
-      *merged_with;    /* the file is only read, and `settings` are those of this other one; NULL: no merge */
-  bool is_block;       /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
-  uint64_t block_hash; /* with is_block: value of claims_hash_start() */
+  const char *merged_with;     /* only read, and `settings` are those of this other file; NULL: no merge */
+  bool is_block;               /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
+  uint64_t block_hash;         /* with is_block: value of claims_hash_start() */
 } ResultsOptions;
 
 typedef struct {
@@ -53,8 +52,9 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
  * the end *found is false, and anything after the last complete result is cut off. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* Appends a result with its end. A failed write leaves nothing of the result. STATUS_FAILED if another
- * program has changed, moved or replaced the file since the last call; the file is then left alone. */
+/* Appends a result with its end. What a failed write has written of it is cut off, at once or by the next
+ * --resume. STATUS_FAILED if another program has changed, moved or replaced the file since the last call; the
+ * file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
 /* Syncs the file to disk and checks once more for changes by another program. Zeroed results are fine. */
 Status results_close(Results *results, Error *err);

@@ -63,8 +63,8 @@ Status map_resume_read_head(const char *path, Buffer *text, Error *err);
 /* Appends a head. */
 Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err);
 
-/* Reads the record hash of a result. Refuses (STATUS_USAGE) a result whose hash has changed since it was
- * written. */
+/* Reads the record hash of a result. Refuses (STATUS_USAGE) a result whose hash, `result`, is not the one
+ * listed. */
 Status map_resume_read(const MapResume *resume, size_t index, uint64_t result, uint64_t *record, Error *err);
 /* Truncates the list to n results; creates the file if needed. */
 Status map_resume_cut(MapResume *resume, size_t n, Error *err);

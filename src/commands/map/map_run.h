@@ -25,8 +25,8 @@ typedef struct {
 
 /* Reads the next record into map->record; *at_end: there is none. may_wait: waits for input. */
 Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err);
-/* *stays: there is an earlier result of the current record that can stay; the caller then keeps it. `found`
- * is false at the end of the records. */
+/* *stays: the current record has an earlier result that can stay; the caller then calls map_keep_result().
+ * `found` is false at the end of the records. */
 Status map_look_for_result(Map *map, bool found, bool *stays, Error *err);
 Status map_keep_result(Map *map, Error *err);
 /* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */
@@ -39,6 +39,6 @@ void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2,
 /* Writes to `what` how an answer is cut or incomplete, if the user should know of it; else "". */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
-/* Answers all records from here on by the assistant's engine, and on the other GPUs of --gpu, if it names
- * several; has_record: map->record is the first of them. */
+/* Answers all records that are left with the assistant's engine, and on the other GPUs too if --gpu names
+ * several. has_record: map->record is the first of these records. */
 Status map_many(Map *map, bool has_record, Error *err);
