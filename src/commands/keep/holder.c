@@ -64,7 +64,7 @@ static void leave_name(Holder *h) {
 /* --- calls */
 
 enum {
-  GREETING_MS = 2000, /* time for a caller to greet, look or stop, and to leave after its last look */
+  GREETING_MS = 2000, /* time for a caller to send HELLO, LOOK or STOP, and to leave after its last LOOK */
   DEAF_MS = 100
 };
 
@@ -299,7 +299,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* before connections close: their end says to calls that memory is free */
+  assistant_release(h->assistant); /* before connections close, which tells calls that the memory is free */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

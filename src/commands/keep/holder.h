@@ -6,10 +6,11 @@
 
 typedef struct {
   int keep_seconds; /* the process ends after this time without a connected call */
-  bool quiet;       /* the process prints "ready", then closes its standard streams and enters "/" */
+  bool quiet;       /* the process prints "ready", then writes to /dev/null alone, and enters "/" */
 } HolderOptions;
 
-/* Opens the model, listens, and serves until no call came for keep_seconds, or WIRE_STOP or a signal comes.
- * PRECOND the assistant is zeroed; the flags outlive the assistant */
+/* Opens the model, listens, and serves until WIRE_STOP or a signal comes, until no call was connected for
+ * keep_seconds (or the time of the last HELLO that set one), or until the model's files or the socket's name
+ * have changed while no call is connected. PRECOND the assistant is zeroed; the flags outlive it */
 Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
                   Error *err);

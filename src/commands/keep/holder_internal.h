@@ -1,5 +1,5 @@
-/* holder_internal.h - what holder.c (calls and the process) and holder_job.c (their requests, in the engine)
- * share. */
+/* holder_internal.h - shared by holder.c (the process and its calls) and holder_job.c (the calls' requests in
+ * the engine). */
 #pragma once
 
 #include "commands/keep/holder.h"
@@ -25,7 +25,7 @@ typedef struct Request {
   double *log_p;      /* [ask.n_scored] */
   bool running;       /* in the engine */
   bool has_mask;
-  bool has_forced; /* `forced` is not in the engine yet */
+  bool has_forced; /* `forced` was not passed to the engine yet */
   bool awaits;     /* in lockstep: the call has not said yet what comes next */
   int n_forced;    /* forced tokens that the engine was given and the sink has not received yet */
   double asked_ms; /* when the request began to wait for the reply */
@@ -42,7 +42,7 @@ typedef struct Holder {
   int image; /* descriptor of the tokenizer's image, or -1 */
   bool image_tried;
   bool stops;
-  double deaf_until_ms; /* no call is accepted until then, since descriptors ran out */
+  double deaf_until_ms; /* no call is accepted until then, since memory or descriptors ran out */
   Caller **callers;     /* [n_callers] */
   size_t n_callers, callers_capacity;
   Request **requests; /* [n_requests] in the order of their arrival */

@@ -129,8 +129,8 @@ static char **passed_environment(Error *err) {
   return list;
 }
 
-/* Raises this process's soft limits (memory, files, ...) to the hard limits. Limits of stacks (threads.c) and
- * core files stay as they are. */
+/* Raises this process's soft limits (memory, files, ...) to the hard limits, that of open files to at most
+ * MOST_FILES. Limits of stacks (threads.c) and core files stay as they are. */
 static void raise_limits(void) {
   enum { MOST_FILES = 1 << 16 };
   static const int limits[] = {RLIMIT_CPU,    RLIMIT_AS,      RLIMIT_DATA,  RLIMIT_FSIZE,

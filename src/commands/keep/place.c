@@ -146,9 +146,9 @@ void keep_remove_leftovers(const char *directory) {
   if (entries) closedir(entries);
 }
 
-/* Opens KEY.lock; *byte describes a holder's record lock in it, at the offset of its socket's inode number:
- * the kernel reports who owns the lock, and ends it with the process. (Starts lock the whole file, but with
- * flock(), which sees no record locks.) */
+/* Opens KEY.lock; *byte describes a holder's record lock in it, at an offset made from its socket's inode
+ * number: the kernel reports who owns the lock, and ends it with the process. (A call that starts a holder
+ * locks the whole file with flock(), which sees no record locks.) */
 static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];
   const size_t n = strlen(path) - strlen(".sock");

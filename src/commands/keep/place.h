@@ -7,8 +7,8 @@
 #include "commands/answer/assistant.h"
 
 /* Appends the key, which two calls have in common exactly if one process can compute for both: the program's
- * file, the files of the model and the tokenizer (by their stamps), flags that override them, device
- * flags, niceness and cores. */
+ * file, the files of the model and the tokenizer (by their stamps), flags that override them, device flags,
+ * CUDA_VISIBLE_DEVICES, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
 /* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if other users may
@@ -17,14 +17,14 @@ Status keep_directory(bool make, char **path, Error *err);
 /* DIRECTORY/HASH of the key and `ending` (".sock", ".lock"), in new memory. */
 Status keep_path(const char *directory, const Buffer *key, const char *ending, char **path, Error *err);
 
-/* Connects to the socket at `path`. *socket is -1, without failure, if no process listens (errno
- * ECONNREFUSED; the file is missing, or left over from a killed process), or if the process's queue of
- * connections is full for two seconds (EAGAIN). Another user's process is refused. */
+/* Connects to the socket at `path`. If connect() fails, *socket is -1, without failure, and errno says why:
+ * ENOENT, there is no such file; ECONNREFUSED, a killed process has left it; EAGAIN, the process's queue of
+ * connections was full for two seconds. Another user's process is refused (STATUS_FAILED). */
 Status keep_connect(const char *path, int *socket, Error *err);
 /* Removes the name of a socket if no process listens at it. */
 void keep_remove_stale(const char *path);
-/* Removes the temporary names of sockets, before their renaming (holder.c), that processes killed while
- * starting have left in the directory. */
+/* Removes the temporary socket names (listen_at() in holder.c) that processes killed at their start have left
+ * in the directory. */
 void keep_remove_leftovers(const char *directory);
 
 /* Locks the directory of a socket's name. Names are removed, or pass to another process, only with this lock:
@@ -32,8 +32,9 @@ void keep_remove_leftovers(const char *directory);
  * descriptor, to be closed for unlocking; -1: others held the lock for a second, or there is no directory. */
 int keep_lock_names(const char *path);
 
-/* Lets keep_holder() find this process at `path`, KEY.sock, while the descriptor that is returned stays open
- * (-1: it failed). No other descriptor of KEY.lock may be closed meanwhile. */
+/* Lets keep_holder() find this process at `path`, KEY.sock, whose socket has this inode, while the returned
+ * descriptor of KEY.lock stays open (-1: it failed). The process must close no other descriptor of KEY.lock
+ * meanwhile: that would end the lock, too. */
 int keep_mark_holder(const char *path, ino_t inode);
 /* The pid of the process that listens at `path`, found without a connection; 0: not known. */
 pid_t keep_holder(const char *path);

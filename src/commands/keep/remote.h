@@ -8,7 +8,7 @@
 typedef struct Remote Remote;
 
 /* Greets a holder on a connected socket, which the remote then owns. *remote is NULL, without failure, if the
- * holder refuses the key or has just ended. *silent: the failure is that the holder does not answer. */
+ * holder refuses the call or has just ended. *silent: the failure is that the holder does not answer. */
 Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote **remote, bool *silent,
                    Error *err);
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this call ends */
@@ -20,6 +20,6 @@ bool remote_is_alive(Remote *remote); /* false: the holder has ended */
 int remote_image(const Remote *remote);
 
 /* engine_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with
- * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. A sink forces tokens only once it
- * has received the tokens forced before; score() is not called for an end token. */
+ * FINISH_INTERRUPTED. STATUS_FAILED if the holder ends before all are done. Unlike with engine_run(), score()
+ * is not called for an end token. PRECOND a sink forces no tokens while it still awaits forced ones */
 Status remote_run(Remote *remote, int n_at_once, const EngineJob *job, Error *err);

@@ -32,5 +32,5 @@ typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;
  * replied. Without a connection (socket -1) the holder is silent. */
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,
                  Error *err);
-/* Waits until the holder has ended; false if it has not ended after `ms` milliseconds. */
+/* Waits until the holder has ended; false if it has not ended after `ms` milliseconds, or at a signal. */
 bool keep_await_end(Wire *wire, int ms);

@@ -1,6 +1,6 @@
 /* watch.h - whether a process that owes an answer still runs. A holder answers between two of its steps, and
- * a step may take long. Only a process that neither answers nor computes is silent: one that is stopped,
- * frozen or traced, or that sleeps without reading its socket. */
+ * a step may take long. A process that does not answer is silent if it does not compute either (it is
+ * stopped, frozen or traced, or sleeps without reading its socket), or if it computes for too long. */
 #pragma once
 
 #include "commands/keep/wire.h"
@@ -13,14 +13,16 @@ typedef struct {
 
 /* Begins to watch the process at the other end, a process of this user. */
 Watch watch_begin(int socket);
-/* True if the process has shown no sign of life for two seconds. A process that computes without an answer is
- * silent after `most_ms` (0: never). Cheap until two seconds have passed. */
+/* True if the process has shown no sign of life (it used CPU time, had page faults or was runnable) for two
+ * seconds; from `most_ms` after watch_begin() on (0: never) also if it shows one. Cheap until two seconds
+ * have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);
 /* True if the process is stopped or traced. */
 bool process_is_stopped(pid_t pid);
 
 /* Waits for a message that the other end owes. *came is false, without failure, if the other end closes. If
- * the process is silent: STATUS_FAILED with its pid, and *silent (`silent` may be NULL). */
+ * the process is silent: STATUS_FAILED with its pid in the message, and *silent is true (`silent` may be
+ * NULL). */
 Status wire_await(Wire *wire, WireKind *kind, const char **body, size_t *size, bool *came, bool *silent,
                   Error *err);
 /* Returns the failure for a silent process; pid 0: not known. */

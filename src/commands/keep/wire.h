@@ -7,7 +7,7 @@
  *   HELLO key                    ->
  *                                <-   WELCOME facts, with the tokenizer's image as a descriptor; or REFUSED
  *   ASK request                  ->                                      any number at a time
- *   REPLY forced tokens, mask    ->   (only in lockstep: once before the first token and after each)
+ *   REPLY forced tokens, mask    ->   (only in lockstep: before each token, unless forced ones are left)
  *                                <-   PROGRESS, TOKEN ...
  *                                <-   DONE; or REFUSED with the reason, and the end of the connection
  *   CANCEL                       ->   (nothing comes back)
@@ -57,7 +57,7 @@ typedef struct {
 } WireWelcome;
 
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in
- * EngineRequest. */
+ * EngineRequest and GenerateOptions. */
 typedef struct {
   uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
@@ -147,5 +147,5 @@ bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *si
 /* True if something is still to be sent. */
 bool wire_is_full(const Wire *wire);
 
-/* True if the process at the other end is this user's. */
+/* True if the process at the other end is this user's; *pid is then its id. */
 bool wire_is_own(int socket, pid_t *pid);
