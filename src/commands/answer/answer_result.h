@@ -44,7 +44,7 @@ typedef struct {
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
 /* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
- * answer"; empty: no part is. */
+ * answer"; empty: no part is, or the answer was interrupted. */
 typedef struct {
   char text[128];
 } AnswerLack;

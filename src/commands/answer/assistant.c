@@ -533,7 +533,7 @@ static bool holds_session(const Assistant *a) {
   return a->holds && (backend->page_tokens == 0 || backend->memory || config_has_states(&a->model->config));
 }
 
-/* Which sequences the engine has, once choose_batch() has set their number. */
+/* True if the engine has a session (has_batch(): a batch), once choose_batch() has set n_sequences. */
 static bool has_session(const Assistant *a) {
   return holds_session(a) || (a->batch_options.n_sequences == 1 && !a->holds && !is_always_batch(a));
 }
@@ -558,9 +558,9 @@ static int n_batch_guesses(const Assistant *a) {
   return asked ? a->session_options.n_guesses : 0;
 }
 
-/* The number of drafters for --draft: at most MOST, which together take at most a quarter of `left` bytes.
+/* The number of drafters for --draft: up to MOST that together take at most a quarter of `left` bytes, or 1.
  * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
- * decoding"). Without --draft 0, which means one drafter for each sequence (batch.h). */
+ * decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;

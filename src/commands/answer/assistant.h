@@ -118,7 +118,7 @@ typedef struct {
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or no template */
-  ChatThinking thinking;   /* the chat's marks; NULL if it has none */
+  ChatThinking thinking;   /* the chat's marks of thoughts; open is NULL if it has none */
   ThinkChoice think;       /* from --think and --no-think; may change between answers */
   int think_budget;        /* may change between answers; -1: no limit */
   int max_tokens;          /* may change between answers; -1: no limit */
@@ -132,8 +132,8 @@ typedef struct {
   Guesser guesser;
   SessionOptions session_options;
   BatchOptions batch_options;
-  /* NULL until assistant_start(). It has a batch for several sequences, and on a GPU with device.invariant;
-   * else, or beside it in a process that keeps the model, a session. */
+  /* NULL until assistant_start(), or if `remote` answers. It has a batch for several sequences, and on a GPU
+   * with device.invariant even for one; else a session. A process that keeps the model may have both. */
   Engine *engine;
   Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
   int keep_seconds; /* from keep_asked(); 0: no process that keeps the model is used; -1: none is started */
@@ -170,7 +170,8 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
  * flags of that process decide. */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
-/* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model can. */
+/* Chooses the context: -c, or as many tokens as half of the free memory holds, up to the model's maximum; but
+ * at least n_prompt + 256, or that maximum. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
@@ -178,7 +179,8 @@ Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n
  * files are read in each step: on a CPU, and for weights that a limit keeps out of a GPU's memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
-/* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the session. */
+/* Chooses the context (the prompt must fit it), checks memory, loads weights, opens the engine; or leaves all
+ * this to a process that keeps the model, which it starts if --keep asks for one. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and half of the free
@@ -198,7 +200,7 @@ bool assistant_is_lost(const Assistant *assistant);
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_n_ctx(): tokens that a prompt and its answer can have; assistant_n_held(): tokens that the last
- * prompt and answer have. PRECOND it has started */
+ * prompt and answer have. PRECOND the assistant has started */
 int assistant_n_ctx(const Assistant *assistant);
 int assistant_n_held(const Assistant *assistant);
 /* engine_run() in this process, or remote_run() with up to n_at_once requests at a time. */

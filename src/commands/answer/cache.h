@@ -16,7 +16,7 @@ typedef struct {
 extern const Flag cache_flags[4];
 #define CACHE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Cache", cache_flags, Struct, member, CacheFlags)
 
-/* The context of a cache. All of it must outlive the cache; the device may be loaded later. */
+/* What a cache stores prompts for. All of it must outlive the cache; the device may be loaded later. */
 typedef struct {
   const Model *model;
   const char *model_path;
@@ -32,9 +32,9 @@ typedef struct Cache Cache; /* NULL: no cache, and every call does nothing */
  * environment names, is STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* The cache, for an engine with a session. restore() stores the prefix that a prompt shares with the
- * session's previous prompt, and then restores the longest prefix that the cache has; prefilled() makes the
- * prompt one that is worth storing. Without a cache the functions are NULL. */
+/* The cache, for an engine with a session. restore() first stores, where that pays, the prefix that a prompt
+ * shares with the session's previous prompt, and then restores the longest prefix that the cache has;
+ * prefilled() notes that the session holds a whole prompt. Without a cache the functions are NULL. */
 PromptStore cache_store(Cache *cache);
 /* Expects many prompts: the prefix that the first two share is stored once and looked up once. */
 void cache_expect_many(Cache *cache);

@@ -62,7 +62,7 @@ static void take_device(Guesser *g, const Device *device) {
   g->device.part = (ModelConfig){.layers = NULL};
 }
 
-/* Refuses a drafter that the GPUs which share the target cannot share. */
+/* Refuses a drafter that cannot be split among the GPUs of the target. */
 static Status check_split(const Guesser *g, const Device *device, Error *err) {
   Error reason;
   const Status status = model_check_split(g->model, device->options.split, &reason);

@@ -27,8 +27,8 @@ typedef struct {
   KvType kv;                  /* this and the next three: for any other draft model */
   SamplerSettings sampler;
   int target_vocab;
-  double cost;
-} Guesser; /* starts zeroed */
+  double cost; /* time of a guess as a fraction of a target's step */
+} Guesser;     /* starts zeroed */
 
 /* Opens the draft model, if there is one, and refuses it if its tokens are not the target's (tokenizer NULL:
  * takes any). */

@@ -121,7 +121,8 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-/* Makes `text`, one of the -p (NULL: none), the frame of the prompt, or, if there is no input, the input. */
+/* Makes `text`, one of the -p (NULL: none), the frame of the prompt; if there is no input, `text` becomes the
+ * input itself. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
   const bool is_empty = prompt->input.size == 0 && (!text || !*text);
   if (is_empty && text)

@@ -54,14 +54,14 @@ Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, 
 /* True if "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);
 
-/* True if there is a prompt: -p, a file, or piped input. */
+/* True if there is a prompt: -p, -P, --messages, -f, or piped input. */
 bool prompt_is_given(const PromptFlags *flags);
 
 /* Appends the prompt with input[0..size) as its input. */
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
 /* Appends the ids of the prompt in the assistant's chat. With --truncate, whole tokens of the input are cut
- * until the context has -n tokens left for the answer, but at most half of it; without -n, a quarter of it.
+ * until the answer has -n tokens of the context left, but at most half of it; without -n, a quarter of it.
  * Standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);

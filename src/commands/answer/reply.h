@@ -1,6 +1,6 @@
 /* reply.h - writes an answer in the form that the flags request, to standard output or a file.
  *
- *   text streamed; with --no-stream in one piece at the end; with -x only the first code block
+ *   no flag          text, streamed; with --no-stream in one piece at the end; with -x the first code block
  *   --json           one object on one line, at the end
  *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
  * A text whose last line has no newline gets one, unless --no-newline is given; an empty answer is no line.

@@ -16,14 +16,14 @@ extern const Flag talk_flags[5];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
 
-/* Rules for the same command. */
+/* Rules for a command that has TALK_FLAG_GROUP and TOOL_FLAG_GROUP. */
 #define TALK_FLAG_RULES                                                                                      \
   { "--tool-command", NEEDS, "--tools", NULL }
 
 /* True if standard input and standard output are both terminals. */
 bool chat_is_interactive(void);
 
-/* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard
- * input are messages and commands, and standard output gets only the answers. The files (NULL: none) come in
- * front of the first message. */
+/* Runs a chat until the user leaves or standard input ends. Without a terminal at standard input, and one at
+ * standard output or else standard error, lines of standard input are messages and commands, and standard
+ * output gets only the answers. The files (NULL: none) come in front of the first message. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, const StringList *files, Error *err);

@@ -15,7 +15,7 @@ typedef struct {
   char *history;      /* path of the history file, or NULL */
   bool history_fails; /* a failure of the history was reported */
   bool begun;         /* a line of standard input was read */
-  Buffer line, last;  /* the current line; the last one in the history */
+  Buffer line, last;  /* the current line; the newest entry of the history */
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
@@ -40,6 +40,6 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 /* Shows a message on the terminal as if it were typed now. */
 Status chat_input_show(const ChatInput *input, const char *text, size_t size, Error *err);
 
-/* Asks a yes/no question. Ctrl-C, Ctrl-D and input from a pipe mean no. After any other line the question is
- * repeated; a line typed before the question appeared is saved and read next. */
+/* Asks a yes/no question. Ctrl-C, Ctrl-D and input from a pipe mean no. After a line other than y, yes, n and
+ * no the question is repeated; such a line is saved and read next if it was typed before the question. */
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err);

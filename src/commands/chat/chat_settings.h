@@ -17,6 +17,7 @@ typedef struct {
 } ChatSettings;
 
 void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show_thinking);
+/* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
 /* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. For "NAME"

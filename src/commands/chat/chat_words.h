@@ -41,7 +41,7 @@ typedef struct {
   const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant, or NULL */
 } ChatLine;
 
-/* Says what to type instead of exit, quit, help or !ls alone, commands of other programs; else NULL. */
+/* Returns a hint if the text is only exit, quit, help or !COMMAND, which other programs take; else NULL. */
 const char *chat_bare_word(const char *text, size_t size);
 
 /* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take

@@ -74,8 +74,8 @@ Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversatio
                        Error *err);
 
 /* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until an answer has
- * no call. The conversation ends with a message of the user or a tool. *answered is false if there was no
- * room or no output: the conversation is then unchanged. */
+ * no call. *answered is false if there was no room or no output: the conversation is then unchanged. PRECOND
+ * it ends with a message of the user or of a tool */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */

@@ -1,9 +1,9 @@
 /* history.h - the lines that users enter, kept in one file for all chats.
  *
  * $XDG_STATE_HOME/auk/history, or ~/.local/state/auk/history: mode 0600, in a directory of mode 0700. One
- * entry per line: a newline in it is written \n, a backslash \\. Entries are added one by one under a lock,
- * so that concurrent chats lose none; a file that exceeds HISTORY_BYTES is cut to its later half. If the file
- * is a symbolic link, its target is the history. */
+ * entry per line: in it \n stands for a newline, \r for a CR, \\ for a backslash. Entries are added one by
+ * one under a lock, so that concurrent chats lose none; a file that exceeds HISTORY_BYTES is cut to its later
+ * half. If the file is a symbolic link, its target is the history. */
 #pragma once
 
 #include "base/buffer.h"

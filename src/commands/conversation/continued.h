@@ -7,7 +7,7 @@
 #include "commands/conversation/kept_chat.h"
 
 typedef struct {
-  AssistantFlags flags; /* the flags of the call, with the model and the template of the chat */
+  AssistantFlags flags; /* the flags of the call, with model, template and --think of the chat */
   bool keeps;           /* the conversation is written; set by the caller */
   bool goes_on;         /* a kept chat was opened */
   bool model_is_chats;  /* the call names no model: the chat's model is used */

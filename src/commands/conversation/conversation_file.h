@@ -13,7 +13,7 @@ typedef struct {
   char *began;         /* only in a kept chat: "2026-11-22T15:10:00Z" */
   char *title;         /* only in a kept chat: conversation_title() */
   size_t n_turns;      /* only in a kept chat */
-  size_t n_forgotten;  /* the oldest messages that the model no longer gets, for lack of context */
+  size_t n_forgotten;  /* number of the oldest messages, which the model no longer gets for lack of context */
 } ConversationHead;    /* starts zeroed */
 void conversation_head_release(ConversationHead *head);
 
@@ -36,8 +36,8 @@ Status conversation_save(const Conversation *conversation, const ConversationHea
 
 /* Reads a file of this format, or an array of messages alone, into an empty conversation, and other members
  * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a
- * list of parts of type "text". Content that cannot be kept (images) is refused by name (STATUS_USAGE). An
- * answer that names no model gets the head's. */
+ * list of parts of type "text". Parts of other types (images) are refused (STATUS_USAGE), with the number of
+ * the message. An answer that names no model gets the head's. */
 Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err);
 
 /* Reads the head of a kept chat, if possible from the beginning of the file alone. */

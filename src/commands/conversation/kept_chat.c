@@ -74,7 +74,7 @@ static void note_began(char began[24]) {
 
 /* --- writing */
 
-/* Returns a descriptor of the folder's lock, or -1 where the file system has none. */
+/* Locks the folder, if its file system has locks. Returns the descriptor to close for unlocking, or -1. */
 static int lock(const char *directory) {
   OWNED(mem_release) char *path = path_join(directory, ".lock", NULL);
   const int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;

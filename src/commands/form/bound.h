@@ -7,7 +7,7 @@
 enum { BOUND_LAST = 4 };
 
 typedef struct {
-  AnswerForm *form;   /* or NULL: the answer is free, and nothing below counts */
+  AnswerForm *form;   /* or NULL: the answer is free, and nothing below is used */
   const IdList *ends; /* end tokens */
   uint64_t *mask;     /* a bit for each token of model and tokenizer */
   size_t n_words;
@@ -28,8 +28,9 @@ void bound_release(Bound *bound);
 /* Passes on a failure of the form within an answer. If a form that could be compiled becomes too hard, the
  * command line is not at fault: the answer is cut (STATUS_CUT_SHORT). */
 Status bound_check(const Bound *bound, Status status, const Error *inner, Error *err);
-/* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer is complete,
- * and `also` (-1: none). With `space`, tokens of white space too. Fails where no token is left. */
+/* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer may end (in
+ * the form of calls nowhere), and `also` (-1: none). With `space`, tokens of white space too. Fails where no
+ * token is left. */
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
 /* Sets *mask for a thought, which is free: all tokens but the end tokens. */
 void bound_mask_thought(Bound *bound, const uint64_t **mask);

@@ -56,7 +56,7 @@ Status calls_mask(Calls *c, const uint64_t **mask, Error *err) {
 
 /* --- tokens */
 
-/* The first byte of a token that is not white space; 0: there is none. */
+/* The first byte in a token's text that is not white space; 0: there is none. */
 static char first_byte(const Calls *c, int32_t id) {
   const Vocabulary *v = c->bound->form->vocabulary;
   size_t size = 0;

@@ -39,7 +39,7 @@ typedef struct {
   int vocab_size;   /* of the model */
   Vocabulary own;   /* the tokenizer's, unless the form is a copy */
   const Vocabulary *vocabulary;
-  Constraint constraint; /* compiled from `text` if is_open is set */
+  Constraint constraint; /* compiled from `text`, or by form_set_part(), if is_open */
   bool has_vocabulary, is_open;
   const Tokenizer *tokenizer;
   bool has_tokens; /* the grammar names tokens: it covers all that the model writes, thoughts too */

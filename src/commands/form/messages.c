@@ -65,7 +65,7 @@ static Status append_value(JsonSpan value, Buffer *out, Error *err) {
 /* --- calls */
 
 typedef struct {
-  size_t message, call; /* numbers for messages of errors */
+  size_t message, call; /* numbers for error messages */
   JsonSpan name;
 } Place;
 

@@ -1,4 +1,4 @@
-/* messages.h - converts messages as clients of OpenAI's API write them to what chat templates read. */
+/* messages.h - converts messages in the form of OpenAI's API to the form that chat templates read. */
 #pragma once
 
 #include "base/buffer.h"

@@ -137,7 +137,7 @@ static bool is_object(JsonSpan value) {
   return value.text && value.text[0] == '{';
 }
 
-/* The parameters of a function; *renamed: their key is another than in OpenAI's API. */
+/* The parameters of a function; *renamed: their key is not "parameters", which OpenAI's API uses. */
 static JsonSpan find_parameters(JsonSpan function, bool *renamed) {
   static const char *const names[] = {"parameters", "inputSchema", "input_schema"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

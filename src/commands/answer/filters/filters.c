@@ -19,7 +19,7 @@ static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, 
   *inside = false;
   if (!a->thinking.open) return STATUS_OK;
   size_t length = strlen(a->thinking.open),
-         last = length + 8; /* a token has at least one byte; 8 for white space */
+         last = length + 8; /* most tokens: each has a byte or more; 8 for white space */
   if (last > n) last = n;
   OWNED(buffer_release) Buffer text = {0};
   TRY(tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err));

@@ -1,5 +1,5 @@
 /* filters.h - an answer in progress, for one prompt, a chat and --map alike. Each token is offered to four
- * filters in this order, and the first to whose part of the answer it belongs takes it:
+ * filters in this order; the first one that is responsible for this part of the answer takes it:
  *
  *   channels  headers of messages, and calls in messages of their own (channels.h: gpt-oss)
  *   calls     calls of functions between marks (calls.h), after the thought

@@ -25,4 +25,5 @@ typedef struct {
   int at;                              /* index for the next token */
 } Repetition;                          /* starts zeroed */
 
+/* Adds a token; true: the answer loops. */
 bool repetition_push(Repetition *repetition, int32_t id);

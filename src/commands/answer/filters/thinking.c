@@ -50,7 +50,7 @@ static void decide(ThinkingSplitter *s) {
   }
 }
 
-/* Offset of the closing mark in `held`, or its size; the mark does not begin before `from`. */
+/* Offset of the closing mark in `held`, or held.size without one; the mark does not begin before `from`. */
 static size_t find_close(const ThinkingSplitter *s, size_t from) {
   const char *at = memmem(s->held.data + from, s->held.size - from, s->close, strlen(s->close));
   return at ? (size_t)(at - s->held.data) : s->held.size;
