@@ -1,14 +1,14 @@
 /* cublas_matmul.cu - the matmul of many tokens by cuBLAS, for quantised and dense weights.
  *
  * cuBLAS takes slices of the rows. Quantised weights are dequantised to fp16 slice by slice (awq_dequant.cu)
- * and bf16 is converted to fp16 (its 8 bits of mantissa fit; |w| < 2^-14 loses the bits below 2^-25), so that
- * the scratch is bounded and a slice is still in L2 when cuBLAS reads it. For fp32 weights x is converted to
- * fp32.
+ * and bf16 is converted to fp16 (its 8 bits of mantissa fit; below 2^-17 numbers are rounded to multiples of
+ * 2^-24), so that the scratch is bounded and a slice is still in L2 when cuBLAS reads it. For fp32 weights x
+ * is converted to fp32.
  *
- * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; with a bias or SwiGLU it writes fp32 sums to a
- * scratch, and a kernel finishes them. Results are repeatable for one device and library: the workspace is
- * fixed and no atomics are allowed. cuBLAS does not clamp fp16 results, so outputs must stay in range, as
- * those of a model that ran in fp16 do. */
+ * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; with a bias, factors, SwiGLU or fp32 weights it
+ * writes fp32 sums to a scratch, and a kernel finishes them. Results are repeatable for one device and
+ * library: the workspace is fixed and no atomics are allowed. cuBLAS does not clamp fp16 results, so outputs
+ * must stay in range, as those of a model that ran in fp16 do. */
 #include <algorithm>
 #include <cuda_bf16.h>
 
@@ -44,7 +44,7 @@ bool needs_sums(const DeviceLinear *w) {
   return w->has_bias || w->interleaved || w->type == WEIGHT_F32 || weight_has_factors(w->type);
 }
 
-/* Passes sums[n_tokens][n_rows], whose first row is in tile `first_tile`, to the epilogue. */
+/* Passes sums[n_tokens][n_rows], of the outputs from tile row first_tile on, to the epilogue. */
 __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_tokens, int first_tile) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, tiles = (n_rows + 15) / 16, g = i % 8, tile = i / 8 % tiles,
       token = i / 8 / tiles;
@@ -54,7 +54,7 @@ __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_t
   store_row_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
 }
 
-/* Multiplies a slice that starts at first_row, a multiple of 16, and stores it by the epilogue. */
+/* Multiplies the slice of rows from first_row on, a multiple of 16, and stores the results in y. */
 Status multiply_slice(const LinearArgs &args, const Gemm &g, int first_row, float *sums, Error *err) {
   const Epilogue &out = args.out;
   if (!needs_sums(args.w)) {

@@ -1,8 +1,9 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Called by: linear.cu, kernel_bench.c, tests. Always true: for fp16 activations every weight type has an
- * entry that takes any token count, group and chip the program is built for, so a shape is refused only if an
- * entry is forced or int8 activations are asked for. */
+ * Called by: linear.cu, kernel_bench.c, tests. Always true: every weight type has an entry that takes any
+ * token count, group and chip the program is built for, with fp16 activations (int8 weights: with int8 ones;
+ * as experts they have none). Otherwise a shape is refused only if a kernel is forced or int8 activations are
+ * asked for. */
 #include "cuda/kernels/linear/dispatch.h"
 
 #include <limits.h>
@@ -73,7 +74,7 @@ static const LinearEntry entries[] = {
   {"dense_tensorcore", LAUNCH_DENSE_TENSORCORE, HALF, .limit = 128, FROM_80},
   {"chain_mma", LAUNCH_CHAIN_MMA, WIDE, .limit = CHAIN_TOKENS, .group = 32, ONLY_90},
   /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
-   * matmul, which the entries above are compared with, and faster on no chip. */
+   * matmul, kept for comparison. On every chip some entry above is faster. */
   {"awq_gemv", LAUNCH_AWQ_DOT, INTS, .limit = 1, .group = 32, .x = X_INT16, FROM_75},
   {"awq_small_batch", LAUNCH_AWQ_DOT, INTS, .limit = 8, .group = 32, .x = X_INT16, FROM_75},
   {"awq_pipelined", LAUNCH_AWQ_PIPELINED, INTS, .group = 32, FROM_75},
@@ -94,11 +95,11 @@ static const LinearEntry expert_entries[] = {
 };
 /* clang-format on */
 
-/* The first match wins. Why a row of x gets the same bits with any other rows: chain_mma and, in whole tiles
- * of any shape, awq_wgmma add the products of an output one after another, 16 inputs at a time, from the
- * first input to the last; a launch of awq_tensorcore (a forced tile shape) and of dense_tensorcore has one
- * tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and awq_plain sum
- * a row's products in one order; the sums of int8_token and int8_bytes are exact. */
+/* The first match wins. Why a row of x gets the same bits whatever the other rows are: chain_mma and, in
+ * whole tiles of any shape, awq_wgmma add the products of an output one after another, 16 inputs at a time,
+ * from the first input to the last; a launch of awq_tensorcore (a forced tile shape) and of dense_tensorcore
+ * has one tile of tokens, so that stream-K divides each matrix in one way; dense_wgmma, dense_rows and
+ * awq_plain sum a row's products in one order; the sums of int8_token and int8_bytes are exact. */
 /* clang-format off */
 static const LinearInvariant invariants[] = {
     {"chain_mma", WIDE, .most_rows = CHAIN_TOKENS, .rows = CHAIN_TOKENS},
@@ -114,7 +115,7 @@ static const LinearInvariant invariants[] = {
     {"dense_rows", DENSE, .most_rows = ANY, .rows = 8},
 };
 
-/* The rows for matrices of experts: awq_wgmma cuts no tile of experts, experts_plain sums in one order. */
+/* The entries for matrices of experts: awq_wgmma cuts no tile of experts, experts_plain sums in one order. */
 static const LinearInvariant expert_invariants[] = {
     {"awq_wgmma", WIDE, .most_rows = ANY, .rows = ANY},
     {"experts_plain", QUANT | DENSE, .most_rows = ANY, .rows = ANY},

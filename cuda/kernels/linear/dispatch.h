@@ -98,12 +98,13 @@ static inline bool dispatch_busy_enough(int busy, int n) {
 /* dense_rows pads each row of x to a multiple of DENSE_UNIT inputs. */
 #define DENSE_UNIT 256
 
-/* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
+/* How much of x a block holds in shared memory while it runs: limits n_in, by the chip's shared memory. With
+ * split-K (skinny_plan.h), "all of x" is the block's part of the inputs. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
-  X_UNITS,  /* all of x as fp16, in units of inputs (skinny_plan.h) */
-  X_INT16,  /* all of x as int16 */
-  X_INT8,   /* all of x as int8 */
+  X_UNITS,  /* all of x as fp16, split-K */
+  X_INT16,  /* all of x as int16, split-K */
+  X_INT8,   /* all of x as int8, split-K */
   X_F16     /* all of x as fp16, in rows */
 } XInShared;
 
@@ -148,7 +149,7 @@ const LinearEntry *linear_expert_entry(int i);
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
 
 /* The name to force where a row's bits must not depend on the other rows: linear_run() then launches kernels
- * that give a row the same bits for any number of rows, LinearInvariant.rows of them at a time. */
+ * that give a row the same bits for any number of rows, with at most LinearInvariant.rows rows a launch. */
 #define LINEAR_INVARIANT "invariant"
 
 /* LinearCall.variant of awq_wgmma: the kernel chooses a shape and cuts no tile along the inputs. Each output
@@ -158,7 +159,7 @@ enum { LINEAR_WHOLE = -1 };
 typedef struct {
   const char *name; /* of an entry */
   unsigned weights; /* set of 1 << WeightType */
-  int most_rows;    /* most rows of a call; larger calls take the next row that fits, with the same bits */
+  int most_rows;    /* most rows of a call; larger calls use the next entry that fits, with the same bits */
   int rows;         /* most rows of a launch */
   int variant;      /* of LinearCall: a tile shape, LINEAR_WHOLE, or 0: all shapes give the same bits */
 } LinearInvariant;
@@ -168,6 +169,6 @@ typedef struct {
 Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, const LinearEntry **entry,
                         Error *err);
 
-/* The token count to query after n_tokens. The counts from 1 on include the last count of every interval
- * in which one entry is chosen. */
+/* The token count to query after n_tokens. Repeated from 1 on, this visits the last count of every interval
+ * of counts for which the table chooses the same entry, so that no entry and no largest need is missed. */
 int linear_next_count(int n_tokens);

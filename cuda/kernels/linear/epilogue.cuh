@@ -13,7 +13,7 @@ struct Epilogue {
   void *y;
   const float *bias; /* [n_out, in slab order] or NULL */
   size_t stride;     /* elements between rows of y */
-  int n_out;         /* rows of the matrix; rows past n_out are not stored */
+  int n_out;         /* rows of the matrix, or of one expert; rows past n_out are not stored */
   LinearOutput kind;
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16 */
@@ -109,8 +109,9 @@ __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, i
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
  * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Adds to the residual stream by atomics
- * without result, so that no thread waits for a load; only one sum is added to a number. A kernel of few
- * tokens runs this code once or twice and waits for its instructions, so the usual forms are short. */
+ * without result, so that no thread waits for a load; each element gets one sum, so the order does not
+ * matter. A kernel of few tokens runs this code once or twice and waits for its instructions to be fetched,
+ * so the usual forms are short. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {

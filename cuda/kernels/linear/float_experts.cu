@@ -12,9 +12,9 @@
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *     slot  | tile, inputs 0 .. 63 | tile, inputs 64 .. 127 | a word of scales for each lane |
  *
- * A block has few units, so x comes first: copies of x that are requested after a ring of weights arrive
- * later, when all of the block's multiplying is still to be done. Where the choice is known early (down), the
- * first weights are requested before the wait for x.
+ * A block has few units, so x is requested before the weights: requested after a ring of weights it would
+ * arrive after them, and the block would wait for it with all of its multiplying still to be done. Where the
+ * choice is known early (down), the first weights are requested before the wait for the previous kernel.
  *
  * Column i of the first tile's product holds the sums of its inputs 16 i .. 16 i + 15, column 4 + i those of
  * the second tile. Both products take the same operand b, x times a mask that keeps columns i and 4 + i: the
@@ -49,13 +49,14 @@ template <class W> struct LanePlaces {
   }
 };
 
-/* The warp's ring of `depth` units. A lane reads only what it requested itself, so its own groups of copies
- * are all that it waits for; there is no barrier:
+/* The warp's ring of `depth` units. A lane reads only what it requested itself, so it waits for its own
+ * groups of copies (cp.async) and needs no barrier:
  *
  *     lane   wait<1>(): the oldest of `depth` groups has landed | read() | multiply | request() of the unit
- *            `depth` later into the same slot, a group even if there is none
+ *            `depth` later into the same slot; past the last unit it commits an empty group
  *
- * x is a group of the whole block: after kEarly units, or before all; a __syncthreads() follows its wait. */
+ * x is one group, which all threads copy: after kEarly units, or before all units if the choice is not known
+ * early. A __syncthreads() follows the wait for it. */
 template <class W> struct UnitRing {
   static constexpr int kVectors = 2 * W::kVectors, kBytes = 512 * kVectors + SKINNY_UNIT_SCALES;
   static constexpr int kEarly = (kEarlyBytes + kWarps * kBytes - 1) / (kWarps * kBytes);
@@ -112,8 +113,8 @@ struct Walk {
   }
 };
 
-/* Requests x of n_units units, 0 past the end of x. The two pieces of a column's inputs change places in
- * columns 4 to 7, so that the lanes of a warp read from different banks. */
+/* Requests x of n_units units, 0 past the end of x. The two 16-byte pieces of a column's inputs are swapped
+ * in columns 4 to 7, so that the lanes of a warp read from different banks. */
 __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_units, unsigned char *x) {
   for (int i = threadIdx.x; i < n_units * kPieces; i += kThreads) {
     const int k = first_unit * kUnitIn + 8 * i;
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   __syncthreads();
   if (warp == kWarps - 1) prefetch_of_chosen(a, ids, tile0, n_tiles);
 
-  float y[2] = {}, sum_of_row[2] = {}; /* sums of rows g and g + 8: of the stretch; of the tile row */
+  float y[2] = {}, sum_of_row[2] = {}; /* of rows g and g + 8: sums of the stretch; of the tile row */
   const unsigned char *x_at = x + now.unit * kUnitX;
   now.find(a, id, tile0, unit0, n_units);
   float2 by = factors_of(a, now.row);

@@ -5,11 +5,11 @@
  *
  *   int8_gemv  1 to 8 tokens: int8_gemv.cu
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
- *   int8_dp4a  the same tiles on dp4a: a reference form, to compare with
+ *   int8_dp4a  the same matmul on dp4a, kept as a reference to compare with: int8_mma is faster
  *
- * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (16 times that
- * for row g + 8 of 4-bit weights, layout.cuh), so that read as a float less kIntBias they are the finished
- * sum. Stream-K divides the work.
+ * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (with 16 z for
+ * row g + 8 of 4-bit weights, layout.cuh). Read as a float, minus kIntBias, each is then the finished sum.
+ * Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / kBlockIn][tokens] {float d, int sum}

@@ -118,7 +118,7 @@ struct ChosenExperts {
     __syncthreads();
   }
 
-  /* Stores the sums of rows g and g + 8 of a tile row. Stacked experts have a row of y each. */
+  /* Stores the sums of rows g and g + 8 of a tile row: stacked experts in a row of y each, summed in one. */
   __device__ __forceinline__ void store(const Epilogue &out, const int *ids, int tile_row, int g, float low,
                                         float high) const {
     if (summed) {
@@ -170,7 +170,8 @@ struct GroupedExperts {
     return by_place ? place : choices[place] / n_chosen;
   }
 
-  /* Fills first_tile[n_experts + 1] in shared memory: the first tile of each expert. For all threads. */
+  /* Fills first_tile[n_experts + 1] in shared memory: the first tile of each expert, then the number of
+   * tiles. For all threads of the block. */
   __device__ __forceinline__ void count_tiles(int tile_places, int *first_tile) const {
     for (int e = threadIdx.x; e < n_experts; e += blockDim.x) /* all loads at once, then a scan of one warp */
       first_tile[e] = (begins[e + 1] - begins[e] + tile_places - 1) / tile_places;

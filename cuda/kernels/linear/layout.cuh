@@ -58,7 +58,8 @@ struct QuantView {
   int n_groups;           /* padding included */
 };
 
-/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1. */
+/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1,
+ * which the caller must treat apart. */
 inline uint32_t rounded_inverse(int d) {
   return UINT32_MAX / (uint32_t)d + 1;
 }
@@ -97,8 +98,8 @@ struct HalfZeros {
 /* Each type W of weights below has:
  *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
  *                      group (FP4: one tile)
- *   kMetaBytes         of a tile row and block in shared memory, brought by kMetaCopies of copy_meta(), each
- *                      a piece of at most 16 bytes, 16 apart
+ *   kMetaBytes         bytes of scales and zeros of a tile row and block in shared memory, which kMetaCopies
+ *                      calls of copy_meta() bring, each a piece of at most 16 bytes, 16 apart
  *   n_blocks, block_of how many blocks a tile row has (groups; FP4: tiles), and the block of input k
  *   piece, copy_piece  for a warp that brings the same pieces of many blocks: the address of piece i of a
  *                      block, and its copy. Blocks are numbered tile row after tile row; piece i of the next
@@ -174,8 +175,8 @@ template <class W> struct GroupsOfIntegers {
 };
 
 /* 4 bits. As bytes for the integer units the weights of row g + 8 are 16 times too large (no shift); the sum
- * is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q / 16
- * likewise. */
+ * is multiplied by kHigh. As halves they are exact: q in the low bits of 0x6400 is 1024 + q, and q in the
+ * next four bits is 1024 + 16 q, of which a sixteenth is 64 + q. */
 struct Bits4 : GroupsOfIntegers<Bits4> {
   static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes per lane and tile */
   static constexpr float kHigh = 0.0625f;
@@ -233,7 +234,7 @@ struct Bits4 : GroupsOfIntegers<Bits4> {
   }
 };
 
-/* 8 bits: the bytes are the integer operand; under 0x64 each is the half 1024 + q. */
+/* 8 bits: the bytes are the integer operand; with 0x64 as its high byte each is the half 1024 + q. */
 struct Bits8 : GroupsOfIntegers<Bits8> {
   static constexpr int kBits = 8, kVectors = 2;
   static constexpr float kHigh = 1.0f;

@@ -125,7 +125,7 @@ static bool is_invariant(const char *kernel) {
 /* Most inputs of a row whose norm a kernel computes: int8_tiles and int8_bytes hold the row in a block's
  * registers; dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-constexpr int kMostNormed = 16; /* tokens of planes_wgmma: a step of 24 takes 2% longer if it makes norms */
+constexpr int kMostNormed = 16; /* for planes_wgmma, tokens: a step of 24 takes 2% longer with its norms */
 
 /* True if the kernel can compute the RMSNorm of its x. */
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
@@ -139,8 +139,9 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
-/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. Up to
- * kMostNormed rows that is planes_wgmma, though it multiplies more slowly than narrow_wgmma. */
+/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. For 2 to
+ * kMostNormed rows of 4-bit weights on Hopper that is planes_wgmma, though it multiplies more slowly than
+ * narrow_wgmma. */
 static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
                                           int n_tokens, const char *kernel) {
   const LinearEntry *entry;

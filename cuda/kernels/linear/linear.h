@@ -1,14 +1,14 @@
 /* linear.h - y = W x + bias on the device, for every weight type.
  *
- * The backend lays weights out once (linear_lay_out, then the linear_fill_ functions as staged parts of the
- * checkpoint arrive) and prepares a context. linear_run then picks a kernel by dispatch.c's table and
- * launches it on the context's stream. It neither allocates nor waits, so a graph can capture it.
+ * The backend lays weights out once (linear_lay_out, linear_place, then the linear_fill_ functions as staged
+ * parts of the checkpoint arrive) and prepares a context. linear_run then picks a kernel by dispatch.c's
+ * table and launches it on the context's stream. It neither allocates nor waits, so a graph can capture it.
  *
  * A DeviceLinear may stack several layers that read the same x (q, k and v), or interleave two (gate and up)
  * so that both values of an output meet in one thread. Rows (outputs) come in slabs of 8, as in AutoAWQ's
  * words:
  *   stacked      slab i of part p is slab (rows of the parts before p) / 8 + i
- *   interleaved  slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate and the same 8 of up
+ *   interleaved  slab i of gate is slab 2i, of up slab 2i + 1: 16 rows are 8 of gate and the same 8 of up
  *
  * The same input gives the same bits on the same device. One context serves one stream at a time. */
 #pragma once
@@ -27,8 +27,8 @@ C_BEGIN
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense, FP4, FP8 or int8 of one part */
-  int group;       /* integers, FP8: as laid out (a group of all inputs is padded to 128); FP4: 16; else 0 */
+  int n_in, n_out; /* n_out: of all parts; 4, 8 bits or several parts: a multiple of 8; interleaved: 16 */
+  int group;       /* inputs of a scale (if of all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
@@ -39,9 +39,9 @@ typedef struct {
   const void *dense;    /* dense: [n_out rounded up to 16][stride], in slab order */
   const float *bias;    /* [n_out rounded up to 16] in slab order, or NULL */
   const char *name;     /* for messages; owned by the caller */
-  /* A mixture's matrix: n_experts > 0 equal matrices of n_out / n_experts outputs, a multiple of 16 each, one
-   * below the other. A token is multiplied by n_chosen of them; `summed`: each expert multiplies an x of its
-   * own. */
+  /* A mixture's matrix: n_experts > 0 matrices of equal size, one below the other, each of n_out / n_experts
+   * outputs, a multiple of 16. A token is multiplied by n_chosen of them. `summed`: each
+   * expert multiplies an x of its own, as in a down projection, and the results are added in the end. */
   int n_experts, n_chosen;
   bool summed;
   const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
@@ -104,15 +104,15 @@ Status linear_fill_fp4_scales(const DeviceLinear *linear, LinearPart part, int f
                               const uint8_t *staged, int group, float factor, cudaStream_t stream,
                               Error *err);
 
-/* Fills `to`, linear->bias or linear->scales of int8 weights, for all rows of one part from fp32 [n_out] in
- * device staging memory. */
+/* Fills all rows of one part from fp32 [n_out] in device staging memory. `to` is linear->bias, or
+ * linear->scales of int8 weights. */
 Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const void *to, const float *staged,
                           cudaStream_t stream, Error *err);
 
 /* Bytes of memory for a rotated copy (wide/rotated.cuh) of a 4-bit matrix, for the kernel int8_bytes: a byte
- * for each weight, a scale for each output. kernel: the kernel that is forced, or NULL. 0: the matrix can
- * have no copy, or has groups of fewer than 64 inputs and is better off with int8_mma, which has a scale of x
- * for each 32 inputs. */
+ * for each weight, a scale for each output. kernel: the kernel that is forced, or NULL. 0 if the matrix can
+ * have no copy, if another kernel is forced, and, with none forced, if groups are not a multiple of 64
+ * inputs: int8_mma then serves the matrix better, with a scale of x for each 32 inputs. */
 size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
 
 /* Makes the rotated copy of a filled matrix in `memory`, 256-byte aligned, on the stream, and sets
@@ -120,8 +120,8 @@ size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
 Status linear_rotate(DeviceLinear *linear, void *memory, void *staging, size_t staging_bytes,
                      cudaStream_t stream, Error *err);
 
-/* The outputs from first_out on, a multiple of 16, as a matrix of its own in the same memory, without a
- * rotated copy. PRECOND neither interleaved nor of experts. */
+/* Outputs first_out .. n_out - 1 as a matrix of its own in the same memory, without a rotated copy.
+ * PRECOND first_out % 16 == 0; the matrix is neither interleaved nor of experts. */
 DeviceLinear linear_outputs_from(const DeviceLinear *linear, int first_out);
 
 /* True if linear_round() takes this matrix. */
@@ -140,9 +140,9 @@ Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen,
 /* One expert of a matrix that has been placed, as a matrix of its own for the linear_fill_ functions. */
 DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
 
-/* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token; choices
- * are ordered by tokens. A `place` is a choice's position in the order of experts, and of tokens within an
- * expert. */
+/* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token, numbered
+ * token * n_chosen + its index among the token's. A `place` is a choice's position when choices are sorted by
+ * expert, and within an expert by token. */
 typedef struct {
   const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
@@ -161,7 +161,7 @@ bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *w
                              const char *kernel);
 
 /* True if begins and choices may be NULL for one token: a kernel then multiplies the chosen experts as one
- * matrix, and the place of a choice is its number. */
+ * matrix, and the place of a choice is its index in ids. */
 bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
 
 typedef enum {
@@ -209,13 +209,13 @@ typedef struct {
   int variant;        /* 0: the kernel chooses; n: its n-th tile shape (for measuring); or LINEAR_WHOLE */
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
   float limit;        /* of ACTIVATION_LIMITED */
-  /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 the factor multiplies the
-   * results, with other outputs the bias alone, since x has been multiplied by the factor before. */
+  /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 it multiplies the results. With
+   * other outputs, for experts only, it multiplies the bias alone: x has been multiplied by it before. */
   const float *row_factors;
   /* For matrices of experts, else NULL; n_tokens still counts tokens. y has a row for each place
    * (LinearExperts); x has a row for each place if the experts are `summed` or x is gathered, else for each
-   * token. Summed experts as one matrix (linear_experts_as_one()) give one row, their sum; row_factors are
-   * then those of the rows of x, which are x_stride = n_in rounded up to 128 apart, with zeros between. */
+   * token. Summed experts multiplied as one matrix (linear_experts_as_one()) write one row of y, their sum.
+   * row_factors then has a factor for each row of x, and x_stride is n_in rounded up to 128, padded by 0. */
   const LinearExperts *experts;
   LinearNorm norm; /* rows NULL: x is given. Else x is not read, and linear_takes_norm() must hold */
   /* NULL, or x as planes from an earlier kernel. Then neither x nor norm.rows is read; norm.rows != NULL says
@@ -225,8 +225,8 @@ typedef struct {
   LinearNext next;
 } LinearCall;
 
-/* Planes (quantise.cuh) of n_in inputs of n_tokens tokens, with each token's sums of squares: the bytes of
- * both, the tokens of a tile, and where the sums of squares begin. */
+/* Planes (quantise.cuh) of n_in inputs of n_tokens <= LINEAR_MOST_PLANES tokens, followed by each token's
+ * sums of squares: the bytes of both together, the tokens of a tile of planes, and where the sums begin. */
 enum { LINEAR_MOST_PLANES = 32 };
 size_t linear_planes_bytes(int n_in, int n_tokens);
 int linear_planes_tokens(int n_tokens);
@@ -289,13 +289,13 @@ bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights
 bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                         const char *kernel);
 
-/* The table entry that linear_run would take. */
+/* The table entry that linear_run() takes for n_tokens tokens, if the call gives x and not norm.rows. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearEntry **entry, Error *err);
 
-/* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
- * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the reference form
- * (shifts and conversions), otherwise lop3 and packed halves where groups allow. */
+/* Dequantises rows [first_row, first_row + n_rows) of a quantised matrix to `out`, fp16 [n_rows][n_in],
+ * 16-byte aligned; FP8 and FP4 without DeviceLinear.factors. first_row % 16 == 0, any group size. `plain`
+ * selects the reference form (shifts and conversions), otherwise lop3 and packed halves if groups allow. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

@@ -17,7 +17,7 @@
 #include "cuda/kernels/ptx/lanes.cuh"
 
 /* segment_max() of non-negative numbers, segment_sum(): over kWidth neighbouring lanes (8, 16 or 32); each
- * lane gets the result. One instruction reduces a whole warp; it would reduce parts of a warp in turn. */
+ * lane gets the result. `redux` reduces a whole warp in one instruction, but parts of a warp one by one. */
 template <int kWidth> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kWidth == 32) return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v)));
@@ -139,13 +139,14 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
 
 /* x as planes of int8, in the order in which planes_wgmma.cu reads it.
  *
- *     x[m][k] ~ d[m][p] X[m][k], X = 256 high + low       a part p: kUnitIn / kParts inputs that share d
+ *     x[m][k] ~ d[m][p] X[m][k]       part p: kUnitIn / kParts inputs that share d
+ *     X = 256 high + low, or with one plane an int8
  *
  *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
- * Rows 2t and 2t + 1 of the 2m-th block of 8 rows are the planes of token 8m + 2t; the same rows of the next
- * block are the planes of token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
+ * Two planes: rows 2t and 2t + 1 of block 2m of 8 rows are the planes of token 8m + 2t; those rows of the
+ * next block are the planes of token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
  * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
  * are dropped. */
 constexpr int kUnitIn = 128;
@@ -159,7 +160,7 @@ template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
     return kPlanes == 1 ? token : token / 8 * 16 + token % 2 * 8 + token % 8 / 2 * 2;
   }
 
-  /* A part of a token and its neighbour: two scales, then their sums of integers. */
+  /* A part of a token and of its neighbour (token ^ 1): their scales, then their sums of integers. */
   static __device__ __forceinline__ uint32_t *pair_of(unsigned char *unit, int token, int part) {
     return (uint32_t *)(unit + kPlaneBytes) + token / 2 * kPairWords + part * 4;
   }

@@ -1,5 +1,5 @@
-/* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and memory
- * that is only read.
+/* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and a
+ * kernel that only reads memory, whose bandwidth bounds all others.
  *
  * Called by: weights.c for a model made from a config alone, kernel_bench.c. Numbers are made as a checkpoint
  * would store them and laid out by linear_fill_*(), with the usual padding. A seed gives the same numbers on
@@ -10,7 +10,7 @@
 
 C_BEGIN
 
-/* Least bytes of staging that random_linear() needs for this matrix; with some MB random_linear() is fast. */
+/* Fewest bytes of staging memory with which random_linear() can fill this matrix; some MB make it fast. */
 size_t random_staging_bytes(const DeviceLinear *linear);
 
 /* Fills a placed matrix: any weights and zero points, positive scales, a small bias. `staging` is 256-byte

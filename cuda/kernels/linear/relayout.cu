@@ -114,7 +114,7 @@ Status linear_lay_out_experts(DeviceLinear *w, int n_experts, int n_chosen, bool
   return STATUS_OK;
 }
 
-/* n_out outputs of `all` from `first` on, a multiple of 16, as a matrix of their own. */
+/* Outputs first .. first + n_out - 1 of `all` as a matrix of their own. PRECOND first % 16 == 0. */
 static DeviceLinear outputs_of(const DeviceLinear *all, size_t first, int n_out) {
   DeviceLinear w = *all;
   w.n_experts = 0;
@@ -221,7 +221,7 @@ __device__ __forceinline__ uint16_t half_bits(float value) {
   return __half_as_ushort(__float2half_rn(value));
 }
 
-/* A thread writes rows g and g + 8 of one tile and group; the layout has n_groups, the checkpoint
+/* A thread writes rows g and g + 8 of one tile row and group; the layout has n_groups groups, the checkpoint
  * n_stored. */
 template <class Scale>
 __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_groups, int n_stored,
@@ -278,7 +278,7 @@ __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart par
     int k = tile_in * kTileIn + tile_k(j, t, i);
     bytes |= (k < n_in ? (uint32_t)from[k] : 0) << (8 * i);
   }
-  /* a tile's: vector j / 2 of the lane, word 2 (j % 2), or the next word for row g + 8 */
+  /* In a tile the word is in the lane's vector j / 2: word 2 (j % 2) for row g, the next for row g + 8. */
   size_t tile = (size_t)(row / kTileOut) * n_tiles_in + tile_in;
   tiles[kRows ? ((size_t)row * n_tiles_in + tile_in) * 16 + word
               : (tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
@@ -292,8 +292,8 @@ __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   return bits ^ (bits & 0x200) << 4 ^ (bits & 0x380) >> 4 ^ (bits & 0x40) << 8 ^ (bits & 0x700) >> 8;
 }
 
-/* A thread writes one word of a tile, or the half of its bits that the rows of one slab have; rows
- * [first_row, end_row) of the part are staged. */
+/* A thread writes one word of a tile. Of its rows g and g + 8 it writes those that belong to the part and are
+ * staged: rows [first_row, end_row) of the part. */
 __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int end_row,
                                int n_in, const uint8_t *staged) {
   const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
@@ -364,7 +364,7 @@ Status linear_fill_fp8_scales(const DeviceLinear *w, LinearPart part, const floa
                 block_first);
 }
 
-/* The byte for 2^(7 + below), below <= 0: its bits as fp16 from bit 7 on. */
+/* The byte for the scale 2^(7 + below), below <= 0: bits 7 .. 14 of that number in fp16. */
 __device__ __forceinline__ uint32_t fp4_power(int below) {
   const int exponent = 15 + 7 + below;
   return exponent > 0 ? exponent << 3 : below >= -24 ? 1u << (24 + below) : 0;
@@ -436,9 +436,9 @@ __device__ __forceinline__ uint32_t nearest_code(float x) {
   return (uint32_t)rintf(fminf(fmaxf(x, 0), 15));
 }
 
-/* Block (eight, group) rounds a group of eight outputs: a thread one input of each. The results lie as
- * AutoAWQ stores them: scales [n_groups][n_out], zeros u32 [n_groups][n_out / 8], codes u32 [n_in][n_out /
- * 8]. PRECOND n_out % 8 == 0, n_in % kRoundGroup == 0. */
+/* Block (eight, group) rounds one group of inputs of eight outputs; a thread has one input of all eight. The
+ * results lie as AutoAWQ stores them: scales [n_groups][n_out], zeros u32 [n_groups][n_out / 8], codes u32
+ * [n_in][n_out / 8]. PRECOND n_out % 8 == 0, n_in % kRoundGroup == 0. */
 template <class T>
 __global__ void round_kernel(const T *w, size_t stride, int n_out, __half *scales, uint32_t *zeros,
                              uint32_t *codes) {
@@ -472,7 +472,7 @@ bool linear_can_round(const DeviceLinear *w) {
          w->n_experts == 0 && !w->bias && w->n_in % kRoundGroup == 0 && w->n_out % 8 == 0 && w->n_in <= 65408;
 }
 
-/* Rounds a dense matrix to `to`, which was placed, by way of the staging memory. */
+/* Rounds a dense matrix into `to`, which linear_place() has placed, by way of the staging memory. */
 static Status round_to(const DeviceLinear *from, const DeviceLinear *to, unsigned char *staging,
                        cudaStream_t stream, Error *err) {
   const size_t n_groups = (size_t)(from->n_in / kRoundGroup), n_out = (size_t)from->n_out;

@@ -22,10 +22,10 @@
  * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
  *
  * With one or two tokens several of the four lanes t of a row would hold the same sum. Instead kShared units
- * are multiplied before they are scaled, and each such lane keeps the sum of another unit: it reads and
+ * are multiplied before they are scaled, and each such lane keeps the sum of a different unit: it reads and
  * applies the scale and zero of that unit only.
  *
- * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens, all as skinny_plan.h says.
+ * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens; the sizes are those that skinny_plan.h plans.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
 #pragma once
 
@@ -50,8 +50,8 @@ inline Cut cut(int n, int n_parts) {
   return {n / n_parts, n % n_parts};
 }
 
-/* a / b for 0 <= a < 2^20, b > 0: (a + 0.5) / b is 0.5 / b or more away from an integer, and its computed
- * value errs by less than 2^-21 of it. */
+/* a / b, rounded down, for 0 <= a < 2^20, b > 0: (a + 0.5) / b is 0.5 / b or more away from an integer, and
+ * its computed value errs by less than 2^-21 of itself. */
 __device__ __forceinline__ int divide_small(int a, int b) {
   return (int)__fdividef((float)a + 0.5f, (float)b);
 }
@@ -135,10 +135,10 @@ template <class W> struct Unit {
 };
 
 /* The warp's ring: stages of two units in shared memory, two stages for each batch in flight. A lane reads
- * only what it requested itself, so its own groups of copies are all that it waits for; there is no barrier:
+ * only what it requested itself, so it waits for its own groups of copies (cp.async) and needs no barrier:
  *
  *     lane   wait(): the oldest of 2 n_batches groups has landed | read() | multiply | request() of the batch
- *            n_batches later into the same stage, a group even if there is none
+ *            n_batches later into the same stage; past the last batch it commits an empty group
  */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
@@ -272,7 +272,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
   template <class Fetch, class Used, class OfUnit>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
                                            const float2 *scales, const OfUnit (&groups)[kUnits], int lane) {
-    /* Only lane t = 0 subtracts the zero point's term, which is not 16 times too large as high sums are. */
+    /* Only lane t = 0 subtracts the zero point's term. It needs no kHigh: only the bytes of row g + 8 do. */
     float once = lane % 4 == 0 ? 1.0f : 0.0f;
     Unit<W> unit[2];
 #pragma unroll
@@ -316,8 +316,9 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   static_assert(kIntBytes == 2, "two columns a token");
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
-  static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* tokens that lanes t = 0 .. hold */
-  static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
+  /* Lane t has the sums of token t % kLaneTokens of each 4, of unit t / kLaneTokens of each kShared. */
+  static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4;
+  static constexpr int kShared = 4 / kLaneTokens;
   static constexpr int kUnitBlocks = kUnitIn / kBlockIn;
   typedef Groups<W, kBlockIn> Scales; /* of a unit */
   static constexpr bool kScalesAhead = false, kForExperts = true;
@@ -411,8 +412,8 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   }
 };
 
-/* Adds the partial sums of a tile row's splits, in their order, and stores the result; only the last block to
- * finish does so. */
+/* Adds the partial sums of the splits of each tile row, in their order, and stores the results; of the blocks
+ * with these tile rows only the last to finish does so. */
 template <int kTokens, bool kExperts, class Table>
 __device__ void combine_splits(const Args &a, const Table &table, int first_tile, int n_tiles) {
   __shared__ bool last;
@@ -435,8 +436,8 @@ __device__ void combine_splits(const Args &a, const Table &table, int first_tile
   }
 }
 
-/* Adds the partial sums of the block's warps. first and last are the tile rows of the block that each warp
- * touched. */
+/* Adds the partial sums of the block's warps. Warp w has sums of tile rows first[w] .. last[w] of the
+ * block. */
 template <int kTokens, bool kExperts, class Table>
 __device__ void combine_warps(const Args &a, const Table &table, int first_tile, int n_tiles,
                               const float *sums, const int *first, const int *last) {

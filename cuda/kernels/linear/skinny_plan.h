@@ -12,7 +12,7 @@
 
 #define SKINNY_WARPS        16  /* warps of a block */
 #define SKINNY_UNIT_IN      128 /* inputs of a unit: 16 outputs x 128 inputs */
-#define SKINNY_UNITS        4   /* units of a batch, which a warp has in flight */
+#define SKINNY_UNITS        4   /* units of a batch (of float_experts.cu: 1) */
 #define SKINNY_MAX_TOKENS   8
 #define SKINNY_TILE_OUT     16
 #define SKINNY_MAX_SPLITS   8
@@ -25,8 +25,8 @@
 #define SKINNY_SHALLOW     4
 #define SKINNY_UNIT_SCALES 128
 
-/* Costs in units of one batch of a block (0.13 us): of combining partial sums, of each split, of each launch
- * after the first. */
+/* Costs, in multiples of the time of one batch of a block (0.13 us): of combining partial sums, of each
+ * split, of each launch after the first. */
 #define SKINNY_COMBINE_COST 20
 #define SKINNY_SPLIT_COST   2
 #define SKINNY_LAUNCH_COST  40
@@ -62,8 +62,9 @@ static inline int skinny_batch_units(const LinearQuery *query, int int_bytes) {
   return skinny_by_units(query, int_bytes) ? 1 : SKINNY_UNITS;
 }
 
-/* Batches that a warp has in flight: with `fits` the number to try first, else the number that needs less
- * shared memory. For experts the number is larger: the choice is known late, and a warp has few batches. */
+/* Batches that a warp has in flight: with `fits` the number to try first, else the number to use if that does
+ * not fit in shared memory. For experts it is larger: the choice is known late, and a warp has few
+ * batches. */
 static inline int skinny_ring_batches(const LinearQuery *query, int int_bytes, bool fits) {
   if (!skinny_by_units(query, int_bytes)) return query->n_experts > 0 && fits ? 2 : 1;
   return weight_bits(query->weights) == 4 && fits ? SKINNY_DEEP : SKINNY_SHALLOW;

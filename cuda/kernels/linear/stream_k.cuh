@@ -36,9 +36,9 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
-/* Work of n_tiles tiles of n_steps for at most `most` blocks, each of at least least_steps steps or a tile.
- * If that wastes little, the number of blocks divides the tiles or is a multiple of them: then no block has
- * parts of two tiles. */
+/* Work of n_tiles tiles of n_steps steps for at most `most` blocks, each with at least least_steps steps or a
+ * whole tile. If that wastes little, the number of blocks divides the tiles or is a multiple of them: then no
+ * block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
@@ -133,7 +133,7 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
  *
  * The kernel passes what differs:
  *
- *   load(stage, at, jumps)  starts the copies of step `at`; jumps: step at - 1 was not loaded last
+ *   load(stage, at, jumps)  starts the copies of step `at`; jumps: it begins a tile or is the block's first
  *   multiply(stage)         adds a step to the sums of the tile
  *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
  *                           combine() and says whether this block stores the tile

@@ -28,20 +28,20 @@ __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at
   if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + used);
 }
 
-/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
- * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
+/* Makes the compiler regard sums as changed; called before wgmma writes their registers and after
+ * wgmma_wait<>(). It does not know that wgmma writes them until then, and could move a use above the wait. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);
 }
 
-/* The next stage to read, of every kStep-th, for stages so short that to compute addresses anew would take a
- * fifth of their time: shared addresses of the stage and of its `full` barrier. Its `empty` barrier lies
- * S::kStages barriers further. */
+/* Cursor over every kStep-th stage of a ring: shared addresses of the next stage to read and of its `full`
+ * barrier. It is for stages so short that computing the addresses anew would take a fifth of their time. The
+ * `empty` barrier of a stage lies S::kStages barriers after its `full` one. */
 template <class S, int kStep = 1> struct StageCursor {
   uint32_t stage, full;
   int parity;
-  uint32_t end; /* of the `full` barriers */
+  uint32_t end; /* address past the last `full` barrier */
 
   __device__ __forceinline__ StageCursor(const Ring &ring, int first)
       : stage(opaque((int)shared_address(ring.stage(first)))),

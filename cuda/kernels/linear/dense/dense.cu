@@ -82,7 +82,7 @@ __device__ __forceinline__ void normalise(const Args &a, float *scaled, __half *
   }
 }
 
-/* Adds eight inputs of a row pair for all tokens; x: the lane's inputs of the first token. */
+/* Adds the products of eight inputs of a row pair for all tokens; x: the lane's inputs of the first token. */
 template <class T, int kTokens>
 __device__ __forceinline__ void multiply(const Eight<T> (&v)[2], const __half *x, int padded,
                                          float (&sum)[kTokens][2]) {
@@ -186,7 +186,8 @@ __device__ __forceinline__ void prefetch_rows(const float *of, int first_pair, i
   for (int i = threadIdx.x; i < n; i += kThreads) prefetch_l1(of + (first + i) * kTileOut);
 }
 
-/* Units in flight: few enough registers for blocks of the previous and the next kernel on the same SM. */
+/* Units that a warp has in flight: so few that blocks of the previous and the next kernel find registers on
+ * the same SM. */
 template <class T, int kTokens> constexpr int kDepth = (kTokens > 2 ? 8 : 12) / (int)sizeof(T);
 
 template <class T, int kTokens, bool kExperts>

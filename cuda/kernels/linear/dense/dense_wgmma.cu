@@ -77,7 +77,7 @@ template <class S> __device__ __forceinline__ void load_tiles(const Args &a, con
   }
 }
 
-constexpr int kBatch = 2; /* products of bf16, 16 inputs each, that are waited for together */
+constexpr int kBatch = 2; /* bf16: products, of 16 inputs each, that are waited for together */
 
 /* Operands of a stage's weights that are multiplied from registers. */
 typedef uint32_t Operands[kIn / 16][4];
@@ -196,8 +196,8 @@ struct TimedShape {
 constexpr TimedShape shapes[] = {DENSE_WGMMA_TILES(TILE)};
 #undef TILE
 
-/* The shape that is expected to be the fastest, by the time for 64 inputs of each tile of the block with the
- * most tiles: all shapes have equally many such steps. */
+/* The shape that is expected to be the fastest: the most tiles of a block, times the time of a step of 64
+ * inputs. A tile has equally many steps in all shapes. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);

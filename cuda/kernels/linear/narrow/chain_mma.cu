@@ -22,11 +22,11 @@
  *   a thread           wait empty, parity (t + 1) % 2 -> x, weights: 1 arrival, their bytes --+
  *   a warp             wait empty, parity (t + 1) % 2 -> scales, zeros: an arrival a lane ----+-> full: 33
  *                           ^                                                                     |
- *   2 rows warps            +--- empty: 1 a warp <--- the stage is in registers <--- wait full, parity t % 2
+ *   2 * rows warps          +--- empty: 1 a warp <--- the stage is in registers <--- wait full, parity t % 2
  *
  * The weights of the first turn come before wait_for_previous(), x after it.
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of FP4 and FP8.
  * PRECOND  n_tokens <= CHAIN_TOKENS; at most CHAIN_ROWS tile rows for each SM; group % 32 == 0 (4 bits) or
  *          group % 64 == 0 (FP8); x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once, x once in each block. */

@@ -9,8 +9,9 @@
  *
  *   stage  x [kTiles][kTokens][128 bytes], 128-byte swizzle; then as wgmma_parts.cuh
  *
- * Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by. Up to 64 tokens (FP8: 48) a row's
- * bits do not depend on other rows: one tile holds all rows, and cuts and units are always the same.
+ * Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of FP4 and FP8. Up to 64 tokens
+ * (FP8: 48) a row's bits do not depend on other rows: one tile holds all rows, and it is cut into the same
+ * units.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
  *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
@@ -28,7 +29,8 @@ template <class W> constexpr int tiles_of(int tokens, int out_groups) {
   return (tokens > 64 && out_groups == 1) || (tokens >= 64 && W::kVectors > 1) ? 1 : 2;
 }
 
-/* With many tokens a batch is one step: registers do not suffice for two. */
+/* kBatch steps of 16 inputs are dequantised at a time (add_stages()): with more than 64 tokens one, since
+ * registers do not suffice for two. */
 template <class W, int kTokens, int kBlockIn, int kOutGroups>
 struct Shape : ShapeOf<W, kTokens, tiles_of<W>(kTokens, kOutGroups) * kTileIn,
                        tiles_of<W>(kTokens, kOutGroups) * kTileIn / kBlockIn, kOutGroups, 4 / kOutGroups,
@@ -55,7 +57,7 @@ struct Args : PartArgs {
 
 /* State of a consumer thread. */
 template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
-  const uint32_t weights;            /* of the lane, from the stage on */
+  const uint32_t weights;            /* offset of the lane's weights in a stage */
   const unsigned char *const groups; /* scales and zeros, as if their stage lay at address 0 */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
@@ -136,8 +138,8 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
 /* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two tiles
- * of tokens"): if tiles of 128 outputs would be fewer than SMs, and there is an SM for each of the two tiles.
- * `wide`: tiles of 128 outputs. */
+ * of tokens"): for 4 bits in groups of 128, and FP4 above 96 tokens, if there are fewer tiles of 128 outputs
+ * than SMs, and an SM for each of the two tiles. `wide`: tiles of 128 outputs. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;

@@ -4,7 +4,7 @@
  * tokens. Then a warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The
  * warp's loads from device memory are in flight before the sums of other blocks come.
  *
- *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the exchange of wgmma_parts.cuh
+ *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, behind the memory of exchange_sums()
  *
  *     group g   sums -> staging | named barrier 4 + g | a warp reads a token's row | next sums -> staging
  *
@@ -83,7 +83,7 @@ template <class S> struct NormEnd {
   }
 };
 
-/* Makes planes of the gated product, rounded to fp16 as it would be in memory. */
+/* Makes planes of the gated product, which is rounded to fp16 first, as if it were stored between kernels. */
 template <class S> struct GatedEnd {
   static constexpr bool kGated = true;
   const NextArgs &next;
@@ -188,7 +188,7 @@ __device__ __forceinline__ void stage_results(const Epilogue &out, int tile, int
     }
 }
 
-/* finish() of a call with LinearCall.next: the results end in an End. */
+/* finish() of a call with LinearCall.next: an End makes the next operand from the results. */
 template <class S, class End, class Consumer>
 __device__ __forceinline__ void finish_next(const PartArgs &a, const NextArgs &next, const Ring &ring,
                                             const Consumer &c, float (&y)[4 * S::kMine], const Part &part,

@@ -7,9 +7,9 @@
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
  * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
- * The second multiplies, its work and its ring as wgmma_parts.cuh says; with a norm it multiplies its
- * sums by 1 / rms. A unit is 128 inputs. A product is the sums of kChunk tokens over one part of a unit.
- * Three or four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
+ * The second multiplies; its blocks and its ring are those of wgmma_parts.cuh, and with a norm it multiplies
+ * its sums by 1 / rms. A unit is 128 inputs. A product sums one part of a unit for kChunk tokens. Three or
+ * four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
@@ -355,7 +355,7 @@ template <int kTokens> Status launch_next(const LinearArgs &args, Error *err) {
 template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk>
 Status launch_tokens(const LinearArgs &args, Error *err) {
   constexpr int kOfHalves =
-      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* two tiles of 16, for want of registers */
+      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* groups of 64: registers suffice for tiles of 16 */
   constexpr int kHalfChunk = kOfHalves < kChunk ? kOfHalves : kChunk;
   return parts_of(args.w->group) == 1
              ? launch_shape<Shape<kTokens, 1, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err)

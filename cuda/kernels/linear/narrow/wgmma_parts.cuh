@@ -20,9 +20,9 @@
  *
  * The first two fill kEarly stages, and then wait for phase 0 of full[0]: x of the first stage.
  *
- *   named barriers   1: all consumers have given a round's sums; 2: they have taken them (exchange_sums())
+ *   named barriers   1: all consumers have written a round's sums; 2: they have read them (exchange_sums())
  *                    3: 1 / rms (planes_wgmma.cu); 4 and 5: a group's staging memory (next.cuh)
- *   mailbox          0 -> a block's sums, sent at most once a launch -> 0, by the thread that has taken them
+ *   mailbox          0 -> a block's sums, sent at most once a launch -> 0, by the thread that has read them
  *
  * A Shape S has: W (layout.cuh), kTokens, kUnit, kParts (of a unit, with a scale each), kOutGroups,
  * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu
@@ -39,7 +39,7 @@
 
 namespace wgmma_parts {
 
-/* Sizes that follow from a shape's sizes. kMost: shared memory that its ring may take, in KB. */
+/* Sizes that follow from a shape's sizes. kMost: KB of shared memory for the ring and exchange_sums(). */
 template <class W_, int kTokens_, int kUnit_, int kParts_, int kOutGroups, int kInGroups_, int kXBytes_,
           int kMost>
 struct ShapeOf {
@@ -48,8 +48,8 @@ struct ShapeOf {
   static constexpr int kTileRows = 4 * kOutGroups; /* tile rows of a block */
   static constexpr int kGroupThreads = 128 * kOutGroups, kConsumers = kInGroups * kGroupThreads;
   static constexpr int kSumFloats = kTokens / 2, kBlockIn = kUnit / kParts;
-  /* Groups give each other their sums in rounds of kRound fragments of 8 tokens, fewer where large stages
-   * leave little memory. Each group gets kOwn of a round, and finishes kMine in all. */
+  /* Groups exchange their sums in rounds. A round has kRound fragments (8 tokens each): at most 8, but 4 with
+   * four groups or if large stages leave little memory. Each group finishes kOwn of a round, kMine in all. */
   static constexpr int kMostOfRound = kInGroups == 4 || (kTokens > 64 && kXBytes_ > kTokens * 128) ? 4 : 8;
   static constexpr int kRounds = (kTokens / 8 + kMostOfRound - 1) / kMostOfRound;
   static constexpr int kRound = kTokens / 8 / kRounds, kOwn = (kRound + kInGroups - 1) / kInGroups;
@@ -66,9 +66,9 @@ struct ShapeOf {
    * while phase n is incomplete: phase n - 1 has the same parity, so that the wait would end at once. Two
    * slots a group, since a group releases a slot only after it has its next slot. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
-  /* Stages whose weights are loaded before x of the first one has come. While all SMs load, the small kernels
-   * before this one and the first x take longer; above 16 tokens loading all stages pays nevertheless
-   * (LOG.md, "Early loads"). */
+  /* kEarly stages of weights are loaded before x of the first stage has come. While all SMs load, the small
+   * kernels before this one and the first x take longer, so up to 16 tokens these are 48 KB of weights;
+   * above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
@@ -179,7 +179,7 @@ template <class S> __device__ __forceinline__ int tile_row() {
   return threadIdx.x / 32 % S::kTileRows;
 }
 
-/* The sums of block `block`, which lie in its part of the mailbox until they are taken. */
+/* The sums of block `block`, which lie in its part of the mailbox until another block has read them. */
 template <class S> struct Mail {
   float *at;
 
@@ -201,7 +201,7 @@ template <class S> struct Mail {
   }
 };
 
-/* Adds to y the sums of blocks first .. last. */
+/* Adds to y the sums of blocks first .. last: waits for each to come, and sets it to 0 in the mailbox. */
 template <class S>
 __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox, int first, int last) {
   constexpr int kAtOnce = S::kMine % 4 == 0 ? 4 : S::kMine % 3 == 0 ? 3 : S::kMine;
@@ -264,7 +264,8 @@ __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, flo
 }
 
 /* Adds up the groups' sums of all rounds, in the order of the groups: y gets the sums that this group
- * finishes. A group's own part of y stays in registers. last: this block multiplies no further part. */
+ * finishes, and the group's own contribution to them stays in registers. last: this block multiplies no
+ * further part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
                                               const Ring &ring, int group, bool last) {
@@ -307,7 +308,7 @@ template <class S, class Consumer, class End>
 __device__ __forceinline__ void multiply_parts(const PartArgs &a, const Ring &ring, Consumer &c, End end) {
   const int group = S::kInGroups == 1 ? 0 : warp_of_block() / S::kTileRows;
   const auto of_group = [&](int n) { return (n + S::kInGroups - 1 - group) / S::kInGroups; };
-  int n_before = 0; /* units of this block */
+  int n_before = 0; /* units of the block's parts before this one */
   for_each_part(a, [&](const Part &part) {
     c.multiply(of_group(n_before + part.n_units) - of_group(n_before));
     n_before += part.n_units;
@@ -321,10 +322,10 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, const Ring &ri
   });
 }
 
-/* The work of a block. Its first warps are the consumers. The next three warps load weights, scales and
- * zeros, and x, which waits for the kernel before this one, as the consumers do before begin(): a single
- * thread, to which load_x_of() is as in fill_ring(); x_map: its tensor map, or NULL. Weights do not depend on
- * that kernel, and the first of them are loaded at once. */
+/* The work of a block. Its first warps are the consumers, which wait for the previous kernel before begin().
+ * After them come a warp of which one thread loads weights, a warp that loads scales and zeros, and a warp of
+ * which one thread waits for the previous kernel and loads x. Weights do not depend on that kernel, so the
+ * first of them are loaded at once. load_x_of: as in fill_ring(); x_map: the tensor map of x, or NULL. */
 template <class S, class Consumer, class LoadXOf, class Begin, class End>
 __device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, LoadXOf load_x_of,
                                           Begin begin, End end) {

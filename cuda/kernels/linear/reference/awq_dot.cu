@@ -4,8 +4,9 @@
  *
  * x is held as int16 in two bytes, so dp4a multiplies four weights an instruction and the sums are exact.
  * Eight weights take 6 instructions; with halves (lop3, packed fma, short chains flushed to fp32) they would
- * take 13 and could overflow. Each weight word is read and unpacked once for all tokens; bound by reading up
- * to about 3 tokens. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+ * take 13 and could overflow. Each weight word is read and unpacked once for all tokens; up to about 3 tokens
+ * the time is that of reading the weights. Kept as a reference to compare with: other kernels are faster on
+ * every chip. Skeleton, layout and preconditions: skinny_gemm.cuh. */
 #include "cuda/kernels/linear/skinny_gemm.cuh"
 
 const LinearKernel awq_dot_kernel = skinny_gemm::skinny_kernel<skinny_gemm::DotLoop, 2>;

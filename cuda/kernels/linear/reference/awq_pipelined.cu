@@ -2,7 +2,7 @@
  *
  * A block computes 64 outputs x 64 tokens in steps of 32 inputs. While it multiplies one buffer it loads the
  * next step's words into registers, dequantises them to fp32 and stores them in the other buffer: one barrier
- * a step. A reference form, which is faster on no chip.
+ * a step. Kept as a reference to compare with: other kernels are faster on every chip.
  *
  *     weights [2][32 k][64 + 4]   x [2][32 k][64 + 4]   fp32, padded against bank conflicts
  *
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSide = 64, kStep = 32, kThreads = 256, kPitch = kSide + 4;
 
-/* A thread's part of the next step, in registers: 16 weights, 8 values of x. */
+/* A thread's part of the next step, in registers: 16 weights (threads 0 .. 127), 8 numbers of x. */
 template <class W> struct Staged {
   uint32_t words[W::kVectors * 2]; /* rows g and g + 8 of two k quadruples, in 4 or 8 bits */
   uint32_t scale, zero;

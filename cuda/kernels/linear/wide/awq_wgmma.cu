@@ -6,8 +6,9 @@
  * The blocks, the ring and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
  * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
  * one or four warpgroups, two run and the lane dequantises 32) into the other of two sets of registers. x in
- * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows past an expert's last one are another expert's,
- * and their results are dropped. Weights of 4 bits, FP4 and FP8, whose factors the epilogue multiplies by.
+ * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another expert's,
+ * and their results are dropped. Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of
+ * FP4 and FP8.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
  * READS    from L2: weights once for every kTokens tokens, x once a tile of outputs (InPairs: two tiles). */
@@ -217,12 +218,12 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* Experts with fewer rows on average get low tiles, those with fewer still tiles of up to 48 rows, and those
- * with the fewest experts_mma.cu (LOG.md, "Experts of many tokens"). */
+/* By the average number of rows of an expert: below kLowRows low tiles, of up to 64 rows, below kFewRows of
+ * up to 48, below kFewestRows experts_mma.cu (LOG.md, "Experts of many tokens"). */
 constexpr int kLowRows = 40, kFewRows = 24, kFewestRows = 9;
 
-/* Launches low tiles if experts have few rows on average, else high ones. A stage has 128 inputs, with FP8
- * 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
+/* Launches experts_mma.cu or low tiles if experts have few rows on average, else high tiles. A stage has 128
+ * inputs, with FP8 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const int rows = args.n_tokens * args.w->n_chosen, n = args.w->n_experts,
@@ -272,8 +273,8 @@ constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down
 
 /* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
  * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 where the best
- * shape's tiles are full, as the times above are not exact enough there, and for heads, which narrow_wgmma
- * does not make. */
+ * shape's tiles are full, as the times above are not exact enough there, for a forced shape, for experts, and
+ * for heads, which narrow_wgmma does not make. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);
@@ -299,7 +300,7 @@ size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
   return most;
 }
 
-/* The results of a gated matmul of more tokens than this, as large as x, would push x out of L2. */
+/* Most tokens of a launch of a gated matmul: the results of more, as large as x, would push x out of L2. */
 constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {

@@ -3,8 +3,9 @@
  *     y[p][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[p][i]       p: places of the expert of output o
  *
  * A product of 16 outputs costs 8.6 cycles for each 8 rows, where wgmma takes 32 cycles for up to 64 rows. So
- * experts of less than some ten rows are faster here, with the bits of awq_wgmma: both add the same operands
- * from the first input to the last, 16 inputs at a time. A warp has kRows tile rows by all rows of its tile.
+ * experts of fewer than about ten rows are faster here, with the bits of awq_wgmma: both add the same
+ * operands from the first input to the last, 16 inputs at a time. A warp has kRows tile rows by all rows of
+ * its tile.
  *
  *   stage  x [kK][kMost][128 bytes], 128-byte swizzle; weights [kTileRows][kK][tile]; scales and zeros
  *          [kTileRows][kParts]
@@ -140,7 +141,7 @@ __device__ __forceinline__ void add_steps(float (&acc)[S::kRows][4 * kT], const 
   const uint32_t stages = opaque((int)shared_address(ring.stages)),
                  full = opaque((int)shared_address(ring.full)),
                  weights = opaque(S::kWeightsAt + warp * S::kRows * S::kK * S::kTileBytes + lane * 16),
-                 /* of x for ldmatrix: the first and the second 32 inputs of a tile */
+                 /* the lane's offsets of x for ldmatrix: of the first and the second 32 inputs of a tile */
       x[2] = {(uint32_t)opaque(lane % 8 * 128 + (lane / 8 ^ lane % 8) * 16),
               (uint32_t)opaque(lane % 8 * 128 + ((4 + lane / 8) ^ lane % 8) * 16)};
   const unsigned char *const groups =
@@ -163,7 +164,7 @@ __device__ __forceinline__ void add_steps(float (&acc)[S::kRows][4 * kT], const 
 #pragma unroll
       for (int p = 0; p < S::kParts; p++)
         meta[r][p] = W::staged_meta(groups + stage + (r * S::kParts + p) * W::kMetaBytes, g);
-    uint32_t read = 0; /* of the last loads */
+    uint32_t read = 0; /* combines results of the last loads */
 #pragma unroll
     for (int h = 0; h < 2 * S::kK; h++) { /* 32 inputs */
       uint32_t b[kT][4];
@@ -290,7 +291,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* How many tile rows each SM multiplies if tiles have so many and each expert has one tile of rows. */
+/* Most tile rows that an SM multiplies, if a tile has tile_rows of them and each expert one tile of rows. */
 int rows_of_sm(const LinearArgs &args, int tile_rows) {
   const int of_expert = args.w->n_out / args.w->n_experts / kTileOut;
   return ceil_div(ceil_div(of_expert, tile_rows) * args.w->n_experts, args.device.n_sms) * tile_rows;

@@ -43,7 +43,8 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
 
 /* True if tiles of 256 tokens are faster than tiles of 128. H200, us of 128 and of 256: 24,576 outputs and
  * 1,024 tokens 168 164, 4,096 tokens 744 701; 6,144 outputs and 1,024 tokens 46 63, 2,048 tokens 87 84; 4,096
- * outputs and 4,096 tokens 130 133. Pairs of blocks that share x are never faster: 256 tokens 104 to 107%. */
+ * outputs and 4,096 tokens 130 133. Pairs of blocks that share x are never faster: with tiles of 256 tokens
+ * they take 104 to 107% of the time. */
 bool takes_long_tiles(const LinearArgs &args) {
   const int n_tiles = ceil_div(args.w->n_out, Shape<256>::kRows) * (args.n_tokens / 256);
   return args.w->n_out >= 6144 && n_tiles >= 5 * args.device.n_sms / 2;

@@ -5,8 +5,8 @@
  *
  * One kernel quantises x, or the RMSNorm of rows (LinearCall.norm); the next multiplies. Its blocks, their
  * ring and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
- * each. A product is the sums over a part of a slice of 64 tokens, and a warpgroup has two sets of registers:
- * while it scales the sums of one slice and adds them to y, the next slice's product runs.
+ * each. A product sums one part of the inputs for a slice of 64 tokens, and a warpgroup has two sets of
+ * registers: while it scales the sums of one slice and adds them to y, the next slice's product runs.
  *
  * A tile has 128 tokens, or 256, whose weights are unpacked once for twice the work. ptxas waits for all
  * products before the branch at the end of a loop. So a turn of the loop of 128 tokens is several units in
@@ -193,8 +193,8 @@ template <class S> struct Weights {
   }
 };
 
-/* Makes the compiler take sums as changed: before wgmma writes their registers, and after. It does not know
- * that wgmma writes them until wgmma_wait<>(), and could move their use above the wait. */
+/* Makes the compiler regard sums as changed; called before wgmma writes their registers and after
+ * wgmma_wait<>(). It does not know that wgmma writes them until then, and could move a use above the wait. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
   for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);
@@ -212,7 +212,8 @@ __device__ __forceinline__ void start(uint32_t stage, const Weights<S> &w, int p
   wgmma_commit();
 }
 
-/* Scales the sums of a part and a slice, and adds them to y. Returns a combination of the scales of x. */
+/* Scales the sums of a part and a slice, and adds them to y. Returns a combination of the scales of x, for
+ * barrier_arrive_after_reads(). */
 template <class S, class Sum>
 __device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2], int part, int slice,
                                         const Sum (&c)[kSlice / 2], float (&y)[kSums<S>]) {
@@ -264,7 +265,7 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
       }
       next.unpack(Packed<S>(stage, next_part));
     }
-    uint32_t read = 0; /* of the second slice, whose scales are read last */
+    uint32_t read = 0; /* add()'s result for the second slice, whose scales are read last */
 #pragma unroll
     for (int slice = 0; slice < 2; slice++) {
       if (more || slice == 0)

@@ -194,8 +194,8 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
 }
 
 /* Replaces each gate by activation(gate) * up * its row's factor. The activation is a template parameter,
- * since a branch for each number would keep latencies from overlapping: it made the end of a tile as long as
- * a third of its products. */
+ * since a branch for each number would keep latencies from overlapping: with it the end of a tile took a
+ * third of the time of the tile's products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
 #pragma unroll
@@ -205,14 +205,14 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
   }
 }
 
-/* Sets sums to zero here, not later (compute_now()). */
+/* Sets sums to zero, and keeps the compiler from doing so later (compute_now()). */
 template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
 #pragma unroll
   for (float &sum : sums) sum = 0;
   compute_now(sums);
 }
 
-/* The matrix's row g of the calling warp. */
+/* Row of the matrix that is row g of the calling warp's 16. */
 __device__ __forceinline__ int lane_row(const Place &p) {
   return p.row0 + warp_of_group() * kTileOut + (int)threadIdx.x % 32 / 4;
 }

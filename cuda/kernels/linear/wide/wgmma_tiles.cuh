@@ -5,7 +5,8 @@
  * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
  * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
  * never cut (expert_tiles.cuh); x is gathered by places, so that a tile's rows lie one after another. A low
- * tile takes as long as dequantising its weights, so four warpgroups share the dequantising.
+ * tile, of at most 64 rows of an expert, takes as long as dequantising its weights, so four warpgroups share
+ * the dequantising.
  *
  *   stage  x, as the kernel has it; weights [kTileRows][kK][tile]; scales and zeros [kTileRows][blocks]
  *
@@ -70,8 +71,8 @@ struct ShapeOf {
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
-  /* Products (16 inputs each) that are waited for together. With two, a single warpgroup waits less, and so
-   * do four with few tokens. */
+  /* Products (16 inputs each) that are waited for together: with two, a single warpgroup waits less, and so
+   * do the four of a low tile. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
   /* A warpgroup's memory for results; low tiles end in pieces of half as many rows. */
@@ -101,7 +102,7 @@ struct ShapeOf {
 /* The arguments that all kernels have. */
 struct TileWork {
   QuantView w;
-  CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: a piece for each of a lane's vectors of a tile */
+  CUtensorMap tiles; /* w.tiles in pieces of 512 bytes: 16 bytes of each lane */
   int n_tokens, n_token_tiles;
   stream_k::Work work;
   bool early;      /* the first weights are loaded before wait_for_previous() */
@@ -126,8 +127,8 @@ struct Barriers {
 };
 
 /* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
- * token, or for experts its first place. Rows [begin, end) of the tile are stored. The matrix, or the expert,
- * is tile rows first_row .. end_row - 1. */
+ * token, or for experts its first place. Of the tile's tokens (places) [begin, end), counted from token0, are
+ * stored. The matrix, or the expert, is tile rows first_row .. end_row - 1. */
 struct Area {
   int out_tile, token_tile, step, n_steps, token0, begin, end, first_row, end_row;
 };
@@ -224,10 +225,10 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
 }
 
-/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps their
- * addresses in the first group. Experts have short tiles, and their blocks of four warpgroups leave producers
- * few registers: there addresses are computed for each stage. Past the matrix or the expert the last tile row
- * is read again. */
+/* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps the
+ * addresses that they have in the first group of inputs. Experts have short tiles, and their blocks of four
+ * warpgroups leave producers few registers: their addresses are computed for each stage. Past the matrix or
+ * the expert the last tile row is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             unsigned char *stages, const Barriers &bar) {
@@ -275,13 +276,13 @@ struct Ring {
   }
 };
 
-/* The same for low tiles, whose steps are so short that computing addresses anew would be a fifth of them:
- * shared addresses of the stage and of its `full` barrier. */
+/* The same for low tiles, whose steps are so short that computing addresses anew would take a fifth of their
+ * time: shared addresses of the stage and of its `full` barrier. */
 struct LowRing {
   uint32_t stage, full;
   int phase;
-  uint32_t weights;            /* of the lane, from the stage on */
-  uint32_t end;                /* of the `full` barriers; the `empty` ones follow */
+  uint32_t weights;            /* offset of the lane's weights in a stage */
+  uint32_t end;                /* address past the `full` barriers, where the `empty` ones begin */
   const unsigned char *groups; /* scales and zeros, as if their stage lay at address 0 */
 
   template <class S>
@@ -492,8 +493,8 @@ __device__ __forceinline__ void add_low_steps(float (&acc)[kSums<S>], LowRing &r
   if (threadIdx.x % 32 == 0) barrier_arrive(used + S::kStages * 8);
 }
 
-/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows. Only as many rows are
- * multiplied as the tile's height has. */
+/* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows, which are multiplied as
+ * ExpertTiles::height(n_rows) rows. */
 template <class S, int kBlockIn, int kRows = S::kTokens>
 __device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
                                           RingOf<S> &ring, int n_steps, int n_rows) {
@@ -590,7 +591,7 @@ inline int best_wave(const stream_k::Work &work, int n_token_tiles) {
   return best;
 }
 
-/* Number of blocks for whole tiles: no two blocks differ by more than one tile. */
+/* Number of blocks for whole tiles: the fewest with which no block has more tiles than with n_sms blocks. */
 inline int blocks_of_whole(const stream_k::Work &work, int n_sms) {
   return ceil_div(work.n_tiles, ceil_div(work.n_tiles, n_sms));
 }
