@@ -2,7 +2,7 @@
  *
  * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
  * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
- * counts beside conditions, and several subschemas for one member. For these a search looks for a next
+ * counts together with conditions, and several subschemas for one member. For these a search looks for a next
  * member or item with verdicts after which the frame can close. The search is bounded. If it ends without
  * an answer, that is CLOSE_UNSURE, and the step is allowed unless another step is known to be better. */
 #pragma once

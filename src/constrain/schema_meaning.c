@@ -11,7 +11,7 @@
 enum { UNKNOWN, BEING_MADE, MADE };
 enum { MAX_DEPTH = 1000 }; /* recursion from a schema to those whose meaning it needs */
 
-/* True if the meaning is still to be made; refuses schemas that need their own meaning for it. */
+/* True if the meaning is still to be made. A schema whose meaning needs itself is refused (langs_fail()). */
 static bool begin(SchemaSet *set, uint32_t schema, JsonKind kind) {
   Schema *s = &set->schemas[schema];
   if (s->state[kind] == MADE || !langs_work(&set->langs, 1)) return false;

@@ -29,17 +29,18 @@ uint32_t grammar_begin(Grammar *grammar);
 uint32_t grammar_next(Grammar *grammar, uint32_t state, unsigned char byte);
 /* The state after a token, taken in both ways: by its bytes[0..size), unless size is 0, and by its id. */
 uint32_t grammar_next_token(Grammar *grammar, uint32_t state, int32_t id, const char *bytes, size_t size);
-/* grammar_takes_tokens(): true if a token may follow by its id; grammar_has_tokens(): if some rule names
- * tokens by id; grammar_names_token(): if some rule names this token. */
+/* grammar_takes_tokens(): true if a token may follow by its id; grammar_has_tokens(): if some rule names a
+ * token; grammar_names_token(): if some rule names this token, other than after '!'. */
 bool grammar_takes_tokens(const Grammar *grammar, uint32_t state);
 bool grammar_has_tokens(const Grammar *grammar);
 bool grammar_names_token(const Grammar *grammar, int32_t id);
 /* The first failure so far (memory, limits); states are GRAMMAR_DEAD from then on. */
 Status grammar_check(const Grammar *grammar, Error *err);
 bool grammar_may_end(const Grammar *grammar, uint32_t state);
-/* True if no byte may follow. */
+/* True if the text may end here and nothing may follow. */
 bool grammar_must_end(const Grammar *grammar, uint32_t state);
-/* Adds the tokens that may come next to mask[0 .. vocabulary->n_words). */
+/* Adds the tokens that may come next to mask[0 .. vocabulary->n_words). PRECOND each call for a grammar has
+ * the same vocabulary */
 void grammar_mask(Grammar *grammar, const Vocabulary *vocabulary, uint32_t state, uint64_t *mask);
 /* If there are many states, forgets all but `state`, to free memory; returns the new number of `state`. */
 uint32_t grammar_settle(Grammar *grammar, uint32_t state);

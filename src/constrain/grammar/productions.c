@@ -121,7 +121,7 @@ static Status add_alternative(const char *name, Productions *out, uint32_t rule,
 
 static Status add_node(Maker *m, uint32_t rule, int index);
 
-/* The number of a nested rule of the tree. */
+/* The number in `out` of a nested rule of the tree, which is added when it is first asked for. */
 static Status nested_rule(Maker *m, uint32_t rule, uint32_t *number) {
   if (m->numbers[rule] == NONE) {
     TRY(add_rule(m->out, rule, &m->numbers[rule], m->err));
@@ -163,7 +163,8 @@ static Status add_sequence(Maker *m, uint32_t owner, const GbnfNode *sequence, S
   return langs_check(l, m->err);
 }
 
-/* Adds `child` min times, then optional repeats; each allows the next. */
+/* Adds `child` min times and then a chain of optional rules: each adds it once more and goes on with the next
+ * rule or, without a max, with itself. */
 static Status add_repeat(Maker *m, uint32_t rule, const GbnfNode *node, SymbolList *list) {
   const uint32_t owner = m->out->rules[rule].owner;
   uint32_t child, more = NONE;
@@ -299,7 +300,7 @@ static Status drop_dead(Maker *m, bool *holds, uint32_t *lacks) {
 typedef struct {
   const Maker *m;
   const bool *is_empty; /* [n_rules] the rule has the empty text */
-  /* [n_rules] number of the visit, 0: none yet; the least that is reached; the component, 0: none yet */
+  /* [n_rules] order: number of the visit, 0: none yet; low: least order reached; component: 0: none yet */
   uint32_t *order, *low, *component;
   uint32_t *stack; /* [n_stack] rules that have no component yet */
   uint32_t n_visited, n_stack;

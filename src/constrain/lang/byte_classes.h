@@ -1,6 +1,6 @@
-/* byte_classes.h - classes of bytes that no set of a store divides, and rows of an expression's derivatives,
- * one for each class. A new set that has only a part of a class divides the class in two. Older rows stay as
- * they are: there, a new class has the entry of the class that it was divided from. */
+/* byte_classes.h - classes of bytes that no set of a store divides, and rows: the derivatives of an
+ * expression, one for each class. A new set that has only a part of a class divides the class in two. Older
+ * rows stay as they are: in them, a new class has the entry of the class that it was divided from. */
 #pragma once
 
 #include "constrain/lang/lang_internal.h"

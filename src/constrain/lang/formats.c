@@ -36,7 +36,7 @@
   "\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}"                  \
   "\\u{30000}-\\u{3fffd}\\u{40000}-\\u{dfffd}\\u{e1000}-\\u{efffd}"
 #define ESCAPED "%[0-9A-Fa-f]{2}"
-/* The parts of a URI whose unreserved characters also hold `more`. */
+/* The parts of a URI; `more` are further unreserved characters, which IRIs have. */
 #define PCHAR(more)   "(?:[A-Za-z0-9._~!$&'()*+,;=:@" more "-]|" ESCAPED ")"
 #define QUERY(more)   "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?" more "-]|" ESCAPED ")*"
 #define REGNAME(more) "(?:[A-Za-z0-9._~!$&'()*+,;=" more "-]|" ESCAPED ")*"

@@ -13,13 +13,13 @@
 
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
 #define MAX_PARTS_KEPT         ((size_t)1 << 25) /* parts of all unions and intersections */
-#define MAX_DEPTH              2000              /* functions recurse into expressions */
+#define MAX_DEPTH              2000              /* nesting of expressions, into which functions recurse */
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* expressions in a search with multiples */
 #define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries at most this many expressions */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
-#define MAX_RUNS               64                /* parts of a union that join_runs() looks at */
+#define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
 void langs_fail(Langs *langs, Status status, const char *message) {
   failure_set(&langs->failure, status, message);
@@ -597,8 +597,8 @@ static bool has_witness(Langs *langs, Lang a) {
   return false;
 }
 
-/* `a` with each part that has multiples replaced by a bound: the result has at least (`above`) or at most the
- * strings of `a`. Without `exponents` a MULTIPLE that needs an exponent has no string. */
+/* `a` with each part that has multiples replaced, so that the result contains `a` (`above`) or is contained
+ * in it. Without `exponents` a MULTIPLE that needs an exponent has no string. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples) return a;
@@ -755,7 +755,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
     const LangKind kind = langs->nodes[parts[i]].kind;
     if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
     parts[i] = lang_without(langs, parts[i], bytes, size);
-    /* an endless part keeps the string */
+    /* lang_without() may have kept the string, if the part is endless */
     done = node.kind == AND && !lang_contains(langs, parts[i], bytes, size);
   }
   made = join(langs, node.kind, parts, node.b);

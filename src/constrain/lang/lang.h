@@ -26,7 +26,7 @@ typedef struct {
   uint64_t bits[4];
 } ByteSet;
 
-/* Classes of bytes: each set of the store has all or none of a class (byte_classes.h). */
+/* Classes of bytes: each ByteSet of the store contains all bytes of a class or none (byte_classes.h). */
 typedef struct {
   uint32_t n;
   uint8_t of[256];     /* class of a byte */
@@ -46,7 +46,7 @@ typedef struct {
   ByteSet *sets; /* [sets_count] */
   size_t sets_count, sets_capacity;
   NumberTable sets_by_content;
-  struct Divisor *divisors; /* [divisors_count] of multiples, multiple.c */
+  struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
   Lang *stack; /* [n_stack] expressions of lists that are being made */
@@ -164,8 +164,8 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a);
 /* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
  * not show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without a string. Parts of a union that are lang_is_endless() stay as they are: there, the caller has
- * to refuse the string. */
+/* `a` without a string. If `a` or a part of a union in it is lang_is_endless(), it stays as it is and may
+ * keep the string, which the caller then has to refuse. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count. 0 also
  * where the search meets its limit. PRECOND `a` has a string */
@@ -173,8 +173,8 @@ uint32_t lang_shortest(Langs *langs, Lang a);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
  * lang_shortest(); langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` without upper limits of repetitions that are LANG_RELAXED or more: a larger language, with the same
- * strings of up to LANG_RELAXED characters and a smaller automaton. */
+/* `a` without the upper limits of its repetitions, if they are LANG_RELAXED or more: a larger language, with
+ * the same strings of up to LANG_RELAXED characters and a smaller automaton. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
 /* Splits `a`: it is the intersection of the language returned and the strings of at most *max characters

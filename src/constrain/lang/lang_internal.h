@@ -15,7 +15,7 @@ typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
 struct LangNode {
   uint8_t kind;
   bool has_empty;             /* contains the empty string */
-  bool plain;                 /* made without AND, NOT and MULTIPLE: not empty unless LANG_NONE */
+  bool plain;                 /* LANG_ALL, or made without AND, NOT and MULTIPLE; empty only if LANG_NONE */
   bool text;                  /* known to have only valid UTF-8 */
   bool guessed;               /* a search of lang_shortest() met its limit */
   bool counts;                /* has a repetition that lang_relaxed() changes */
@@ -48,7 +48,7 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
 }
 
 /* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times: for
- * such strings, a repetition of text up to `max` times may be endless. */
+ * such strings, a repetition of text up to `max` times may as well have no limit. */
 static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
@@ -64,8 +64,8 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* The n-th text, in out[0..size), after which the number that a MULTIPLE has read is a multiple: n / 2
- * digits, after a point if n is odd. size 0: there are no such digits, or none are needed. False for n after
- * the last one. */
+/* Gives in out[0..size) n / 2 digits, after a point if n is odd, that make the number that a MULTIPLE has
+ * read a multiple. size 0: no such digits do, or none are needed. False: n is MULTIPLE_WITNESSES or more, or
+ * the number has an exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

@@ -7,7 +7,7 @@
 
 #define MAX_MEASURED      ((size_t)1 << 12) /* expressions in a search for the shortest string */
 #define MAX_RELAXED_DEPTH 200               /* lang_relaxed() leaves deeper expressions as they are */
-#define MAX_RELAXED_PARTS 16                /* and unions and intersections of more parts */
+#define MAX_RELAXED_PARTS 16                /* nor does it change unions and intersections of more parts */
 
 static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;
@@ -22,7 +22,7 @@ static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
   return (uint32_t)shortest;
 }
 
-/* shortest_plain() of a THEN, and of each rest in it. */
+/* shortest_plain() of a THEN, which is also stored for each rest (second part) in it. */
 static uint32_t shortest_then(Langs *langs, Lang a) {
   const size_t start = langs->n_stack;
   const LangNode *node = &langs->nodes[a];

@@ -8,7 +8,7 @@
 
 enum {
   MAX_LISTED = 120,   /* bytes of a string */
-  MAX_VISITED = 4096, /* beginnings of strings */
+  MAX_VISITED = 4096, /* beginnings of strings that one lang_list() visits */
   MAX_REACHED = 2048, /* expressions in the search of lang_example() */
 };
 

@@ -97,7 +97,7 @@ typedef struct {
   int n_integer, n_fraction;
 } Digits;
 
-/* Texts of the digits after the point, "." included, that are above (or below) the fraction. */
+/* Texts of a point and digits whose value is above or, with !above, below d's fraction. */
 static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
   if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
@@ -336,7 +336,7 @@ void number_set_release(NumberSet *set) {
 
 /* --- sides */
 
-/* Numbers on the far side of d, seen from zero, with d's sign (that of `positive` for zero). */
+/* Numbers of one sign (`positive`: d's own, unless d is zero) that are farther from zero than d. */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   Lang far = unsigned_set(numbers, d, 1);
   return positive ? far : negated(numbers.langs, far);

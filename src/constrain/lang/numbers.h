@@ -19,7 +19,7 @@ typedef struct {
 /* Reads a valid JSON number; false if a Decimal has no room for its digits, or its exponent is outside
  * -400..400. */
 bool decimal_read(const char *text, size_t size, Decimal *out);
-/* The divisor and scale by which lang_multiple() has the multiples of d; false if they are too large. */
+/* The divisor and scale with which lang_multiple() makes the multiples of d; false if they are too large. */
 bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale);
 
 typedef struct {
@@ -34,7 +34,7 @@ Lang numbers_without_fraction(Numbers numbers); /* no '.' and no exponent */
 Lang numbers_equal(Numbers numbers, const Decimal *d);
 /* A set of numbers, which are added one by one. Zero-initialise it. */
 typedef struct {
-  Buffer text;              /* the digits of all words */
+  Buffer text;              /* digits of all `words` (NumberWord in numbers.c) */
   struct NumberWord *words; /* [n_words] */
   size_t n_words, words_capacity;
   int exponent;       /* exponent for which exponent_text was made */

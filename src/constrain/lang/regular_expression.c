@@ -64,7 +64,7 @@ static Lang plain(Compiler *c, int index) {
 
 static Lang compile(Compiler *c, int index, bool at_start, Lang rest);
 
-/* The strings that a lookahead allows. */
+/* The strings that a lookahead allows to follow. */
 static Lang ahead(Compiler *c, int index, bool at_start) {
   const RegexNode *node = &c->tree->nodes[index];
   const Lang strings = compile(c, node->child, at_start, LANG_ALL);

@@ -11,7 +11,7 @@
 #define MAX_NESTING    200
 #define MAX_COUNT      100000
 #define MAX_NAMES      1000
-#define MAX_PROPERTIES 1000 /* each may be some hundred ranges */
+#define MAX_PROPERTIES 1000 /* classes \p{...}; each may have some hundred ranges */
 
 typedef struct {
   const char *text; /* [size] */
@@ -54,7 +54,7 @@ static Status add_node(Parser *p, RegexNode node, int *index) {
   return STATUS_OK;
 }
 
-/* Adds a part's flags to those of a node; `all`: the node is all its parts, not one of them. */
+/* Adds a part's flags to those of a node; `all`: the node is a sequence of its parts, not a choice of one. */
 static void take_flags(RegexNode *node, const RegexNode *part, bool all) {
   node->has_assertion |= part->has_assertion;
   node->has_start |= part->has_start;

@@ -28,13 +28,13 @@ typedef struct {
 typedef struct {
   RegexNode *nodes; /* [count] */
   size_t count, capacity;
-  CharSet *sets; /* [n_sets] tidy */
+  CharSet *sets; /* [n_sets] each after charset_tidy() */
   size_t n_sets, sets_capacity;
   NumberTable sets_by_content;
   int root;
-  bool unsupported; /* the failure is of an expression that ECMAScript knows */
+  bool unsupported; /* ECMAScript has the syntax that was refused */
 } RegexTree;
 
-/* strict: see regular_expression_parse(). */
+/* strict: the syntax of the u flag, which REGEX_WHOLE asks for. */
 Status regex_tree_parse(const char *text, size_t size, bool strict, RegexTree *tree, Error *err);
 void regex_tree_release(RegexTree *tree);

@@ -14,10 +14,10 @@
 #define KEPT_BYTES    ((size_t)32 << 20) /* bytes of all masks; if they take more, they are released */
 #define MAX_PLANNED   128                /* states of a plan */
 #define MAX_DEPTH     20                 /* characters that a plan looks ahead */
-#define MIN_DEPTH     8    /* up to this many characters, plans[0] gives up classes rather than end */
+#define MIN_DEPTH     8    /* before this many characters, plans[0] gives up classes instead of ending */
 #define MAX_PLANS     6    /* plans made in the walk for one mask */
-#define MIN_PLAN_NODE 64   /* least nodes of a subtree of the trie for which a plan is made */
-#define FEW_NODES     4    /* subtrees of fewer nodes are walked without a plan */
+#define MIN_PLAN_NODE 64   /* a plan is made for a subtree of the trie with at least this many nodes */
+#define FEW_NODES     4    /* a subtree of fewer nodes is walked even if there is a plan */
 #define FEW_IDS       2048 /* tokens of a plan that are listed; more get a bit set */
 
 void lex_masks_release(LexMasks *masks) {
@@ -68,7 +68,7 @@ typedef struct {
   LexMasks *masks;
   uint64_t whole, others;
   uint32_t mark;      /* Lex.mark of the states in the list */
-  uint32_t min_depth; /* up to this many characters, the plan gives up classes rather than end */
+  uint32_t min_depth; /* before this many characters, the plan gives up classes instead of ending */
   uint32_t depth, n;
   bool ends;                                     /* the string may end in a state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
@@ -158,7 +158,7 @@ static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, 
   return LEX_NONE;
 }
 
-/* Classes of characters that end strings or are no whole characters. */
+/* Classes that are in no plan: the quote, the backslash, characters that no string has, and partial ones. */
 #define NEVER_WHOLE                                                                                          \
   (CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(class_of_byte('"')) | CLASS_BIT(class_of_byte('\\')) |               \
    CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL))
@@ -306,7 +306,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* Characters in all that suffice for a string to end after any n characters of the plan's classes. */
+/* So many characters suffice for any n characters of the plan's classes and an end after them. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }
@@ -411,8 +411,8 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
 #define NO_CLASSES  0
 #define ALL_CLASSES (~UINT64_C(0))
 
-/* Adds the tokens of nodes first..last-1 that add_plans() has not added. n_before bytes of a token,
- * characters of the classes `path`, lead to them; ALL_CLASSES: add_plans() has added none. */
+/* Adds the tokens of nodes first..last-1 that add_plans() has not added. The nodes follow n_before bytes of a
+ * token, characters of the classes `path`; ALL_CLASSES: add_plans() has added none. */
 static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t n_before,
                         uint64_t path) {
   const Trie *t = in->trie;
@@ -573,7 +573,7 @@ void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32
   }
 }
 
-/* takes_token() for few tokens: keeps no states on the way. */
+/* takes_token() without making states for the bytes on the way, except for a token with an escape. */
 static bool takes_rest(LexMasks *masks, uint32_t exact, int32_t id, uint32_t left) {
   size_t size;
   const char *bytes = vocabulary_bytes(masks->v, id, &size);
@@ -611,7 +611,7 @@ const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured) {
   }
   if (!walk_inside(&in, 0, v->tokens.n, lex, 0, between ? NO_CLASSES : ALL_CLASSES)) return NULL;
   in.trie = &v->partial;
-  in.ends = false; /* these tokens are in the other trie too */
+  in.ends = false; /* v->tokens has these tokens too: its walk has noted their exits */
   if (between && !walk_inside(&in, 0, v->partial.n, lex, 0, ALL_CLASSES)) return NULL;
   made->made = true;
   masks->kept_bytes +=

@@ -16,7 +16,7 @@ typedef struct {
 /* A token that stays inside. */
 typedef struct {
   int32_t id;
-  uint32_t enough; /* characters with which a string can hold the token and end; UINT32_MAX: unknown */
+  uint32_t enough; /* so many characters suffice for the token and an end after it; UINT32_MAX: unknown */
 } LexToken;
 
 #define N_ENOUGH 24
@@ -31,8 +31,8 @@ typedef struct {
 
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
-  bool made, planned, bounded, measured;
-  bool ends;        /* the string may end in a state that a plan passes */
+  bool made, planned, bounded, measured; /* known: tokens; plans; LexPlan.beyond; enough[] */
+  bool ends;                             /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */
@@ -66,11 +66,10 @@ typedef struct {
 void lex_masks_close(LexMasks *masks);
 /* Forgets all masks. */
 void lex_masks_release(LexMasks *masks);
-/* The mask of a state; `measured`: with the characters that tokens need for the string to end.
- * PRECOND between characters: a state of lex_alone(). NULL on failure, which the machine keeps. The mask is
- * valid until the next call. */
+/* The mask of a state; `measured`: with enough[] and LexToken.enough. NULL on failure, which the machine
+ * keeps. The mask is valid until the next call. PRECOND a state between characters is one of lex_alone() */
 const LexMask *lex_mask(LexMasks *masks, uint32_t lex, bool measured);
-/* Adds the tokens of lex_mask(lex, measured) with which a string can go on and end within `left`
+/* Adds the tokens of `made`, a measured mask of `lex`, with which a string can go on and end within `left`
  * characters. */
 void lex_mask_limited(LexMasks *masks, const LexMask *made, uint32_t lex, uint32_t left, uint64_t *mask);
 /* Adds the tokens of `made` with which a string in the state `exact` can go on and end within `left`

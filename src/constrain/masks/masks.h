@@ -7,7 +7,7 @@
 #include "constrain/store/key_table.h"
 #include "constrain/store/pool.h"
 
-/* Answers that are kept, of one type, by a hash of all that they depend on. */
+/* Answers of one type, kept by a hash of all that they depend on. */
 typedef struct {
   KeyTable table;
   Pool pool; /* memory of the values */

@@ -41,12 +41,12 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
     }
     return;
   }
-  uint32_t ends[258] = {0}; /* of parts of `words`: of words that end here, of words with byte 0, 1, ... */
+  uint32_t ends[258] = {0}; /* where parts of `words` begin: words that end here, with byte 0, 1, ... */
   for (uint32_t i = 0; i < n; i++) ends[words[i].size > at ? 2 + words[i].bytes[at] : 1]++;
   for (int i = 1; i < 258; i++) ends[i] += ends[i - 1];
   for (uint32_t i = 0; i < n; i++) spare[ends[words[i].size > at ? 1 + words[i].bytes[at] : 0]++] = words[i];
   memcpy(words, spare, n * sizeof *words);
-  for (int i = 1; i < 257; i++) /* each end has moved to the end of the next part */
+  for (int i = 1; i < 257; i++) /* by now each is where its part ends */
     if (ends[i] - ends[i - 1] > 1)
       sort_words(words + ends[i - 1], spare + ends[i - 1], ends[i] - ends[i - 1], at + 1);
 }
@@ -246,7 +246,7 @@ static uint64_t classes_of(const char *bytes, size_t size) {
   return classes;
 }
 
-/* True if the byte may not follow the first byte of a character. */
+/* True if the continuation byte may not follow the first byte `lead` of a character. */
 static bool is_overlong(unsigned char lead, unsigned char byte) {
   return (lead == 0xe0 && byte < 0xa0) || (lead == 0xed && byte > 0x9f) || (lead == 0xf0 && byte < 0x90) ||
          (lead == 0xf4 && byte > 0x8f);

@@ -16,7 +16,7 @@ typedef struct {
   uint32_t *skip;    /* [n] */
   uint32_t *entries; /* [n + 1] values of node i: values[entries[i] .. entries[i + 1]) */
   uint32_t n;
-  uint64_t *below; /* [n] classes of the node and the nodes below */
+  uint64_t *below; /* [n] classes of the node and the nodes below; NULL in Vocabulary.partial */
   int32_t *values; /* [n_values] */
   uint32_t n_values;
 } Trie;
@@ -45,7 +45,7 @@ enum {
   CLASS_UPPER,
   CLASS_CONTROL,                 /* which no string has */
   CLASS_DELETE,                  /* U+007F */
-  CLASS_ASCII,                   /* the first of 33: white space and ASCII's other characters in order */
+  CLASS_ASCII,                   /* the first of 33, of one character each: the space, then punctuation */
   CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with first bytes that no class below has */
   CLASS_WIDE_C2,
   CLASS_WIDE_E1,
@@ -72,7 +72,7 @@ typedef struct {
   char *bytes;       /* of all tokens */
   uint32_t *offsets; /* [n_ids + 1] into bytes */
   Trie tokens;       /* tokens by their bytes; values: ids */
-  Trie unspaced;     /* tokens by their bytes after white space; values: ids */
+  Trie unspaced;     /* tokens by their bytes after leading white space; values: ids */
   uint64_t *space;   /* [n_words] tokens of white space alone */
   uint64_t *
       inside; /* [max_characters + 1][n_words] row n: tokens of up to n characters that any string may hold */

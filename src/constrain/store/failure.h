@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most units of work, of about 5 ns each, between two calls of failure_begin_work(). */
+/* Limit on the work between two calls of failure_begin_work(), in units of about 5 ns. */
 #define MAX_WORK (UINT64_C(1) << 28)
 
 /* Zero-initialise it. */

@@ -15,7 +15,7 @@
 
 typedef struct {
   uint32_t number; /* number of the item + 1; 0: empty */
-  uint32_t hash;
+  uint32_t hash;   /* upper half of the 64-bit hash */
 } NumberSlot;
 
 /* Zero-initialise it. */
