@@ -199,7 +199,7 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
   const DeviceFlags *flags = device->flags;
   const Backend *backend = device->backend;
   const bool excluded = flags->act || flags->kernel || flags->decode_step ||
-                        device_split(flags) != 1; /* INVARIANT_FLAG_RULES */
+                        device_split(flags) != 1; /* the flags of INVARIANT_FLAG_RULES */
   Error unused;
   if (excluded || !backend->memory || !backend->prefers_invariant) return false;
   GpuList gpus;
@@ -215,8 +215,8 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
 }
 
 #if AUK_CUDA
-/* Makes the device's GPU the current one, and sets n_gpus. The first of several devices checks the GPUs of
- * all. */
+/* Makes the device's GPU the current one, and sets n_gpus. If several devices answer the records of --map,
+ * the first one (nth 0) checks the GPUs of all. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
   int n_visible = 0;
   const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
@@ -412,7 +412,7 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* These weights are mapped already, but the caller counts them as needed. */
+  /* Weights that are mapped already count as used here, and as needed in the caller. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }

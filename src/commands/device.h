@@ -53,8 +53,9 @@ typedef struct {
 /* Refuses flags that are wrong, or that no device which --device allows would obey. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
-/* Chooses the device. If "auto" finds no usable GPU, a build with CUDA says why in one line on standard
- * error. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
+/* Chooses the device. If "auto" finds no usable GPU, it takes the CPU, and a build with CUDA says why in one
+ * line on standard error (one without, only if there seems to be a GPU); if several GPUs are asked for, it
+ * fails. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says

@@ -190,7 +190,7 @@ typedef struct {
 
   size_t options_size;  /* size of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* the options' initial value */
-  bool takes_foreign;   /* flags of llama.cpp that auk has no need of are ignored, with a note */
+  bool takes_foreign;   /* flags of llama.cpp that auk does not need are translated, or ignored with a note */
   bool lists_models;    /* the command uses CommandCall.usual_model and aliases, whatever flags it has */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;
@@ -224,10 +224,11 @@ typedef struct {
 Status flags_begin(const Interface *interface, void *options, FlagParse *parse, Error *err);
 void flags_end(FlagParse *parse);
 
-/* Parses argv[1 .. argc) into the options and operands[0 .. *n_operands), which has room for max_operands
- * (both pointers may be NULL if max_operands is 0). --help and -h print the help (--help all: all of it) and
- * set `helped`: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE, with one
- * message for all unknown flags. flags_release() frees the lists in the options, also after a failure. */
+/* Parses argv[1 .. argc) into the options and operands[0 .. *n_operands). `operands` has room for argc or
+ * max_operands, whichever is less (NULL if that is 0); n_operands may be NULL. --help and -h print the help
+ * (--help all: all of it) and set `helped`: the command then ends with STATUS_OK. Mistakes and broken rules
+ * are STATUS_USAGE, with one message for all unknown flags. flags_release() frees the lists in the options,
+ * also after a failure. */
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);
 /* Calls flags_begin(), flags_take() and flags_end(). */

@@ -20,13 +20,13 @@ void text_note_terminal(void);
  * answered. */
 void text_note_empty(const char *path, size_t size);
 
-/* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and what is no text: other
- * formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). A byte order mark at the
- * beginning is dropped. */
+/* Appends a file, or standard input for "-" and NULL. Refuses more than TEXT_LIMIT bytes, and what is no
+ * text: other formats by their name, invalid UTF-8 and NUL with the byte offset (STATUS_USAGE). A byte order
+ * mark at the beginning is dropped. */
 Status text_read(const char *path, Buffer *out, Error *err);
 /* text_read() for a text to tokenize: NULs are allowed, and a byte order mark stays. */
 Status text_read_with_nul(const char *path, Buffer *out, Error *err);
-/* Reads a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
+/* Appends a file for a parser, which refuses broken texts by their line: a schema, a grammar, a conversation.
  * Other formats are refused by their name; a byte order mark is dropped. */
 Status text_read_source(const char *path, Buffer *out, Error *err);
 /* Refuses an argument that is not valid UTF-8; `what` names its flag. */

@@ -38,7 +38,7 @@ Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model
  * note if Qwen3's rope_theta or epsilon is assumed. */
 Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 
-/* True if a checkpoint is at the path, or in the Hugging Face cache under the name. */
+/* True if `name` is a directory, a packed file, or the name of a snapshot in the Hugging Face cache. */
 bool model_is_there(const char *name);
 
 /* model_tokenizer_check() refuses, with advice, an open model without a tokenizer.json.

@@ -353,7 +353,7 @@ static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
   TRY(take_operands(call, err));
-  /* A cache answers records one after another: for --map only a flag turns it on, no setting. */
+  /* With a cache, records are answered one after another: for --map only a flag turns it on, no setting. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);
   Status status = prompt_read_named(&o->prompt, err);

@@ -128,7 +128,7 @@ static Status measure(Bench *bench, const Test *test, Speed *speed, Error *err) 
   char name[TEST_NAME];
   name_test(test, name);
   const int n = bench->options->repetitions;
-  const int unmeasured = bench->device.backend != &cpu_backend ? 2 : 1; /* a GPU's second makes its graph */
+  const int unmeasured = bench->device.backend != &cpu_backend ? 2 : 1; /* a GPU's 2nd run makes its graph */
   double ms = 0, sum = 0, squares = 0;
   fill_ids(bench, bench->ids, test->depth, 0);
   for (int i = -unmeasured; i < n; i++) {

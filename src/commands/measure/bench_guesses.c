@@ -15,7 +15,7 @@ typedef struct {
   const GuessTests *tests;
   int n_guesses, depth, n;
   Session *session;
-  int32_t *ids; /* [depth, at least 1] */
+  int32_t *ids; /* [depth], or [1] for depth 0: the tokens before */
   uint64_t random;
 } Run;
 

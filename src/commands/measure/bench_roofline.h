@@ -10,8 +10,8 @@ typedef struct {
   double ideal_ms; /* lower bound of the time, the larger of reading and computing; NAN: unknown */
 } TestRoofline;
 
-/* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by one,
- * each step with `spared` bytes less (session_head_spares()). */
+/* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk tokens, or decoded one by
+ * one, where each step reads `spared` bytes less than step_cost() says (session_head_spares()). */
 TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
                                  int max_chunk);
 TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,

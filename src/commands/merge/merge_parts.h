@@ -11,7 +11,7 @@ typedef struct {
   RecordShare share;
   size_t expected, n; /* results that the part must have, and has */
   Results results;
-  size_t n_read;
+  size_t n_read; /* results that merge.c has copied so far */
 } MergePart;
 
 typedef struct {
@@ -21,7 +21,7 @@ typedef struct {
   size_t n_records, n_copies;
   MergePart *parts; /* [n_parts] */
   size_t n_parts;
-  size_t block; /* --claim: adjacent records of a part; 0: part i has every n_parts-th record */
+  size_t block; /* --claim: adjacent records of a part; 0 (--shard): part i has every n_parts-th record */
 } MergeParts;   /* starts zeroed */
 
 /* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, or not of one

@@ -11,7 +11,7 @@
 typedef struct {
   char *name; /* the name for -m: a Hugging Face name, or the path */
   char *path;
-  bool from_hub, is_default; /* is_default: the model without -m */
+  bool from_hub, is_default; /* is_default: the model that commands take without -m */
 } Checkpoint;
 
 typedef struct {

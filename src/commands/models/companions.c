@@ -38,7 +38,8 @@ static void differing_release(Differing *differing) {
   buffer_release(&differing->names);
 }
 
-/* Prepares a copy of `from`; if `to` exists, as it must with `copy` NULL, compares the two files. */
+/* If `to` exists, compares it with `from`; else prepares a copy of `from`. PRECOND `to` exists if copy is
+ * NULL */
 static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
   OWNED(file_unmap) MappedFile file = {0};
   bool same = true;

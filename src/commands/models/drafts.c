@@ -1,6 +1,6 @@
 /* drafts.c - see drafts.h.   Called by: models.c, inspect.c.   Calls: model/config, checkpoints.c.
- * A drafter fits a model by its sizes: hidden_size, tokens, layers. Two models of the same sizes
- * are alike here, so the config's own word for its target is shown where there is one. */
+ * A drafter fits every model with the sizes of its target: hidden_size, tokens, layers. Several models may
+ * have these sizes, so the target's name is shown, too, if the drafter's config has one. */
 #include "commands/models/drafts.h"
 
 #include <string.h>

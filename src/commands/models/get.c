@@ -54,7 +54,7 @@ static int run_program(char *const argv[]) {
   return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
 }
 
-/* Looks at the model as an answer would, without its weights. */
+/* Opens the model and its tokenizer as for an answer, but loads no weights. */
 static Status check(const char *name, Error *err) {
   const ModelFlags flags = {.path = name};
   OWNED(model_place_release) ModelPlace place = {0};

@@ -21,7 +21,7 @@ size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens);
 /* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);
 
-/* True if the norms of some layers have another place than the model's. */
+/* True if some layers have their norms elsewhere than config->norms says (before, around, after blocks). */
 bool inspect_has_norms_before(const ModelConfig *config);
 
 /* The answer to --gpu-memory; limit 0: it is not given. */
@@ -52,15 +52,15 @@ typedef struct {
 Status inspect_pools(const Model *model, const Prediction *prediction, Pools *out, Error *err);
 Status inspect_print_pools(Buffer *out, const Pools *pools, Error *err);
 
-/* The tokens/s of two H200s, decode and prompts of 2,048, in those of one: of the measured model that is
- * nearest in size and of the same kind. */
+/* How much faster two H200s are than one. */
 typedef struct {
   bool has_experts;
-  double gigabytes; /* of both GPUs' weights */
-  double decode, prefill;
-  const char *model;
+  double gigabytes;       /* of both GPUs' weights */
+  double decode, prefill; /* tokens/s of two divided by those of one; prefill: prompts of 2,048 tokens */
+  const char *model;      /* the measured model */
 } SplitGain;
-/* NULL: no such model was measured on so many GPUs. */
+/* The gain of the measured model of the same kind (with or without experts) that is nearest in size. NULL:
+ * none is half to twice as large, or the model is not shared by two GPUs. */
 const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole);
 
 /* Prints the answer to --split as lines; shares->n 0: nothing. */

@@ -19,7 +19,7 @@ const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfi
       {true, 22, 1.01, 1.07, "Qwen3.6-35B-A3B"},
   };
   const SplitGain *nearest = NULL;
-  double bytes = 0, least = log(2); /* of a model half or twice as large nothing is said */
+  double bytes = 0, least = log(2); /* models half or twice as large do not count as near */
   for (int i = 0; i < shares->n; i++) bytes += (double)shares->weights[i];
   for (size_t i = 0; i < sizeof gains / sizeof *gains && shares->n == 2; i++) {
     const double off = fabs(log(gains[i].gigabytes * 1e9 / bytes));

@@ -20,8 +20,8 @@
 typedef struct {
   const Flag *flag;
   Word name;         /* as written */
-  const char *value; /* NULL: of a switch */
-  char *owned;       /* the value if that is not in the text, else NULL */
+  const char *value; /* NULL for a switch */
+  char *owned;       /* memory of `value` if it does not point into Settings.text, else NULL */
   size_t line;       /* from 1 */
   int section;       /* index; -1: above the first section */
 } SettingLine;
@@ -37,13 +37,15 @@ typedef struct {
 } Settings;                 /* starts zeroed */
 
 /* Reads the file; without one there are no settings. Mistakes are STATUS_USAGE, "FILE:LINE: ...". Release the
- * settings also after a failure; their strings outlive the command. */
+ * settings when the command has ended, since its options point to their strings; also after a failure. */
 Status settings_read(Settings *settings, Error *err);
 void settings_release(Settings *settings);
 
-/* True if the command takes any of the flags that can be set. */
+/* True if the command takes any of the flags that can be set, or lists the models that the file names
+ * (Interface.lists_models). */
 bool settings_matter(const Interface *interface);
-/* Sets flags that the command line does not set. With -v each setting is reported on standard error. */
+/* Sets flags that the command line does not set. With -v each setting is reported on standard error. Refuses
+ * a model's name that is none, but that of a section without a model, or close to a section's name. */
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
 /* Puts FILE:LINE before an error about a missing model, if that line names the model. */
 void settings_blame(const Settings *settings, Error *err);

@@ -26,5 +26,6 @@ ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING
 
 Status completions_put_words(Buffer *out, const char *choice, Error *err);
 
-/* Appends a flag's help up to its first aside, with a backslash before each character in `escaped`. */
+/* Appends a help text up to its first "; " or " (" (but at least 13 characters), with a backslash before each
+ * character in `escaped`. */
 Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err);
