@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-/* A wait for a stream, zeros at first. */
+/* When a wait for a stream began, and when look() last asked; zeros at first. */
 typedef struct {
   double begin_ms, looked_ms;
 } ReduceWait;
@@ -25,9 +25,9 @@ struct Reduce {
   /* rows: [n_rows][first[n]], n being the number of GPUs. GPU r has made columns first[r] to
    * first[r + 1] - 1; afterwards the first GPU has all columns. */
   Status (*gather)(Reduce *own, float *rows, const int *first, int n_rows, cudaStream_t stream, Error *err);
-  /* Called while the host waits for the stream: fails if another GPU failed, or did not answer for too
-   * long. */
+  /* To be called again and again while the host waits for a stream: fails if another GPU failed, or the wait
+   * takes too long. */
   Status (*look)(Reduce *own, ReduceWait *wait, Error *err);
-  /* Waits for the stream. */
+  /* Waits for the stream, and fails as look() does. */
   Status (*wait)(Reduce *own, cudaStream_t stream, Error *err);
 };

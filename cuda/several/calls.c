@@ -15,12 +15,12 @@ typedef enum {
   CALL_RESTORE
 } CallKind;
 
-/* A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows [n_picked]; set_pages by
- * pages [n_ids]. */
+/* What rank 0 sends for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
+ * [n_picked]; set_pages by pages [n_ids]. a, b: the numbers of the other calls. */
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;
-  TokenRange span; /* of its pointers only `parts` says something: NULL or not */
+  TokenRange span; /* its pointers are rank 0's: only whether `parts` is NULL has a meaning here */
   StateOptions options;
 } Call;
 

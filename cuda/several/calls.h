@@ -9,7 +9,7 @@
 #include "cuda/several/ranks.h"
 #include "engine/backend.h"
 
-/* *state: a number that no open session has. */
+/* *state: the number of the new session, which the other calls take. */
 Status calls_open(Ranks *ranks, const StateOptions *options, int *state, Error *err);
 void calls_close(Ranks *ranks, int state);
 Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err);
@@ -17,7 +17,7 @@ Status calls_logits(Ranks *ranks, int state, TokenRange span, Error *err);
 Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const int32_t *pages, int n,
                        Error *err);
 Status calls_copy_page(Ranks *ranks, int state, int from, int to, Error *err);
-/* Save and restore the recurrent states in a slot. */
+/* Save the recurrent states to a slot, and restore them from it. */
 Status calls_save(Ranks *ranks, int state, int slot, Error *err);
 Status calls_restore(Ranks *ranks, int state, int slot, Error *err);
 

@@ -151,7 +151,7 @@ static int listen_on(const LinkPlace *place, int port) {
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
   if (six >= 0 || (!place->here && errno == EADDRINUSE))
-    return six; /* -1: another program may have the port for IPv4 or IPv6 */
+    return six; /* -1: the port is in use, for IPv6 or IPv4; else IPv6 may be missing, and IPv4 is tried */
   return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
 }
 
@@ -216,7 +216,7 @@ static bool join(Reception *r, const Caller *caller) {
   return true;
 }
 
-/* Reads what a caller has sent; false if the caller was dropped. */
+/* Reads what a caller has sent. False if it is no caller any more: it became a rank's link, or was closed. */
 static bool hear(Reception *r, int i) {
   Caller *caller = &r->callers[i];
   Hello *hello = &caller->greeting.hello;

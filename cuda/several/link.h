@@ -20,7 +20,7 @@ enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
 typedef struct {
   const char *host;  /* of rank 0 */
   int port, n_ports; /* rank 0 listens on the first port that is free */
-  bool here;         /* all ranks are on this machine: rank 0 listens on the loopback alone */
+  bool here;         /* all ranks are on this machine: rank 0 listens only on the loopback interface */
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];
   int rank, n;
@@ -35,7 +35,7 @@ typedef struct {
   pthread_mutex_t sending;
   HmacKey out_key, in_key;
   uint64_t n_sent, n_taken; /* numbers of the next messages to send and to take */
-  bool is_forged;           /* a message was not the other end's next: no further ones are taken */
+  bool is_forged;           /* a message was not the next one of the other end: no further ones are taken */
   Buffer in;
   double heard_ms;
 } Link;
@@ -46,8 +46,8 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err);
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 
-/* Sends a message of two parts; false if the other end is gone. With `only_now` the message is left out, and
- * the result true, while another thread is sending. */
+/* Sends a message whose bytes are a, then b; false if the other end is gone, or for more than LINK_LARGEST
+ * bytes. With `only_now` nothing is sent, and the result is true, if another thread is sending. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
 /* Receives the bytes that have come; false if the other end is gone. */

@@ -17,7 +17,8 @@ enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
 enum { NCCL_INT32 = 2, NCCL_FLOAT32 = 7 };       /* ncclDataType_t */
 enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
 
-/* The first version with ncclSend() and ncclRecv(): 2.7.0 (NCCL_VERSION(): 1000, 100 and 1 up to 2.8). */
+/* 2.7.0, the first version with ncclSend() and ncclRecv(), as 1000 major + 100 minor + patch, which is
+ * NCCL_VERSION() up to 2.8. */
 enum { OLDEST = 2700 };
 
 typedef struct {
@@ -38,11 +39,11 @@ typedef struct {
 } Nccl;
 
 typedef struct {
-  Reduce base; /* Reduce points to it, and so to the whole */
+  Reduce base; /* the first member, so that a Reduce * of nccl.h is an NcclRank * */
   Nccl nccl;
   Comm comm;
   int rank, n;
-  bool alone;           /* the only rank of this process: others may have ended when this rank leaves */
+  bool alone;           /* the only rank of its process: other ranks may have ended when this one leaves */
   double patience_ms;   /* the longest wait for the other ranks */
   pthread_mutex_t call; /* held in calls of NCCL with comm */
   atomic_bool aborted;
@@ -54,10 +55,11 @@ static NcclRank *rank_of(Reduce *own) {
   return (NcclRank *)own;
 }
 
-/* The longest that a host waits for a stream, with GPUs of one process, and of several processes. A step of
- * many tokens takes long over a slow network; processes that end or hang are noticed by ranks.c. */
+/* The longest that a host waits for a stream: PATIENCE_HERE_S with GPUs of one process, PATIENCE_ELSEWHERE_S
+ * with several processes, since a step of many tokens takes long over a slow network; ranks.c notices
+ * processes that end or hang. LOOK_MS: the time between two questions of look() to NCCL. */
 enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
-/* The longest waits for a thread that is within NCCL, and for NCCL to abort once no graph is left. */
+/* The longest waits: before an abort, for a thread that is within NCCL; in nccl_leave(), for the abort. */
 enum { ABORT_WAIT_MS = 1000, LEAVE_WAIT_MS = 5000 };
 
 /* --- the library */
@@ -119,8 +121,8 @@ Status nccl_make_id(NcclId *id, Error *err) {
 
 /* --- the end */
 
-/* Takes `call` first, so that no thread is within NCCL. A thread that is still in NCCL after ABORT_WAIT_MS
- * waits for other ranks, and only the abort ends its wait. */
+/* Waits for `call` first, until no thread is within NCCL. A thread that is still within it after
+ * ABORT_WAIT_MS waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
@@ -143,7 +145,7 @@ void nccl_leave(Reduce *own) {
   NcclRank *rank = rank_of(own);
   if (!rank) return;
   const struct timespec end = clock_after(CLOCK_REALTIME, LEAVE_WAIT_MS);
-  /* If it has not ended, the thread still uses rank. */
+  /* A thread that has not ended still uses rank, which then is never freed. */
   if (rank->has_thread && pthread_timedjoin_np(rank->aborting, NULL, &end) != 0) return;
   if (!rank->aborted && rank->alone) rank->nccl.comm_abort(rank->comm);
   if (!rank->aborted && !rank->alone) rank->nccl.comm_destroy(rank->comm);
@@ -202,7 +204,7 @@ static Status gather(Reduce *own, float *rows, const int *first, int n_rows, cud
 
 /* --- waiting */
 
-/* It aborts, too, where it fails. */
+/* Asks NCCL for errors at most once in LOOK_MS. Where it fails, it aborts the rank, too. */
 static Status look(Reduce *own, ReduceWait *wait, Error *err) {
   NcclRank *rank = rank_of(own);
   const double now = clock_ms();

@@ -40,11 +40,11 @@ struct Ranks {
   atomic_bool ending;
   pthread_mutex_t lock; /* guards all below, except numbers */
   pthread_cond_t came;
-  Message *first[MAX_SPLIT], **last[MAX_SPLIT]; /* of each link: queue of messages for the other threads */
+  Message *first[MAX_SPLIT], **last[MAX_SPLIT]; /* each link's queue of messages that take() has not taken */
   bool lost;
   Error why;
   Reduce *nccl;
-  bool numbers[RANKS_NUMBERS]; /* taken; used by the calling thread alone, without the lock */
+  bool numbers[RANKS_NUMBERS]; /* true: a session has it; only the thread that opens sessions reads these */
   bool joining;                /* a thread waits in NCCL for ranks that join */
 };
 
@@ -54,7 +54,7 @@ int ranks_rank(const Ranks *r) {
 
 /* --- the watching thread */
 
-/* On ranks other than 0 the reason begins with the own rank, since rank 0, which would add the rank, may be
+/* On ranks other than 0 the reason begins with this process's rank: rank 0, which otherwise adds it, may be
  * gone. */
 static void note_loss(Ranks *r, int from, const char *reason) {
   char who[32] = "";

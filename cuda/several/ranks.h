@@ -47,10 +47,12 @@ enum { RANKS_NUMBERS = 16 };
 int ranks_take_number(Ranks *ranks);
 void ranks_give_number(Ranks *ranks, int number);
 
-/* Fails with the reason if ranks were lost. failed: something failed here; waits up to 3 s for the reason. */
+/* Fails with the reason if a rank was lost. failed: something failed in this process, probably since a rank
+ * was lost: waits up to 3 s for that to be known. */
 Status ranks_check(Ranks *ranks, bool failed, Error *err);
 
 /* Another rank: sends rank 0 the reason of a failure, and waits to be ended. */
 void ranks_report(Ranks *ranks, Status status, const Error *reason);
-/* Rank 0: ends all other ranks. PRECOND the NCCL rank is not used any more. */
+/* Closes the connections and frees `ranks`, which may be NULL; rank 0 ends all other ranks. PRECOND the NCCL
+ * rank is not used any more. */
 void ranks_end(Ranks *ranks);

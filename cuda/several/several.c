@@ -23,8 +23,8 @@
 #include "cuda/several/sums_bench.h"
 #include "engine/forward.h"
 
-/* If processes share the model, `parts` has only the part number first_part, that of this process, and rank 0
- * has `ranks`. */
+/* If several processes share the model, n_parts is 1: parts[0] is part number first_part of the model, the
+ * one of this process. `ranks` is then set on rank 0; else it is NULL. */
 typedef struct {
   const Model *model;
   BackendModel **parts; /* [n_parts] */
@@ -52,11 +52,11 @@ static const uint64_t patience = 20000000000;
 /* Rows of the largest sum that is tried before the first step: those of a prompt's chunk. */
 enum { LARGEST_SUM = 2048 };
 
-/* Memory that NCCL takes on each GPU for kernels and buffers. Measured with NCCL 2.28.9 and two H200s: 1.19
- * GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
+/* Upper bound of the memory that NCCL takes on each GPU for kernels and buffers, 1.34 GB. Measured with NCCL
+ * 2.28.9 and two H200s: 1.19 GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
 static const size_t nccl_bytes = 5 << 28;
 
-/* Each part in turn, whose GPU is made the current one. */
+/* Runs the statement after it for each part i, whose GPU is made the current one. Returns if that fails. */
 #define EACH_PART(s, i)                                                                                      \
   for (int i = 0; i < (s)->n_parts; i++)                                                                     \
     if (use((s)->loaded->parts[i], err))                                                                     \
@@ -331,7 +331,7 @@ static const double *row_costs(const BackendModel *loaded) {
 
 /* --- a session */
 
-/* The word that is not 0 once a GPU has given up (Peers). */
+/* Peers.lost: not 0 once a GPU has given up. */
 static int *lost_word(const SeveralState *s) {
   return s->parts[0]->peers.lost;
 }
@@ -343,7 +343,7 @@ static void give_up(const SeveralState *s) {
   for (int i = 0; i < s->n_parts; i++) nccl_abort(s->loaded->parts[i]->reduce);
 }
 
-/* How many parts pick tokens: all; with NCCL only the first, which alone has all logits. */
+/* How many parts pick tokens: all parts; with NCCL only the first, since no other has all logits. */
 static int picking_parts(const SeveralState *s) {
   return s->loaded->parts[0]->reduce ? 1 : s->n_parts;
 }
@@ -464,7 +464,7 @@ static Status gather_on_part(BackendState *part, const void *sampler, Error *err
   return tokens_gather(part, sampler, err);
 }
 
-/* Runs `work` of the same input on all GPUs at once, a thread for each. */
+/* Runs work(part, input) for the parts on all GPUs at once, in a thread for each. */
 static Status on_all(const SeveralState *s, Status (*work)(BackendState *part, const void *input, Error *err),
                      const void *input, Error *err) {
   Status status[MAX_SPLIT];
@@ -695,7 +695,7 @@ static Status only_whole_steps(BackendState *state, TokenRange range, int layer,
   return error_set(err, STATUS_FAILED, "several GPUs compute whole steps");
 }
 
-/* In a session of its own. */
+/* Times the sums in a session that it opens for them. */
 static Status time_sums(BackendModel *loaded, const int *rows, int n, double *microseconds, Error *err) {
   StateOptions options = {.n_ctx = 1, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F16};
   BackendState *state;

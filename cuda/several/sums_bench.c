@@ -8,7 +8,7 @@
 #include "cuda/one/state.h"
 #include "cuda/several/nccl.h"
 
-enum { SUMS = 100, RUNS = 7 }; /* SUMS is even: peers.parts[] alternate */
+enum { SUMS = 100, RUNS = 7 }; /* SUMS is even, since sums alternate between peers.parts[0] and [1] */
 
 /* One GPU's graph of sums, and the events around it. */
 typedef struct {
