@@ -22,7 +22,7 @@ namespace step {
  * pointers as an array (weight_ring.cuh). */
 struct Matrix {
   /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8 and fp16: kMaps tensor
-   * maps in place of tiles, and of int8 the outputs' scales in place of zeros. */
+   * maps in place of tiles; int8 also has the outputs' scales in place of zeros. */
   const unsigned char *tiles, *scales, *zeros;
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
@@ -32,8 +32,8 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
  * swizzle. */
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
-/* Words of Args.bounds after which the largest x of int8 lie (one_bytes.cuh), then scales of 1 for a stage of
- * FP8 that has factors alone; the number of all words. */
+/* Args.bounds: kLargestAt is the word where the largest x of int8 (one_bytes.cuh) begin, kOnesAt where scales
+ * of 1 begin, for a stage of FP8 that has factors alone; kBoundsWords is the number of all words. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -41,7 +41,7 @@ constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
 struct Layer {
   Matrix matrices[MATRICES];
   const unsigned char *router;      /* fp16 or bf16 [n_experts][router_stride] */
-  const unsigned char *shared_gate; /* gate of the MLP beside the experts: [hidden], of the router's type */
+  const unsigned char *shared_gate; /* gate of the shared expert: [hidden], of the router's type */
   const float *folded_router;       /* folded_router.h; one token */
 };
 
@@ -63,7 +63,7 @@ struct StepBest {
   unsigned int lowest;
 };
 
-enum { STEP_BEST_WORDS = STEP_MAX_CLUSTERS * STEP_BLOCKS * 2 }; /* of a GPU, in the mail of each */
+enum { STEP_BEST_WORDS = STEP_MAX_CLUSTERS * STEP_BLOCKS * 2 }; /* of one GPU's blocks, in each GPU's mail */
 
 /* Leaves the block's best logit in the mail of each GPU (StepPeers), from word best_at on:
  *
@@ -83,8 +83,8 @@ __device__ __forceinline__ void leave_best(const StepPeers &peers, size_t best_a
   }
 }
 
-/* The best token of all GPUs' n blocks in the step of a turn, in all lanes of a warp; token 0 if there is no
- * best token. */
+/* The best token that the n blocks of each GPU have left in the step with number `turn`, in all lanes of a
+ * warp; token 0 if there is no best token. */
 __device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t best_at, unsigned turn,
                                                   int n, int lane) {
   constexpr int kOfLane = STEP_BEST_WORDS / 2 / 32;
@@ -143,9 +143,8 @@ struct Args {
   unsigned *launches;          /* several tokens: how many launches precede this one */
   size_t best_at;              /* one token: leave_best() */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
-  uint64_t
-      *bounds;   /* one token: [blocks][STEP_WARPGROUPS] {turn, sampler_key() of a lower bound}, and more */
-  unsigned turn; /* one token: this launch's number, from 1 */
+  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; see kLargestAt */
+  unsigned turn;    /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, on several GPUs */
@@ -177,27 +176,28 @@ struct Vectors {
 };
 
 /* The barriers of a block; weight_ring.cuh draws full and empty. Where bytes come from the cluster's blocks,
- * the 1 arrival is that of a thread that has waited, and announces the bytes of the next phase. A phase is a
- * layer, in a hybrid's projections and states a layer where the cluster has heads. Parities: modulo 2.
+ * the 1 arrival is that of a thread that has waited for the phase before, and announces the bytes of this
+ * one. The column `phase` says what counts phases; where it says `layer`, a hybrid's projections and states
+ * count only layers where the cluster has heads. A wait names a phase modulo 2.
  *
  *   barrier       arrivals              bytes                       phase          who waits
  *   full[slot]    3: loading warps      the stage                   turn of slot   a warpgroup
- *   empty[slot]   4: its warps          -                           turn of slot   loading warps
+ *   empty[slot]   4: warpgroup's warps  -                           turn of slot   loading warps
  *   x             1                     x and its squares           x_before()     16 warps that multiply
  *   projections   1                     q, k, v                     layer          the same
  *   states        1                     softmax states, outputs     layer          the same
  *   gated         1                     gated product               layer          the same
- *   columns       16: the same          -                           layer          last warp
+ *   columns       16: warps of `x`      -                           layer          last warp
  *   logits        1                     keys of logits              layer          8 warps that choose
- *   routed        9: these, last warp   -                           layer          loading, last, 16th warp
- *   values        1                     x of o                      layer          16 warps that multiply
+ *   routed        9: those, last warp   -                           layer          loading, last, 16th warp
+ *   values        1                     x of o (several tokens)     layer          16 warps that multiply
  *   squares[i]    1                     squares for qkv; gate, up   layer          warps of heads; last warp
  *
  * Several tokens: x has one phase, before lm_head; chunks have barriers of their own (few/matmul.cuh). */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
-  uint64_t columns;            /* experts: the block's columns of the residual stream are there */
+  uint64_t columns;            /* experts: the block's columns of the residual stream are written */
   uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
   uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
@@ -221,17 +221,17 @@ __device__ __forceinline__ RingRun run_of(int stages, int n_slots) {
   return {stages % n_slots, stages / n_slots % 2};
 }
 
-/* A block's share of one of a layer's matrices. It is computed once, in shared memory, so that no warp
- * divides later. */
+/* A block's share of one of a layer's matrices. It is computed once and kept in shared memory, so that no
+ * warp has to divide integers later. */
 struct Share {
   int n_rows, stages;                 /* tile rows; stages of all splits */
   int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
   int log_k_warps, log_rows;
   int inverse;  /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at; /* offset in shared memory */
-  int next; /* floats from a stage's sums to the next stage's; 0: it adds to the same sums (another split) */
+  int next;     /* floats to the sums of a warp's next stage; 0: that is of another split (tasks_at) */
   int all_groups, group; /* groups of the matrix's inputs; the share's first group */
-  int log_run, split;    /* see tile_row() */
+  int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
   RingRun run;
   int x_at, x_scales_at;    /* offsets in shared memory of x as planes, and of its scales */
@@ -244,9 +244,9 @@ struct Vars {
   unsigned launches; /* several tokens: how many launches precede this one */
   int pos;           /* position of the token; several tokens: of the token whose heads this block makes */
   int page;          /* index in StepCall.pages of the first page of that token's sequence */
-  unsigned loaded;   /* stages whose first loads have begun, for prefetches and wait_until_loading() */
+  unsigned loaded;   /* stages begun by the first loading warp; for prefetches and wait_until_loading() */
   float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
-  uint32_t sink;     /* l2_prefetch.cuh */
+  uint32_t sink;     /* of numbers that nothing reads (l2_prefetch.cuh) */
   int id;            /* one token: the step's input */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
@@ -284,10 +284,11 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
-/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (STEP_FP4_GROUP: FP4),
- * heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared: several GPUs share each layer. TheSizes: a
- * model of sizes/models.cuh, or void. kOfSeveral: rows of several sequences. kAttnGroup: kGroup of q, k, v
- * and o; another one is the form of varied experts (plan.h). */
+/* The form of model that a kernel is compiled for: weights in groups of kGroup inputs (StepShape.group: some
+ * values mark FP4 and weights of 8 and 16 bits), heads of kHeadDim, a KV cache in fp16 or 8 bits. kShared:
+ * several GPUs share each layer. TheSizes: a model of sizes/models.cuh, or void. kOfSeveral: rows of several
+ * sequences. kAttnGroup: kGroup for q, k, v and o; if it differs, the form is that of varied experts
+ * (plan.h). */
 template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool kWithTaps = false,
           bool kShared = false, class TheSizes = void, bool kOfSeveral = false, int kAttnGroup = kGroup>
 struct Form {
@@ -316,8 +317,8 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kVaried = kAttnParts != kParts;  /* varied experts (plan.h) */
   /* Features of an FFN block. */
   static constexpr int kFeatures = kVaried ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
-  static constexpr int kFactors = kVaried ? 2 : 1;     /* of a tile row in a stage: of two experts */
-  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the MLP beside the experts */
+  static constexpr int kFactors = kVaried ? 2 : 1;     /* sets of factors of a tile row: two experts' */
+  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the shared expert */
   /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
    * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
   static constexpr bool kOddBlocks = kExperts && kIsShared && kParts == 1;
@@ -342,7 +343,7 @@ template <bool kDebug, class TheForm> struct Thread {
       return sized_plan<Sizes>;
   }
 
-  /* step_qkv_split() with varied experts. */
+  /* step_qkv_split(), for varied experts. */
   __device__ __forceinline__ KSplit qkv_split() const {
     if constexpr (std::is_void<Sizes>::value)
       return args.varied.qkv;
@@ -380,7 +381,7 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ bool is_delta() const { return step_is_delta(&plan.shape, layer()); }
   __device__ __forceinline__ StepMix mix() const { return mix_vars().mixes[is_delta()]; }
   __device__ __forceinline__ MixVars &mix_vars() const { return *(MixVars *)(smem + plan.off.mixers); }
-  /* The KV head of a cluster that attends: step_sharers() clusters have the same KV head. */
+  /* The KV head of a cluster that attends. Several clusters may have the same one (StepPlan.log_sharers). */
   __device__ __forceinline__ int kv_head() const {
     if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
     return cluster() >> plan.log_sharers;
@@ -399,7 +400,7 @@ template <bool kDebug, class TheForm> struct Thread {
     progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
-  /* Varied experts: the biases of o, in the block's columns of x, and of the router; a head's sink. */
+  /* Varied experts: a layer's biases of o [hidden] and of the router [n_experts], and its sinks [n_heads]. */
   __device__ __forceinline__ const float *o_bias(int layer) const {
     const StepShape &s = plan.shape;
     return Vectors(args, s.hidden, kDim, layer).bias + (s.n_heads + 2 * s.n_kv_heads) * kDim;
@@ -446,7 +447,7 @@ template <bool kDebug, class TheForm> struct Thread {
     return CacheRows(args.call.pages + first_page, plan.shape.n_kv_heads, kv_head(), KV_PAGE_TOKENS)
         .at(position);
   }
-  /* The row of the token at vars().pos. */
+  /* The cache row of the token at vars().pos. */
   __device__ __forceinline__ size_t new_cache_row() const {
     const int position = vars().pos;
     return first_cache_row() + (args.call.pages ? row_in_pages(vars().page, position) : position);
@@ -656,8 +657,8 @@ template <class B> struct KeyWalk {
   }
 };
 
-/* The first stage of lm_head that a block multiplies; the block's last stage precedes the next block's
- * first. */
+/* With several tokens: the first stage of lm_head that a block multiplies; the block's last stage precedes
+ * the next block's first. */
 __device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {
   return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
 }
@@ -668,7 +669,8 @@ __device__ __forceinline__ float embedded(const Args &a, int id, int column) {
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 
-/* The number in qkv of this cluster's head `head`. A cluster's heads are its queries, then key and value. */
+/* The index among all heads of the matrix qkv of this cluster's head `head`. A cluster's heads are its
+ * queries, then key and value. */
 template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int head) {
   const StepPlan &p = b.plan;
   const int queries = p.heads_per_kv;
@@ -677,9 +679,9 @@ template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int he
                            : p.shape.n_heads + p.shape.n_kv_heads + b.kv_head();
 }
 
-/* The words of layout.cuh that the mma of a step multiplies: 0 and 2 in step 0, 1 and 3 in step 1, without
- * moves between registers; with parts of 32 inputs 0 and 1, then 2 and 3, since a sum must not go beyond a
- * part. x is stored in this order. */
+/* Operand a of mma number `step`, 0 or 1, from the lane's four words of 64 inputs (layout.cuh): words 0 and
+ * 2, then 1 and 3, which needs no moves between registers; with parts of 32 inputs words 0 and 1, then 2 and
+ * 3, since a sum must not go beyond a part. x is stored in the same order. */
 template <int kParts>
 __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t (&operand)[4]) {
   const uint32_t one = step ? (kParts == 4 ? tile.z : tile.y) : tile.x,
@@ -777,15 +779,15 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
     scales[lane / kLanes * stride] = scale;
 }
 
-/* Experts of a block, at most: neighbours, whose rows of the folded router the block multiplies and for whose
- * logits it waits. */
+/* The number of experts whose rows of the folded router a block multiplies and for whose logits it waits:
+ * consecutive experts, from folded_share() * rank on. The last blocks may have fewer. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* The row of the folded router that is row i of this block's stage 0, 1, 2 or 3, or -1. Rows 0 to 3 are four
- * neighbours, rows 0 to 3 of the next stage the next four; a hybrid's rows 4 to 7 lie 16 further. The last
- * stage of the last block also has the gate of the MLP beside the experts. */
+/* The row of the folded router that is row i of this block's stage `stage`, 0 to 3; or -1 for none. Rows 0 to
+ * 3 of the four stages are 16 consecutive ones, four a stage; a hybrid's rows 4 to 7 lie 16 further. The last
+ * stage of the last block also has the gate of the shared expert. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

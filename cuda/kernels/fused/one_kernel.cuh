@@ -1,7 +1,7 @@
 /* one_kernel.cuh - a decode step of one token as one persistent kernel of clusters. step.h is its interface.
  * Its cycles, and what led to this form: LOG.md, "Why one kernel".
  *
- *   layer     a cluster with a KV head                          a cluster without
+ *   layer     a cluster with a KV head                          a cluster without one
  *   norm      residual += down of the previous layer            the same
  *             x * norm -> cluster (experts: quantised)           -
  *   qkv       a tile row of each head -> cluster
@@ -31,10 +31,11 @@
  *   down       -                      gated product as integers   the gated product
  *   lm_head    <- x                   -                           best logits, or ScreenScratch
  *
- * Where blocks own whole groups, x comes as integers, its sums lie after it, and planes has x of down alone,
- * and scratch of each warp while it sends x. In a hybrid the sums lie after x, too. A peer writes only after
- * it has received what this block sends after reading the area for the last time: an arriving x overwrites
- * only what was read before this block's last contribution to that x.
+ * Where blocks own whole groups (step_owns_groups()), x comes quantised, the sums of its matmuls lie after
+ * it, and planes has x of down alone, and scratch of each warp while it sends x. In a hybrid these sums lie
+ * after x, too. A peer writes to an area only after it has received what this block sends after reading the
+ * area for the last time: an arriving x overwrites only what was read before this block's last contribution
+ * to that x.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once
@@ -102,8 +103,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The last warp's work: rows of the delta rule's gates in a hybrid, and routing with experts; else it
- * prefetches. (Where experts' weights lie is known too late for that.) */
+/* The last warp's work. In a hybrid: products for the delta rule's gates; with experts: routing; else
+ * prefetches, for which the place of experts' weights is known too late. */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);
@@ -144,7 +145,8 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
     make_planes(b, from, b.share(matrix).n_groups, b.n_blocks());
 }
 
-/* Sends a matmul's outputs to the cluster, or to all clusters; after qkv, also calls attend(). */
+/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv, also attends, or applies the delta
+ * rule. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:

@@ -11,10 +11,10 @@
 #include "engine/backend.h"
 
 enum {
-  LEAST_SLOTS = STEP_WARPGROUPS + 1, /* step.cu, set_in_flight() */
-  /* A barrier's phase is one bit. A warpgroup without a head of the delta rule skips the heads' stages, and
-   * so waits up to STEP_DELTA_HEADS stages ahead: with fewer slots it would see the bit of the round
-   * before. */
+  LEAST_SLOTS = STEP_WARPGROUPS + 1, /* one stage in flight: step.cu, set_in_flight() */
+  /* A wait sees only the parity of a barrier's phase. A warpgroup without a head of the delta rule skips the
+   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on: with fewer slots it could take
+   * an earlier phase of the same parity for that of its stage. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 
@@ -26,7 +26,7 @@ static int keys_bytes(const StepShape *s) {
 
 /* --- several tokens */
 
-/* Bytes of a share's largest stage, and how many stages the share has. */
+/* share_bytes(): bytes of a share's largest stage. share_stages(): how many stages the share has. */
 static int share_bytes(int n_groups, int parts) {
   return step_bytes_of(STEP_WARPGROUP_WARPS, step_few_span(n_groups), parts);
 }
@@ -97,8 +97,9 @@ static const char *const step_of[] = {
 static Status refuse(const StepShape *s, int tokens, Error *err) {
   const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / step_features(s);
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD, varied = step_is_varied(s);
-  /* Zero points are copied in units of 16 bytes, the zero points of two groups of 128, so every row of a
-   * matrix must have an even number of groups; experts on several GPUs need not (kOddBlocks in block.cuh). */
+  /* Zero points are copied in units of 16 bytes, those of two groups of 128, so every row of a matrix must
+   * have an even number of groups, except in varied experts, which have no zero points, and in experts on
+   * several GPUs (kOddBlocks in block.cuh). */
   const int even = (experts && s->n_gpus > 1) || varied ? 1 : 2;
   const int parts = s->group > 0 ? step_parts(s) : 0;
   const bool bytes = step_in_bytes(parts), halves = parts == STEP_HALF_PARTS;

@@ -9,16 +9,17 @@
  *   o         hidden / 8 outputs                               the heads of its cluster
  *   down      hidden / 8 outputs                               the FFN blocks of its cluster
  *
- * A pack is a head of 128, or two heads of 64: two queries, or key and value. An FFN block is 128 features of
- * the gated product. Cluster c < n_kv_heads has KV head c and its query heads (or several clusters share a KV
- * head: step_sharers()); the FFN blocks are divided among all clusters. A block streams stages through a ring
- * of slots in shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys
- * and their values (64 in 8 bits), or a few rows of lm_head. Four warpgroups take stages in turn
- * (one_matmul.cuh).
+ * A pack is 128 outputs of q, k and v: a head of 128, half of a hybrid's head of 256, or two heads of 64 (two
+ * queries, or key and value). An FFN block is 128 features of the gated product. Cluster c < n_kv_heads has
+ * KV head c and its query heads (or several clusters share a KV head: step_sharers()); the FFN blocks are
+ * divided among all clusters. A block streams stages through a ring of slots in shared memory: a stage is
+ * `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their values (64 in 8 bits, 16 with
+ * heads of 256), a head's recurrent state, or a few rows of the folded router or of lm_head. Four warpgroups
+ * take stages in turn (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
- * block owns some groups of 128 columns of hidden (20 groups: two or three a block), and only this block sees
- * x there:
+ * block owns some groups of 128 columns of hidden (with 20 groups, two or three a block), and no other block
+ * of the cluster sees x there:
  *
  *   qkv       all tile rows of its cluster's heads             its columns
  *   gate, up  all tile rows of its cluster's FFN blocks        its columns
@@ -29,10 +30,11 @@
  * tokens each token has four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
- *   wave      16 tile rows, 4 a warpgroup; its stages: the first groups of each warpgroup, then the next
+ *   wave      16 tile rows, 4 a warpgroup. Its stages come in this order: the first groups of inputs for each
+ *             of the four warpgroups, then the next groups for each
  *   chunk     8 tile rows of qkv, gate or up: the partial sums that are exchanged and added up together
  *
- * A stage of lm_head is 8 rows, shared by the warps of a warpgroup, by lm_head_width inputs.
+ * A stage of lm_head is 8 rows by lm_head_width inputs, which the warps of a warpgroup divide.
  *
  * Called by: step.cu, fused.c, tests. */
 #pragma once
@@ -51,48 +53,50 @@ enum {
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
-  STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, or 4 of 32; FP4: 8 of 16 */
+  STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, 4 of 32, or with FP4 8 of 16 */
   STEP_FP4_GROUP = 16, /* StepShape.group of FP4 weights; MXFP4's groups of 32 become two of 16 */
   STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
-  /* StepShape.group of weights of 8 bits, which no other weights have: FP8 with a scale for each STEP_GROUP
-   * inputs, and int8 with a scale for each output. */
+  /* Values of StepShape.group that mark a kind of weights and are no number of inputs, as the PARTS made from
+   * them are no number of parts: FP8 with a scale for each STEP_GROUP inputs, int8 with a scale for each
+   * output, and fp16 without scales. */
   STEP_FP8_GROUP = 8,
   STEP_INT8_GROUP = 4,
   STEP_FP8_PARTS = STEP_GROUP / STEP_FP8_GROUP,
   STEP_INT8_PARTS = STEP_GROUP / STEP_INT8_GROUP,
-  STEP_HALF_GROUP = 2, /* of weights in fp16, which have no scales */
+  STEP_HALF_GROUP = 2,
   STEP_HALF_PARTS = STEP_GROUP / STEP_HALF_GROUP,
-  STEP_FACTOR_BYTES = 64, /* FP4 and 8 bits: a tile row's factors, which each stage has in place of zeros */
+  STEP_FACTOR_BYTES = 64, /* FP4, FP8, int8: a tile row's factors, which each stage has in place of zeros */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
-  STEP_SPAN = 4,       /* groups that a warp multiplies at once, at most */
-  STEP_BYTES_SPAN = 2, /* and of 8 or 16 bits, which are as many bytes */
-  STEP_HALF_SPAN = 1,
-  STEP_MAX_SPLITS = 8,
-  STEP_HALF_SPLITS = 16,  /* of 16 bits */
+  STEP_SPAN = 4,          /* groups that a warp multiplies at once, at most */
+  STEP_BYTES_SPAN = 2,    /* the same of weights of 8 bits: as many bytes */
+  STEP_HALF_SPAN = 1,     /* the same of weights in fp16: as many bytes */
+  STEP_MAX_SPLITS = 8,    /* KSplit.splits, at most */
+  STEP_HALF_SPLITS = 16,  /* the same of weights in fp16 */
   STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
-  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
+  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head, at most: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes */
   STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256 */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
-  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router */
+  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages that a block's rows of the folded router are divided into */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* experts at most; a hybrid: twice as many */
-  STEP_MAX_CHOSEN = 16,
+  STEP_MAX_CHOSEN = 16,       /* chosen experts of a token, at most, a shared expert included */
   STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
   STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
                                * as many), or of tasks (one_matmul.cuh) */
-  STEP_ENTRY_GROUPS = 31,     /* groups, or FFN blocks of varied experts' down, of a copy, at most */
+  STEP_ENTRY_GROUPS = 31,     /* groups (varied experts' down: half groups) in a copy, at most: 5 bits
+                               * (stages.cuh) */
   STEP_LONG = 4096,           /* from this position on, reading the cache limits attention */
   STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
   STEP_SCREEN_TAIL = 16,      /* bytes of such a row's tail; tails follow all rows (screen.h) */
-  STEP_SCREEN_SCRATCH = 2432, /* bytes: what one_screen.cuh keeps in `exchange` */
+  STEP_SCREEN_SCRATCH = 2432, /* bytes for ScreenScratch (one_screen.cuh), which lies in `exchange` */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */
 };
@@ -116,7 +120,7 @@ enum {
  * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
-  int splits;   /* 1 .. step_most_splits(): split s begins with group s n_groups / splits */
+  int splits;   /* 1 .. step_most_splits(): split s begins with group s * n_groups / splits */
   int groups;   /* groups of the largest split */
   int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
   int span;     /* groups of a warp, at most step_span() */
@@ -126,21 +130,22 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's limits. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group; /* inputs that share a scale and a zero point: 32, 64 or 128; or STEP_FP4_GROUP and its like */
+  int group; /* inputs that share a scale and a zero point: 32, 64 or 128; or STEP_FP4_GROUP, STEP_FP8_GROUP,
+              * STEP_INT8_GROUP or STEP_HALF_GROUP for such weights */
   int head_dim;        /* 64 or 128; 256: a hybrid, below */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   int width;           /* varied experts (below): the model's hidden size; else 0 */
-  size_t shared_bytes; /* the most that one block may have */
+  size_t shared_bytes; /* the most shared memory that one block may have */
   int max_slots;       /* slots of the ring, at most; 0: as many as fit */
   /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. A hybrid's last choice is
-   * the MLP beside its experts, which every token takes. */
+   * its shared expert, which every token takes. */
   int n_experts, n_chosen;
-  int n_gpus; /* > 1: GPUs that share each layer; all sizes are those of one GPU's part */
+  int n_gpus; /* if > 1: the GPUs that share each layer; all sizes are those of one GPU's part */
   bool q8;    /* the KV cache is KV_Q8; else fp16 */
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
    * rule with heads of 128. Layer l is of the delta rule if bit l of delta_layers is set. */
   int n_key_heads, n_value_heads;
-  int attn_group; /* varied experts: `group` of q, k, v and o; else 0: they have `group` */
+  int attn_group; /* varied experts: `group` for q, k, v and o, where `group` is for experts; else 0 */
   uint64_t delta_layers;
 } StepShape;
 
@@ -153,17 +158,18 @@ typedef struct {
 
   /* one token */
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
-                 * qkv, gate and up; at other times partial sums, or states of warps. Several tokens: [groups
-                 * of hidden], x of lm_head as integers, then halves */
+                 * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
+                 * [groups of hidden]: x of lm_head in int8 planes (FP4: halves), then as halves */
   int x_planes; /* [groups][256]: x of qkv, gate and up as in `planes`; at the offset of x if a block owns
                  * whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
-  int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4 as halves. If a block owns whole
-                  * groups: x of down alone, and scratch of each warp [16][256] */
-  int attention; /* at the offset of planes: half [8][heads of KV head][head_dim], then float2 {maximum, sum}
-                  * [8][heads] */
+  int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves, with
+                 * int8 as bytes. If a block owns whole groups: x of down alone, and scratch of each warp
+                 * [16][256] */
+  int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads of KV head][head_dim],
+                  * then float2 {maximum, sum} [8][heads] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
@@ -173,7 +179,7 @@ typedef struct {
                   * [8][step_candidates()] */
   int mixers;    /* a hybrid: MixVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
-  int delta;     /* a hybrid, in place of attention: float [value heads][128] outputs, then [4][32] squares */
+  int delta;     /* a hybrid, in place of attention: outputs [4 value heads][128], sums of squares [4][32] */
   int long_sums; /* float: partial sums of qkv, gate and up; at the offset of x, or after x in a hybrid and
                   * where a block owns whole groups */
 
@@ -186,23 +192,27 @@ typedef struct {
   int spans;        /* KeySpans (few/block.cuh) */
   int chunks;       /* barriers of chunks */
   int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
-  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers; FP4: as halves */
+  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as int8 planes; FP4: halves */
   int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
-  int states; /* half [packs of the block][8][128], then float2 {maximum, sum} [packs][8][heads of a pack] */
-  int in;     /* [groups]: x of o and down as integers */
+  /* Softmax states from the cluster's 8 blocks: half [packs of the block][8][128], then float2 {maximum, sum}
+   * [packs][8][heads of a pack]. */
+  int states;
+  int in; /* [groups]: x of o and down as int8 planes; FP4: halves */
 } StepOffsets;
 
 typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
-  int packs; /* packs of a cluster's queries; all_packs: of key and value, too. A hybrid: groups of inputs of
-              * o, and packs of projections, at most */
+  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. A hybrid: the most
+   * that a cluster has in any layer, groups of inputs of o in `packs`, packs of projections in
+   * `all_packs`. */
+  int packs;
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
-  int states;           /* softmax states of a block's warps, at most; one token: with the new key's */
+  int states;           /* softmax states of a block's warps, at most; one token: and that of the new key */
   int lm_head_rows;     /* rows in a stage of lm_head */
   int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each in hidden / lm_head_width
                          * parts */
@@ -216,7 +226,7 @@ typedef struct {
   /* one token */
   int slice;           /* columns of hidden that a block owns: hidden / 8 */
   int attending;       /* clusters that attend */
-  int log_sharers;     /* experts and several GPUs: logarithm of step_sharers() */
+  int log_sharers;     /* log2 of how many clusters share a KV head, at most step_sharers(); 0 in a hybrid */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
@@ -290,22 +300,24 @@ enum {
   STEP_DELTA_ROWS = STEP_PACK / STEP_BLOCKS, /* value dimensions of a head whose state one block has */
   STEP_DELTA_ROW_BYTES = STEP_PACK * 4,      /* bytes of the state of a value dimension: a float for each key
                                               * dimension */
-  STEP_HYBRID_LAYERS = 64,
+  STEP_HYBRID_LAYERS = 64,                   /* layers at most: the bits of delta_layers */
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
-  STEP_HYBRID_POSITIONS = 40960, /* longer contexts: separate kernels, which read keys and values once */
+  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read the cache once */
   STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 
-/* A cluster's part of a hybrid's layers of a kind: n query heads of one KV head, or n value heads and the
- * n_keys key heads that they use. n 0: the cluster waits for the other clusters. */
+/* The heads of a cluster in a hybrid's layers of one kind. Attention: query heads first .. first + n - 1, of
+ * KV head first_key. Delta rule: value heads first .. first + n - 1, and the n_keys key heads from first_key
+ * on that they use. n 0: the cluster has no heads, and waits for the others. */
 typedef struct {
   int first, n, first_key, n_keys;
 } StepMix;
 
 /* The number of clusters that share a KV head: they divide its query heads, and each computes the head's key
- * and value. Without sharing, clusters that have no head would wait long: with experts, whose weights are few
- * bytes, and with few KV heads, as in hybrids and on each of several GPUs. Except in hybrids, all clusters
- * that attend have the same number of query heads. */
+ * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, since
+ * the chosen experts' weights are few bytes, and where KV heads are few, as in hybrids and on each of several
+ * GPUs. Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may
+ * have fewer sharers, since a cluster has whole packs of queries (step_plan_heads()). */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;
@@ -314,9 +326,10 @@ STEP_BOTH static inline int step_sharers(const StepShape *s) {
   return n;
 }
 
-/* Layers of attention: step_sharers() clusters share a KV head, and each computes the same key and value.
- * Layers of the delta rule: value heads are divided among all clusters, and clusters that share a key head
- * each compute its q and k. So no numbers pass between clusters before o. */
+/* The heads of a cluster in a hybrid. In layers of attention step_sharers() clusters share a KV head, and
+ * each computes the same key and value. In layers of the delta rule value heads are divided among all
+ * clusters, and clusters that share a key head each compute its q and k. So no numbers pass between clusters
+ * before o. */
 STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int cluster) {
   StepMix m = {0, 0, 0, 0};
   if (delta) {
@@ -337,8 +350,9 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   return m;
 }
 
-/* Packs of the cluster in the matrix of projections (q with gates, k, v, or q, k, v, z). step_mix_groups():
- * groups of inputs of o, which begin with head `first`. */
+/* step_mix_packs(): the number of the cluster's packs in the matrix of projections, which makes q with gates,
+ * k and v, or for the delta rule q, k, v and z. step_mix_groups(): the number of groups of 128 inputs of o
+ * that the cluster's heads make. */
 STEP_BOTH static inline int step_mix_packs(StepMix m, bool delta) {
   return m.n == 0 ? 0 : delta ? 2 * m.n_keys + 2 * m.n : 4 * m.n + 4;
 }
@@ -357,7 +371,8 @@ STEP_BOTH static inline int step_mix_pack(const StepShape *s, StepMix m, bool de
   return 2 * s->n_key_heads + m.first + i % m.n + i / m.n * s->n_value_heads;
 }
 
-/* How many clusters add to the sum of o in a layer of the delta rule, or else of attention. */
+/* How many clusters have heads, and so contribute to the all-reduce of o, in layers of the delta rule or,
+ * without `delta`, of attention. */
 STEP_BOTH static inline int step_mix_clusters(const StepShape *s, bool delta) {
   if (delta) return s->n_value_heads < s->n_clusters ? s->n_value_heads : s->n_clusters;
   const int heads = s->n_heads / s->n_kv_heads, clusters = step_sharers(s);
@@ -383,7 +398,7 @@ STEP_BOTH static inline int step_expert_blocks(const StepShape *s) {
   return s->intermediate / step_features(s) / s->n_chosen;
 }
 
-/* Rows of the router: one for each expert and, in a hybrid, the gate of the MLP beside the experts. */
+/* Rows of the router: one for each expert and, in a hybrid, the gate of the shared expert. */
 STEP_BOTH static inline int step_router_rows(const StepShape *s) {
   return s->n_experts == 0 ? 0 : s->n_experts + (s->head_dim == STEP_WIDE_HEAD);
 }
@@ -401,17 +416,18 @@ STEP_BOTH static inline int step_candidates(const StepShape *s) {
 }
 
 /* Rows of the folded router (folded_router.h) in a stage of a block, at most: four, or in a hybrid, which may
- * have twice as many experts, eight and the gate. */
+ * have twice as many experts, eight and the row of the shared expert's gate. */
 STEP_BOTH static inline int step_folded_rows(const StepShape *s) {
   if (s->n_experts == 0) return 0;
   return s->head_dim == STEP_WIDE_HEAD ? 9 : 4;
 }
 
-/* The number of parts of STEP_GROUP inputs, each with a scale and a zero point (FP4: a scale). */
+/* The number of parts of STEP_GROUP inputs, each with a scale and a zero point (FP4: a scale); or
+ * STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS, which only mark these weights. */
 STEP_BOTH static inline int step_parts(const StepShape *s) {
   return STEP_GROUP / s->group;
 }
-/* The same of q, k, v and o. */
+/* step_parts() of q, k, v and o. */
 STEP_BOTH static inline int step_attn_parts(const StepShape *s) {
   return STEP_GROUP / (s->attn_group > 0 ? s->attn_group : s->group);
 }
@@ -421,7 +437,7 @@ STEP_BOTH static inline bool step_in_bytes(int parts) {
   return parts == STEP_FP8_PARTS || parts == STEP_INT8_PARTS;
 }
 
-/* True for weights that lie as rows, which tensor maps describe. */
+/* True for int8 and fp16: the weights lie in memory as whole rows, and tensor maps describe the copies. */
 STEP_BOTH static inline bool step_in_rows(int parts) {
   return parts >= STEP_INT8_PARTS;
 }
@@ -431,7 +447,7 @@ STEP_BOTH static inline int step_span(int parts) {
   return parts == STEP_HALF_PARTS ? STEP_HALF_SPAN : step_in_bytes(parts) ? STEP_BYTES_SPAN : STEP_SPAN;
 }
 
-/* Splits of a matrix, at most, whose warps multiply `span` groups at once. */
+/* KSplit.splits, at most, of weights whose step_span() is `span`. */
 STEP_BOTH static inline int step_most_splits(int span) {
   return span == STEP_HALF_SPAN ? STEP_HALF_SPLITS : STEP_MAX_SPLITS;
 }
@@ -467,9 +483,10 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
 }
 
 /* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one at
- * most, and the clusters without a KV head, which wait while the others attend, have the larger counts.
- * Giving clusters with a KV head fewer blocks, so that all read the same number of bytes, is slower, because
- * the other clusters cannot begin before attention has ended (LOG.md, "Shares and stages"). */
+ * most, and the last clusters have the larger ones: clusters without a KV head are the last, and wait while
+ * the others attend. Giving clusters with a KV head fewer blocks, so that all read the same number of bytes,
+ * is slower, because the other clusters cannot begin before attention has ended (LOG.md, "Shares and
+ * stages"). */
 STEP_BOTH static inline int step_first_block(const StepShape *s, int features, int cluster) {
   int n = s->intermediate / features, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
@@ -498,8 +515,9 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
   return (n_groups + stages - 1) / stages;
 }
 
-/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: n_tile_rows tile rows,
- * and what fills up the last stage. */
+/* Floats from the partial sums of one warp along k to those of the next: 16 a tile row, n_tile_rows rounded
+ * up to a multiple of 4, since the last stage may have fewer tile rows; and 4, so that warps begin 4 banks
+ * apart. */
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }

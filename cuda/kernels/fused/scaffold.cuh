@@ -56,7 +56,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  * precedes and follows it, so that the instructions of all matmuls exist only once: the kernel must fit the
  * instruction cache (LOG.md, "The instruction cache"). A layer from top to bottom:
  *
- *     QKV      normalise(): residual += down of the previous layer, x;   attend()
+ *     QKV      normalise(): residual += down of the previous layer, x;   attend(), or the delta rule
  *     O        x is attention's output;                                  all-reduce
  *     GATE_UP  normalise(): residual += o, x;                            gated product
  *     DOWN     x is the gated product;                                   all-reduce
@@ -104,9 +104,10 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
   b.mark_whole(2);
 }
 
-/* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits or the gates
- * of the delta rule. Registers move between whole warpgroups. Loaders wait neither for their peers, to whom
- * they send nothing, nor, until they load keys or states, for kernels before this one. */
+/* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits, the gates of
+ * the delta rule or, with several tokens, the gated product. Registers move between whole warpgroups. Loading
+ * warps do not wait for other blocks of the cluster, to which they send nothing. They wait for earlier
+ * kernels only before they load keys or states. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

@@ -4,14 +4,15 @@
  *
  *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
  *
- * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of tiles, 32
- * of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows.
+ * The first group is counted from the matrix's first, tile row by tile row; with 4 bits in groups of 128 its
+ * units are 1024 bytes of tiles, 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile
+ * rows.
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
  * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
- * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. Down of varied
- * experts has half groups, FFN blocks, in place of groups. */
+ * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. Entries of varied
+ * experts' down count half groups, each the inputs of one FFN block. */
 #pragma once
 
 #include "cuda/kernels/fused/block.cuh"
@@ -58,7 +59,7 @@ template <class B> __device__ __forceinline__ uint32_t place_of_entry(const B &,
   return entry;
 }
 
-/* The number in the matrix of the share's tile row i. */
+/* The index in the matrix of the share's tile row i. */
 __device__ __forceinline__ int tile_row(const Share &share, int i) {
   const bool second = i >= share.split;
   if (second) i -= share.split;
@@ -78,13 +79,14 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
-/* The entry of a copy from experts. */
+/* The entry of a copy from experts. of_expert: the groups of one expert. */
 __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);
 }
 
-/* The entry of a part of tile row `row` of a stage of experts. */
+/* The entry of tile row `row` of a stage of gate and up or of down: part 0 is from the stage's first expert,
+ * part 1 from the second. */
 template <class B>
 __device__ __forceinline__ uint2 place_in_expert(const B &b, int matrix, const Share &share,
                                                  const StageTiles &stage, int row, int part) {

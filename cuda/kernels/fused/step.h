@@ -32,13 +32,13 @@ typedef struct {
 
 /* A layer's matrices and vectors as separate kernels have them. */
 typedef struct {
-  /* [n_qkv]: q, k and v are the last one. In layers of the delta rule b and a come before it: as one matrix,
-   * or as two if their rows are no whole slabs. */
+  /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid). In layers of the delta rule b
+   * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). */
   const DeviceLinear *qkv;
   int n_qkv;
   const DeviceLinear *o, *gate_up, *down; /* gate_up interleaved; with experts all experts' */
   const DeviceLinear *router, *shared_gate;
-  const float *sinks; /* varied experts (plan.h): [n_heads]; their matrices have biases */
+  const float *sinks; /* attention sinks [n_heads] of varied experts (plan.h), whose matrices have biases */
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
   const float *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
 } StepLayer;
@@ -59,13 +59,13 @@ typedef struct {
   StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
   bool several;     /* there will be steps of several sequences */
   int window;       /* varied experts: positions that a layer of `windows` sees, the token's own among them */
-  uint64_t windows; /* bit l: layer l */
+  uint64_t windows; /* bit l: layer l has a window */
   const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 
 /* A sequence's rows in a step: neighbours, at consecutive positions. */
 typedef struct {
-  int pos;        /* position of its first row, and the number of its positions in the cache */
+  int pos;        /* position of its first row: so many positions are in the cache already */
   int first;      /* index of its first row in the step */
   int first_page; /* index of its first page in StepCall.pages */
 } StepPart;
@@ -85,8 +85,9 @@ typedef struct {
   StepPick pick;                   /* from the step before; an error unless step_leaves_pick() */
   const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
   float attention_factor;          /* RopeAngles */
-  /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]. With `pages`
-   * [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim] (cache/pages.h). */
+  /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]; a hybrid has only its layers of
+   * attention there. With `pages` [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim]
+   * (cache/pages.h). */
   void *k, *v;
   const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
   int n_ctx, n_pages;
@@ -94,8 +95,8 @@ typedef struct {
   int first_logit; /* the first token whose logits are wanted; with one token: 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
   /* 0: all logits. Else the n_best greatest logits are made, and each other logit is made or is -infinity.
-   * PRECOND n_best <= STEP_MOST_BEST, step_screens(). The step then writes the input of lm_head to head_x,
-   * fp16 [hidden], from which screen_all_logits() makes all logits. */
+   * PRECOND n_best <= STEP_MOST_BEST, step_screens(), head_x is not NULL. The step then writes the input of
+   * lm_head to head_x, fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
   void *head_x;
   /* If k and v are int8: their fp16 scales, laid out alike, but with kv_key_scales() numbers for a key and
@@ -138,21 +139,24 @@ typedef enum {
 /* The wait that the watchdog interrupted. */
 typedef enum {
   STEP_AT_STAGE, /* until a stage of weights or keys is loaded */
-  STEP_AT_SLOT,  /* until a slot of the ring is free */
-  STEP_AT_LIMIT, /* until few enough loads are in flight */
+  STEP_AT_SLOT,  /* until a slot of the ring, or of the chunks of several tokens, is free */
+  STEP_AT_LIMIT, /* until few enough loads are in flight, or the loads of a stage have begun */
   STEP_AT_X,
   STEP_AT_PROJECTIONS,
   STEP_AT_STATES,
   STEP_AT_GATED,
   STEP_AT_ROUTES, /* until experts are chosen, or all blocks' logits have come */
-  STEP_AT_VALUES, /* until all clusters have contributed to a sum, or all blocks have reported a bound */
+  STEP_AT_VALUES, /* until all clusters have contributed to a sum, or sent their largest x, or all blocks have
+                   * reported a bound */
 } StepPlace;
 
 /* The watchdog writes this to host memory when a wait takes too long, then ends the kernel. */
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
-  int number; /* STEP_AT_STAGE: the slot; STEP_AT_VALUES: the column; else 0 */
+  int number; /* Which one. STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
+               * STEP_AT_VALUES: the sum's word (several tokens: its contributors), the matrix of the largest
+               * x, -1 for bounds. Else 0. */
 } StepHang;
 
 typedef struct {
@@ -164,9 +168,9 @@ typedef struct {
 
 /* Several GPUs that share each layer (allreduce.cuh). */
 typedef struct {
-  int n, rank;               /* number of GPUs, 0 for one; this GPU's number */
+  int n, rank;               /* number of GPUs, or 0 if there is only this one; this GPU's number */
   int first_token;           /* the token of the first row of this GPU's lm_head */
-  uint64_t *mail[MAX_SPLIT]; /* of each GPU: what the other GPUs have sent to it */
+  uint64_t *mail[MAX_SPLIT]; /* of each GPU: the sums and best logits that GPUs have sent to it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */
   uint64_t patience;         /* nanoseconds that a GPU waits for another GPU */
 } StepPeers;
@@ -190,15 +194,15 @@ typedef struct {
 
 typedef struct Step Step;
 
-/* The number of clusters of the kernels that run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0 on a
- * chip without clusters. */
+/* The number of clusters, at most STEP_MAX_CLUSTERS, that run at once on GPU `gpu` if each block has
+ * shared_bytes of shared memory; 0 on a chip without clusters. */
 int step_clusters(int gpu, size_t shared_bytes);
 
 /* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */
 bool step_measured(int gpu);
 
-/* True if there are kernels that copy the residual stream: for groups and heads of 128, no experts, an fp16
- * cache, and at most 64 layers. */
+/* True if there are kernels that copy the residual stream: on one GPU, for groups and heads of 128, no
+ * experts, an fp16 cache, and at most 64 layers. */
 bool step_keeps_taps(const StepShape *shape);
 
 /* Bytes of device memory that step_open() needs. */
@@ -210,8 +214,8 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if steps leave their best token in device memory, on several GPUs the best of all: the plan is for one
- * token. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
+/* True if steps leave their best token in device memory, on several GPUs the best of all: if the plan is for
+ * one token. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
  * enqueues a kernel that takes it. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
@@ -225,7 +229,8 @@ uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
 /* Enqueues a step. `debug` is NULL, or selects the slower kernel that reports where it hangs and where time
- * goes. With several tokens only groups and heads of 128 with an fp16 cache have such a kernel. Steps run one
+ * goes. Only heads of 128 with an fp16 cache on one GPU have such a kernel, with several tokens only in
+ * groups of 128; varied experts and steps with taps have none. Other kernels ignore `debug`. Steps run one
  * after another: each launch reads what the previous one left in `memory`. A step lets the kernel after it
  * start early (ptx/launch.cuh), and begins early itself unless it has a pick. A CUDA graph cannot hold a
  * step: each launch has a number of its own. */

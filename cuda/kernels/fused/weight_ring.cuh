@@ -2,9 +2,10 @@
  * of use, through a ring of stages in shared memory.
  *
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
- * issue. The first loads tiles of weights, keys, and lm_head; the second scales of weights, and values; the
- * third zero points, and the scales of keys and values in 8 bits. t is the turn of the stage's slot
- * (ptx/cluster.cuh):
+ * issue. The first loads tiles of weights, keys, recurrent states, rows of the folded router, and lm_head;
+ * the second scales of weights, and values; the third zero points or factors, and the scales of keys and
+ * values in 8 bits. (With several tokens each loads every third row of lm_head.) t is the turn of the stage's
+ * slot (ptx/cluster.cuh):
  *
  *   3 loading warps   wait empty, parity (t + 1) % 2 -> 1 arrival and its bytes each -> full: 3
  *                          ^                                                              |
@@ -28,7 +29,7 @@ template <class B, int kKind> struct Copier {
   B &b;
   const uint32_t base;   /* shared_address of Vars, shuffled so that it is not computed again */
   RingCursor to, oldest; /* slots of the next stage, and of the oldest stage that may be in flight */
-  unsigned number;       /* stages so far */
+  unsigned number;       /* stages begun so far */
   const uint64_t once;   /* L2 policy: evict first */
 
   /* A wait for parity 1 of a new barrier ends at once: an unused slot counts as full and as empty. */
@@ -42,8 +43,8 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
   /* Issues this warp's part of the next stage: lanes with `mine` call copy(place, barrier), where the place
-   * is `to_byte` within the stage; the bytes are `all` together. Keep this path empty: anything between the
-   * last wait and the copy delays every later stage. */
+   * is `to_byte` within the stage. `all`: bytes of all lanes. Keep this path empty: anything between the last
+   * wait and the copy delays every later stage. */
   template <class Copy>
   __device__ __forceinline__ void stage_by(uint32_t to_byte, bool mine, int all, Copy copy) {
     const int n_slots = b.plan.n_slots;
@@ -105,10 +106,11 @@ template <class B, int kKind> struct Copier {
     return p;
   }
 
-  /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
-   * matrix. waits: true to wait, after all preparations, until experts are chosen. Pieces do not depend on
-   * the choice, since an expert has an even number of groups. So a stage's piece is made before the warp
-   * waits for a slot, or for the choice (LOG.md, "Shares and stages"). halves: entries count half groups. */
+  /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: the start of the matrix's
+   * tiles, scales or zeros, whichever this warp loads. waits: true to wait, after all preparations, until
+   * experts are chosen. Pieces do not depend on the choice, since an expert's matrix has an even number of
+   * groups. So a stage's piece is made before the warp waits for a slot, or for the choice (LOG.md, "Shares
+   * and stages"). halves: entries count half groups. */
   template <int kParts = B::kParts>
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits, bool halves = false) {

@@ -32,9 +32,10 @@ STEP_PLANNING int step_state_bytes(const StepShape *s) {
   return s->head_dim * 2 + 8;
 }
 
-/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a warp
- * spends the time of `most` groups, step_span(), on each span of each tile row. Among cuts with as many spans
- * it prefers one that keeps each warpgroup at the same split, then one with long stages of few tile rows. */
+/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans of at most `most` groups
+ * (step_span()) as possible: a warp spends the time of `most` groups on each span of each tile row, however
+ * short. Among cuts with as many spans it prefers one that keeps each warpgroup at the same split, then one
+ * with long stages of few tile rows. */
 STEP_PLANNING KSplit step_split(int n_groups, int most) {
   for (int spans = ceil_div(n_groups, most);; spans++) {
     KSplit best = {0, 0, 0, 0, 0, 0};
@@ -52,8 +53,8 @@ STEP_PLANNING KSplit step_split(int n_groups, int most) {
 }
 
 /* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
- * their copies at a multiple of 16. FP4 has a byte for each scale, and factors in place of zeros; int8 has
- * factors alone, fp16 nothing beside its tiles. */
+ * their copies at a multiple of 16. FP4 has a byte for each scale; FP4 and FP8 have factors in place of
+ * zeros, int8 has factors alone, fp16 nothing beside its tiles. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   if (parts == STEP_HALF_PARTS) return rows * groups * 4096;
@@ -63,12 +64,12 @@ STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   return rows * (groups * (1024 + 32 * parts) + zeros);
 }
 
-/* A cluster's inputs of down, n FFN blocks. */
+/* Splits a cluster's inputs of down, those of n FFN blocks. */
 STEP_PLANNING KSplit step_down_split(const StepShape *s, int n) {
   return step_split(step_down_groups(s, n), step_span(step_parts(s)));
 }
 
-/* The inputs of q, k and v, and of gate and up. */
+/* step_qkv_split() splits the inputs of q, k and v, step_full_split() those of gate and up. */
 STEP_PLANNING KSplit step_qkv_split(const StepShape *s) {
   return step_split(step_input_groups(s), step_span(step_attn_parts(s)));
 }
@@ -76,7 +77,7 @@ STEP_PLANNING KSplit step_full_split(const StepShape *s) {
   return step_split(step_input_groups(s), step_span(step_parts(s)));
 }
 
-/* Bytes of a stage of the largest split; parts: step_parts(). */
+/* Bytes of a stage of the largest split; parts: step_parts() or step_attn_parts(). */
 STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
   return step_bytes_of(cut.rows, cut.groups, parts);
 }
@@ -86,7 +87,9 @@ STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
   return ceil_div(n_tile_rows, cut.rows) * cut.splits;
 }
 
-/* Plans how clusters divide heads: in a hybrid the largest shares. Also for several tokens. */
+/* Sets how clusters divide heads, packs and FFN blocks. A hybrid's clusters differ in the heads that they
+ * have, so heads_per_kv, packs and all_packs are the largest numbers of any cluster. Also for several
+ * tokens. */
 STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
   const int sharers = step_sharers(s);
@@ -117,15 +120,15 @@ STEP_PLANNING int step_sums_bytes(KSplit cut, int tile_rows) {
   return cut.splits * cut.k_warps * step_sums_stride(tile_rows) * (int)sizeof(float);
 }
 
-/* Places everything in shared memory. keys_bytes: bytes of a stage of keys and values. PRECOND
+/* Places all areas of shared memory but the ring. keys_bytes: bytes of a stage of keys and values. PRECOND
  * step_plan_heads(). */
 STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,
             parts = step_parts(s), attn_parts = step_attn_parts(s), width = step_width(s);
   const bool varied = step_is_varied(s);
-  const int row_blocks = varied ? 1 : 2,             /* tile rows of an FFN block */
-      more_factors = varied ? STEP_FACTOR_BYTES : 0; /* a tile row's: of two experts (one_fp4.cuh) */
+  const int row_blocks = varied ? 1 : 2,             /* tile rows that a block has in an FFN block */
+      more_factors = varied ? STEP_FACTOR_BYTES : 0; /* of a second expert, in each tile row (one_fp4.cuh) */
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->expert_blocks = s->n_experts > 0 ? step_expert_blocks(s) : 0;
   plan->columns = 1;
@@ -141,7 +144,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   slot = step_larger(slot, step_larger(plan->stage_bytes, step_stage_bytes(plan->o, attn_parts)));
   slot = step_larger(slot, step_stage_bytes(qkv, attn_parts));
   int sums = step_sums_bytes(plan->o, rows);
-  const int kinds = s->intermediate / step_features(s) % s->n_clusters == 0 ? 1 : 2; /* kinds of clusters */
+  /* Clusters have `most` FFN blocks, or one less. */
+  const int kinds = s->intermediate / step_features(s) % s->n_clusters == 0 ? 1 : 2;
   for (int less = 0; less < kinds; less++) {
     const KSplit down = plan->down[less] = step_down_split(s, most - less);
     slot = step_larger(slot, step_stage_bytes(down, parts) + down.rows * more_factors);
@@ -149,7 +153,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     stages =
         step_larger(stages, step_stages(plan->full, row_blocks * (most - less)) + step_stages(down, rows));
   }
-  const int outputs = plan->packs * STEP_PACK * 4; /* bytes of outputs for the folded router */
+  const int outputs = plan->packs * STEP_PACK * 4; /* bytes of x of o in fp32, for the folded router */
   slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
   stages += (1 + hybrid) * (step_stages(qkv, plan->all_packs) + step_stages(plan->o, rows));
@@ -167,7 +171,7 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
   const bool owns = step_owns_groups(s);
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
             groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), step_down_groups(s, most));
-  /* In a hybrid the last warp reads x while the others multiply. */
+  /* In a hybrid sums lie after x, since the last warp reads x while the others multiply. */
   const int floats = step_align_up(step_larger(s->hidden * 4, states), 16);
   off->x = off->x_planes = STEP_VARS_BYTES;
   off->x_scales = off->x_planes + x_groups * STEP_PLANE_BYTES;
