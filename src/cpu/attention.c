@@ -33,9 +33,9 @@ static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
-/* The first and last position that a row sees. Each row of a DFlash block sees all of the block. A row of a
- * Gemma 4 assistant sees the target's keys before its own position; the window is one position longer than in
- * other models, as in transformers. */
+/* The first and last position that a row sees; with `gathered`, places in that cache. Each row of a DFlash
+ * block sees the whole block. A row of a Gemma 4 assistant sees the target's keys before its own position;
+ * its window is one position longer than in other models, as in transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;

@@ -54,7 +54,7 @@ static void raise_to(int *most, int64_t n) {
   if (cpu_padded(n) > *most) *most = cpu_padded(n);
 }
 
-/* Plans sparse attention (sparse.c): block_scores has room for the scores and for a copy that is sorted. */
+/* Plans sparse attention (sparse.c): block_scores has room for the scores and for a copy to select from. */
 static void plan_index(const ModelConfig *config, const StateOptions *options, StatePlan *plan) {
   const IndexerConfig *indexer = &config->indexer;
   if (!indexer->block) return;
@@ -153,7 +153,7 @@ static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   return cache;
 }
 
-/* Takes the memory of all caches: counts it in turn 0, divides it in turn 1. */
+/* Takes the memory of all caches: turn 0 adds up its bytes, turn 1 divides it among the layers. */
 static void take_caches(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const LayerCache *shared = options->target ? options->target->kv : state->kv;
@@ -275,8 +275,9 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state with these options. A matmul's input rows are followed by zeros,
- * so their buffers share no memory, except rows that pad_rows() pads. */
+/* Sets the plan and the pointers of a state with these options. Kernels read a matmul's input row to the next
+ * multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros, and these stay only in
+ * buffers that share memory with no other buffer; rows of a matmul's input in all others need pad_rows(). */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const size_t rows = (size_t)options->max_chunk;
@@ -693,7 +694,7 @@ static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer,
   }
   Matmul matmul = cpu_gate_up(state->loaded, layer);
   matmul.y = state->g, matmul.y_stride = (size_t)state->plan.intermediate;
-  const bool parallel = state->loaded->model->config.parallel; /* h is still attention's input */
+  const bool parallel = state->loaded->model->config.parallel; /* norm_qkv_rope_append() has made h */
   const float *from =
       parallel ? state->h : cpu_normalised(state, range.n_tokens, weights->mlp_norm, weights->mlp_norm_bias);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);

@@ -94,19 +94,18 @@ struct BackendModel {
   CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global rope with LongRoPE's long factors */
 };
 
-/* The sizes of a session's rows, each the largest of all layers. "Likewise" below: floats, padded to
- * ALIGN_FLOATS. */
+/* The widths of a session's rows, each the largest of all layers. Down to sparse_up they are numbers of
+ * floats, padded to ALIGN_FLOATS, and 0 where the model has no such rows. */
 typedef struct {
-  int hidden, heads, kv_heads, gates, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
-  int inputs;                                                /* a token's per-layer inputs; likewise */
-  int states, pairs; /* of a drafter, for a token: the target's states; an embedding and a state; likewise */
-  int queries, channels, delta_heads, delta_width, beside; /* likewise; 0 where the model has none */
-  int delta_decays, gate_rank;          /* likewise; gate_rank 0: one matrix for each gate */
-  int q_rank, kv_a, head_in;            /* of latent attention; likewise */
-  int routes, expert_width, expert_row; /* the router's outputs; an expert's width, its input; likewise */
-  /* Rows of streams.c, altup.c and sparse.c; likewise. */
-  int streams, stream_rank, stream_factors, ngrams, index;
-  int sparse_up;                   /* up's outputs in layers with sparse gates; likewise */
+  int hidden, heads, kv_heads, gates, intermediate, v_width;
+  int inputs;        /* a token's per-layer inputs */
+  int states, pairs; /* of a drafter, for a token: the target's states; an embedding and a state */
+  int queries, channels, delta_heads, delta_width, beside;
+  int delta_decays, gate_rank;          /* gate_rank 0: one matrix for each gate */
+  int q_rank, kv_a, head_in;            /* of latent attention */
+  int routes, expert_width, expert_row; /* the router's outputs; an expert's width, its input */
+  int streams, stream_rank, stream_factors, ngrams, index; /* of streams.c, altup.c and sparse.c */
+  int sparse_up;                                           /* up's outputs in layers with sparse gates */
   int selected, block_scores;      /* most positions that a row selects; room for two scores a block */
   size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */
@@ -116,8 +115,8 @@ typedef struct {
 
 /* The cache of one layer. Layers that share a cache have equal structs. */
 typedef struct {
-  uint8_t *heads;             /* [n_kv_heads][head_bytes] */
-  size_t k_bytes, head_bytes; /* bytes of one KV head: K alone, and all */
+  uint8_t *heads;             /* [n_cache_heads][head_bytes] */
+  size_t k_bytes, head_bytes; /* bytes of one KV head: of K without scales, and in all */
   size_t scales,
       scales_bytes; /* with KV_Q8: offset of the scales of K, and bytes from them to the scales of V */
   int head_dim, v_width;
@@ -128,13 +127,13 @@ typedef struct {
   float *parts; /* [n_parts] partial sums of a call: outputs x splits x up to FEW_ROWS rows */
   size_t n_parts;
   RoundedRows rounded; /* all rows of a call, as wide as the widest input; numbers NULL: no int8 matmuls */
-  float *ordered;      /* [n_ordered] rows of x in the order of a matrix's inputs (Linear.order) */
+  float *ordered;      /* [n_ordered] floats: rows of x gathered for permuted inputs (Linear.order) */
   size_t n_ordered;
   const InputSink *inputs; /* StateOptions.inputs */
 } MatmulScratch;
 
-/* For each row y = w x + bias; with add, y += scale * (w x + bias); with gate, y = activation(gate x + bias)
- * * (w x + bias); with own_gate, y = activation(w x + bias). */
+/* For each row y = w x + bias; with add, y += scale * (w x + bias). With gate, y is the gated product g of
+ * config.h, "Activation", of gate x + bias and w x + bias; with own_gate, w x + bias is both. */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
@@ -176,7 +175,7 @@ typedef struct {
   float *latents;         /* [max_chunk][plan.expert_row]; NULL without ExpertConfig.latent */
   float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
   float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
-  float *beside;          /* [max_chunk][plan.hidden] */
+  float *beside;          /* [max_chunk][plan.hidden] the shared expert's output */
   MatmulGroup *groups;    /* [n_experts + 1] */
 } ExpertMemory;
 
@@ -189,7 +188,7 @@ struct BackendState {
   float *x;              /* [max_chunk][plan.hidden] the residual stream */
   float *h;              /* [max_chunk][plan.hidden] normalised */
   float *q;              /* [max_chunk][plan.heads] queries, scaled; then the input of o */
-  float *beside;         /* [max_chunk][plan.beside] with LayerConfig.delta_beside: the input of delta.o */
+  float *beside;         /* [max_chunk][plan.beside] with LayerConfig.delta_beside: the input of delta_o */
   float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q); of latent
                           * attention the heads' queries, then their outputs */
   float *q_latents;      /* [max_chunk][plan.q_rank] of latent attention: q_a's outputs */
@@ -201,7 +200,7 @@ struct BackendState {
   float *decays;         /* [max_chunk][plan.delta_decays] */
   float *betas;          /* [max_chunk][plan.delta_heads] */
   float *gate_inputs[2]; /* [max_chunk][plan.gate_rank] inputs of the second matrices of z and of a */
-  float *recurrent;      /* [n_sequences + n_slots][plan.recurrent_bytes] current states, then slots */
+  float *recurrent;      /* [n_sequences + n_slots], plan.recurrent_bytes each: current states, then slots */
   float *g;              /* [max_chunk][plan.intermediate] */
   float *sparse_up;      /* [max_chunk][plan.sparse_up] */
   float *inputs;         /* [max_chunk][plan.inputs] per-layer inputs, set by embed */
@@ -218,7 +217,7 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
-  int64_t *angled;        /* [max_chunk] of a row's angles: 1 + twice the position + long_rope; 0: none yet */
+  int64_t *angled; /* [max_chunk] a row's angles are those of 1 + 2 position + long_rope; 0: none yet */
   /* Models with streams (streams.c): the streams; then scratch rows: normalised streams, their weights, the
    * input of a mix's second matrix, and the factors of a block's output. The step's ids, and the n-gram
    * table's rows for them. With AltUp (altup.c) a stream is plan.hidden numbers, and the scratch rows hold
@@ -251,7 +250,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
-/* Hands rows to StateOptions.inputs as those that a matrix reads whose products are computed otherwise. */
+/* Shows rows to StateOptions.inputs as the input of `linear`, which no matmul here multiplies (kv_b, which
+ * latent attention multiplies head by head in another form). */
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 

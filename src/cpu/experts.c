@@ -18,7 +18,8 @@
 
 /* --- the choice */
 
-/* The weights that the router's outputs give, by softmax or sigmoid. */
+/* weights = the softmax of the router's outputs, or the sigmoid of each; for SCORE_CHOSEN and
+ * SCORE_CHOSEN_NEAR the numerators of the softmax. */
 static void score(ExpertScore how, const float *outputs, int n, float *weights) {
   float most = outputs[0], sum = 0;
   for (int e = 1; e < n; e++) most = outputs[e] > most ? outputs[e] : most;
@@ -209,7 +210,7 @@ static int make_groups(BackendState *state, int layer, bool down) {
   return n;
 }
 
-/* Adds a group for the shared MLP beside the experts, if there is one. Returns the number of groups. */
+/* Adds a group for the shared expert, if there is one. Returns the number of groups. */
 static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const ExpertMemory *memory = &state->experts;
@@ -257,7 +258,7 @@ static void sum_experts(BackendState *state, int n_rows, int layer) {
             plan->hidden);
 }
 
-/* Adds to x the experts' sum, which is in h, and the output of the MLP beside them. */
+/* Adds to x the experts' sum, which is in h, and the output of the shared expert. */
 static void finish_row(BackendState *state, int row, int layer) {
   const BackendModel *loaded = state->loaded;
   const ModelConfig *config = &loaded->model->config;
@@ -284,7 +285,7 @@ static void finish_row(BackendState *state, int row, int layer) {
 }
 
 /* With EXPERTS_OWN_NORMS the router and the experts have inputs of their own, which overwrite state->h. The
- * input `from` of the MLP beside them is copied to `beside`, where the MLP's output will be; returns the
+ * shared expert's input `from` is first copied to `beside`, which its output will overwrite; returns the
  * copy. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
@@ -298,7 +299,7 @@ static const float *own_inputs(BackendState *state, int n_rows, int layer, const
 void cpu_experts(BackendState *state, int n_rows, int layer) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
-  const float *from = loaded->model->config.parallel /* h is still attention's input */
+  const float *from = loaded->model->config.parallel /* norm_qkv_rope_append() has made h */
                           ? state->h
                           : cpu_normalised(state, n_rows, weights->mlp_norm, weights->mlp_norm_bias);
   if (loaded->model->config.experts.norms == EXPERTS_OWN_NORMS) {

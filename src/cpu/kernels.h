@@ -24,9 +24,9 @@ enum {
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
-  ROUND_OUTPUTS = 16, /* outputs of round_group() and search_group(): whole vectors of every set */
-  MAX_SPLITS = 16,    /* most splits of a matrix's inputs (split-K); see matmul_splits() */
-  SPLIT_UNIT = 32,
+  ROUND_OUTPUTS = 16,  /* outputs of round_group() and search_group(): whole vectors of every set */
+  MAX_SPLITS = 16,     /* most splits of a matrix's inputs (split-K); see matmul_splits() */
+  SPLIT_UNIT = 32,     /* a split begins at a multiple of this many inputs */
   LINE_BYTES = 64,     /* cache line, for prefetching */
   FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */
 };
@@ -152,8 +152,8 @@ typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
   int few_rows;     /* the most rows for which matmul_few() was measured as faster than matmul_rows() */
 
-  /* A few rows of x, as partial sums over splits of the inputs. Number c - first of y's row r and split
-   * p - split is
+  /* A few rows of x, as partial sums over splits of the inputs. In y, [c - first] of row r and of split
+   * p - split becomes
    *   the sum over the inputs i of split p of w[i][c] x[r][i],
    * for p in [split, splits_end), c in [first, first + n). The sums of all splits, added in order, are W x.
    * Each weight is read from memory once; the bits of y do not depend on the number of rows. The weights at
@@ -212,8 +212,8 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] = f(gate[i]) * up[i], f by Activation; `up` may be `gate`. NULL for ACTIVATION_XIELU and
-   * ACTIVATION_LIMITED. */
+  /* gate[i] becomes g of config.h, "Activation", for gate[i] and up[i]: f(gate[i]) * up[i] but for
+   * ACTIVATION_CLAMPED. `up` may be `gate`. NULL for ACTIVATION_XIELU and ACTIVATION_LIMITED. */
   void (*activate[N_ACTIVATIONS])(float *gate, const float *up, int n);
 
   /* gate[i] becomes ACTIVATION_LIMITED's g (config.h). */

@@ -152,7 +152,7 @@ INLINE vf codes_of(const Form form, const uint8_t *row, int v, bool last_half) {
   return form == GROUPED8 ? bytes_load(row + v * LANES, last_half) : awq_codes(row, v, last_half);
 }
 
-/* A matrix from column `first` of columns_of() on. */
+/* A matrix from some column on (columns_of(), `first`). */
 typedef struct {
   const uint8_t *words, *zeros, *scales;
   size_t words_step, zeros_step, scales_step; /* bytes of a row of qweight, qzeros, scales */

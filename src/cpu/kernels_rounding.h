@@ -18,8 +18,8 @@ INLINE vf round_near(vf x) {
   return x + magic - magic;
 }
 
-/* Rounds a positive number to one of fp16: to 11 bits (Dekker's splitting), below 2^-14 to a multiple of
- * 2^-24, and at least to the least of them. */
+/* Rounds a positive number to a positive fp16 number: from 2^-14 on to 11 bits (Dekker's splitting), below to
+ * a multiple of 2^-24, but never to 0. */
 INLINE vf round_to_f16(vf x) {
   const vf wide = x * 8193, many = wide - (wide - x), few = x + 0.5f - 0.5f;
   return vf_max(vf_select(x < vf_set(0x1p-14f), few, many), vf_set(0x1p-24f));
@@ -29,7 +29,7 @@ INLINE vf round_weight(vf w, vf inverse, vf zero) {
   return round_near(vf_min(vf_max(w * inverse, -zero), 15 - zero));
 }
 
-/* The scale that is best for the codes of `scale`. */
+/* The scale with the least weighted squared error for the codes that `scale` gives. */
 INLINE vf fit_scale(const float *w, const float *importance, int n, vf scale, vf zero) {
   vf dot = {0}, square = {0};
   const vf inverse = 1 / scale;

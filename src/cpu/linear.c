@@ -100,8 +100,8 @@ typedef struct {
 /* For each matrix: the rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
-/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches, whose sums go to `parts`.
- * Returns the number of stretches. */
+/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches, whose sums go to `parts`. A
+ * unit is MATMUL_UNIT columns of a split. Returns the number of stretches. */
 static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, int64_t from, int64_t to,
                       Stretch *stretches) {
   int n_units = blocks(w->n_out, MATMUL_UNIT), n = 0;
@@ -520,7 +520,7 @@ static int multiply_elsewhere(const BackendModel *loaded, const MatmulScratch *m
   return n_groups;
 }
 
-/* Computes groups whose rows are in the order of their matrix's inputs. */
+/* Computes groups whose rows are already permuted as their matrices need it (order_rows()). */
 static void compute_ordered(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                             int n_groups) {
   int n_few = 0;
@@ -538,7 +538,7 @@ static void compute_ordered(const BackendModel *loaded, const MatmulScratch *mem
   if (n_groups > n_few) run_rows(loaded, memory, groups + n_few, n_groups - n_few);
 }
 
-/* Rows that are put into an order. */
+/* Rows of x to gather for a matrix with permuted inputs (Linear.order). */
 typedef struct {
   const MatmulGroup *group;
   const int32_t *order;
@@ -554,8 +554,8 @@ static void order_row(void *given, int row) {
   for (int i = n; i < padded; i++) to[i] = 0;
 }
 
-/* Puts the rows of as many groups as the scratch has room for into the order of their matrix's inputs: at
- * least one of n_groups. Returns their number. */
+/* Gathers the rows of groups whose matrix has permuted inputs (Linear.order), until the scratch is full or
+ * all n_groups are done. Returns how many groups, at least one, can now be computed. */
 static int order_rows(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                       int n_groups) {
   const float *last = NULL;

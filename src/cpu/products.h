@@ -2,7 +2,7 @@
  *
  * Called by: cuda/one/products.c. The weights stay in the Model's memory, as the checkpoint has them. All but
  * open and close neither allocate nor fail, so they may run as host functions of a CUDA stream, one at a
- * time. Results are the CPU backend's own: the same bits for any other rows and number of threads. */
+ * time. A row's results have the bits of the CPU backend, with any other rows and any number of threads. */
 #pragma once
 
 #include "model/model.h"
@@ -28,8 +28,8 @@ typedef struct {
   int y_stride;
 } ProductRows;
 
-/* y = W x + bias of the layer's linear layers which[0 .. n) (model/layers.h), n <= 4, with their outputs side
- * by side in a row of y. */
+/* y = W x + bias of the layer's linear layers which[0 .. n) (model/layers.h), n <= MAX_MATMULS (cpu.h), with
+ * their outputs side by side in a row of y. */
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows);
 
 /* y = activation(Wgate x) * (Wup x), with their biases. */

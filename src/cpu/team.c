@@ -1,9 +1,9 @@
 /* team.c - see team.h.
  *
  * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every member has
- *              passed the last barrier of the previous job. A thread increments `n_asleep` before it last
- *              reads the number that it waits for; raise_number() changes the number before it reads
- *              `n_asleep`: so no thread sleeps through a change. */
+ *              passed the last barrier of the previous job. A thread that waits for `round` or `phase` to
+ *              change increments `n_asleep` before it last reads that number; raise_number() changes the
+ *              number before it reads `n_asleep`: so no thread sleeps through a change. */
 #include "cpu/team.h"
 
 #include <omp.h>

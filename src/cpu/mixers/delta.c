@@ -61,7 +61,7 @@ static float *v_of(const DeltaWork *work, int row, int head) {
   return row_of(work, row) + delta_places(work->config).v + (size_t)head * (size_t)work->config->value_dim;
 }
 
-/* For by_channel: replaces a value head's values of `a`, one for each number of a key, by decays. */
+/* For by_channel: replaces a value head's outputs of `a`, one for each number of a key, by decays. */
 static void decay_channels(const DeltaWork *work, int row, int head) {
   const DeltaConfig *config = work->config;
   const size_t first = (size_t)head * (size_t)config->key_dim;
