@@ -126,7 +126,7 @@ static Status join_strings(Render *render, Value a, Value b, Value *out) {
   return STATUS_OK;
 }
 
-/* `~` escapes nothing for Markup, as without autoescaping. */
+/* `~` escapes nothing even for Markup, as in jinja2 without autoescaping. */
 Status value_concat(Render *render, Value a, Value b, Value *out) {
   Text left, right;
   TRY(value_string(render, a, &left));

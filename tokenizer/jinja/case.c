@@ -1,7 +1,7 @@
 /* case.c - upper, lower, title and folded case as in Python.
  *
  * Called by: methods.c, filters.c, sequences.c.
- * The simple mappings are utf8proc's. The table here has the characters that become several
+ * The mappings of one character to one are utf8proc's. map() finds which characters become several
  * (SpecialCasing.txt of Unicode 14, unconditional entries); a final sigma has a lower case of its own. */
 #include <utf8proc.h>
 

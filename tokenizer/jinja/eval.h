@@ -4,7 +4,7 @@
 #include "tokenizer/jinja/syntax.h"
 
 /* Limits of a rendering. A step is an evaluated node, a visited element or BYTES_OF_STEP copied bytes; the
- * limits together end an endless template within a fraction of a second. */
+ * limits together end an endless template within about a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* nesting of evaluation: nodes, macros, values */
@@ -44,9 +44,9 @@ struct Render {
   Arena arena;
   Tail tail;
   TrustedText *out;
-  size_t begin; /* where the output of this rendering begins */
+  size_t begin; /* bytes in `out` before this rendering */
   Scope *scope;
-  Value *globals; /* [symbols.count] values outside all scopes: the input's, else functions, else MISSING */
+  Value *globals; /* [symbols.count] values outside all scopes: set_globals(); MISSING: none */
   uint64_t hash_seed;
   size_t steps; /* steps left */
   int depth;
@@ -90,7 +90,7 @@ typedef struct {
 
 Status eval(Render *render, const Node *node, Value *out);
 Status eval_arguments(Render *render, const Node *call, CallArgs *args);
-/* Applies the filters `node` to a text, innermost first. */
+/* Applies a chain of filters, `node` the last of them, to a text. */
 Status eval_block_filter(Render *render, const Node *node, Value text, Value *out);
 
 /* A filter, test, method or function. A test's result is a bool. */
@@ -137,7 +137,7 @@ Text macro_name(const Macro *macro);
 /* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
 BuiltinCall format_braces; /* args->self is the format */
-/* Appends json.dumps(value). `indent` NULL: on one line. */
+/* How put_json() appends json.dumps(value). `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;
   Text between, after_key;
@@ -146,10 +146,10 @@ typedef struct {
 Status put_json(Render *render, Value value, const JsonStyle *style);
 
 Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args);
-/* Arguments of a type; they fail with the name of the argument. */
+/* An argument as an integer, `fallback` if it was not given; or as a string: `what` names it in a failure. */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-/* Appends a text in which what escape() writes replaces some characters; false: the character stays. */
+/* Appends a text. escape() writes to `out` what replaces a character, or returns false to keep it. */
 typedef bool Escape(uint32_t code, int option, char out[16]);
 Status put_escaped(Render *render, Text text, Escape *escape, int option);
 void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */

@@ -344,7 +344,7 @@ static Status filter_round(Render *render, const CallArgs *args, Value *out) {
     return render_fail(render, "type %s doesn't define __round__ method", value_type(self));
   if (!ceils && !floors) return round_common(render, self, precision, out);
   double scale = pow(10, (double)precision), scaled = value_number(self) * scale;
-  *out = value_float(((ceils ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* never -0.0, as of an int */
+  *out = value_float(((ceils ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* + 0.0 makes 0.0 of -0.0 */
   return STATUS_OK;
 }
 

@@ -302,7 +302,7 @@ static Status lex_string(Lexer *lexer, Token *token, Error *err) {
   if (to >= lexer->source.size) return lex_fail(lexer, lexer->line, "a string has no end", err);
   const char *text = lexer->source.data + from;
   size_t size = to - from, n = 0;
-  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err); /* "\é" grows most: 3 bytes to 5 */
+  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err); /* at most 5 bytes become 10: \U0001f600 */
   if (!out) return STATUS_FAILED;
   for (size_t at = 0; at < size;) {
     if (text[at] != '\\') {

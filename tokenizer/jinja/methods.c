@@ -104,7 +104,7 @@ static Status string_count(Render *render, const CallArgs *args, Value *out) {
 
 /* --- kinds of characters */
 
-/* A test of upper and lower too, whose operand need not be a string. */
+/* isupper() and islower(), and the tests upper and lower, whose operand need not be a string. */
 Status string_has_case(Render *render, const CallArgs *args, Value *out) {
   Text text;
   bool found = false;

@@ -10,7 +10,7 @@ typedef struct {
   size_t last_end;                             /* where the previous token ends */
   int nesting;                                 /* recursion depth of the parsing functions */
   int n_loops;                                 /* enclosing for tags, up to the enclosing macro */
-  bool uses_caller, uses_varargs, uses_kwargs; /* these names occurred */
+  bool uses_caller, uses_varargs, uses_kwargs; /* these names occurred in the macro so far */
   Error *err;
 } Parser;
 
@@ -27,7 +27,7 @@ Status parser_expect_name(Parser *parser, Text *name);
 
 Status parser_symbol(Parser *parser, Text name, int *symbol);   /* the number of a variable */
 Status parser_node(Parser *parser, NodeKind kind, Node **node); /* begins at the current token */
-/* A node around `inner`, which becomes its a. */
+/* A node around `inner`, which becomes its child `a`. */
 Status parser_wrap(Parser *parser, NodeKind kind, Node *inner, Node **node);
 /* Ends the node before the current token and sets its depth to one more than its deepest child's; refuses
  * a node that is too deep. */
@@ -38,7 +38,7 @@ Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *nod
 Status parse_expression(Parser *parser, Node **node);
 /* Parses an expression or, with commas, a tuple; `conditional`: "a if b" is a part of the expression. */
 Status parse_tuple(Parser *parser, bool conditional, Node **node);
-/* Parses the target of an assignment: a name, a tuple of them or, with `member`, ns.name. */
+/* Parses the target of an assignment: a name, with `member` also ns.name, or a tuple of targets. */
 Status parse_target(Parser *parser, bool member, Node **node);
 /* Parses "| filter | filter" of a block; `begun`: the first name comes next. NULL if there is no filter. */
 Status parse_filters(Parser *parser, bool begun, Node **node);

@@ -76,9 +76,9 @@ typedef struct {
   size_t at;
   int line;
   LexState state;
-  bool at_line_start;                  /* the tag before ended with a newline */
-  bool begins_tag;                     /* data was returned, but not yet the tag after the data */
-  char closing[TEMPLATE_MAX_BRACKETS]; /* closing brackets of the open ones */
+  bool at_line_start;                  /* the byte before `at` is a newline, or `at` is 0 */
+  bool begins_tag;                     /* the data before the next tag was read, the tag was not */
+  char closing[TEMPLATE_MAX_BRACKETS]; /* [n_open] the bracket that closes each open one */
   int n_open;
 } Lexer;
 
@@ -128,10 +128,10 @@ typedef enum {
   NODE_FOR,        /* for a in b if c: items, else: others; flag: recursive */
   NODE_SET,        /* a = b */
   NODE_CAPTURE,    /* a = the output of items, through the filters b (or NULL) */
-  NODE_MACRO,      /* symbol, params, items */
+  NODE_MACRO,      /* symbol; params: NAME nodes, their defaults in b; items */
   NODE_CALL_BLOCK, /* call a: with params and items as its caller() */
   NODE_FILTERED,   /* the output of items, through the filters b */
-  NODE_WITH,       /* params: NAME nodes with their values in b; items in a scope of their own */
+  NODE_WITH,       /* params: SET nodes, a = b; items in a scope of their own */
   NODE_BREAK,
   NODE_CONTINUE,
 } NodeKind;
@@ -145,7 +145,7 @@ struct Node {
   NodeKind kind;
   Operator op;
   size_t at, end; /* range in the source, for messages */
-  int depth;      /* depth of the tree below the node */
+  int depth;      /* levels of the tree from this node on, 1 without children */
   int symbol;     /* a variable's number */
   bool flag;
   Text text;

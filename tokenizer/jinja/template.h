@@ -5,8 +5,8 @@
  * that does not escape HTML. It differs in this: integers have 64 bits, and exceeding them fails; tags
  * that read other templates (include, import, extends, block), autoescape, and the filters random, pprint,
  * striptags, urlize, wordwrap and xmlattr are refused by name; addresses in Python's output are omitted; a
- * variable that is given, read in a loop or macro, and set at the top level only later, is read as it was
- * given (jinja2 finds nothing).
+ * variable of the input that a loop or macro reads before the top level sets it has its input value (in
+ * jinja2 it is undefined).
  *
  * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a
  * rendering to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which
@@ -17,8 +17,8 @@
 
 typedef struct Template Template; /* parsed; read-only from then on */
 
-/* Parses a template's text. `name` begins the messages ("NAME: line 3: ..."); failures are STATUS_MODEL
- * and leave NULL. Close with template_close() (NULL is fine). */
+/* Parses a template's text. `name` begins the messages ("NAME: line 3: ..."); failures leave NULL and
+ * are STATUS_MODEL, or STATUS_FAILED without memory. Close with template_close() (NULL is fine). */
 Status template_parse(const char *name, const char *text, size_t size, Template **parsed, Error *err);
 void template_close(Template *parsed);
 RELEASE_BY(template_release, Template, template_close)
@@ -46,9 +46,10 @@ typedef struct {
 
 /* Appends the rendered template. Strings keep track of their trusted parts through every operation: literals
  * of the template, and digits and punctuation that rendering adds; text from the variables is not trusted. On
- * raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is appended; every
- * other failure is STATUS_MODEL with name, line and construct ("NAME: line 3: message.x.y: 'dict object' has
- * no attribute 'x'"), and appends nothing. */
+ * raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is appended. Any other
+ * failure appends nothing: a template's is STATUS_MODEL with name, line and construct ("NAME: line 3:
+ * message.x.y: 'dict object' has no attribute 'x'"); else STATUS_INTERRUPTED, or STATUS_FAILED without
+ * memory. */
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err);
 

@@ -1,7 +1,8 @@
 /* value.h - private to this folder: the values of the template language, which are Python's.
  *
  * A value is two words. Its data lives in the arena of the template or of the rendering, or belongs to the
- * input, and does not change, except for a namespace's members and the position of an iterator. */
+ * input, and does not change, except for members of a namespace and the state of iterators, loops, cyclers
+ * and joiners. */
 #pragma once
 
 #include "tokenizer/jinja/text.h"
@@ -97,7 +98,8 @@ struct Range {
   size_t count;
 };
 
-/* The result of a failed lookup `x.y`: it prints as nothing, and any other use fails with its message. */
+/* The result of a failed lookup, such as of `x.y`: it prints as nothing, is false and has no elements; other
+ * uses, such as `x.y.z` or arithmetic, fail with its message. */
 struct Undefined {
   const char *hint;  /* the whole message, or NULL: made of owner and name */
   const char *owner; /* "dict object", or NULL: a variable */
@@ -167,7 +169,7 @@ Status value_undefined(Render *render, const char *hint, Value *out);
 Status value_dict(Render *render, size_t capacity, Value *out);
 Status value_json(Render *render, const Json *json, bool trusted, Value *out);
 
-/* Dicts. Lists and dicts as keys fail, having no hash. */
+/* Dicts. A key that has no hash in Python, such as a list or a dict, fails. */
 Status dict_find(Render *render, const Dict *dict, Value key, const Value **found); /* NULL: not there */
 Status dict_find_text(Render *render, const Dict *dict, Text key, const Value **found);
 Status dict_set(Render *render, Dict *dict, Value key, Value value);
@@ -175,7 +177,7 @@ Status dict_set(Render *render, Dict *dict, Value key, Value value);
 /* Comparing. */
 Status value_equal(Render *render, Value a, Value b, bool *out);
 Status value_contains(Render *render, Value whole, Value part, bool *out);
-bool value_same(Value a, Value b); /* `is` of Python */
+bool value_same(Value a, Value b); /* as Python's `is`, but strings and numbers of one type by value */
 
 /* Walking. */
 bool value_is_iterable(Value value);
@@ -193,7 +195,7 @@ Status put_text(Render *render, Text text);
 Status put_trusted(Render *render, const char *string);
 Status put_string(Render *render, Value value); /* str(value) */
 Status put_repr(Render *render, Value value);   /* repr(value) */
-/* Removes the output after `mark` bytes and returns it as a value. */
+/* put_take() removes the output since a put_mark() and returns it as a value. */
 size_t put_mark(const Render *render);
 Status put_take(Render *render, size_t mark, Value *out);
 void float_text(double number, char text[32]); /* as Python's repr */
