@@ -1,9 +1,9 @@
 /* added.c - finds added tokens in texts; see added.h.
  *
- * Called by: encode.c, tokenizer.c, load.c. The rules are the reference's (added_vocabulary.rs): the
- * leftmost match wins, then the longest. A match that does not count (not a single word, or special where
- * special tokens are ordinary text) still consumes its bytes. lstrip and rstrip widen a match over white
- * space once it is found. */
+ * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference, Hugging Face's tokenizers
+ * (added_vocabulary.rs): the leftmost match wins, then the longest. A match that does not count (of a
+ * single_word token inside a longer word; of a special token in untrusted text) still consumes its bytes.
+ * lstrip and rstrip widen a match over white space once it is found. */
 #include "tokenizer/added.h"
 
 #include <stdlib.h>
@@ -266,8 +266,9 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* True if a declared token is added: not if an added token is alike, if it has "unless_known" and is known,
- * or if tokenizer.json has a token with the id of "unless_id". Also obeys "promotes". */
+/* True if a declared token has to be added. It has not if an added token has the same content and flags; if
+ * it has "unless_known" and one of the first n_known added tokens has its content ("promotes" makes that one
+ * special); or if tokenizer.json lists a token with the id "unless_id". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;

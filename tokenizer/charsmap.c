@@ -143,8 +143,9 @@ static size_t n_characters(const char *text, size_t size) {
   return n;
 }
 
-/* Appends text[0 .. size) in place of n_old characters. As in the reference, characters beyond n_old count as
- * added; if there are fewer, the run's last character takes in the other old ones. */
+/* Appends text[0 .. size) in place of n_old characters. As in the reference, new characters beyond n_old
+ * count as added; if there are fewer new ones, the run's last character also replaces the remaining old
+ * ones. */
 static Status put(NormalScratch *s, size_t n_old, const char *text, size_t size, Growth growth, Error *err) {
   if (size > growth.limit - s->n_run) return growth_refused(growth, err); /* refused before it is in memory */
   const size_t n_new = n_characters(text, size);

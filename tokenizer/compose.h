@@ -1,5 +1,5 @@
-/* compose.h - NFC, NFD, NFKC and NFKD as the reference implements them, and Precompiled, which replaces by a
- * table (charsmap.c). */
+/* compose.h - the normalizers NFC, NFD, NFKC and NFKD, and Precompiled, which replaces characters by a table
+ * (charsmap.c), all with the reference's results (tokenizer.h). */
 #pragma once
 
 #include "tokenizer/normalize.h"

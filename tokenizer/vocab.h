@@ -33,7 +33,7 @@ typedef struct {
 
 /* Loads {"content": id, ...}, a validated span. */
 Status vocab_load(const char *where, JsonSpan span, Vocab *vocab, Error *err);
-/* Makes vocab_content() know all ids. Two tokens with the same id are refused. */
+/* Fills token_of, so that vocab_content() finds all ids. Two tokens with the same id are refused. */
 Status vocab_index_ids(const char *where, Vocab *vocab, Error *err);
 void vocab_release(Vocab *vocab);
 /* Adds a token whose content is not in the vocabulary yet; vocab_content() knows its id only after
@@ -46,7 +46,8 @@ int32_t vocab_find(const Vocab *vocab, const char *content, size_t size);
 static inline const VocabSlot *vocab_slot(const Vocab *vocab, uint32_t hash) {
   return &vocab->slots[hash & vocab->mask];
 }
-/* Prefetches what vocab_find_hashed() will read: the token's entry or, once that has arrived, its content. */
+/* Prefetches what vocab_find_hashed() will read: the VocabToken or, with `content`, the bytes to which the
+ * VocabToken (prefetched before) refers. */
 static inline void vocab_prefetch(const Vocab *vocab, uint32_t hash, bool content) {
   int32_t token = vocab_slot(vocab, hash)->token;
   if (token < 0) return;

@@ -34,7 +34,8 @@ typedef struct {
   Json *config, *map;
 } DeclaredFiles;
 
-/* The member `key`, of any type, of the file that takes precedence and has it. */
+/* The member `key`, of any type: that of special_tokens_map.json if it has one, else of
+ * tokenizer_config.json. */
 static const Json *member_of(const DeclaredFiles *files, const char *key) {
   const Json *own = json_member(files->map, key);
   return own ? own : json_member(files->config, key);
@@ -108,7 +109,7 @@ static bool is_special(const DeclaredFiles *files, const char *text, size_t size
     if (json_is_string(own) || json_member(files->map, named[i])) is |= is_text(content_of(own), text, size);
   }
   const Json *list = nameless(files);
-  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* read later */
+  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* see append_specials() */
   for (const Json *item = json_first(list); item; item = json_next(item))
     is |= json_is_string(item) && is_text(item, text, size);
   return is;
@@ -197,8 +198,8 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   return STATUS_OK;
 }
 
-/* Appends a special token. An added token with its content stays as it is, or becomes special
- * ("promotes"). */
+/* Appends a special token. If an added token has the same content, added_load() leaves it as it is, or makes
+ * it special ("promotes" in `rule`). */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);
   size_t size;
