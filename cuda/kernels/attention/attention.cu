@@ -14,26 +14,26 @@ static const double kLog2E = 1.4426950408889634;
  * Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* Cost model of decode against prefill for chips without wgmma. Its unit is a past position in prefill (25
- * ns). Decode in one launch costs kColumnCost for each column (token times query heads of a KV head); in
- * several launches, each costs kLaunchCost plus past positions / kLaunchShare. Measured on an H200 with
- * Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where prefill of up to 64 tokens takes 4 us
- * plus 25 ns per past position. */
+/* Cost model of decode against prefill, for chips without wgmma and for few tokens after a short past. The
+ * unit of cost is the time of a past position in prefill (25 ns). Decode in one launch costs kColumnCost for
+ * each column (a token's query head); in several launches, each costs kLaunchCost plus past positions /
+ * kLaunchShare. Measured on an H200 with Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where
+ * prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
 
-/* Splits of decode. With heads of 512 one block fills an SM's shared memory. */
+/* Splits of the keys in decode. With heads of 512 one block fills an SM's shared memory. */
 static int decode_splits(int n_kv_heads, int head_dim) {
   const int blocks = head_dim == 512 ? kDecodeBlocks / 2 : kDecodeBlocks;
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-/* The number of units whose partial results the workspace holds. */
+/* The number of units' partial results that the workspace holds: one for each block of a unit with splits. */
 static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
 
-/* Bytes of the tickets. Layers of other sizes share the workspace, and tickets stay zero between launches, so
- * this size must not depend on the layer. */
+/* Bytes of the tickets, counters by which the last block to finish merges the splits. Layers of other sizes
+ * share the workspace, and tickets stay zero between launches, so this size must not depend on the layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }
@@ -64,8 +64,8 @@ static AttentionArgs kernel_args(const Attention *a) {
   return args;
 }
 
-/* Columns of a block of decode, as many as have accumulators in registers. With latent attention: rows of
- * wgmma's tile, or any number for sizes that only the plain kernel takes. */
+/* Most columns (tokens x query heads) of a block of decode; registers limit their accumulators. With latent
+ * attention: rows of wgmma's tile, or any number for sizes that only the plain kernel takes. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));
@@ -74,9 +74,9 @@ static int columns_per_block(const Attention *a) {
   return a->head_dim == 512 ? 8 : a->head_dim == 256 ? 16 : kMaxColumns;
 }
 
-/* Blocks among which decode, or with latent attention wgmma, divides the query heads of a KV head, because a
- * block has too few columns: the least divisor of the number of query heads with which a block's heads fit
- * its columns. Each such block reads the keys and values. */
+/* The number of blocks that share a KV head and divide its query heads, in decode and in wgmma with latent
+ * attention: the least divisor of the number of query heads for which a block's heads fit its columns. Each
+ * of these blocks reads all keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -84,7 +84,7 @@ static int kv_sharers(const Attention *a) {
   return sharers;
 }
 
-/* Tokens of one decode launch. */
+/* Most tokens of one decode launch. */
 static int tokens_per_launch(const Attention *a) {
   return columns_per_block(a) / (a->n_heads / a->n_kv_heads / kv_sharers(a));
 }
@@ -96,7 +96,7 @@ static AttentionArgs shared_args(const Attention *a) {
   return args;
 }
 
-/* wgmma's argument: only with latent attention its blocks share KV heads. */
+/* wgmma's argument. Its blocks share KV heads only with latent attention. */
 static AttentionArgs wgmma_args(const Attention *a) {
   return a->value_dims > 0 ? shared_args(a) : kernel_args(a);
 }
@@ -126,8 +126,8 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return shared.n_kv_heads <= MAX_HEADS && attention_decode_shared(shared, at_once) <= a->shared_bytes;
 }
 
-/* True if decode is faster than prefill. One token that needs one launch takes decode whatever `past` is, as
- * its step is captured in a graph. */
+/* True if decode is faster than prefill; blocks that share a KV head count as launches. One token in one
+ * launch takes decode whatever `past` is, as its step is captured in a graph. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   const int launches = ceil_div(n_tokens, tokens_per_launch(a)) * kv_sharers(a);
   const int seen = a->chunk > 0 ? a->past % a->chunk : a->window > 0 ? std::min(a->window, a->past) : a->past;
@@ -188,7 +188,7 @@ static Status run_decode(const Attention *a, AttentionArgs args, int n_tokens, c
   return STATUS_OK;
 }
 
-/* Before wgmma and prefill, which read fp16: unpacks a cache in 8 bits, and points args to the result. */
+/* Unpacks a cache in 8 bits for wgmma and prefill, which read fp16, and points args to the result. */
 static Status unpack(const Attention *a, AttentionArgs *args, int n_tokens, int n_tiles, cudaStream_t stream,
                      Error *err) {
   if (a->kv != KV_Q8) return STATUS_OK;
@@ -214,7 +214,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
 
 /* --- several sequences */
 
-/* The family that computes the tiles; plain then computes single rows too. */
+/* The family that computes the tiles; plain computes all rows, and there are no units. */
 static AttentionFamily tile_family(const Attention *a) {
   if (a->value_dims > 0) return attention_can_run(ATTENTION_WGMMA, a, 1) ? ATTENTION_WGMMA : ATTENTION_PLAIN;
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
@@ -251,7 +251,7 @@ static const int kLeastUnitKeys = 128;
 
 int attention_unit_keys(int n_blocks, long long n_keys) {
   const long long step =
-      (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2); /* keys of all units, a page in each */
+      (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2); /* keys if half of all units have a page each */
   const int n_pages = (int)((n_keys * n_blocks + step - 1) / step);
   return std::max(n_pages * KV_PAGE_TOKENS, kLeastUnitKeys);
 }
@@ -266,9 +266,9 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx) {
 
 /* SMs for tiles while decode's units run on the other SMs, so that tiles and units end together. An SM takes
  * kTile for a tile and kTileKey for each key of the tile, and kUnitKey for a key of a unit. Memory adds a
- * limit: n SMs together take at least kKeyRead / n for a unit's key ([0]: a cache in 8 bits, [1]: fp16). All
- * times are in ns for a KV head with heads of 128, at the clock that the power limit leaves an H200 (LOG.md,
- * "Answers beside prompts"). */
+ * limit: the n SMs of the GPU together take at least kKeyRead / n for a unit's key ([0]: 8 bits, [1]: fp16).
+ * All times are in ns for a KV head with heads of 128, at the clock that the power limit leaves an H200
+ * (LOG.md, "Answers beside prompts"). */
 static int tile_sms(const Attention *a, const AttentionWork *work) {
   const double kTileKey = 16.4, kTile = 2000, kUnitKey = 7, kKeyRead[] = {9.3, 17.3};
   const double tiles = kTileKey * (double)work->tile_keys + kTile * work->n_tiles,

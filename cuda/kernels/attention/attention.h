@@ -5,14 +5,14 @@
  *   decode   few tokens; tensor cores; keys split over the whole GPU, merged in the same launch
  *   wgmma    many tokens, or some after a long past, on sm_90a; FlashAttention-3; keys split if tiles are few
  *   prefill  many tokens; tensor cores of all chips; FlashAttention-2, one block for 64 tokens of a head
- *   plain    any even head_dim up to 512 (latent attention: 640), any number of tokens, any type of cache;
- *            the reference
+ *   plain    any even head_dim up to 512 (latent attention: 640), up to 65,535 tokens, any type of cache; the
+ *            reference
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
- * A cache is one page of n_ctx positions, or pages of KV_PAGE_TOKENS that several sequences share
- * (AttentionPages). In a step of several sequences decode takes the single rows (AttentionUnit), wgmma or
- * prefill the others (AttentionTile), and plain takes all rows where the other families cannot run. Latent
- * attention (value_dims) runs by wgmma or plain alone. */
+ * The cache of one sequence is one page of n_ctx positions; several sequences have pages of KV_PAGE_TOKENS
+ * positions each (AttentionPages). In a step of several sequences rows are computed alone by decode
+ * (AttentionUnit) or as tiles by wgmma or prefill (AttentionTile); where these cannot run, plain computes all
+ * rows. Latent attention (value_dims) runs by wgmma, which then takes units too, or by plain. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -55,7 +55,7 @@ typedef struct {
   KvType kv;
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   int wgmma_sms;       /* attention_wgmma_sms() of the GPU */
-  const int *pos;      /* device: [n_tokens]; a token at position p sees keys 0 .. p */
+  const int *pos;      /* device: [n_tokens]; -1: padding (attention_run_many()) */
   const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v;   /* device: of type kv [n_pages][n_kv_heads][n_ctx][head_dim], rows 16-byte aligned */
   /* With latent attention the last value_dims numbers of a key are its value (v is not read), and out has
@@ -68,8 +68,8 @@ typedef struct {
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim, or value_dims] */
-  /* Written instead of out, or NULL: the output as planes, in tiles of planes_tokens tokens (LinearCall's
-   * planes). PRECOND attention_makes_planes(). */
+  /* Written instead of out, or NULL: the output as int8 planes (linear/quantise.cuh), in tiles of
+   * planes_tokens tokens, for a matmul (LinearCall's planes). PRECOND attention_makes_planes(). */
   void *planes;
   int planes_tokens;
   void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
@@ -77,22 +77,22 @@ typedef struct {
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
   const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
-  int whole;          /* length of a block of tokens that all see the whole block; 0: causal */
+  int whole;          /* > 0: the tokens are a block of this length, and all see all of it; 0: causal */
   int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
 /* The fastest family that can run:
- *   one token         decode
+ *   one token         decode; after a short past prefill, if several blocks would share each KV head
  *   whole > 0         wgmma (no window, and the block is one tile), else decode; heads of 128 in fp16
- *   more tokens       prefill for up to 64 tokens after at most 64 positions, else wgmma. Where wgmma cannot
- *                     run: decode for up to 64 tokens after a long past, since decode splits the keys over
- *                     the whole GPU; else prefill
+ *   more tokens       wgmma. For up to 64 tokens after at most 64 positions, and where wgmma cannot run,
+ *                     decode or prefill by estimated cost: decode, which splits the keys over the whole GPU,
+ *                     for few tokens after a long past
  *   latent attention  wgmma, also for one token, if a row has 512 + 64 or 256 + 64 numbers in fp16 or 8 bits
  *   anything else     plain, also on chips with too little shared memory for the other families
  * Decode, wgmma and prefill need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96 (not
- * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A launch of decode takes 32 columns, tokens x
- * query heads per KV head (16 for a head_dim of 256, 8 for 512); more columns take several launches, or
- * several blocks for each KV head. */
+ * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A block of decode has up to 32 columns, tokens x
+ * query heads (16 for a head_dim of 256, 8 for 512): more tokens take several launches, and more query heads
+ * of a KV head several blocks. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 
@@ -103,40 +103,41 @@ int attention_division(const Attention *attention, int n_tokens);
 /* SMs of a GPU that runs the wgmma family, else 0. */
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
-/* Most bytes that a family needs for partial results of one layer. Layers of all sizes share the largest of
- * their workspaces. unit_places: the largest attention_fixed_places() of all layers, or 0. */
+/* Bytes for tickets and for one layer's partial results, in whichever family needs most. Layers of all sizes
+ * share the largest of their workspaces. unit_places: the largest attention_fixed_places() of all layers, or
+ * 0. */
 size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int value_dims, int unit_places);
 
 /* Enqueues; the tokens are at consecutive positions. PRECOND attention_can_run(family, ...). */
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences: single rows as units, the other rows as tiles, sorted by
- * AttentionTile.keys. */
+/* A step of several sequences: rows that are computed alone as units, the other rows as tiles, in ascending
+ * order of AttentionTile.keys. */
 typedef struct {
   const AttentionUnit *units; /* device */
   const AttentionTile *tiles; /* device */
   int n_units, n_tiles;
-  long long unit_keys, tile_keys; /* keys of all single rows; sum of AttentionTile.keys */
+  long long unit_keys, tile_keys; /* sums of keys: of the rows with units; AttentionTile.keys */
 } AttentionWork;
 
-/* True if the family, or the launches of attention_run_many(), can write the output as planes. The caller
- * makes sure that the chip's matmuls read planes. */
+/* True if the family, or the launches of attention_run_many(), can write the output as int8 planes. The
+ * caller makes sure that the chip's matmuls read planes. */
 bool attention_makes_planes(const Attention *attention, AttentionFamily family);
 bool attention_many_make_planes(const Attention *attention);
 
-/* Tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
+/* Most tokens of a tile; 0: plain takes all tokens, and there are neither units nor tiles. */
 int attention_tile_tokens(const Attention *attention);
-/* Blocks of a unit: one for each KV head, or several that share a KV head. */
+/* Blocks of a unit: for each KV head one, or several that divide its query heads. */
 int attention_unit_blocks(const Attention *attention);
-/* Keys of a unit (a multiple of KV_PAGE_TOKENS), from the blocks of a unit and the sum of the keys of all
- * single rows. With so many keys a unit, tokens with several splits have at most ATTENTION_UNITS / n_blocks
- * units in all; a token has at most ATTENTION_SPLITS. */
+/* Keys of a unit, a multiple of KV_PAGE_TOKENS. n_blocks: attention_unit_blocks(); n_keys: the keys of all
+ * rows with units. With units of that size all tokens with several splits together have at most
+ * ATTENTION_UNITS / n_blocks units. The caller limits the splits of a token to ATTENTION_SPLITS. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
-/* The other way to divide keys, which does not depend on other tokens: units of FIXED_UNIT_KEYS keys, or
- * FIXED_SPLITS units if the text is longer. attention_fixed_places(): partial results of n_tokens tokens
- * after n_ctx positions, at most. */
+/* The other way to divide keys, which does not depend on other tokens (--invariant): a token with n_keys keys
+ * has n_keys / FIXED_UNIT_KEYS units, rounded up, but at most FIXED_SPLITS. attention_fixed_places(): most
+ * partial results of n_tokens tokens in contexts of n_ctx positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);
 int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
@@ -146,12 +147,13 @@ int attention_fixed_places(int n_blocks, int n_tokens, int n_ctx);
 Status attention_run_many(const Attention *attention, const AttentionWork *work, int n_tokens,
                           cudaStream_t stream, Error *err);
 
-/* Where a part of a layer's cache lies, in bytes from the beginning of a memory. */
+/* Where one array of a layer's cache (keys, values, the scales of either) lies, in bytes from the beginning
+ * of a memory. */
 typedef struct {
-  size_t first, page_bytes; /* page_bytes 0: the layer has no such part */
+  size_t first, page_bytes; /* page_bytes 0: the layer has no such array */
 } CachePlace;
 
-/* Copies a page to another page, at all places of the memory. places: device [n]. */
+/* Copies page `from` to page `to` in each of the n arrays of the memory. places: device [n]. */
 Status attention_copy_page(void *memory, const CachePlace *places, int n, int from, int to,
                            cudaStream_t stream, Error *err);
 

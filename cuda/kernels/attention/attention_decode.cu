@@ -10,23 +10,23 @@
  * the last block of a KV head merges the partial results, always in the order of the keys, so that runs are
  * bitwise equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
- * The ring is of one or two stages. A warp copies the 16 keys and values of a tile that it multiplies itself,
+ * The ring has one or two stages. A warp copies those 16 keys and values of a tile that it multiplies itself,
  * so its lanes wait for their own groups of copies and for each other, by __syncwarp(), before they read and
  * before they fill again:
  *     2 stages   (K V) 0 | copy (K V) 1, wait for 0, multiply 0 | copy (K V) 2, wait for 1, multiply 1 | ...
  *     1 stage    K 0, V 0 | wait K 0, scores, copy K 1, wait V 0, outputs, copy V 1 | wait K 1, ...
- * Shared memory after the queries, a __syncthreads() between two columns:
+ * The shared memory after the queries holds one after another, with a __syncthreads() before each next use:
  *     stages of keys and values | joined: the warps' outputs, shifts, sums | the last block: splits' weights
  *
  * A cache in 8 bits (q8.cuh) is half as many bytes. Its numbers become halves in registers by one permutation
  * of bytes, without their scales and with a constant added:
  *     K       Every 16 dims are one mma, and the key's scale of 16 dims multiplies its sums in fp32. The
- *             constant's part of a score is the dot product of the key's scales and sums of 16 dims of the
- *             query. One more mma subtracts it.
+ *             constant's part of a score is the dot product of the key's scales and the query's sums over
+ *             16 dims. One more mma subtracts it.
  *     V       A value's scale is a factor of its weight. The constant's part of an output is the same for all
  *             dims, a sum of weights. One more mma computes it, to be subtracted.
- * Sums may take dims in any order, so that a lane gets its operands from one word of 4 bytes; load_queries()
- * brings q into this order:
+ * A sum may take its dims in any order. This one gives a lane its operands in one word of 4 bytes;
+ * load_queries() brings q into it:
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       16 dims: 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, an mma's rows g and g + 8 */
 #include <algorithm>
@@ -41,7 +41,7 @@
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kSettle = 8;                      /* tiles from one settle() to the next */
+constexpr int kSettle = 8;                      /* tiles of keys from one settle() to the next */
 constexpr int kOwn = 16, kKeys = kOwn * kWarps; /* keys of a tile: of one warp, and of all */
 
 template <typename T> constexpr bool kIsQ8 = sizeof(T) == 1;
@@ -117,8 +117,8 @@ template <typename T, int kRow> struct OwnRows {
   }
 };
 
-/* Copies the scales of a warp's kOwn rows, kPerRow each, of a tile that begins with row `first`: also of rows
- * without a key, since a cache in 8 bits has rows up to a multiple of 64 (attention.h). */
+/* Copies the scales of a warp's kOwn rows, kPerRow each, of a tile that begins with row `first`. Rows past
+ * the last key are read too: a cache in 8 bits has rows up to a multiple of 64 (attention.h). */
 template <int kPerRow>
 __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scales, unsigned first, int warp,
                                                 int lane) {
@@ -234,8 +234,8 @@ struct Seen {
 
 /* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
- * lanes and a product for each output, so a column's shift is raised only where one of its weights would be
- * too large for fp16. After the first keys that is rare. */
+ * lanes and a product for each output, so a column's shift is raised only when one of its weights would be
+ * too large for fp16, which is rare after the first keys. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
@@ -363,7 +363,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* Raises the shift of columns that in some lane are not `good`. Scores are s times `factor`; v: the scales
-   * of the keys' values. Shifts are integers, so that nothing is rounded. */
+   * of the keys' values. Shifts are integers, so that a change of shift scales by a power of 2, exactly. */
   __device__ __forceinline__ void raise(int n, const float (&s)[4], float factor, const float (&v)[2],
                                         const bool (&good)[2], int t) {
 #pragma unroll
@@ -468,7 +468,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* With 8 bits: subtracts the offset from o. An mma truncates products and sums to the bits of the largest.
+  /* With 8 bits: subtracts the offset from o. An mma truncates its terms to the last bit of the largest one.
    * o and the offset lose about as much by that, but the larger both are, the more the losses differ: a
    * simulation (random numbers and weights, 2 bits more than fp32) has an NMSE of 3e-5 after 512 tiles, and
    * of 1e-9 if settle() runs every 8 tiles. */
@@ -513,7 +513,7 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 val
   sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
 }
 
-/* Writes four dims of a column's output; for planes the warp has the whole head. */
+/* Writes four dims of a column's output; with kPlanes the lanes of the warp together have the whole head. */
 template <bool kPlanes>
 __device__ __forceinline__ void store_output(const AttentionArgs &a, const Columns &columns, int column,
                                              int dim, float4 value, float scale) {
@@ -563,7 +563,7 @@ __device__ __forceinline__ void merge_warps(const AttentionArgs &a, const Column
 }
 
 /* Returns true in the last of n_used blocks to take the ticket. That block then sees what the other blocks
- * wrote: a fence before the ticket in all, and after it in the last. */
+ * wrote: all blocks have a fence before the ticket, and the last one has another after it. */
 __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
   __shared__ bool last;
   __threadfence();
@@ -578,7 +578,7 @@ __device__ __forceinline__ bool is_last(int *ticket, int n_used) {
 }
 
 /* Merges the splits, in the last block. First it computes the splits' weights [kColumns][kMaxSplits]: a warp
- * takes a column, a lane two splits. */
+ * has a column, and a lane two of its splits. */
 template <int kHeadDim, int kColumns, bool kPlanes>
 __device__ __forceinline__ void merge_splits(const AttentionArgs &a, const Columns &columns,
                                              const Partials &from, int n_used, float *weights) {
@@ -737,14 +737,15 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
 }
 
 /* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory, where each block takes 1 KB more
- * than `bytes`. Threads have up to 102 registers, as in all kernels with fp16. */
+ * than `bytes`. Registers allow at most 5 blocks per SM: threads have up to 102, as in all kernels with
+ * fp16. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
 /* One stage instead of two for heads of 512 (in fp16 two fit no chip), where two do not fit this chip (sm_75:
- * 64 KB), and where only with one all blocks run at once: a second wave of a few blocks takes as long as the
- * first. Results have the same bits. */
+ * 64 KB), and where all blocks run at once with one stage but not with two: a second wave of a few blocks
+ * takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

@@ -23,10 +23,10 @@ struct AttentionArgs {
   const AttentionUnit *units;
   const AttentionTile *tiles; /* wgmma, prefill: tiles of several sequences; or NULL */
   __half *out;
-  unsigned char *planes; /* written instead of out, or NULL: Attention.planes */
+  unsigned char *planes; /* int8 planes, written instead of out, or NULL: Attention.planes */
   int planes_tokens;
   int *tickets;        /* [the larger of MAX_HEADS and unit_places], zero between launches */
-  void *partials;      /* decode, wgmma: see Partials */
+  void *partials;      /* decode, wgmma: see Partials of their files */
   size_t shared_limit; /* bytes that a block may take: decides the number of stages */
   float cap_log2;      /* log2(e) * cap; 0: no cap */
   int whole;           /* Attention.whole; not in prefill */
@@ -36,7 +36,7 @@ struct AttentionArgs {
                    * a head once for each such block: kv_head / kv_sharers is its index in the cache */
   union {
     int first_token; /* decode: the launch's first token */
-    int unit_places; /* with units: partial results for which there is room, of all KV heads */
+    int unit_places; /* with units: most partial results, of all KV heads, that fit `partials` */
   };
 };
 
@@ -46,7 +46,7 @@ __host__ __device__ __forceinline__ int newest_unseen(const AttentionArgs &a, in
   return (pos & a.unseen_mask) - a.unseen_back;
 }
 
-/* First position of the step of kKeys positions with the oldest position that a token at `pos` sees. */
+/* The oldest position that a token at `pos` sees, rounded down to a multiple of kKeys. */
 template <int kKeys> __device__ __forceinline__ int first_step(const AttentionArgs &a, int pos) {
   return max(0, newest_unseen(a, pos) + 1) / kKeys * kKeys;
 }
@@ -58,14 +58,14 @@ template <bool kCapped> __device__ __forceinline__ float score_log2(const Attent
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
 }
 
-/* The part of a head's sink in the sum of its softmax, whose scores are relative to `shift`. */
+/* A head's sink as a term of its softmax's sum; `shift` has been subtracted from the scores. */
 __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, float shift) {
   constexpr float kLog2E = 1.4426950408889634f;
   return a.sinks ? power_of_2(a.sinks[head] * kLog2E - shift) : 0;
 }
 
-constexpr int kPlanesHead = 128;             /* the size of heads of the kernels that take a.planes */
-constexpr int kWholeHead = 128;              /* the size of heads of the fast kernels that take a.whole */
+constexpr int kPlanesHead = 128;             /* head_dim of the kernels that write a.planes */
+constexpr int kWholeHead = 128;              /* head_dim of the fast kernels that take a.whole */
 constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
 constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
 constexpr int kSplitUnits = 132;             /* wgmma: most units if keys are split; the SMs of an H200 */
@@ -161,8 +161,8 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-/* Unpacks the keys and values that a step's tokens see from a cache in 8 bits to the same rows of k and v,
- * fp16. n_tiles: number of a.tiles or a.units, which then say what is seen; else 0. With a.value_dims keys
- * alone. */
+/* From a cache in 8 bits, unpacks the keys and values that a step's tokens see to fp16, to the same rows of k
+ * and v. n_tiles: number of a.tiles or a.units, which then say what is seen; else 0. With a.value_dims only
+ * keys. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

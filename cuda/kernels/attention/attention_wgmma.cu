@@ -23,10 +23,10 @@
  *   named barriers    1, 2: the turn of warpgroup 0, 1, which waits until the other arrives at the end of its
  *                     own turn; 3, 4: warpgroup 0, 1 alone, for zeroed values
  *
- * The scores of a step of keys are multiplied while the values of the step before are, and softmax follows
- * under the products with those values. With kTurns the warpgroups issue their products in turns, so that the
- * softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with longer
- * heads).
+ * The products of one step's keys (scores) and of the values of the step before are in flight together, and
+ * softmax runs while the latter still are. With kTurns the warpgroups issue their products in turns, so that
+ * the softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with
+ * longer heads).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
  * Latent attention has stages for only two or three steps of keys: there the values come first, so that their
  * stage can be filled again while the scores are multiplied. Steps of keys begin at multiples of kKeys in the
@@ -254,7 +254,7 @@ __device__ __forceinline__ void warpgroup_sync(int warpgroup) {
     named_barrier_sync<4, 128>();
 }
 
-/* s = Q K, both from shared memory. */
+/* s = Q Kᵀ, both from shared memory. */
 template <class S>
 __device__ __forceinline__ void multiply_keys(float (&s)[S::kKeys / 2], uint64_t queries, uint64_t keys) {
 #pragma unroll
@@ -356,7 +356,7 @@ __device__ __forceinline__ uint4 gather_block(uint32_t (&w)[4]) {
   return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* Writes a warpgroup's output of a unit, from first_dim on: the result, or a split's part. */
+/* Writes a warpgroup's output of a unit, from first_dim on: the result, or a split's partial result. */
 template <class S, bool kPlanes>
 __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, const Rows<S> &rows,
                                            const float (&o)[S::kDims / 2], int first_row, int first_dim) {
@@ -495,7 +495,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
         if (lane == 0) barrier_arrive(bar.keys_empty + next.slot);
         next.advance();
         weigh(step);
-        compute_now(s); /* keeps softmax before the branch of the next line, which holds ptxas to it */
+        compute_now(s); /* softmax stays before the next line's branch, past which ptxas moves nothing */
         if (step + 1 < unit.end) barrier_wait(bar.keys_full + next.slot, next.phase);
         wgmma_wait<0>();
         if (lane == 0) barrier_arrive(bar.values_empty + ring.slot);
@@ -545,7 +545,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
   wait_for_previous();
-  dependents_may_start(); /* after the wait: decode, which may run beside, needs what was waited for */
+  dependents_may_start(); /* after the wait: decode may run beside this kernel, and needs the same results */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
@@ -606,8 +606,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* The same for latent attention. A block merges kMergeDims numbers of a row, and each warp some of the
- * splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or with a.units a
+/* The same for latent attention. A block merges kMergeDims numbers of a row, and each of its warps some of
+ * the splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or with a.units a
  * unit, and only the first unit of a token merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
@@ -670,8 +670,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
  * `longest` is the length of the longest split, in steps, if there are as many splits as fit. The least
  * number of splits with that length is taken, and only if it saves two steps, since the merge takes as long
- * as one step (LOG.md, "Splits of the keys"). One token's division does not depend on `past`, as its step is
- * captured in a graph. */
+ * as one step (LOG.md, "Splits of the keys"). With latent attention one token's division does not depend on
+ * `past`, as its step is captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};
@@ -723,7 +723,7 @@ Status launch_shape(const AttentionArgs &a, const Division &by, int n_sms, cudaS
 }
 
 /* Measured on an H200 (LOG.md, "Attention by wgmma"). The last two are for latent attention, by the width of
- * a row of the cache, whose first 64 numbers are no values. */
+ * a row of the cache: 64 numbers after rope, which are not part of the value, then the latent. */
 template <int kHeadDim> struct ShapeFor;
 template <> struct ShapeFor<64> : Shape<64, 128, 4, false> {};
 template <> struct ShapeFor<128> : Shape<128, 128, 2, true> {};

@@ -1,5 +1,5 @@
-/* copy_page.cu - copies a page of the cache in all layers, for a sequence that goes on with a part of another
- * sequence's page. */
+/* copy_page.cu - copies a page of the cache in all layers, for a sequence that begins with a part of
+ * another sequence's page. */
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/ptx/launch.cuh"
 

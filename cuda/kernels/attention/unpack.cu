@@ -3,8 +3,8 @@
  *
  * A unit of work is some positions of one KV head, so few that a thread of its block has eight numbers of a
  * key and eight of a value (latent attention: of a key alone): all loads of a unit are under way at once, and
- * 1,500 positions of eight heads give every block a unit. The blocks of a KV head walk through the units of
- * all sequences; a page that two sequences share is written twice, with the same bits.
+ * 2,112 positions of eight KV heads of 128 give every block a unit. The blocks of a KV head walk through the
+ * units of all sequences; a page that two sequences share is written twice, with the same bits.
  * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
  * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Unpacking {
   uint4 *k, *v;
   int next; /* the block's next unit, counted from the span's first one */
 
-  /* Unpacks n positions from row `begin` of the cache on, which are neighbours in memory. */
+  /* Unpacks n positions, whose rows of the cache are neighbours in memory and start with row `begin`. */
   __device__ __forceinline__ void run_unit(size_t begin, int n) const {
     const size_t at = begin * d.vectors;
     const uint2 *keys = (const uint2 *)a.k + at, *values = (const uint2 *)a.v + at;

@@ -13,12 +13,13 @@
 
 C_BEGIN
 
-/* A step's choices, in device memory (LinearExperts says what choices and places are). */
+/* A step's choices, in device memory (LinearExperts says what choices and places are). With Router.joined
+ * n_chosen counts the shared expert, too. */
 typedef struct {
-  float *logits;         /* [n_tokens][n_experts] of the router */
+  float *logits;         /* [n_tokens][n_experts] of the router, where its blocks pass them through memory */
   int *ids;              /* [n_tokens][n_chosen] */
   float *weights;        /* [n_tokens][n_chosen] */
-  float *shared_factors; /* [n_tokens] of the MLP beside the experts: the sigmoid of its gate, or 1/2 */
+  float *shared_factors; /* [n_tokens] shared expert: its gate's sigmoid or 1, half that with halves_shared */
   int *begins;           /* [n_experts + 1] the first place of each expert */
   int *choices;          /* [n_tokens * n_chosen] the choice at each place */
   int *places;           /* [n_tokens * n_chosen] the place of each choice */
@@ -33,7 +34,8 @@ enum {
   EXPERTS_FEW_EXPERTS = 1024,
   EXPERTS_FEW_CLUSTERS = 128
 };
-/* Most tokens for which experts_few()'s sum makes planes: the first tile of linear_planes_tokens(). */
+/* Most tokens for which experts_few()'s sum makes int8 planes (linear/quantise.cuh): one tile of the least
+ * linear_planes_tokens(). */
 enum { EXPERTS_PLANES_TOKENS = 16 };
 
 /* Bytes of device memory that ExpertChoices needs for n_tokens tokens. experts_place_choices() points its
@@ -62,9 +64,11 @@ typedef struct {
    * them. No tensor cores then: their sums differ between generations. */
   bool same_on_all_gpus;
   bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
-  bool joined; /* every token also takes expert n_experts, the MLP beside the experts, as its last choice */
+  bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
-  float *slices; /* memory for sums of some inputs, slice_floats numbers for each token; may be NULL, 0 */
+  /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
+   * least n_experts + 1; several blocks share a token's inputs only if it has as much for each 256 inputs. */
+  float *slices;
   size_t slice_floats;
 } Router;
 Status experts_route(const Router *call, int n_tokens, const DeviceLimits *device, cudaStream_t stream,
@@ -84,8 +88,8 @@ Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_
 Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
                       void *to, cudaStream_t stream, Error *err);
 
-/* The experts of a few tokens without an order by experts: out[token] = the sum over its choices, always in
- * one order, of down (weight * activation(gate, up) of h), or out += the sum. */
+/* The experts of a few tokens, without experts_order(): out[token] = the sum over its choices, always in one
+ * order, of down (weight * activation(gate, up) of h), or with `add` out += the sum. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is both */
   /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,
@@ -98,7 +102,7 @@ typedef struct {
   float *out; /* [n_tokens][n_out], 16-byte aligned */
   Activation activation;
   float limit;     /* of ACTIVATION_LIMITED */
-  LinearNext next; /* kind NONE or, for up to EXPERTS_PLANES_TOKENS tokens, NORM: planes of out's new rows */
+  LinearNext next; /* kind NONE or, for up to EXPERTS_PLANES_TOKENS tokens, NORM: int8 planes of out's rows */
 } FewExperts;
 
 /* Rows of FewExperts.parts for up to n_choices choices. */
@@ -117,8 +121,8 @@ typedef struct {
   int out_stride;
 } SumNorm;
 
-/* out[token] = sum over its choices of y[place], or out += the sum; always in the order of choices. y fp32
- * [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm of out to make. */
+/* out[token] = sum over its choices of y[place], or with `add` out += the sum; always in the order of
+ * choices. y fp32 [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm of out to make. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
                    float *out, const SumNorm *next, cudaStream_t stream, Error *err);
 

@@ -3,7 +3,7 @@
  * g[choice][k] = weight * activation(gate, up) of h[token]
  * out[token][o] (+)= sum over its choices of sum_k down[expert][o][k] g[choice][k]
  *
- * With few tokens an expert has one or two rows, and all that counts is that its weights stream. An item is a
+ * With few tokens an expert has one or two rows, so the time is that of streaming its weights. An item is a
  * slice of kSlice features of one expert, for up to kRows of its rows: the tile rows of gate and up that make
  * these features, and the columns of down that read them. A cluster of two blocks takes an item, so g never
  * leaves the cluster:
@@ -21,8 +21,8 @@
  * is in shared memory for the whole kernel. A warp's ring has no barrier: its lanes wait for their groups of
  * copies, and by __syncwarp() for each other, before they read a slot and before they fill it again.
  *
- * Step s multiplies item s, and down of item s - 1. Sums and g lie in memory s % 2, with barriers of parity
- * s / 2 % 2:
+ * Step s multiplies gate and up of item s, and down of item s - 1. Sums and g of item s lie in buffer s % 2,
+ * with barriers of parity s / 2 % 2:
  *
  *   32 warps of the cluster   gate, up -> st.async of 512 bytes to both blocks -> sums_full: 1, and 16 KB
  *                                                                                     |
@@ -30,9 +30,10 @@
  *                                 |
  *   the same, in step s + 1       +-> wait -> down of item s
  *
- * The 1 is thread 0, which announces the next phase's bytes after its wait. Nobody frees: sums of step s + 2
- * follow a wait for all sums of s + 1, which a warp sends when it has read those of s; g of s + 2 follows a
- * wait for all sums of s + 2, which a warp sends when it has read g of s.
+ * The 1 is the arrival of thread 0, which announces the next phase's bytes after its wait. No barrier frees a
+ * buffer. A warp sends sums of step s + 2 when all sums of s + 1 have arrived, and each warp sent its sums of
+ * s + 1 after it had read those of s. A warp writes g of s + 2 when all sums of s + 2 have arrived, and each
+ * warp sent its sums of s + 2 after it had read g of s.
  *
  *   slot   a chunk: the weights of four tiles, their scales and zeros (layout.cuh). The tiles are neighbours
  *          in a tile row of gate and up, or those of the same inputs in four tile rows of down
@@ -55,17 +56,18 @@ namespace {
 
 using few::Entry, few::kChunkTiles, few::kMostChoices, few::kRows, few::List, few::Slot;
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2;      /* kBlocks: of a cluster */
-constexpr int kSlice = kTileIn;                                      /* features of an item */
-constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut; /* outputs of down, a chunk a warp */
-constexpr size_t kBarrierBytes = 192; /* of barriers, and of what aligns them */
-constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* rows in different banks */
-constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* sums of a warp; of an item */
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kBlocks = 2; /* kBlocks: blocks of a cluster */
+constexpr int kSlice = kTileIn;                                 /* features of an item */
+/* Outputs of down if each warp of the cluster has one chunk. */
+constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;
+constexpr size_t kBarrierBytes = 192; /* shared memory of barriers, alignment included */
+constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* + 16: rows in different banks */
+constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp's sums, of an item's */
 
 /* The matrices of all experts, one below the other. */
 struct Matrices {
   QuantView w;
-  int tile_rows; /* of an expert */
+  int tile_rows; /* of one expert */
   const float *bias, *factors;
 };
 
@@ -85,7 +87,7 @@ struct Args {
   bool gated;
 };
 
-/* [first, first + n), of the tiles of a tile row or of the tile rows of a matrix. */
+/* Tiles of a tile row, or tile rows of a matrix: first .. first + n - 1. */
 struct Range {
   int first, n;
 };
@@ -96,14 +98,15 @@ __host__ __device__ __forceinline__ Range part_of(int n, int piece, int i, int l
   return {first, min(((i + 1) * pieces >> log) * piece, n) - first};
 }
 
-/* Numbers of parts are powers of two, given by their logarithms. */
-constexpr int kLogWarps = 5; /* of a cluster */
+/* Base 2 logarithms: of the warps of a cluster, of the tile rows of gate and up in a slice, and of the parts
+ * into which warps divide the inputs of gate and up. */
+constexpr int kLogWarps = 5;
 static_assert(kBlocks * kWarps == 1 << kLogWarps, "warps of a cluster");
-__host__ __device__ __forceinline__ int log_tile_rows(bool gated) { /* of gate and up of a slice */
+__host__ __device__ __forceinline__ int log_tile_rows(bool gated) {
   return gated ? 3 : 2;
 }
 static_assert(2 * kSlice / kTileOut == 8, "tile rows of a slice");
-__host__ __device__ __forceinline__ int log_parts(bool gated) { /* of the inputs of gate and up */
+__host__ __device__ __forceinline__ int log_parts(bool gated) {
   return kLogWarps - log_tile_rows(gated);
 }
 
@@ -115,7 +118,7 @@ __host__ __device__ __forceinline__ Range tiles_of_block(int n_in, bool gated, i
 }
 
 template <class S, int kDown> struct Shape : S {
-  static constexpr int kDownChunks = kDown; /* of a warp and item, at most */
+  static constexpr int kDownChunks = kDown; /* most chunks of a warp for an item's down */
   static_assert(kDownChunks <= 4, "sums of down fit in registers");
   static constexpr int kDepth = S::W::kVectors == 1 ? 3 : 2;
   static constexpr int kRingBytes = kWarps * kDepth * S::kBytes;
@@ -126,9 +129,9 @@ template <class S, int kDown> struct Shape : S {
 
 /* A warp's share of every item. */
 struct Share {
-  int tile_row; /* of a slice of gate and up */
-  int part;     /* of the inputs, counted in the whole cluster */
-  Range tiles, rows;
+  int tile_row;      /* of gate and up, counted in the item's slice */
+  int part;          /* of the inputs of gate and up, counted in the whole cluster */
+  Range tiles, rows; /* tiles of that part; tile rows of down */
 
   __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
       : tile_row(warp & ((1 << log_tile_rows(a.gated)) - 1)),
@@ -194,7 +197,7 @@ __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */
-  uint32_t x;           /* shared_address() of row lane % kRows of h, at the lane's part */
+  uint32_t x;           /* shared_address() in row lane % kRows of h, where the lane's ldmatrix begins */
   const float *sums[2]; /* sums of rows 2 t and 2 t + 1 of h over each scale block */
 
   /* Four lanes look for the choice of a row. */
@@ -217,7 +220,8 @@ struct EntryRows {
   }
 };
 
-/* Makes an item's g from the sums of tile row `tile_row` over all parts of the inputs. */
+/* Makes the features of an item's g that tile row `tile_row` gives, from its sums over all parts of
+ * inputs. */
 __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, const RowEnds &ends,
                                        int tile_row, const unsigned char *sums, unsigned char *to) {
   const int tile_rows = 1 << log_tile_rows(a.gated), n_parts = 1 << log_parts(a.gated);
@@ -272,7 +276,7 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
 /* The items of a cluster: n items from number `begin` on, out of n_items. The first `longer` clusters have
  * one item more than the other clusters. */
 struct Work {
-  int n_items, least, longer; /* items of all clusters; items of a shorter cluster; number of longer ones */
+  int n_items, least, longer; /* items of all clusters; of a cluster with fewer; clusters with one more */
   int begin, n;
 
   __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)
@@ -333,7 +337,7 @@ template <class S> struct Stream {
   uint32_t lane_ring; /* shared_address() of the lane's first vector of the ring */
   int n = 0;          /* items of the cluster */
   Item up, down;
-  int step = 0, sub = 0; /* chunk of the step */
+  int step = 0, sub = 0; /* the next chunk: of step `step`, number `sub` of that step */
   typename S::At at = {};
 
   __device__ __forceinline__ Stream(const Args &args, const List &of, const Share &own,
@@ -390,7 +394,7 @@ template <class S> struct Stream {
 /* Addresses in shared memory, after the rings. */
 template <class S> struct Memory {
   unsigned char *const sums, *const g, *const h;
-  const Range tiles; /* of the block's inputs of h */
+  const Range tiles; /* tiles of 64 inputs of h that the block holds */
   const int h_row_bytes, n_blocks;
   float *const h_sums;
 
@@ -423,7 +427,7 @@ __device__ __forceinline__ void send_sums(const float (&sum)[4], const uint32_t 
 }
 
 /* Multiplies the cluster's items. In a step a warp sends its sums of gate and up, multiplies down of the item
- * before, and makes g when all sums are there. */
+ * before, and makes g when all sums have arrived. */
 template <class S>
 __device__ __forceinline__ void multiply_items(const Args &a, const List &list, const Work &work,
                                                const Share &share, const Memory<S> &m, Stream<S> &stream,
@@ -502,7 +506,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
         note_parts(a, work, list.entries[up.entry], up.entry, rows.choice, (int)blockIdx.x / kBlocks);
     }
     down = up, up.move(a, list);
-    if (step == n - 1) dependents_may_start(); /* called earlier, the whole step is 6% slower */
+    if (step == n - 1) dependents_may_start(); /* called earlier, a token's whole step is 6% slower */
   }
 }
 
@@ -512,7 +516,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ List list;
-  __shared__ uint64_t sums_full[2], g_full[2]; /* used by items in turn */
+  __shared__ uint64_t sums_full[2], g_full[2]; /* items use [0] and [1] in turn */
   static_assert(kThreads >= kMostChoices, "a thread a choice");
   const int thread = (int)threadIdx.x;
   const bool chooses = thread < a.n_choices;

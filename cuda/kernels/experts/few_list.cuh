@@ -19,8 +19,8 @@ struct Entry {
   uint32_t tokens;
 };
 
-/* The choices, and the entries of all chosen experts in their order, in shared memory. A token's choices are
- * of different experts. */
+/* The choices, and the entries of all chosen experts in the experts' order, in shared memory. A token's
+ * choices are of different experts. */
 struct List {
   int ids[kMostChoices];         /* the expert of each choice */
   float weights[kMostChoices];   /* the weight of each choice */
@@ -28,8 +28,8 @@ struct List {
   Entry entries[kMostChoices];
   int n_entries;
 
-  /* Three steps, each with a __syncthreads() after it: clear() by all threads of the block, at least as many
-   * as there are choices; add() by a thread for each choice; make_entries() by all threads. */
+  /* Three steps, each with a __syncthreads() after it: clear() by all threads of the block; add() by the
+   * first threads, one for each choice; make_entries() by all threads. */
   __device__ __forceinline__ void clear(int n_experts) {
     for (int i = threadIdx.x; i < n_experts; i += blockDim.x) tokens[i] = 0;
   }

@@ -42,8 +42,8 @@ template <class W_, int kBlockIn_> struct Slot {
 
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
-    uint32_t tiles;            /* vectors from w.tiles to the lane's first one, if the item is the first */
-    const unsigned char *meta; /* the lane's piece of scales or zeros, if the item is the first */
+    uint32_t tiles;            /* vectors from w.tiles to the lane's first one, for set(row 0, tile 0) */
+    const unsigned char *meta; /* the lane's piece of scales or zeros, for the same */
     int bytes;                 /* of a block's scales or zeros */
 
     /* The share begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */
@@ -191,7 +191,7 @@ template <class W_, int kBlockIn_> struct Slot {
   }
 
   /* y[i] += the products of tile row i of a chunk of down, which has n tile rows. These are multiplied in
-   * pairs: with an odd n, y[n] is of no use. */
+   * pairs: with an odd n, y[n] becomes meaningless. */
   static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int lane, int n, uint32_t x,
                                                        float (*y)[4]) {
     const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};

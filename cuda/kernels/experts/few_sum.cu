@@ -2,7 +2,8 @@
  *
  * out[token] (+)= sum over its choices of their parts, always in one order
  *
- * Where the next matmul takes planes (FewExperts.next), the kernel also makes planes of the new rows. */
+ * Where the next matmul takes int8 planes (linear/quantise.cuh; FewExperts.next), the kernel also makes these
+ * of the new rows, times the next norm's weight. */
 #include "cuda/kernels/experts/few_list.cuh"
 #include "cuda/kernels/linear/kernel.cuh"
 #include "cuda/kernels/linear/quantise.cuh"
@@ -23,7 +24,7 @@ struct SumArgs {
   float *out;
   const float *norm; /* weight of the next RMSNorm; NULL: no planes */
   unsigned char *planes;
-  float *squares; /* [n_tokens][units] */
+  float *squares; /* [n_tokens][units of kUnitIn outputs] for the norm */
 };
 
 /* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. The

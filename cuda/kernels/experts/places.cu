@@ -1,5 +1,5 @@
 /* places.cu - the rows of chosen experts: their memory, their order by experts, and the sums of their
- * results. experts.h says what choices and places are. */
+ * results. LinearExperts (linear.h) says what choices and places are. */
 #include <type_traits>
 
 #include "cuda/kernels/experts/experts.h"

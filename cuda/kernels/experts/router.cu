@@ -1,11 +1,11 @@
 /* router.cu - the router of a mixture of experts: logits, scores, choice of the experts and their weights.
  *
- * A block has up to 8 tokens and some of the experts; of all blocks with the same tokens the last to finish
+ * A block has 8, 2 or 1 tokens and some of the experts; of all blocks with the same tokens the last to finish
  * chooses, a warp for each token.
  *
- * A block normalises its tokens (8, 2 or 1) into shared memory, and a warp multiplies whole rows, one or four
- * at a time: with four, one read of a number of x serves four products. This file takes the calls that
- * router_token.cu and router_tiles.cu do not take.
+ * A block normalises its tokens into shared memory, and a warp multiplies whole rows, one or four at a time:
+ * with four, one read of a number of x serves four products. experts_route() takes this kernel for the calls
+ * that router_token.cu and router_tiles.cu do not take.
  *
  * READS  the router once for a block's tokens, x once for each block of a token. */
 #include "cuda/kernels/experts/router.cuh"
@@ -125,7 +125,7 @@ __device__ __forceinline__ void multiply_rows(const Rows &w, const float *x, int
     for (int m = 0; m < kTokens; m++) sum[r][m] = warp_sum(sum[r][m]);
 }
 
-/* Makes the factor of the MLP beside the experts, whose gate counts as a row after the experts' rows. */
+/* Computes the shared expert's factor. Its gate counts as the row of weights after the experts' rows. */
 template <class T, int kTokens>
 __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const float *x) {
   float sum[1][kTokens];
@@ -186,7 +186,7 @@ size_t block_bytes(const Args &a, int tokens) {
   return (size_t)tokens * (size_t)(a.padded + choice_floats(a.config.n_experts)) * sizeof(float);
 }
 
-/* invariant: the same kernel for any number of tokens. */
+/* invariant: any number of tokens takes the same kernel, with as many experts a block. */
 template <int kTokens> Status launch_tokens(Args a, bool invariant, cudaStream_t stream, Error *err) {
   const int groups = ceil_div(a.n_tokens, kTokens), n = a.config.n_experts;
   const int blocks = groups < kTargetBlocks ? kTargetBlocks / groups : 1;

@@ -2,8 +2,8 @@
  * the choice of a token's experts once its logits are known.
  *
  *   router_token.cu  1 to 32 tokens
- *   router_tiles.cu  many tokens, on tensor cores
- *   router.cu        numbers of tokens between, and all calls that the other two do not take */
+ *   router_tiles.cu  more tokens, and any number with `invariant`, on tensor cores
+ *   router.cu        all calls that the other two do not take */
 #pragma once
 
 #include "cuda/kernels/experts/choice.cuh"
@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_four(__half *to, float4 v, int k, int n) {
 }
 
 /* logit_of(): an expert's logit, `sum` being the product of its row and a token. shared_factor_of(): the
- * factor of the MLP beside the experts, `sum` being the product of the shared gate and a token. */
+ * shared expert's factor, `sum` being the product of its gate and a token. */
 __device__ __forceinline__ float logit_of(const Args &a, int e, float sum) {
   return sum * a.router_factor + (a.router.bias ? a.router.bias[e] : 0.0f);
 }
@@ -106,11 +106,11 @@ template <class Work> __device__ __forceinline__ void with_gate_type(const Args 
 }
 
 /* Group-limited routing: keeps the n_chosen_groups groups whose two best experts have the largest sum of
- * fitness (DeepSeek-V3), or with group_is_best the groups whose best expert is the fittest (V2). Sets the
- * fitness in other groups to -inf. Called by a whole warp. */
+ * fitness (judge(); DeepSeek-V3), or with group_is_best the groups whose best expert is the fittest (V2).
+ * Sets the fitness in other groups to -inf. Called by a whole warp. */
 __device__ __forceinline__ void choose_groups(const ExpertConfig &c, float *fitness) {
   const int lane = threadIdx.x % 32, size = c.n_experts / c.n_groups;
-  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst group left */
+  for (int left = c.n_groups - c.n_chosen_groups; left > 0; left--) { /* removes the worst remaining group */
     float worst = INFINITY;
     int which = -1;
     for (int g = lane; g < c.n_groups; g += 32) {
@@ -138,8 +138,8 @@ __host__ __device__ constexpr int choice_floats(int n_experts) {
   return 2 * padded + (list + 3) / 4 * 4;
 }
 
-/* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e). Returns the
- * largest logit. For a warp. */
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e); fitness, the score
+ * plus the expert's bias, decides the choice. Returns the largest logit. For a warp. */
 template <class Logit>
 __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores, float *fitness) {
   const ExpertConfig &c = a.config;
@@ -183,7 +183,8 @@ __device__ __forceinline__ float share_among_near(const ExpertConfig &c, const i
   return own;
 }
 
-/* Chooses a token's experts by their logit(e). room: [choice_floats()] in shared memory. For a warp. */
+/* Chooses a token's experts by their logit(e). room: [choice_floats()] in shared memory. shared_factor: the
+ * sigmoid of the shared expert's gate, or 1. For a warp. */
 template <class Logit>
 __device__ __forceinline__ void choose(const Args &a, int token, float *room, Logit logit,
                                        float shared_factor) {
@@ -213,7 +214,7 @@ __device__ __forceinline__ void choose(const Args &a, int token, float *room, Lo
   if (c.halves_shared && lane == 0) a.to.shared_factors[token] = shared_factor / 2;
 }
 
-/* choose() by the stored logits and shared factor. */
+/* choose() by the logits and the shared expert's factor in a.to. */
 __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float *room) {
   const float *const logits = a.to.logits + (size_t)token * a.config.n_experts;
   choose(

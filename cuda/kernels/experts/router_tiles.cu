@@ -11,7 +11,7 @@
  *   x      in shared memory: [two chunks][part][kTokens][kRowNumbers]; chunks take turns, with one
  *          __syncthreads() between writing a chunk and reading it
  *   warp   normalises a token, and in the end chooses for it; between, it multiplies 16 experts by all tokens
- *          or, with up to half as many experts as the warps could take, by 8 of them
+ *          or, with at most half as many tiles of 16 experts as warps, by 8 of the tokens
  *   slice  [n_tokens][n_experts, shared gate] sums of some chunks in device memory: of one chunk, or of all
  *          if a block has all. The sums of a chunk are complete before they are added, chunk after chunk, so
  *          a token's bits depend neither on how chunks are divided nor on the number of tokens
@@ -202,7 +202,7 @@ template <class T> struct FourSteps {
   }
 };
 
-/* Row of `token` in a slice (the head says what that is). */
+/* Row of `token` in a slice (see the file's head). */
 __device__ __forceinline__ float *slice_row(const Args &a, int slice, int token) {
   const size_t row = (size_t)slice * (size_t)a.n_tokens + (size_t)token;
   return a.slices + row * (size_t)(a.config.n_experts + 1);

@@ -3,10 +3,10 @@
  *
  * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
  * none. It requests weights before it waits for x, and multiplies before the norm is known, since the norm is
- * a factor of the sums. The sums go into the first block's shared memory, whose barrier `full` has one phase:
- * an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits for it.
- * Where experts are many, and on chips without clusters, the blocks of a token are no cluster: there the
- * logits go through device memory, and the last block to finish chooses.
+ * a factor of the sums. The logits go into the first block's shared memory, whose barrier `full` has one
+ * phase: an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits
+ * for it. Where experts are many, and on chips without clusters, the blocks of a token are no cluster: then
+ * the logits go through device memory, and the last block to finish chooses.
  *
  * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *
@@ -27,7 +27,7 @@ constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBloc
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part */
 constexpr int kMostParts = 4;
-constexpr int kFewTokens = 32; /* more: router.cu (LOG.md, "The router of several tokens") */
+constexpr int kFewTokens = 32; /* more: the other kernels (LOG.md, "The router of several tokens") */
 constexpr int kBatchNumbers =
     64; /* weights of 16 bits that a thread holds of a batch of rows; or half as many floats */
 
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   dependents_may_start();
   float *logits = a.to.logits + (size_t)token * n_experts;
 #if __CUDA_ARCH__ >= 900
-  __shared__ uint64_t full; /* in the first block: completes when all logits are there */
+  __shared__ uint64_t full; /* in the first block: completes when all logits have arrived */
   if (kClusters) {
     logits = room + choice_floats(n_experts);
     if (threadIdx.x == 0) {
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
   Inputs<kParts> in;
   in.load(a.x + (size_t)token * a.hidden, a.hidden, by);
 #if __CUDA_ARCH__ >= 900
-  if (kClusters) cluster_wait(); /* the first block's barrier is there */
+  if (kClusters) cluster_wait(); /* the first block's barrier is initialised */
 #endif
   float factor = a.x_factor;
 #pragma unroll 1
@@ -199,9 +199,9 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* Each block stores a part of h. In block 0 another warp than the first does it if there is one, since the
-   * first warp chooses the experts. */
-  const int n_stores = min(n_blocks, kWarps); /* blocks that store */
+  /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part, so that its first
+   * warp, which chooses the experts, need not store. */
+  const int n_stores = min(n_blocks, kWarps); /* blocks that store a part */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;
   if (has_gate && warp == 0) {

@@ -5,7 +5,7 @@
 #include "cuda/kernels/linear/dispatch.h"
 #include "model/model.h"
 
-/* LINEAR_GROUPED of 4 bits, whose zero points or scales AutoAWQ's layout cannot hold, becomes 8 bits. */
+/* LINEAR_GROUPED of 4 bits becomes 8 bits: AutoAWQ's layout cannot hold its zero points or scales. */
 static inline WeightType weight_type(const Linear *linear) {
   switch (linear->kind) {
   case LINEAR_AWQ: return WEIGHT_AWQ4;
@@ -58,15 +58,15 @@ static inline size_t scale_bytes(const Linear *linear, size_t n) {
   return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
-/* True if two layers can be stacked in one matrix: the same type and group (the layout of FP4 has one group),
- * inputs in the same order, outputs in whole slabs of 8. */
+/* True if two Linears can be stacked in one matrix: they have the same type and group (the layout of FP4 has
+ * one group size), the same permutation of inputs (GPTQ's act-order), and outputs in whole slabs of 8. */
 static inline bool can_join(const Linear *a, const Linear *b) {
   const bool groups_fit = a->kind == LINEAR_FP4 || linear_group(a) == linear_group(b);
   return weight_type(a) == weight_type(b) && groups_fit && a->order == b->order && a->n_out % 8 == 0 &&
          b->n_out % 8 == 0;
 }
 
-/* True if two layers can be experts of one matrix. */
+/* True if two Linears can be experts of one matrix. */
 static inline bool are_alike(const Linear *a, const Linear *b) {
   return weight_type(a) == weight_type(b) && a->n_in == b->n_in && a->n_out == b->n_out &&
          linear_group(a) == linear_group(b) && !a->bias.data == !b->bias.data;

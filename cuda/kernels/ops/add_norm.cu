@@ -12,7 +12,7 @@
  *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
  *            each began k + 1 when its kernel of k had ended; so k + 2 may overwrite k
  *
- * Always true: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
+ * Failures: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
  * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
 #include "cuda/kernels/ops/add_norm.h"
 
@@ -31,8 +31,9 @@ enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS), 
 
 /* --- waiting for other GPUs */
 
-/* Sets the flags from `first` on, by which the other GPUs know that this GPU's part of a sum is complete, and
- * waits for the other GPUs' flags. Every block sets the flags, so blocks may run in any order. */
+/* Sets this GPU's flag, number first + rank, in each other GPU's memory, and waits until each other GPU's
+ * flag, number first + gpu, has come: `first` is 0 (its part of the sum is complete) or PEERS_GAVE. Every
+ * block sets the flags, so blocks may run in any order. */
 __device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag) {
   const int gpu = threadIdx.x;
   if (gpu < peers.n && gpu != peers.rank) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ float sum_of_squares(float4 v) {
 }
 
 /* The source of a row of y: already complete; packets pushed to one block, or to a cluster of blocks; parts
- * read from the other GPUs, by all GPUs or by the one that gives the others the sum. */
+ * read from the other GPUs, by all GPUs or by the one that then stores the sum in the others' memory. */
 enum Source { kComplete, kPushed, kPushedToCluster, kPulled };
 
 template <Source kSource> __device__ __forceinline__ bool is_pushed() {
@@ -207,7 +208,8 @@ __device__ __forceinline__ void load_row(const float *from, int n, unsigned row,
   }
 }
 
-/* Adds a row's y to x, and makes the next norm. If it is this GPU's own row, the other GPUs get both. */
+/* Adds a row's y to x, and makes the next norm. With own_rows the norm and, without `apart`, x are stored in
+ * the other GPUs' memory, too. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers, unsigned row,
                                            const Weights<kChunks> &w, Row<kChunks> &own,
@@ -285,8 +287,8 @@ __device__ __forceinline__ void load_part(const AddNorm &a, const Peers &peers, 
   }
 }
 
-/* Lets the other GPUs have the rows that this GPU's blocks have stored in their memory, and waits for their
- * rows: its last block does, so that no block waits for one that cannot begin before it ends. */
+/* Tells the other GPUs that this GPU's rows are in their memory, and waits for their rows. Only the last
+ * block to finish does so: blocks that waited could keep blocks of this kernel from starting. */
 __device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
   __shared__ bool is_last;
   uint32_t *own = peers.flags[peers.rank];
@@ -302,7 +304,7 @@ __device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
 }
 
 /* Makes rows from `first` to `end`: each block takes every gridDim.x-th. While a block adds up a row, its
- * next row comes: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
+ * next row is loaded: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
 template <int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     add_parts_kernel(AddNorm a, Peers peers, unsigned first, unsigned end) {

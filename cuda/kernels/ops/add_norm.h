@@ -15,9 +15,9 @@
 
 C_BEGIN
 
-/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory; of more rows
- * each GPU reads the other GPUs' parts, of all rows, or of its own alone (peers_first_row()), whose sums it
- * then gives to the others. WIDEST_SUM: most numbers of a row of a sum. */
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory. Of more rows
+ * each GPU reads the other GPUs' parts: of all rows, or only of its own rows (peers_first_row()), which it
+ * then stores, summed, in the other GPUs' memory. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
 
 /* One of n GPUs, and what it knows of the other GPUs; the pointers of GPU i are at [i]. The k-th sum of a
@@ -38,8 +38,9 @@ typedef struct {
   uint64_t patience; /* nanoseconds that a GPU waits for another GPU */
 } Peers;
 
-/* Flags of a GPU: from each other GPU the tag of the last sum whose part it completed; then of the last one
- * whose rows it gave to this GPU; and how many blocks have done so in a sum that is being made. */
+/* Indices of a GPU's flags. i: tag of the last sum whose part GPU i completed; PEERS_GAVE + i: tag of the
+ * last sum whose rows GPU i stored in this GPU's memory; PEERS_BLOCKS: blocks of this GPU that have stored
+ * their rows in the sum under way. PEERS_FLAGS: the number of flags. */
 enum { PEERS_GAVE = MAX_SPLIT, PEERS_BLOCKS = 2 * MAX_SPLIT, PEERS_FLAGS };
 
 size_t peers_inbox_bytes(int n, int hidden);
@@ -49,9 +50,10 @@ static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
   return (int)((int64_t)n_rows * rank / peers->n);
 }
 
-/* True if each GPU should have its own rows of a step's sums. It then reads 1 / n of the others' parts, and
- * 1 / n of x and of its norm, or with `apart` of the norm alone, comes from each. Else it reads all parts of
- * n - 1 GPUs. All GPUs meet a second time for it, which takes as long as SPARED_BYTES that cross to a GPU. */
+/* True if it pays that each GPU adds up only its own rows of a step's sums. A GPU then reads 1 / n of the
+ * other GPUs' parts, and receives 1 / n of the norm and, without `apart`, of x from each of them. Otherwise
+ * it reads n - 1 whole parts. But own rows need a second meeting of all GPUs, which takes as long as
+ * SPARED_BYTES that cross to a GPU. */
 enum { SPARED_BYTES = 800000 };
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
@@ -66,9 +68,10 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
 /* x = scalar * (x + y * rsqrt(mean(y^2) + eps) * weight), or scalar * (x + y) without a weight, and then
  * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
- * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. With own_rows,
- * of more than pushed_rows rows, each GPU makes its own, of peers->x and peers->h; with `apart` other GPUs'
- * rows of x then have no meaning until a sum of as many own rows without it. */
+ * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. own_rows:
+ * of more than pushed_rows rows each GPU makes its own ones, and stores them in peers->x and peers->h of all
+ * GPUs; x and out are this GPU's entries of these. With `apart` it stores only the norms in the other GPUs'
+ * memory: their rows of x are out of date until a sum of as many rows with own_rows and without `apart`. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;

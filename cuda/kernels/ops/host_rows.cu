@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/* PRECOND grid (the larger of to_stride and choices.n / kThreads rounded up, n_rows).   MOVES 4 bytes a
- * number to the host, and 8 a choice. */
+/* PRECOND grid (max(to_stride, choices.n) / kThreads rounded up, n_rows).   MOVES 4 bytes a number to the
+ * host, and 8 a choice. */
 __global__ void __launch_bounds__(kThreads)
     give_kernel(const __half *x, int x_stride, int n, float *to, int to_stride, GivenChoices choices) {
   const int i = blockIdx.x * kThreads + threadIdx.x;

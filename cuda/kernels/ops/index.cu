@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexCall a, float
 constexpr int kChoiceThreads = 1024, kChoiceWarps = kChoiceThreads / 32;
 constexpr int kBins = 256;
 /* Scores are alike in their first bits, so the threads of a warp would count in the same bin, one after
- * another. So neighbouring threads count in different copies of the bin. */
+ * another. Therefore neighbouring threads count in different copies of a bin. */
 constexpr int kCopies = 16;
 
 struct ChoiceMemory {

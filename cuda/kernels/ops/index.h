@@ -48,8 +48,7 @@ Status index_append(const IndexCall *call, int n_rows, cudaStream_t stream, Erro
 /* Most positions that a row sees: budget + block - 1. */
 size_t index_most_chosen(const IndexerConfig *sizes);
 
-/* Floats of a row of scores: one for each block of a row, or more. n_ctx_all: most positions of a
- * sequence. */
+/* Floats of a row of scores: one for each block, or more. n_ctx_all: most positions of a sequence. */
 size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
 /* Writes the positions that each row sees, ascending, to chosen[n_rows][index_most_chosen()], and their

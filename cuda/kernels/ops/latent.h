@@ -31,7 +31,7 @@ typedef struct {
   const void *rope_table; /* float2 [n_tokens][rope_dim / 2] {cosine, sine}; NULL: no rope */
   bool neighbours;        /* pairs (2 i, 2 i + 1), else (i, i + rope_dim / 2) */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
-  const int *pos;                           /* [n_tokens]; negative: the row has no key */
+  const int *pos;                           /* [n_tokens]; negative: padding, nothing is cached */
   AttentionPages pages;
   int n_ctx; /* positions of a page */
   KvType kv;
@@ -41,7 +41,8 @@ typedef struct {
 
 /* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
 Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
-/* Sets x, the rotated parts of q, and the tokens' rows in the cache. */
+/* Sets x, the rotated parts of q (the first rope_dim numbers of a head), and the tokens' rows in the
+ * cache. */
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 
 C_END

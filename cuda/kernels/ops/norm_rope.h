@@ -14,7 +14,8 @@ C_BEGIN
  * kernel, as cudaFuncGetAttributes() does, and launches nothing. */
 cudaError_t ops_probe(void);
 
-/* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. */
+/* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. PRECOND
+ * n_ids <= n, n_ids <= OPS_MOST_IDS. */
 enum { OPS_MOST_IDS = 16 };
 Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, int n_ids, cudaStream_t stream,
                     Error *err);
@@ -134,9 +135,9 @@ typedef struct QkvHeads {
 } QkvHeads;
 Status ops_qk_norm_rope_append(const QkvHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
-/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim]. A head has
- * head_dim gates, or with by_head one, `step` floats after the previous head's; rows of gates are `stride`
- * floats apart. */
+/* a *= sigmoid(gates), or with `softplus` ln(1 + e^gates): a fp16 [n_tokens][n_heads * head_dim], head_dim
+ * even. A head has head_dim gates, or with by_head one; the gates of two heads begin `step` floats apart,
+ * those of two rows `stride` floats. */
 typedef struct {
   const float *gates;
   size_t stride;

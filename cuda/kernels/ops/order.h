@@ -1,4 +1,4 @@
-/* order.h - rows of x in the order of a matrix's inputs (Linear.order).   Called by: products.c. */
+/* order.h - x permuted as a matrix's inputs are (act-order, Linear.order).   Called by: products.c. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -228,8 +228,9 @@ __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int fi
   return tally;
 }
 
-/* Finds the first of n runs of ids in which the weight passes `target`, or n. *place has the weight before
- * the runs, and the number of ties that stay from there on; on return, both are those at the run found. */
+/* Finds the first of n runs of ids with which the sum of weights exceeds `target`; returns its index, or n.
+ * *place has the weight before the runs, and the number of ties that still stay from the first run on; on
+ * return, both are those before the run found. */
 __device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
                         Tally *place) {
   for (int i = 0; i < n; i++) {
@@ -257,7 +258,8 @@ __device__ void sum_block(const Pick &p, const Kept &kept, Tally *tallies) {
   if (threadIdx.x == 0) p.control->tallies[blockIdx.x] = tallies[0];
 }
 
-/* One thread draws the target, and finds the block in whose run of ids the token lies. */
+/* For one thread: draws *target, and returns the block in whose run of ids the token lies. *place: what
+ * find_run() sets. */
 __device__ int find_block(const Pick &p, const Kept &kept, unsigned long long *target, Tally *place) {
   Tally all = {0, kept.border.ties}, found = all;
   find_run(kept, p.control->tallies, kBlocks, ~0ull, &all);
@@ -267,7 +269,7 @@ __device__ int find_block(const Pick &p, const Kept &kept, unsigned long long *t
   return block;
 }
 
-/* One thread walks the ids from `id` on to the token. */
+/* For one thread: walks the ids from `id` on to the token. */
 __device__ int find_token(const Pick &p, const Kept &kept, int id, unsigned long long target, Tally place) {
   for (;; id++) {
     uint32_t key = key_of(p, id);
@@ -302,7 +304,8 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) draw_kernel(P
 
   if (threadIdx.x == 0) block = find_block(p, kept, &target, &place);
   __syncthreads();
-  /* Each thread sums a part of the block's run; one thread finds the part with the token, and the token. */
+  /* Each thread sums a part of the ids of run `block`; thread 0 then finds the part with the token, and in it
+   * the token. */
   int run = (p.vocab_size + kBlocks - 1) / kBlocks, each = (run + kThreads - 1) / kThreads;
   int begin = block * run, end = min(p.vocab_size, begin + run), first = begin + (int)threadIdx.x * each;
   tallies[threadIdx.x] = sum_ids(p, kept, first, min(end, first + each), 1);
@@ -325,7 +328,7 @@ struct DeviceSampler {
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
   int32_t *tokens;   /* device [n_sequences] the tokens that `picks` find; the host reads Pick.slot */
-  Pick *pinned;      /* host [n_sequences] */
+  Pick *pinned;      /* host [n_sequences], copied to `picks` */
 };
 
 static size_t mask_words(int vocab_size) {

@@ -7,14 +7,14 @@
 enum { SEGMENT_CHUNK = 64 }; /* tokens of a chunk (delta_chunks.cu) */
 
 typedef struct {
-  int row;      /* the first one's index in the step; -1: padding */
+  int row;      /* index of the first row in the step; -1: padding */
   int n_tokens; /* >= 1 */
   int sequence;
-  int pos;         /* of the first row */
-  int first_chunk; /* number of chunks of the earlier segments, single rows not counted */
+  int pos;         /* position of the first row */
+  int first_chunk; /* number of chunks of the earlier segments, those of single rows not counted */
 } Segment;
 
-/* The segments of a step; zeros if all rows are one sequence's. */
+/* The segments of a step; all members are 0 if all rows are one sequence's. */
 typedef struct {
   const Segment *device, *host; /* [n], the single rows first */
   const int *of_row;            /* device: the segment of each row of the step */

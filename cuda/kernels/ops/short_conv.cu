@@ -23,7 +23,7 @@ __device__ __forceinline__ void keep(const ShortConv &a, int pos, int n_tokens, 
     a.kept[(size_t)((pos + token) % a.n_taps) * a.hidden + channel] = input(a, pos, token, channel);
 }
 
-/* Sets the pointers to a segment; returns its position. */
+/* Moves the call's pointers to a segment; returns the position of its first row. */
 __device__ __forceinline__ int take(ShortConv &a, const Segment &own) {
   a.projections += (size_t)own.row * a.stride, a.out = (__half *)a.out + (size_t)own.row * a.out_stride;
   a.kept += own.sequence * a.segments.state_step;

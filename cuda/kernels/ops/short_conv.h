@@ -23,7 +23,8 @@ typedef struct {
   Segments segments; /* with segments, `kept` is that of sequence 0 */
 } ShortConv;
 
-/* Enqueues one kernel, or two from SHORT_CONV_TOKENS + 1 tokens on and where a segment is no single row. */
+/* Enqueues one kernel; two for more than SHORT_CONV_TOKENS tokens of one sequence, or if a segment is no
+ * single row. */
 enum { SHORT_CONV_TOKENS = 16 };
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 

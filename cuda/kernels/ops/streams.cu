@@ -90,7 +90,7 @@ __device__ __forceinline__ void take(Ngrams &a, const Segment &own) {
   a.gated += numbers, a.input += numbers, a.streams += numbers;
 }
 
-/* take() of a row's segment. *n_rows: rows of the segment. Returns the row's place there; -1: padding. */
+/* take() of a row's segment. *n_rows: rows of the segment. Returns the row's index in it; -1: padding. */
 __device__ __forceinline__ int take_row(Ngrams &a, int row, int *n_rows) {
   if (!a.segments.device) return row;
   const Segment own = a.segments.device[a.segments.of_row[row]];
