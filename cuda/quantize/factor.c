@@ -3,8 +3,8 @@
  *
  * The Cholesky factor is made block by block of columns: the block on the diagonal is factored, the rows
  * below it are solved for, and their products are subtracted from the columns to the right. The inverse is
- * made from left to right too: before a block of columns is solved for, the products of all earlier ones
- * are added. */
+ * made from left to right too: before a block of columns is solved for, the products of all earlier
+ * blocks are added. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>
@@ -15,9 +15,9 @@ enum { BLOCK = ROUNDING_BLOCK, UPDATE_ROWS = 2048 };
 
 typedef struct {
   Gpu *gpu;
-  int n, size; /* size: n as whole blocks */
+  int n, size; /* size: n, rounded up to whole blocks */
   size_t stride;
-  float *c, *t, *negated; /* [size][size] twice, [size][BLOCK] */
+  float *c, *t, *negated; /* c, t: [size][size]; negated: [size][BLOCK] */
   int *indefinite;
 } Factor;
 
@@ -39,7 +39,7 @@ static Status factor_columns(const Factor *f, int k, Error *err) {
   return STATUS_OK;
 }
 
-/* Factors J H J; *failed: it is not positive definite. */
+/* Factors J H J with `more` on the diagonal; *failed = 1 if that is not positive definite. */
 static Status factor(const Factor *f, const float *h, double more, int *failed, Error *err) {
   TRY(cuda_status(cudaMemsetAsync(f->indefinite, 0, sizeof *f->indefinite, f->gpu->stream), "a factor", err));
   TRY(rounding_reverse(f->n, h, more, f->size, f->c, f->gpu->stream, err));

@@ -1,8 +1,8 @@
 /* products.c - matrix products of the forward pass, for the CPU backend. Called by: state.c's table. Calls:
  * cuBLAS, src/quantize/layer.c (rows of weights).
  *
- * Weights are fp32 there, from a matrix's first product to forget(). Rows of x go there and rows of y come
- * back by way of pinned memory. */
+ * Weights are in GPU memory, in fp32, from a matrix's first product to forget(). Rows of x and y are copied
+ * by way of pinned memory. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "cuda/kernels/ptx/device.h"
 #include "quantize/layer.h"
 
-/* Fewer products of numbers in a call take the CPU less time than the way to the GPU and back. */
+/* With fewer multiply-adds in a call the CPU is faster than the copies to the GPU and back. */
 #define LEAST_WORK ((size_t)1 << 24)
 
 static bool read_weights(const void *user, int row, float *to) {
@@ -19,7 +19,7 @@ static bool read_weights(const void *user, int row, float *to) {
   return true;
 }
 
-/* A matrix's weights there. */
+/* *w = a matrix's weights in GPU memory; the first call for the matrix loads them. */
 static Status find_weights(const QuantizerState *state, const Linear *linear, const float **w, Error *err) {
   Gpu *gpu = state->gpu;
   for (size_t i = 0; i < gpu->n_loaded; i++) {
@@ -57,8 +57,8 @@ static bool has_same_rows(const OtherProduct *a, const OtherProduct *b) {
   return a->x == b->x && a->n_rows == b->n_rows && a->linear->n_in == b->linear->n_in;
 }
 
-/* Sends the rows of products that have as many inputs, each but once if products that are neighbours read the
- * same; sets where[i], the rows of product i there. */
+/* Copies the rows of x of n products with the same n_in to GPU memory, `there`; neighbouring products with
+ * the same x share one copy. where[i] = the rows of product i. */
 static Status send_rows(Gpu *gpu, const OtherProduct *products, int n, float *there, float **where,
                         Error *err) {
   OWNED(mem_release) OtherProduct *sent = NULL;

@@ -1,7 +1,7 @@
 /* rounding.c - losses and roundings of matrices on a GPU, as matrix.c, refine.c and target.c of src/quantize
  * have them. Called by: state.c's table. Calls: the kernels of rounding, cuBLAS.
  *
- * Outputs are independent of one another: a part of them at a time bounds the memory. */
+ * Outputs are independent of one another, so they are computed part by part, which bounds the memory. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>
@@ -15,9 +15,9 @@ enum { MOST_ROWS = 2048, MOST_FLOATS = 1 << 25 };
 typedef struct {
   Gpu *gpu;
   const Weights *weights;
-  float *w, *h; /* there: [n_rows][n], [n][n] */
+  float *w, *h; /* in GPU memory: [n_rows][n], [n][n] */
   int first, n_rows, n, group, n_groups;
-  size_t stride, floats; /* n; of the rows */
+  size_t stride, floats; /* stride: n; floats: n_rows * n */
 } Part;
 
 static Part part_of(Gpu *gpu, const Weights *weights, const float *h, int first) {
@@ -44,8 +44,8 @@ static Rows at(const Part *p, float *rows, int row, int column) {
 /* --- losses */
 
 /* loss += the sum over rows of d H d^T. H is symmetric, and its lower triangle is enough: each block of
- * columns is multiplied once by the block of H on the diagonal, and twice by the blocks below that. Uses
- * SCRATCH_C and SCRATCH_VECTORS. */
+ * columns is multiplied once by H's block on the diagonal, and twice by the blocks below it. Uses SCRATCH_C
+ * and SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
   double *sums;
@@ -74,8 +74,8 @@ static RoundingSearch search_of(const GroupSearch *search) {
   return to;
 }
 
-/* vectors[3][n] there = the inputs' importance after they are divided by factors, the factors and their
- * inverses. */
+/* there[3][n], in GPU memory = the importance of inputs that are divided by `factors`, these factors, and
+ * their inverses. */
 static Status send_factors(Gpu *gpu, int n, const float *h, const float *factors, float *there, Error *err) {
   const size_t size = (size_t)n;
   OWNED(mem_release) float *here = NULL;
@@ -142,7 +142,7 @@ static Status copy_scales(const Part *p, float *there, float *here, bool send, E
   return cuda_status(cudaStreamSynchronize(p->gpu->stream), "scales", err);
 }
 
-/* *d = what rounding adds to the weights, in SCRATCH_B. */
+/* *d = the rounded weights minus the weights, in SCRATCH_B. */
 static Status take_rounded(const Part *p, const Rounded *rounded, float **d, Error *err) {
   RoundingLevels l;
   uint8_t *codes;
@@ -171,7 +171,7 @@ Status gpu_loss(const QuantizerState *state, const Weights *weights, const float
 
 /* --- rounding */
 
-/* Rounds a part, group by group: codes[n_rows][n], and the levels' scales and zero points. Takes SCRATCH_B,
+/* Rounds a part, group by group: codes[n_rows][n], and the levels' scales and zero points. Uses SCRATCH_B,
  * SCRATCH_ERRORS and SCRATCH_BLOCKS. */
 static Status round_part(const Part *p, const GroupSearch *search, const float *lower, RoundingLevels *l,
                          uint8_t *codes, Error *err) {
@@ -222,7 +222,7 @@ static Status round_part(const Part *p, const GroupSearch *search, const float *
 typedef struct {
   const Part *part;
   RoundingLevels levels;
-  float *slopes, *products, *changes; /* [n_rows][n] twice, [n_rows][group] */
+  float *slopes, *products, *changes; /* [n_rows][n], [n_rows][n], [n_rows][group] */
   float *a, *b;                       /* [n_rows][n_groups][n_groups], [n_rows][n_groups] */
   double *factor;                     /* [n_rows][n_groups][n_groups + 1] */
 } Refinement;
@@ -235,7 +235,7 @@ static Status make_slopes(const Refinement *r, Error *err) {
                      at(p, r->slopes, 0, 0), err);
 }
 
-/* The scales become the best ones for the levels. The lower triangle of a is enough. */
+/* The scales become the best ones for the levels. Only the lower triangle of r->a is computed. */
 static Status fit_scales(const Refinement *r, Error *err) {
   const Part *p = r->part;
   for (int g = 0; g < p->n_groups; g++) {
@@ -300,7 +300,8 @@ Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weight
 
 /* --- targets */
 
-/* gains[n_rows][n] there: what the outputs of a part should gain, times their inputs. */
+/* gains[n_rows][n], in GPU memory: sums of what the outputs of a part should gain, times their inputs
+ * (target.h). */
 static Status make_gains(const Part *p, const Target *t, const float *divisors, float *gains, Error *err) {
   const size_t at = (size_t)p->first * p->stride;
   if (t->drifts)

@@ -81,7 +81,7 @@ Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int 
   return STATUS_OK;
 }
 
-/* A ReadRow whose first refusal is kept. */
+/* A ReadRow, and the first row that it refused, or -1. */
 typedef struct {
   ReadRow *read;
   const void *user;
@@ -136,7 +136,7 @@ static void fill_rows(const void *user, int row, float *to) {
   memcpy(to, from->rows.at + (size_t)row * from->rows.stride, from->bytes);
 }
 
-/* columns[n][n_rows] there = the transposed rows of the host. */
+/* (*columns)[n][n_rows], in GPU memory = the transposed rows of the host. */
 static Status send_columns(Gpu *gpu, Rows rows, int n_rows, int n, int which, float **columns, Error *err) {
   float *sent;
   const RowsOf from = {rows, (size_t)n * sizeof *rows.at};
@@ -146,7 +146,8 @@ static Status send_columns(Gpu *gpu, Rows rows, int n_rows, int n, int which, fl
   return rounding_transpose(sent, (size_t)n, n_rows, n, *columns, (size_t)n_rows, gpu->stream, err);
 }
 
-/* Rows of the sums in blocks, whose products are large, and leave most of a square's upper triangle out. */
+/* Computes the sums in blocks of rows: these are large products, yet leave out most of the upper triangle of
+ * a square matrix. */
 static Status add(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
                   Error *err) {
   Gpu *gpu = state->gpu;

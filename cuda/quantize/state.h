@@ -1,6 +1,7 @@
-/* state.h - an open GPU: its memory, its products, the way to it. Shared by the files of this folder.
+/* state.h - an open GPU: its memory, matrix products, and copies to and from it. Shared by the files of this
+ * folder.
  *
- * All work is on one stream. A function whose result is the host's waits for it; the others only enqueue. */
+ * All work is on one stream. A function whose result is the host's waits for it; most others only enqueue. */
 #pragma once
 
 #include "base/status.h"
@@ -8,9 +9,10 @@
 #include "cuda/kernels/rounding/rounding.h"
 #include "quantize/quantizer.h"
 
-/* Memory that calls share. A function's buffers hold nothing after it. */
+/* Scratch buffers in GPU memory, which all functions of Quantizer share: what one leaves in them, no later
+ * one uses. */
 enum {
-  SCRATCH_A, /* four large ones: rows of a matrix, or squares */
+  SCRATCH_A, /* A, B, C are large: rows of a matrix, or square matrices */
   SCRATCH_B,
   SCRATCH_C,
   SCRATCH_ERRORS, /* of a group of inputs */
@@ -27,7 +29,7 @@ typedef struct {
   size_t bytes;
 } Scratch;
 
-/* Weights of the forward pass, which stay until forget(). */
+/* A matrix's weights in GPU memory for the forward pass, until forget(). */
 typedef struct {
   const Linear *linear;
   Weights weights;
@@ -41,7 +43,7 @@ typedef struct {
   Scratch scratch[N_SCRATCH];
   Scratch staging[N_STAGING]; /* pinned, on the way to the GPU */
   cudaEvent_t sent[N_STAGING];
-  Scratch rows, results; /* of products: there, [rows of x, then y]; pinned, y */
+  Scratch rows, results; /* of gpu_multiply(): rows of x, then y, in GPU memory; y, pinned */
   LoadedLinear *loaded;
   size_t n_loaded, loaded_capacity;
 } Gpu;
@@ -50,21 +52,24 @@ struct QuantizerState {
   Gpu *gpu;
 };
 
-/* Memory there. The message of a failure names it and has the number of bytes. */
+/* Allocates GPU memory, *there. The message of a failure has `name` and the number of bytes. */
 Status gpu_alloc(size_t bytes, const char *name, void **there, Error *err);
-/* A scratch buffer with room for n items of `size` bytes. */
+/* Sets the pointer *at to scratch buffer `which`, with room for n items of `size` bytes. */
 Status gpu_scratch(Gpu *gpu, int which, size_t n, size_t size, void *at, Error *err);
-/* Makes room in memory there, or pinned memory of the host; what it held is lost. */
+/* Makes room for `bytes` bytes in GPU memory, or with `pinned` in pinned memory of the host. If it has to
+ * grow, what was in it is lost. */
 Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, Error *err);
 
-/* Both wait until the copy is made. */
+/* Copies to and from GPU memory; both wait until the copy is complete. */
 Status gpu_send(Gpu *gpu, void *there, const void *here, size_t bytes, Error *err);
 Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *err);
-/* Sends rows, by way of pinned memory: to[n_rows][n] there. */
+/* Copies n_rows rows, which fill() writes, to to[n_rows][n] in GPU memory, by way of pinned memory. Several
+ * threads call fill() at once. */
 typedef void FillRow(const void *user, int row, float *to);
 Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
 
-/* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; all there. */
+/* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; but with n_k 0 c
+ * stays as it is. a, b and c are in GPU memory. */
 Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 /* The same with a and b rounded to TF32, where the GPU has it: for the forward pass and its statistics. */
 Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);

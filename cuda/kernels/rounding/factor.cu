@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kBlock) factor_block(int size, int k, float *c
   for (int r = 0; r < kBlock; r++) own[(size_t)r * size + me] = block[r][me];
 }
 
-/* A thread solves for a row; all load and store the rows together. */
+/* A thread solves for one row; the block's threads load and store all rows together. */
 __global__ void __launch_bounds__(kBlock)
     solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m, float *negated) {
   __shared__ float block[kBlock][kBlock + 1], rows[kBlock][kBlock + 1];

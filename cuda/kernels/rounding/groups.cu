@@ -1,6 +1,6 @@
 /* groups.cu - groups of weights to 4 bits; see rounding.h. Called by: cuda/quantize.
  *
- * A warp has the group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
+ * A warp has one group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
  * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where it has
  * the same operands (this file is compiled without contraction). */
 #include <cuda_fp16.h>
@@ -78,7 +78,8 @@ __device__ GroupScale search_group(const RoundingSearch &search, const float *w,
   return best;
 }
 
-/* The weights of a lane, rounded one after another; errors go to w. */
+/* Rounds the warp's group, one weight after another (round_group(), cpu/kernels.h). w: the lane's weights,
+ * which become their errors. */
 template <int kSlots>
 __device__ void round_group(float (&w)[kSlots], int n, const float *u, GroupScale s, float (&codes)[kSlots]) {
   const int lane = threadIdx.x % 32;

@@ -1,8 +1,8 @@
-/* rounding.h - the kernels of `auk quantize`: weights rounded to 4 bits, and squares of second moments
- * (src/quantize). Called by cuda/quantize.
+/* rounding.h - the kernels of `auk quantize`: weights rounded to 4 bits, and square matrices of second
+ * moments (src/quantize). Called by cuda/quantize.
  *
- * Pointers are the device's, matrices are row-major, and a matrix whose stride is not named has none between
- * its rows. Each function enqueues one kernel, and each sum has one order: the same call gives the same bits.
+ * Pointers are the device's, and matrices are row-major, without gaps between their rows unless a stride is
+ * given. Each function enqueues one kernel, and each sum has one order: the same call gives the same bits.
  * References: the CPU's kernels of the same names (cpu/kernels.h), and src/quantize. */
 #pragma once
 
@@ -19,27 +19,27 @@ enum { ROUNDING_CANDIDATES = 8, ROUNDING_MOST_GROUP = 128 };
 
 /* --- groups.cu: groups of weights */
 
-/* Candidates for a group's zero point and scale, as GroupSearch has them. */
+/* Candidates for a group's zero point and scale: GroupSearch (cpu/kernels.h) by value. */
 typedef struct {
   float shifts[ROUNDING_CANDIDATES], shrinks[ROUNDING_CANDIDATES];
   int n_shifts, n_shrinks;
   bool fits;
 } RoundingSearch;
 
-/* Groups of weights, of n_out outputs and n_groups groups of `group` inputs side by side (16, 32, 64 or 128):
- * search_group(), then round_group(). With u there is one group. */
+/* search_group(), then round_group(), for n_groups neighbouring groups of `group` inputs (16, 32, 64 or 128)
+ * of n_out outputs. With u n_groups is 1. */
 typedef struct {
   int n_out, group, n_groups;
   const float *w; /* [n_out][stride] */
   size_t stride;
   const float *importance;        /* [n_groups * group] */
-  const float *factors, *inverse; /* [n_groups * group] of weights, of errors; NULL: neither */
-  const float *u;                 /* [group][group] the block of U, or NULL */
+  const float *factors, *inverse; /* [n_groups * group] by input: of weights, of errors; NULL: 1 */
+  const float *u;                 /* [group][group] the group's diagonal block of U, or NULL */
   RoundingSearch search;
   uint8_t *codes;        /* [n_out][stride], or NULL: codes, scales and zeros are not wanted */
   float *scales, *zeros; /* [n_groups][row] */
-  size_t row;
-  float *errors; /* [n_out][errors_stride]; with u negated */
+  size_t row;            /* at least n_out */
+  float *errors;         /* [n_out][errors_stride]; with u negated */
   size_t errors_stride;
 } RoundingGroups;
 Status rounding_groups(const RoundingGroups *groups, cudaStream_t stream, Error *err);
@@ -52,8 +52,8 @@ typedef struct {
   size_t row;
 } RoundingLevels;
 
-/* move_group() for group g: `slopes` has the loss's derivatives [n_out][n_in], which the caller updates by
- * changes[n_out][group]; h[n_in][n_in]. */
+/* move_group() for group g. slopes[n_out][n_in]: the loss's derivatives by the weights, to which the caller
+ * then adds changes[n_out][group], by how much weights grew, times the group's rows of h[n_in][n_in]. */
 Status rounding_move(const RoundingLevels *l, int g, const float *h, const float *slopes, float *changes,
                      cudaStream_t stream, Error *err);
 /* Levels from codes[n_out][n_in], and back. */
@@ -65,7 +65,8 @@ Status rounding_differences(const RoundingLevels *l, const float *w, float *d, c
 
 /* --- scales.cu: the best scales of given levels (refine.c) */
 
-/* a[o][g][h] = sum over i of group h of products[o][i] levels[o][i], for h <= g */
+/* a[o][g][h] = sum over i of group h of products[o][i] levels[o][i], for h <= g; products[n_out][n_in]: the
+ * levels of group g times H */
 Status rounding_fold(const RoundingLevels *l, int g, const float *products, float *a, cudaStream_t stream,
                      Error *err);
 /* b[o][g] = - sum over i of group g of slopes[o][i] levels[o][i] */
@@ -81,7 +82,7 @@ Status rounding_solve(const RoundingLevels *l, const float *a, const float *b, d
 Status rounding_transpose(const float *from, size_t stride, int n_rows, int n_columns, float *to,
                           size_t to_stride, cudaStream_t stream, Error *err);
 Status rounding_multiply(size_t n, float factor, float *numbers, cudaStream_t stream, Error *err);
-/* The lower triangle becomes the upper one, too. */
+/* Copies the lower triangle to the upper one. */
 Status rounding_mirror(int n, float *square, cudaStream_t stream, Error *err);
 Status rounding_dampen(int n, float more, float *square, cudaStream_t stream, Error *err);
 /* Quantizer.rescale(); lower may be NULL. */
@@ -92,7 +93,7 @@ Status rounding_shares(int n_rows, int n, float share, const float *from, const 
                        cudaStream_t stream, Error *err);
 /* to[i] = square[i][i] */
 Status rounding_diagonal(int n, const float *square, float *to, cudaStream_t stream, Error *err);
-/* u[g][i][j] = lower[g * group + j][g * group + i]: the blocks of U on the diagonal. */
+/* u[g][i][j] = lower[g * group + j][g * group + i]: the blocks on the diagonal of U, `lower` transposed. */
 Status rounding_blocks(int n, int group, const float *lower, float *u, cudaStream_t stream, Error *err);
 /* sums[r] = sum over i of a[r][i] b[r][i] */
 Status rounding_dots(int n_rows, int n, const float *a, const float *b, double *sums, cudaStream_t stream,
@@ -101,14 +102,16 @@ Status rounding_dots(int n_rows, int n, const float *a, const float *b, double *
 /* --- factor.cu: the steps of factor.c, in blocks of ROUNDING_BLOCK columns */
 enum { ROUNDING_BLOCK = 64 };
 
-/* c[size][size] = J H J with `more` added to the diagonal, then the identity; size % ROUNDING_BLOCK == 0 */
+/* c[size][size] = J H J, H with its inputs in reverse order, plus `more` on the diagonal; rows and columns
+ * from n on are those of the identity. size % ROUNDING_BLOCK == 0 */
 Status rounding_reverse(int n, const float *h, double more, int size, float *c, cudaStream_t stream,
                         Error *err);
-/* Factors the block on the diagonal at column k; sets *indefinite where it is not positive definite. */
+/* Factors the block on the diagonal at column k; sets *indefinite to 1 if it is not positive definite. */
 Status rounding_factor_block(int size, int k, float *c, int *indefinite, cudaStream_t stream, Error *err);
-/* Rows [first, end) of m[size][size], their columns k .. k + ROUNDING_BLOCK: the solution of block x = row,
- * `block` being c's on the diagonal. negated[end - first][ROUNDING_BLOCK]: minus the solution, or NULL.
- * `identity`: row k + i begins as that of the identity. */
+/* In each row of m[size][size] from `first` to end - 1: columns k .. k + ROUNDING_BLOCK - 1, called row,
+ * become the solution x of block x = row, `block` being that of c on the diagonal at k. negated, unless NULL,
+ * [end - first][ROUNDING_BLOCK] becomes -x. With `identity` rows before k are negated first, and rows from k
+ * on begin as those of the identity. */
 Status rounding_solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m,
                            float *negated, cudaStream_t stream, Error *err);
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */

@@ -25,7 +25,7 @@ __global__ void group_dots(RoundingLevels l, const float *x, float factor, float
 }
 
 /* Solves (A + ridge) d = b, and adds d to the scales where they stay near what they were. Column k of the
- * Cholesky factor of A is l[k][n]. */
+ * Cholesky factor of A + ridge is l[k][n]. */
 __global__ void __launch_bounds__(kSolvers)
     solve_scales(RoundingLevels levels, int n, const float *a, const float *b, double *factor) {
   const int o = blockIdx.x, me = threadIdx.x;

@@ -1,4 +1,4 @@
-/* squares.cu - squares of second moments; see rounding.h. Called by: cuda/quantize. */
+/* squares.cu - square matrices of second moments; see rounding.h. Called by: cuda/quantize. */
 #include <stdint.h>
 
 #include "cuda/kernels/ptx/lanes.cuh"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kTile = 32, kTileRows = 8, kWarps = 8;
 
-/* A tile of 32 by 32; `symmetric`: tiles on and below the diagonal alone, from == to. */
+/* A block transposes a tile of 32 by 32. `symmetric`: from == to, and tiles above the diagonal are not
+ * read. */
 __global__ void transpose(const float *from, size_t stride, int n_rows, int n_columns, float *to,
                           size_t to_stride, bool symmetric) {
   __shared__ float tile[kTile][kTile + 1];
