@@ -38,7 +38,7 @@ typedef struct {
   bool in_call;                                 /* the end came within a call of a function */
   bool in_form;                                 /* the end came before the answer was complete in its form */
   bool is_json;                                 /* the answer is complete, and its form (form.h) is JSON */
-  double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
+  double prefill_ms, first_token_ms, decode_ms; /* each begins where the one before ends */
 } AnswerResult;
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */

@@ -590,7 +590,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
   const size_t beside = session_beside(a) + guesser_weights(&a->guesser);
   left = left > beside ? left - beside : 0;
   const DraftSource draft = guesser_source(&a->guesser, a->model, &a->device, &a->session_options);
-  const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* a reserve */
+  const size_t share = batch_share(backend, left, a->holds), room = left - left / 16; /* 1/16: a reserve */
   *options = (BatchOptions){.n_ctx = a->session_options.n_ctx,
                             .n_guesses = n_batch_guesses(a),
                             .draft = draft,

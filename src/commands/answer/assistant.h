@@ -29,7 +29,7 @@ typedef struct {
 
 /* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Prints a note on flags that --temp 0 leaves without effect; scripts may always give them. */
+/* Prints a note on flags that --temp 0 leaves without effect; no error, as scripts may always give them. */
 void sampling_note_idle(const SamplingFlags *flags);
 /* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \

@@ -19,7 +19,7 @@ typedef struct {
   bool terminal;            /* the output is a terminal: control characters become pictures */
   int screen;               /* descriptor whose width counts; -1: no word is wrapped */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
-  bool source;              /* answers are source: no styles for Markdown, words are not wrapped */
+  bool source;              /* answers are code or have a form: no Markdown styles, no wrapped words */
   bool thoughts;            /* thoughts are shown */
   bool exact;               /* in a pipe or file, the last line gets no newline */
   const char *open, *close; /* marks around a thought that is not dim; owned by the chat */

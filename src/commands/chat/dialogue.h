@@ -69,13 +69,13 @@ typedef struct {
 } ContextHint;
 ContextHint dialogue_context_hint(const Dialogue *dialogue);
 
-/* Encodes a conversation from its turn at message `first` on. */
+/* Encodes a conversation's turns from message `first` on, after the messages before the first turn. */
 Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
                        Error *err);
 
 /* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until an answer has
  * no call. *answered is false if there was no room or no output: the conversation is then unchanged. PRECOND
- * it ends with a message of the user or of a tool */
+ * the conversation ends with a message of the user or of a tool */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
 /* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */

@@ -227,7 +227,7 @@ static bool is_in_whole_title(const char *path, const char *part) {
   return title && strcasestr(title, part);
 }
 
-/* True if `part` is in the entry's name, or, by_title, in its title, ignoring case. */
+/* True if `part` is in the entry's name or, if by_title, in its title, where case does not matter. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
   OWNED(conversation_head_release) ConversationHead head = {0};
   if (!*part) return false;
@@ -286,7 +286,7 @@ Status kept_find(const char *name, bool whole, char **path, Error *err) {
   return *path ? STATUS_OK : STATUS_FAILED;
 }
 
-/* Moves the first n_forgotten messages of turns from the conversation to `kept`. */
+/* Moves n_forgotten messages, from the first turn on, from the conversation to `kept`. */
 static Status split(KeptChat *kept, Conversation *c, size_t n_forgotten, Error *err) {
   const size_t first = conversation_next_turn(c, 0);
   if (n_forgotten > c->count - first) n_forgotten = c->count - first;

@@ -5,8 +5,9 @@
  *   <|start|>assistant<|channel|>final<|message|> ANSWER <|return|>
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
  *
- * The prompt ends before the first header. Where the answer has a form or may have calls, a header has to
- * consist of exactly the tokens of one that is allowed. */
+ * No spaces are written beside THOUGHT, ANSWER and {...}. The prompt ends before the first header. Where the
+ * answer has a form or may have calls, a header has to consist of exactly the tokens of one that is
+ * allowed. */
 #pragma once
 
 #include "commands/form/bound.h"

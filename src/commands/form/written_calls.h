@@ -1,5 +1,5 @@
 /* written_calls.h - calls that are written in parts, not as one JSON text: the name of the function, then its
- * arguments one by one, or as one JSON object.
+ * arguments one by one, or as one JSON object. (Spaces show where parts begin; the model writes none there.)
  *
  *   <tool_call> \n<function= get_weather >\n
  *     <parameter= city >\n Paris \n</parameter>\n </function>\n</tool_call>

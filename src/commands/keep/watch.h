@@ -11,7 +11,7 @@ typedef struct {
   unsigned long long progress; /* ticks of CPU time and page faults at since_ms */
 } Watch;
 
-/* Begins to watch the process at the other end, a process of this user. */
+/* Begins to watch the process at the other end of the socket, a process of this user. */
 Watch watch_begin(int socket);
 /* True if the process has shown no sign of life (it used CPU time, had page faults or was runnable) for two
  * seconds; from `most_ms` after watch_begin() on (0: never) also if it shows one. Cheap until two seconds

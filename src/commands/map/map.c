@@ -56,7 +56,7 @@ const Flag map_flags[] = {
              "(default 60)"),
 };
 
-/* Refuses flags that do not go with this job; run.c has the rules about flags alone. */
+/* Refuses flags that do not go together; run.c has the rules that depend only on which flags are given. */
 static Status check(const MapJob *job, Error *err) {
   if (!job->map->input && job->prompt->truncate)
     return error_set(err, STATUS_USAGE, "--truncate does not go with several prompts or --n-best");
@@ -285,7 +285,7 @@ void map_show_progress(Map *map, bool at_once) {
   fprintf(stderr, ", %.1f/s", (double)n_made / seconds);
   if (map->mapping.n_generated)
     fprintf(stderr, ", %.0f tokens/s", (double)map->mapping.n_generated / seconds);
-  if (n_all == 0 || map->blocks) return; /* how fast the other processes are is not known */
+  if (n_all == 0 || map->blocks) return; /* the speed of the other processes is not known */
   const double n_left = n_all > n_answered ? (double)(n_all - n_answered) : 0;
   const int left = (int)(seconds * n_left / (double)n_made + 0.5);
   if (left >= 3600) fprintf(stderr, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);

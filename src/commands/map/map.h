@@ -11,7 +11,7 @@ typedef struct {
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
   bool no_invariant;  /* --no-invariant: assistant_prefer_invariant() is not called */
-  bool unordered;     /* each result is written when it is complete */
+  bool unordered;     /* each result is written when it is complete, in any order */
   bool retry_errors;
   int n_best;        /* answers to each prompt; 0: one */
   const char *shard; /* --shard I/N|auto, or NULL */

@@ -242,7 +242,7 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-/* Sets the tokens to compute before the prompt (base), and whether this is the only request at a time. */
+/* Sets the tokens to compute before the prompt (base), and whether requests come one at a time (alone). */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
   static const int32_t none[1]; /* stands for an empty base: NULL would be none */

@@ -47,7 +47,7 @@ struct Claims {
 /* --- names */
 
 typedef struct {
-  char text[PATH_MAX + 256]; /* names in the longest directory that claims_open() allows */
+  char text[PATH_MAX + 256]; /* enough for names in the longest directory that claims_open() allows */
 } Path;
 
 static Path path_of(const char *directory, const char *folder, const char *name) {
@@ -382,7 +382,7 @@ static Status try_next(Claims *c, size_t *block, bool *found, Error *err) {
   return STATUS_OK;
 }
 
-/* After a lease without a block, reports once which process this process waits for. */
+/* After --lease seconds without a block, reports once which process this process waits for. */
 static void note_waiting(Claims *c, bool waits) {
   char owner[OWNER_SIZE];
   size_t first = SIZE_MAX;

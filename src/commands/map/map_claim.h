@@ -2,16 +2,16 @@
  * that all of them see. Each takes a free block, answers its records and writes their results; blocks of a
  * process that has died are taken over.
  *
- *     DIR/job/settings             as the head of OUT.resume: every process's own must equal them
+ *     DIR/job/settings             settings like the head of OUT.resume, equal to those of every process
  *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
  *     DIR/done/00000012            all results of block 12, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *
  * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
  * to taken/00000012, and one process alone takes it over by renaming the file OWNER in it. Clocks are not
- * compared: a process is dead if its number has not changed for a lease of the observer's time, or if it
- * removed its file. Should it live after all (it was stopped, or its network was), it finds its block taken
- * over, and drops the results: done/00000012 is never replaced. */
+ * compared: a process is dead if its number has not changed for --lease seconds of the observer's time, or if
+ * it removed its file. Should it live after all (it was stopped, or its network was), it finds its block
+ * taken over, and drops the results: done/00000012 is never replaced. */
 #pragma once
 
 #include "commands/map/map_resume.h"

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* This process's number: a thread changes it four times in a lease. */
+/* This process's number: a thread changes it four times per lease. */
 typedef struct Life Life;
 Status life_begin(const char *path, int lease_s, Life **life, Error *err);
 /* Removes the file, so that other processes see at once that this process has ended. NULL is fine. */

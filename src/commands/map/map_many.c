@@ -222,7 +222,7 @@ static Status find_record(Lane *lane, bool may_wait, Worker **worker, Error *err
 
 /* --- lanes */
 
-/* True if another lane may yet give records back. */
+/* True if another lane has records in flight, which it gives back if its device fails. */
 static bool others_work(const Lane *lane) {
   const Many *many = lane->many;
   for (int i = 0; i < many->n_lanes; i++) {

@@ -8,7 +8,7 @@
 
 #include "base/buffer.h"
 
-/* A text of more bytes fits no context. */
+/* Most bytes of a record: longer texts fit no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
 /* A part of the records: numbers first, first + step, first + 2 step, ... (from 0). Zeroed: all records. */
@@ -16,8 +16,8 @@ typedef struct {
   size_t first, step;
 } RecordShare;
 
-/* Rules for records. A line loses the CR before its LF, the first line a byte order mark. The bytes after the
- * last end are a record unless there are none; an empty line is a record. */
+/* Rules for records. A line loses the CR before its LF; the first record loses a byte order mark. Bytes after
+ * the last LF (or NUL) are a record, too; an empty line is a record. */
 typedef struct {
   char end;          /* '\n' or NUL */
   bool passes_blank; /* blank records are skipped (JSON Lines) */

@@ -6,8 +6,8 @@
  *   form      an answer that keeps to a form (bound.h), after the thought
  *   text      all else: thoughts, and answers of free text (text_chain.h)
  *
- * That filter gives text to the sink, names the tokens that come next by force, and notes whether the answer
- * is complete. */
+ * That filter gives text to the sink, says which tokens are forced next, and notes whether the answer is
+ * complete. */
 #pragma once
 
 #include "commands/answer/filters/repetition.h"

@@ -15,9 +15,9 @@ typedef struct {
   TokenizerStream *stream;
   ThinkingSplitter splitter;
   StopFilter stop;
-  bool is_thought;             /* the text is one of a channel for thoughts (channels.h), whatever it says */
-  bool drops_answer;           /* the answer has a form: text after a thought's closing mark is dropped */
-  bool stopped;                /* the sink, or a stop string, ended the answer */
+  bool is_thought;   /* the text is in a channel for thoughts (channels.h): no marks are looked for */
+  bool drops_answer; /* the answer has a form: text after a thought's closing mark is dropped */
+  bool stopped;      /* the sink, or a stop string, ended the answer */
   Buffer thought, answer, out; /* text of one token, filter by filter */
 } TextChain;                   /* starts zeroed; release with text_chain_release() */
 
