@@ -118,7 +118,7 @@ typedef struct {
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or no template */
-  ChatThinking thinking;   /* the chat's marks of thoughts; open is NULL if it has none */
+  ChatThinking thinking;   /* the chat's marks of thoughts; open is NULL without marks */
   ThinkChoice think;       /* from --think and --no-think; may change between answers */
   int think_budget;        /* may change between answers; -1: no limit */
   int max_tokens;          /* may change between answers; -1: no limit */

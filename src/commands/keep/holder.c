@@ -299,7 +299,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* before connections close, which tells calls that the memory is free */
+  assistant_release(h->assistant); /* before connections close: calls then take the memory to be free */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

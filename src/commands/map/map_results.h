@@ -52,7 +52,7 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
  * the end *found is false, and anything after the last complete result is cut off. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* Appends a result with its end. What a failed write has written of it is cut off, at once or by the next
+/* Appends a result with its end. If the write fails, the written part is cut off, at once or by the next
  * --resume. STATUS_FAILED if another program has changed, moved or replaced the file since the last call; the
  * file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
