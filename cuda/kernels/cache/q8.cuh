@@ -17,8 +17,8 @@ __host__ __device__ constexpr int key_scales(int head_dim) {
 }
 
 /* A scale, and the offset that unpacking adds: exactly -1,152 times the scale. From a scale of 57 on (a key
- * or value above 7,221) the offset is infinite in fp16: logits become NaN, which is reported, and an fp16
- * cache helps. */
+ * or value above 7,175: scales have 7 bits) the offset is infinite in fp16: logits become NaN, which is
+ * reported, and an fp16 cache helps. */
 struct Scale8 {
   __half2 scale, offset;
   __device__ __forceinline__ explicit Scale8(__half2 s)
@@ -47,7 +47,7 @@ template <int kByte> __device__ __forceinline__ uint32_t value_halves(uint32_t b
   return prmt < kByte ? 0x4341 : 0x4240 > (bytes, 0);
 }
 
-/* Number i of a cache in fp16, fp32 or 8 bits. scale: points to the number's scale. */
+/* Number i of a cache in fp16, fp32 or 8 bits. scale: points to the number's scale; only 8 bits have one. */
 __device__ __forceinline__ float cached(const __half *numbers, size_t i, const __half *) {
   return __half2float(numbers[i]);
 }
@@ -108,7 +108,7 @@ __device__ __forceinline__ float from_q8(uint8_t number, __half scale) {
 }
 
 /* Rounds a key or value of n numbers to what the cache holds, and stores it if `wanted`. A lane has numbers
- * lane + 32 i; numbers from n on are 0. */
+ * lane + 32 i. PRECOND numbers from n on are 0. */
 template <int N>
 __device__ __forceinline__ void store_q8(float (&x)[N], int n, bool is_key, bool wanted, uint8_t *to,
                                          __half *scales, int lane) {

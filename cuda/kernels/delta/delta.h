@@ -7,9 +7,10 @@
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
  * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), as all published
- * models have, and one decay for each head (not DeltaConfig.by_channel). Mamba-2's outputs are normalised
- * over all heads of a group by one more kernel. Kernels read the position from device memory, so a captured
- * launch serves every step. */
+ * models have, an even number of value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats,
+ * and one decay for each head (not DeltaConfig.by_channel). Mamba-2's outputs are normalised over all heads
+ * of a group by one more kernel. Kernels read the position from device memory, so a captured launch serves
+ * every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,9 +37,9 @@ typedef struct {
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
   /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values are overwritten, with Mamba-2 also z. With `gates` b
-   * and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank numbers that are not
-   * read, z, and a [n_value_heads][key_dim], which is overwritten. */
+   * [n_value_heads][value_dim]. The channels of values may be overwritten, with Mamba-2 also z. With `gates`
+   * b and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank numbers that are
+   * not read, z, and a [n_value_heads][key_dim], which is overwritten. */
   float *projections;
   int stride;
   /* If the step family is to make b and a (delta_step_takes()): their rows of weights, dense, and the step's

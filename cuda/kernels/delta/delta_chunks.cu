@@ -30,7 +30,7 @@ constexpr int kWide = kDim + 8, kSquare = kChunk + 8;   /* strides of tiles in s
 constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* kFloats: stride of the system in fp32 */
 constexpr float kMambaScale = 16;                       /* a power of two, so that nothing is rounded */
 
-/* The workspace: rows of all chunks, the last one padded with zeros. */
+/* The workspace: rows of all chunks, each segment's last chunk padded with zeros. */
 struct Work {
   __half *q_k, *v;          /* [rows][2 n_key_heads][kDim], [rows][n_value_heads][value_dim] */
   __half *inverses, *masks; /* [chunks][n_value_heads][kChunk][kChunk]: (1 + L)^-1 diag(beta), and M */
@@ -264,7 +264,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
       }
       if (kMamba)
         *(__half2 *)(masks + i * kChunk + j) = __half2{clamp_half(mask[0]), clamp_half(mask[1])};
-      else /* at most 1 */
+      else /* no clamp: |M| is at most 1 */
         *(uint32_t *)(masks + i * kChunk + j) = pack_half2(mask[0], mask[1]);
     }
   if (kMamba) return;

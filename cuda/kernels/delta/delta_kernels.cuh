@@ -40,7 +40,7 @@ struct DeltaArgs {
   const int *segment_of;   /* of each row */
   int first_segment, n_segments, first_chunk, n_chunks; /* those that the launch takes */
   size_t state_step;
-  int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first of the launch */
+  int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk - first_chunk */
 
   /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
@@ -68,7 +68,7 @@ struct DeltaArgs {
     take(n - 1);
     return chunk - own_chunk;
   }
-  /* True if the launch takes the segment of a row. */
+  /* True if a row's segment is first_segment or a later one; without segments always. */
   __device__ __forceinline__ bool has_row(int row) const {
     return !segments || segment_of[row] >= first_segment;
   }
@@ -160,27 +160,29 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* If there are segments, n_tokens is the number of rows of the step.
+/* DeltaArgs.n_tokens is the number of tokens, or with segments of all rows of the step.
  *
- * The step family; its segments are single rows. Keeps the inputs of the convolution if there is one token.
- * Mamba-2's outputs, times mamba_gate(z), replace z; outputs of the delta rule are normalised, gated and in
- * a.out. */
+ * The step family; with segments, those of the launch are single rows. Stores the inputs of the convolution
+ * for later steps if there is one token, and with segments always. Mamba-2's outputs, times mamba_gate(z),
+ * replace z; outputs of the delta rule are normalised and gated, and go to a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
-/* The chunks family and the recurrence of the plain one, without keeping inputs and without the norm: the
- * heads' outputs replace the channels of values in the projections. */
+/* The plain family is delta_plain_convolve() and delta_plain(), the chunks family delta_chunks_prepare() and
+ * delta_chunks_scan(). In both only the first call reads the inputs kept from earlier steps, so
+ * delta_keep_inputs() comes between the two; in both the second leaves the heads' outputs, not normalised, in
+ * place of the channels of values in the projections. */
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err);
 Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err);
-size_t delta_chunks_shared(void); /* bytes of shared memory of a block */
+size_t delta_chunks_shared(void); /* bytes of shared memory of a block of the scan */
 size_t delta_chunks_workspace(const DeltaConfig &sizes, int max_tokens);
 Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err); /* reads the kept inputs */
 
-/* Keeps the last inputs of the convolution. */
+/* Stores the last inputs of the convolution for later steps. */
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
- * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z; with segments
- * this holds for those before a.first_segment instead. */
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z, as
+ * delta_step() leaves it; in any case rows of segments before a.first_segment have it there. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

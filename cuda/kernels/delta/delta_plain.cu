@@ -1,5 +1,5 @@
-/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what all
- * families share: the inputs of the convolution that are kept, and the norm of the outputs.
+/* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what
+ * the other families use, too: storing the last inputs of the convolution, and the norms of outputs.
  *
  * Every number is fp32. Reference: src/cpu/mixers/delta.c. */
 #include "cuda/kernels/delta/delta_kernels.cuh"

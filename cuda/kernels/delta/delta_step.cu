@@ -9,7 +9,7 @@
  * Segments, which are single rows here, have blocks of their own, blockIdx.y.
  * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
  *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so the
- *          state is read before the wait for the matmul of the projections.
+ *          state may be read before the wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 #include "cuda/kernels/ptx/eight.cuh"
@@ -26,8 +26,8 @@ struct alignas(16) Token {
   float decay, beta;
 };
 
-/* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token it also
- * stores the input, for later steps. */
+/* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token, and with
+ * segments, it also stores the input, for later steps. */
 struct Channel {
   int part, place, index; /* place: in the part; index: in all channels */
   bool keeps;

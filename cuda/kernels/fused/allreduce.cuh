@@ -2,7 +2,7 @@
  * and a count of contributions: each contributor adds its part once; readers poll until the count is full.
  *
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
- *     last    uint64 [n_clusters][3][words]  the word when this cluster last found it complete
+ *     last    uint64 [n_clusters][3][words]  the word when the cluster last found it complete
  *
  * A buffer has a word for each column (with several tokens, of each token: few/residual.cuh) and, for one
  * token of a mixture of experts, one for each row of the router, whose logits are added up with o.
@@ -13,8 +13,9 @@
  *
  * A contribution is one atomic addition of 32 * fixed + 1. A sum is complete when the word has grown by as
  * many contributions as there are contributors; there are at most 24, so their number modulo 32 distinguishes
- * some from all. The sum is the growth less their number, carries and overflows included. Value and number
- * share a word, so neither fence nor flag is needed, and integers add up to the same bits in any order.
+ * some from all. The sum is a 32nd of (growth - contributors), whatever was carried or overflowed in between.
+ * Value and number share a word, so neither fence nor flag is needed, and integers add up to the same bits in
+ * any order.
  *
  * A buffer is used again only after every reader has contributed to a sum that the next writer waits for. For
  * o one buffer is enough: all its readers contribute to down before the next o. Down takes two, since

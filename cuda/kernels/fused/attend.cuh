@@ -231,8 +231,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       accumulate_halves(values, p, n, lane, taken);
   }
 
-  /* No fence before taken(): loads meet in no bank, and in the machine code (CUDA 13.0) the arrival waits for
-   * them. accumulate_q8() says what happened where neither holds. */
+  /* No fence before taken(): loads have no bank conflicts, and in the machine code (CUDA 13.0) the arrival
+   * waits for them. accumulate_q8() says what happened where neither holds. */
   template <class Taken>
   __device__ __forceinline__ void accumulate_halves(const unsigned char *values, const float (&p)[4], int n,
                                                     int lane, Taken taken) {
@@ -254,7 +254,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       }
       if (half == kValues / 64 - 1) taken();
 #pragma unroll
-      for (int j = 0; j < 4; j++) { /* half j % 2 of words of two keys: dimension 4 half + j of both
+      for (int j = 0; j < 4; j++) { /* half j % 2 of a word of two keys each: dimension 4 half + j of both
                                      * vectors */
         uint32_t a[4];
 #pragma unroll
@@ -292,10 +292,10 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     }
   }
 
-  /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows meet in a
-   * bank, so the loads of 16 warps queue up for long; without the fence the arrival at the barrier overtook
-   * them, and the next stage overwrote what they had yet to read: 117 of 20,000 steps had other
-   * bits (LOG.md, "Faults that were hard to see"). */
+  /* Scales from n on may be anything: zeros take their place. The fence waits for the loads. Rows conflict in
+   * banks, so the loads of 16 warps queue up for long; without the fence the arrival at the barrier overtook
+   * them, and the next stage overwrote what they had yet to read: 117 of 20,000 steps had other bits (LOG.md,
+   * "Faults that were hard to see"). */
   template <class Taken>
   __device__ __forceinline__ void accumulate_q8(const unsigned char *values, const __half *scales,
                                                 const float (&p)[4], int n, int lane, Taken taken, int own) {

@@ -1,6 +1,6 @@
-/* l2_prefetch.cuh - the warp that prefetches weights into L2. While the other warps wait for values and the
- * ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM reads them at
- * almost twice the memory's rate.
+/* l2_prefetch.cuh - the warp that prefetches weights into L2. While the other warps wait for results of other
+ * blocks and the ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM
+ * reads them at almost twice the memory's rate.
  *
  * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
  * kind) or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a

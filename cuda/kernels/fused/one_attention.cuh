@@ -261,8 +261,8 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
 }
 
 /* Merges the states of the cluster's blocks into outputs of the warp's pack; in a hybrid also multiplies
- * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts one
- * more score of the lane's head, in units of log2. */
+ * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts a
+ * further score of the lane's head, times log2(e). */
 template <class B>
 __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float sink = -INFINITY) {
   constexpr int kDim = B::kDim;

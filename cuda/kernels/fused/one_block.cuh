@@ -70,7 +70,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ uint32_t *candidates() const {
     return (uint32_t *)(router_columns() + plan.slice);
   }
-  /* The number of choices that the router makes; with kJoined one more follows, whose id stays n_experts. */
+  /* The number of choices that the router makes; with kJoined one more follows, the shared expert, whose id
+   * stays n_experts. */
   __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
@@ -119,13 +120,14 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return n_blocks() * Base::kFeatures * 4; }
-  /* FFN blocks of the cluster. A block has one tile row of gate and up of each of varied experts. */
+  /* The cluster's FFN blocks. With varied experts a block has one tile row of gate and up for each of
+   * them. */
   __device__ __forceinline__ int n_blocks() const {
     return Base::kVaried ? share(GATE_UP).n_rows : share(DOWN).n_groups;
   }
 };
 
-/* Makes share_at(index). Called by one thread for each, before a barrier of the block. */
+/* Makes share_at(index). One thread calls it for each index, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int index) {
   const StepPlan &p = b.plan;
   const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
@@ -185,7 +187,8 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
   b.share_at(index) = s;
 }
 
-/* Sets a cluster's part of both kinds of a hybrid's layers. For one thread, before a barrier of the block. */
+/* Sets which heads the cluster has in both kinds of a hybrid's layers. For one thread, before a barrier of
+ * the block. */
 template <class B> __device__ __forceinline__ void begin_mixers(const B &b) {
   const StepShape &s = b.plan.shape;
   MixVars &v = b.mix_vars();

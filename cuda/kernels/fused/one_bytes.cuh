@@ -4,17 +4,19 @@
  *     FP8    y[row] = factor[row] * sum over groups of 128 of d * s[row][group] * (sum n X),   x = d X
  *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
- * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th
- * sixteenth (FP8) of a group, or eighth (int8) of both groups, in the same registers for all mma; x is 0 for
- * the others, so that all of a group's products add to one set of sums.
+ * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th 16
+ * inputs of a group (FP8), or of the c-th 32 inputs of both groups (int8), in the same registers for all mma;
+ * in the mma of these inputs x is 0 in all other columns, so that all of a group's products add to one set of
+ * sums.
  *
- * X is fp16, as with FP4. A word's four numbers of FP8 lie in the order of layout.cuh, k 2t, 2t + 8, 2t + 1,
- * 2t + 9, in which the tensor cores multiply them as 2t, 2t + 1, 2t + 8, 2t + 9; so x has this order, too.
+ * X is fp16, as with FP4. The four FP8 numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
+ * (layout.cuh), which the tensor cores take for 2t, 2t + 1, 2t + 8, 2t + 9; take_inputs() brings x into the
+ * same order.
  *
- * int8 is W8A8: x is rounded to fp16, as between separate kernels, then by the definition of int8_token.cu,
- * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by
- * 1 / rms before. The clusters exchange the largest x of o and of down: each block sends its cluster's to the
- * blocks of its rank, and waits for theirs.
+ * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it,
+ * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 /
+ * rms before. For o and down a cluster has only some of x, so the clusters exchange the largest |x|: each
+ * block sends that of its cluster to the blocks of its rank in the other clusters, and waits for theirs.
  *
  *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS]  63 .. 32: launch and layer | 31 .. 0: largest |x|
  *
@@ -40,7 +42,7 @@ struct ByteTiles {
 /* --- FP8 */
 
 template <> struct Inputs<STEP_FP8_PARTS> {
-  uint2 x[STEP_BYTES_SPAN]; /* sixteenth g of the group: k 2t, 2t + 8; 2t + 1, 2t + 9 */
+  uint2 x[STEP_BYTES_SPAN]; /* inputs 16 g .. 16 g + 15 of the group: k 2t, 2t + 8; 2t + 1, 2t + 9 */
   float scale[STEP_BYTES_SPAN];
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {
@@ -71,7 +73,7 @@ __device__ __forceinline__ void fetch_scales(Task<STEP_FP8_PARTS> &task, uint32_
 template <class Between>
 __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, const Inputs<STEP_FP8_PARTS> &in,
                                           int lane, Between between) {
-  const int t = lane & 3, own = lane >> 2; /* own: the sixteenth to which the lane's column belongs */
+  const int t = lane & 3, own = lane >> 2; /* own: the lane's column, for inputs 16 own .. 16 own + 15 */
   float2 rows = {0, 0};
 #pragma unroll
   for (int i = 0; i < STEP_BYTES_SPAN; i++) {
@@ -97,7 +99,7 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
 /* --- int8 */
 
 template <> struct Inputs<STEP_INT8_PARTS> {
-  uint2 x; /* eighth g of both groups: words 0 and 1, or 2 and 3, of the lane's 16 bytes of 64 inputs */
+  uint2 x; /* the g-th 32 inputs of both groups: words 0, 1 or 2, 3 of the lane's 16 bytes of 64 inputs */
   float scale;
 };
 template <> struct Task<STEP_INT8_PARTS> : ByteTiles {};
@@ -141,7 +143,8 @@ __device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
              max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
 }
 
-/* Waits for the largest x of all n clusters that have some, in bits. For one warp. */
+/* The largest of the magnitude_bits() of x in the first n clusters, for which it waits; own: those of this
+ * cluster, which it sends. For one warp. */
 template <class B>
 __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
   uint64_t *words =
@@ -159,7 +162,7 @@ __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, 
   return __reduce_max_sync(~0u, (uint32_t)word);
 }
 
-/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN where one of x is no number. x is the
+/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN. x is the
  * values times `inverse`. For all warps that multiply. */
 template <class B>
 __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
@@ -183,7 +186,7 @@ __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bit
   return scale == 0 ? FLT_EPSILON : scale;
 }
 
-/* Rounds the lane's values of a group, times `inverse`, and stores them in the group's place. */
+/* Rounds the lane's values of a group, times `inverse`, to int8 and stores them in the group at `to`. */
 __device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, float scale, unsigned char *to,
                                            int lane) {
   uint32_t word = 0;
@@ -196,8 +199,9 @@ __device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, f
   *(uint32_t *)(to + (lane >> 4) * 64 + (lane & 3) * 16 + (lane >> 2 & 3) * 4) = word;
 }
 
-/* Rounds `n` groups of activations in shared memory, one after another in each warp. Layout of a group: [64
- * inputs][lane t][words of layout.cuh]. */
+/* Rounds x of a matmul, n groups of floats from `from` on, to int8 in planes(), with one scale for all of x
+ * in scales(); each warp takes every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][lane
+ * t][words of layout.cuh]. */
 template <class B>
 __device__ __forceinline__ void take_int8(const B &b, int matrix, const float *from, int n) {
   const int lane = b.lane();

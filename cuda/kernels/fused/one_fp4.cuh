@@ -34,8 +34,8 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP4_PARTS> &in, const un
   }
 }
 
-/* Combinations of one word of each load, for Task::some_bits(): code that depends on these bits cannot come
- * before any load of the task has ended. */
+/* XOR of one word of each load, for Task::some_bits(): code that depends on these bits runs only after all
+ * loads of the task have ended. */
 __device__ __forceinline__ uint32_t bits_of(const uint4 (&tiles)[2][2][2]) {
   uint32_t bits = 0;
 #pragma unroll
@@ -135,7 +135,7 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP4_PARTS, true> &task
   float2 rows = {0, 0};
 #pragma unroll
   for (int i = 0; i < STEP_SPAN; i++) {
-    const int half = 2 * i + (t >> 1); /* of the lane's parts */
+    const int half = 2 * i + (t >> 1); /* the half group of the lane's parts */
     if (__all_sync(~0u, in.scale[i] != 0)) {
       float2 sum = {0, 0};
       add_group(sum, task, in, i, t);

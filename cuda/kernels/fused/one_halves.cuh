@@ -4,15 +4,15 @@
  *
  * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j of row r, 8 inputs, lies at place
  * j ^ r % 8 of its 128 bytes. Lane (g, t) has vectors t and 4 + t of two rows in each 64 inputs, and
- * multiplies them in the order in which they lie: two mma a vector. Its rows are half_row() and 8 further, so
- * that the eight lanes of two g read four places of one row, and the four others of a row 4 further: all
- * banks.
+ * multiplies them in the order in which they lie: two mma a vector. Its rows are half_row() and half_row() +
+ * 8. The eight lanes of two neighbouring g, which read at once, take four places of one row and the other
+ * four of the row 4 further: all banks.
  *
  *     g     0 1 2 3 4 5 6 7
  *     row   0 4 1 5 2 6 3 7
  *
  * A warp takes one group at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th
- * mma, and 0 for the others. */
+ * mma, and is 0 in all other mma. */
 #pragma once
 
 #include "cuda/kernels/fused/one_fp4.cuh"
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint32_t halves_at(uint32_t first, int tile, int half
 }
 
 template <> struct Inputs<STEP_HALF_PARTS> {
-  uint2 x; /* of mma g: the first, or last, four inputs of a vector of the lane */
+  uint2 x; /* of mma g: the first or the last four inputs of one of the lane's vectors */
   float scale;
 };
 template <> struct Task<STEP_HALF_PARTS> {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_HALF_PARTS> &in, const u
   const int g = lane >> 2, vector = (g >> 1) * 4 + (lane & 3);
   x += first * kPlaneBytes + (vector >> 1) * 32 + (g & 1) * 16 + (vector & 1) * 4;
   in.x = make_uint2(*(const uint32_t *)x, *(const uint32_t *)(x + 8));
-  in.scale = n > 0 ? scales[first].x * (1 / Fp4::kOfScale) : 0; /* as FP4 has it */
+  in.scale = n > 0 ? scales[first].x * (1 / Fp4::kOfScale) : 0; /* scales carry Fp4::kOfScale */
 }
 
 template <class Between>

@@ -31,9 +31,9 @@ namespace step::one {
 
 static_assert(STEP_SPAN == 4, "lane t scales group t");
 
-/* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
- * {scale, scale * sum} of their parts. Layout of a group: [64 inputs][plane][lane t][words of word_at()].
- * Varied experts have n_blocks half groups. */
+/* Quantises x of a matmul, n groups of floats from `from` on, into planes() and scales(); each warp takes
+ * every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][plane][lane t][words of word_at()].
+ * n_blocks: with varied experts the number of half groups that exist; inputs past them count as 0. */
 template <class B>
 __device__ __forceinline__ void make_planes(const B &b, const float *from, int n, int n_blocks = 0) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
@@ -236,7 +236,8 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* Where a task's vector lies, from where the warp's part of a stage begins for the lane. */
+/* The address of a task's vector. from: where the warp's part of a stage begins for the lane; the rest are
+ * the indices of Task::tiles. */
 template <int kParts> __device__ __forceinline__ uint32_t tile_place(uint32_t from, int pair, int c, int i) {
   if constexpr (kIsHalf<kParts>)
     return halves_at(from, pair, c, i);
@@ -256,8 +257,8 @@ __device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
         task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
-/* The constant part of where the lane's zeros, or factors, lie in a stage: of groups from group0 on, in the
- * stage's tile row `row`. */
+/* The constant part of the offset in a stage of the lane's zeros, or factors: those of groups from group0 on,
+ * in the stage's tile row `row`. */
 template <int kParts, class B>
 __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share, int group0, int row) {
   constexpr int kZero = kZeroBytes<kParts>, kBefore = (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;
@@ -279,10 +280,10 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
  * for x, and quantised it if it came as floats. Afterwards all warps may read the sums.
  *
  * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
- * four more stages are in flight while it waits for x. Half of the warpgroups begin half a matmul of a stage
- * later, so that some warps load from shared memory while others multiply (2%). Where a warp has fewer
- * groups, it also multiplies what follows in memory, with scales of 0; tile rows past the last leave sums
- * that are not read. */
+ * four more stages are in flight while it waits for x. Half of the warpgroups begin half a stage's products
+ * later, so that some warps load from shared memory while others multiply (2% less time). A warp that has
+ * fewer groups than its span also multiplies what follows in memory, with scales of 0; tile rows past the
+ * last leave sums that are not read. */
 template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, int matrix) {
   constexpr int kScale = kScaleBytes<kParts>, kTiles = 1 << kLogTiles<kParts>;
   constexpr bool kHalves = B::kVaried && kIsFp4<kParts>; /* half_groups() */
@@ -316,9 +317,10 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   };
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
-  /* A slot is freed when all loads of the warp's part of the stage have ended. To wait for them at once takes
-   * 0.7 to 0.8% of a step, and 2.5% with groups of 128, which wait during their products. With experts that
-   * costs nothing, but if they free the slot of a first stage while x has not come, 1% (H200, 2026-11-29). */
+  /* A slot may be freed once the warp's loads from it have ended. Waiting for them as soon as they are issued
+   * (kAtOnce) costs 0.7 to 0.8% of a step, but 2.5% with groups of 128, which therefore wait during their
+   * products. So do experts: it costs them nothing, while freeing the slot of a first stage before x has come
+   * would cost 1% (H200). */
   constexpr bool kAtOnce = !B::kExperts && kParts != 1;
   uint32_t empty = 0;
   bool is_free = false;

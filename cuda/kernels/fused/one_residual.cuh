@@ -1,9 +1,9 @@
 /* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and the normalised x to
  * the blocks of a cluster.
  *
- * The block of rank r owns columns r * slice .. of the residual stream, and its warp i the spans i and i + 16
- * of 32 columns, with the same bits in every cluster. The block contributes its cluster's partial sums of o
- * or down through L2 (allreduce.cuh), and reads the totals.
+ * The block of rank r owns `slice` columns of the residual stream, from r * slice on, and its warp i the
+ * spans i and i + 16 of 32 columns each; every cluster holds the same bits. The block contributes its
+ * cluster's partial sums of o or down through L2 (allreduce.cuh), and reads the totals.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms follows
  * after the matmul. If a block owns whole groups (step_owns_groups()), x goes quantised, so that no block has
@@ -101,7 +101,8 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
   return all;
 }
 
-/* Waits for the lane's kN words, summed over the clusters. One block of each cluster polls a word. */
+/* Waits for the lane's kN words, summed over the clusters. Only one block of each cluster polls a word, since
+ * the poll rewrites the cluster's `last`. */
 template <int kN, class B>
 __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
                                           float (&sums)[kN]) {
@@ -194,7 +195,8 @@ template <class B> __device__ __forceinline__ void send_planes(const B &b, const
            peer_address(&b.barriers().x, second));
 }
 
-/* Varied experts: the biases in a column of x of o or, weighted, of the chosen experts' down. */
+/* Varied experts: the bias that `matrix` adds in a column of the residual stream; for down the weighted sum
+ * of the chosen experts' biases. */
 template <class B>
 __device__ __forceinline__ float output_bias(const B &b, int matrix, int layer, int column) {
   if (matrix == O) return __ldg(b.o_bias(layer) + column);

@@ -3,7 +3,8 @@
 
 #include "cuda/kernels/ptx/lanes.cuh"
 
-/* Sum over the block, the same in every thread; the order of additions depends on kThreads alone. */
+/* Sum over the block, the same in every thread; the order of additions depends on kThreads alone. PRECOND a
+ * __syncthreads() lies between two sums, as both use the same shared memory. */
 template <int kThreads> __device__ float block_sum(float value) {
   __shared__ float sums[kThreads / 32];
   value = warp_sum(value);
@@ -15,7 +16,7 @@ template <int kThreads> __device__ float block_sum(float value) {
   return total;
 }
 
-/* 1 / sqrt(mean of squares + eps) of a row, the same in every thread. */
+/* 1 / sqrt(mean of squares + eps) of a row, the same in every thread. PRECOND as for block_sum(). */
 template <int kThreads> __device__ float rms_scale(const float *row, int n, float eps) {
   float squares = 0;
   for (int i = threadIdx.x; i < n; i += kThreads) squares += row[i] * row[i];

@@ -1,5 +1,5 @@
-/* lanes.cuh - reductions over the lanes of a warp: the result is in every lane, the order of the sum is
- * fixed. */
+/* lanes.cuh - reductions over the lanes of a warp. Unless a function says otherwise the result is in every
+ * lane. The order of a sum is fixed. */
 #pragma once
 
 /* Sum over the lanes whose ids differ only in these bits, one bit after the other: <4, 8, 16> sums over the
@@ -14,7 +14,7 @@ template <int... kBits> __device__ __forceinline__ float lanes_max(float v) {
   return v;
 }
 
-/* Sum of the lanes up to this one. */
+/* Inclusive prefix sum: each lane gets the sum of the lanes up to itself. */
 template <class T> __device__ __forceinline__ T warp_sum_up_to(T v) {
   for (int o = 1; o < 32; o *= 2) {
     const T other = __shfl_up_sync(~0u, v, o);

@@ -71,7 +71,7 @@ Status launch_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 gri
                        cudaStream_t stream, bool dependent, const char *name, Error *err,
                        Arguments &&...arguments) {
   cudaLaunchAttribute attributes[2] = {
-      cluster_attribute(cluster)}; /* also if cluster is 1: keeps all blocks resident on the emulator */
+      cluster_attribute(cluster)}; /* also if cluster is 1: test/cuda/emulator keeps such blocks resident */
   cudaLaunchConfig_t config = {};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
   config.attrs = attributes, config.numAttrs = 1;

@@ -13,9 +13,9 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
 }
 
 /* Returns v, opaque to the optimiser: values derived from it are computed at their use and not hoisted out of
- * loops, where they would occupy registers: without it the fused step of four tokens has 20 bytes of spills
- * (ptxas -v). It binds the compiler before ptxas alone: in the machine code it is no instruction, and orders
- * nothing. */
+ * loops, where they would occupy registers (the fused step of four tokens without it: 20 bytes of spills,
+ * ptxas -v). Only the compiler before ptxas is bound by it: in the machine code it is no instruction, and
+ * orders nothing. */
 __device__ __forceinline__ int opaque(int v) {
   asm volatile("" : "+r"(v));
   return v;
@@ -84,14 +84,14 @@ template <uint32_t kSelector> __device__ __forceinline__ uint32_t prmt(uint32_t 
   return r;
 }
 
-/* acc + sum of four products of unsigned and signed bytes. 9.7.1 "dp4a". */
+/* acc + the sum of the products of four unsigned bytes (u) by four signed bytes (s). 9.7.1 "dp4a". */
 __device__ __forceinline__ int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
   int r;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(u), "r"(s), "r"(acc));
   return r;
 }
 
-/* acc + sum of four products of signed bytes. */
+/* acc + the sum of the products of four signed bytes by four signed bytes. */
 __device__ __forceinline__ int dp4a_s8s8(uint32_t a, uint32_t b, int acc) {
   int r;
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(acc));

@@ -67,7 +67,7 @@ __device__ __forceinline__ void fence_stores_for_wgmma() {
 
 /* Matrix descriptor of operand b, or a: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle
  * of the tensor copy, eight rows 1024 bytes apart. Fields: address / 16, stride / 16 from bit 32, swizzle
- * mode 1 from bit 62. To advance by 16 k (32 bytes), add 2. */
+ * mode 1 from bit 62. To advance by 16 along k (32 bytes), add 2. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -78,8 +78,8 @@ __device__ __forceinline__ uint64_t operand_b_at(uint32_t rows, int i) {
   return (uint64_t)(0x40000000u | 64u) << 32 | ((rows >> 4 | 1u << 16) + 2 * i);
 }
 
-/* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: eight k are 1024
- * bytes apart, the next 64 columns `next` bytes. To advance by 16 k (2048 bytes), add 128. */
+/* Matrix descriptor of operand b as rows of k, 64 columns contiguous, in the same swizzle: eight rows are
+ * 1024 bytes apart, the next 64 columns `next` bytes. To advance by 16 along k (2048 bytes), add 128. */
 __device__ __forceinline__ uint64_t operand_b_columns(const void *rows, int next) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -121,7 +121,7 @@ __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t 
 
 /* c[64][kColumns] (+)= a[64][32] b[32][kColumns], unsigned by signed bytes. Warp w has rows 16 w .. 16 w + 15
  * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as in
- * wgmma_f16(). b: operand_b() of rows of 128 bytes; to advance by 32 k (32 bytes), add 2. */
+ * wgmma_f16(). b: operand_b() of rows of 128 bytes; to advance by 32 along k (32 bytes), add 2. */
 template <int kColumns>
 __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kRows = 16, kOutputs = 64, kThreads = 128;
 
 struct FoldArgs {
-  QuantView o;         /* 4 bits; or */
+  QuantView o;         /* 4 bits; used if `dense` is NULL */
   const __half *dense; /* fp16 [n_out][dense_stride] */
   size_t dense_stride;
   const unsigned char *router, *gate; /* fp16 or bf16: [n_experts][stride]; [n_out] or NULL */
@@ -20,7 +20,7 @@ struct FoldArgs {
   bool is_bf16;
   const float *norm; /* [n_out] */
   int n_in, n_out;
-  float *to; /* [n_rows][o.n_in] */
+  float *to; /* [n_rows][n_in] */
 };
 
 /* R w of a row and an output of o; 0 past the last row. */

@@ -1,9 +1,9 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
- * The chosen experts are one gated product, whose FFN blocks are those of one expert after another. So the
- * matmuls are those of dense layers; only the loading warps add the place of the chosen experts to entries of
- * the table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. The MLP
- * beside a hybrid's experts is the last choice of every token; its weight is the sigmoid of its gate.
+ * The chosen experts act as one MLP, whose FFN blocks are those of one expert after another. So the matmuls
+ * are those of dense layers; only the loading warps add the place of the chosen experts to entries of the
+ * table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A hybrid's shared
+ * expert is the last choice of every token; its weight is the sigmoid of its gate.
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
  *
@@ -27,8 +27,8 @@
 
 namespace step::one {
 
-/* Fours of rows of the folded router in each of a block's four stages. A block has a row per expert of its
- * share. */
+/* How many times four rows of the folded router each of a block's four stages has, one row for each of the
+ * block's experts. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of a warp at once */
@@ -122,7 +122,8 @@ __device__ __forceinline__ void multiply_router(const B &b, float (&x)[8], const
   const size_t stride = (size_t)b.args.router_stride * 2;
   float sum[n] = {};
   rows += b.rank() * b.plan.slice * 2;
-  int last = b.plan.slice - 8; /* the block's last inputs; some blocks have none in a row of varied experts */
+  int last = b.plan.slice - 8; /* offset of the block's last eight inputs in a row; negative past a varied
+                                * model's width, where x is 0 */
   if constexpr (B::kVaried) last = min(last, b.width() - b.rank() * b.plan.slice - 8);
 #pragma unroll 1
   for (int begin = 0;;) {
@@ -194,7 +195,7 @@ __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const Ring
 }
 
 /* Multiplies the cluster's outputs by the folded router, and adds the results to the logits: a row a warp, in
- * hybrids two, and one warp has the gate of the MLP beside the experts, too. */
+ * hybrids two; one warp has the row of the shared expert's gate, too. */
 template <class B> __device__ __forceinline__ void route_outputs(B &b) {
   const RingCursor cursor = folded_stage(b);
   const int n_groups = b.share(O).n_groups, stage = b.warp() >> 2, row = b.warp() & 3;
@@ -243,8 +244,8 @@ __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
-/* Waits for this block's share of the logits, those of neighbouring experts, and sends the logits' keys to
- * the cluster. The last block has the gate of the MLP beside the experts, too. */
+/* Waits for the logits of this block's experts (folded_share()), and sends their keys to the cluster. The
+ * last block has the gate of the shared expert, too. */
 template <class B> __device__ __forceinline__ void send_logits(const B &b) {
   const int n_experts = b.plan.shape.n_experts, first = folded_share(b) * b.rank(),
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
@@ -402,7 +403,7 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
   for (int i = 16; i > 0; i /= 2) best = fmaxf(best, __shfl_xor_sync(~0u, best, i));
   const auto exponential = [&](float logit) { return __expf((logit - best) * inverse); };
   const float logit = chosen ? b.chosen()[b.lane()] : joined ? __uint_as_float(b.keys()[s.n_experts]) : 0;
-  /* The weight of the MLP beside the experts is the sigmoid 1 / (1 + exp(-logit)). */
+  /* The weight of the shared expert is the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
   if (!B::kVaried && !b.args.renormalise) {

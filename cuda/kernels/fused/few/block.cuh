@@ -75,7 +75,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(smem + plan.off.rope); }
   /* The keys of the step's sequences. PRECOND kSeveral */
   __device__ __forceinline__ KeySpans &spans() const { return *(KeySpans *)(smem + plan.off.spans); }
-  /* The first row of a row's sequence; 0 for rows past the step's last one. PRECOND row < kTokens */
+  /* The first row of the sequence to which `row` belongs; 0 for rows past the step's last one. PRECOND row <
+   * kTokens */
   __device__ __forceinline__ int first_row_of(int row) const {
     return Base::kSeveral ? spans().firsts >> 4 * row & 15 : 0;
   }

@@ -4,7 +4,7 @@
  *
  * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh has 16 inputs
  * with a scale of their own, a part, and is operand a of one mma. Columns that fewer than eight tokens leave
- * free take other parts of the group:
+ * free take other parts of the group (mi: a column of token i):
  *
  *     8 tokens   set i: part i              | m0 | m1 | m2 | m3 | m4 | m5 | m6 | m7 |
  *     4 tokens   set i: parts 2i, 2i + 1    | m0 | m1 | m2 | m3 | m0 | m1 | m2 | m3 |
@@ -31,7 +31,7 @@ template <class B> struct Fp4Sums {
   float y[2][2];
   float factor[2];
 
-  /* Where a lane reads its part of a group: as shared_address() has it; x_scales is an offset from smem. */
+  /* Where a lane reads its part of a group: shared_address()es, and x_scales as an offset from smem. */
   struct At {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };

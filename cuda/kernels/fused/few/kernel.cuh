@@ -31,7 +31,7 @@
  *
  * A peer writes to an area only after it has received what this block sends after reading the area for the
  * last time: chunks of gate and up after o (and so the states), chunks of qkv after the gated product,
- * heads after chunks, states after heads, values after states, the gated product after chunks. The block's
+ * heads after chunks, states after heads, x of o after states, the gated product after chunks. The block's
  * own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long:
  * a peer needs only down from this block's neighbours in other clusters, and may send x while this block
  * still multiplies x of down.
@@ -64,8 +64,8 @@ template <class B> __device__ __forceinline__ void begin_keys(B &b) {
     KeySpan span;
     span.stages = key_stages(b, i, c.parts[i].pos), span.pos = c.parts[i].pos,
     span.first_row = c.parts[i].first;
-    /* arrivals: a nibble for each set of eight queries: how many warps arrive at the set's barrier for this
-     * sequence. The sets that include some of its queries: the first, and how many follow. */
+    /* arrivals: 4 bits for each set of eight queries (KeySpan). `column` is the first set with queries of
+     * this sequence, and `others` counts the sets with more of them, which follow it. */
     const int column = span.first_row * heads / 8, others = (end * heads - 1) / 8 - column;
     span.arrivals = STEP_WARPGROUP_WARPS / Attendant(b.plan, 0).halves - others;
     for (int k = 1; k <= others; k++) span.arrivals |= 1u << 4 * k;

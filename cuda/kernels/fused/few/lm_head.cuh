@@ -35,7 +35,8 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
       }
 }
 
-/* Turns quantised x into halves, divided by rms, in place. A group becomes [32 inputs][token][64 bytes]. */
+/* Turns quantised x into halves, divided by rms, in place. A group becomes [4 x 32 inputs][token][64
+ * bytes]. */
 template <class B> __device__ __forceinline__ void make_halves(const B &b) {
   constexpr int kTokens = B::kTokens;
   constexpr int kParts = B::kParts;

@@ -15,8 +15,9 @@
  *                                 ^                                                           |
  *   token's block, a warp         +-- chunk_taken of 8 blocks: kTokens <- add up <- wait, parity n / 8
  *
- * (parities modulo 2; the first 8 chunks wait for nothing). The 1 is the warp that has added up the chunk
- * before in that place. kTokens arrive, since each block of a turn takes chunk n of its own token.
+ * (parities modulo 2; the first 8 chunks wait for nothing). The one arrival at chunk_came is that of the warp
+ * that has added up the previous chunk in that place. kTokens blocks arrive at chunk_taken, since each block
+ * of a turn takes chunk n of its own token.
  *
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
  * both planes of each token; with eight, one plane of each token, in two mma that share the weights. Lane (g,
@@ -31,7 +32,7 @@
 
 namespace step::few {
 
-/* How many of n packs or FFN blocks belong to a turn. */
+/* How many of n packs or FFN blocks the blocks of this turn take (Block::kTurns). */
 template <class B> __device__ __forceinline__ int items_of(int n, int turn) {
   return (n - turn + B::kTurns - 1) / B::kTurns;
 }
@@ -55,7 +56,7 @@ template <class B> struct IntegerSums {
   static constexpr int kAtOnce = 2; /* groups that add() takes at once */
   float y[2][kLaneTokens];
 
-  /* Where a lane reads its part of a group: as shared_address() has it; x_scales is an offset from smem. */
+  /* Where a lane reads its part of a group: shared_address()es, and x_scales as an offset from smem. */
   struct At {
     uint32_t tiles, scales, zeros, planes, x_scales;
   };
@@ -237,8 +238,8 @@ template <class B> struct Outlet {
   }
 };
 
-/* 1 / rms of this block's token, once all groups' squares have come. announces: this thread also announces
- * the squares of the next layer. */
+/* 1 / rms of this block's token, once all groups' squares have come. announces: true in the one thread that
+ * also announces the bytes of the next layer's squares. */
 template <class B> __device__ __forceinline__ float inverse_of_token(const B &b, int matrix, bool announces) {
   uint64_t &squares = b.barriers().squares[matrix == GATE_UP];
   b.wait(squares, b.layer() & 1, STEP_AT_X);
@@ -408,7 +409,8 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   }
 }
 
-/* Multiplies the whole share; x of qkv, gate and up is in this block already; for o and down waits for x. */
+/* Multiplies the whole share. x of qkv, gate and up is in this block already; for o and down waits for x.
+ * After qkv also makes the heads. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kTokens = B::kTokens, kParts = B::kParts, kScale = kScaleBytes<kParts>,
                 kZero = kZeroBytes<kParts>, kAtOnce = Sums<B>::kAtOnce;

@@ -29,8 +29,8 @@ template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix,
           matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
-/* Clears this block's part of the words of layer l - 2, when its warps know that o of layer l is
- * complete. */
+/* Clears this block's part of the words of layer l - 2, which layer l + 2 uses next. For warps that know that
+ * the sum of o in layer l is complete. */
 template <class B> __device__ __forceinline__ void clear_words(const B &b) {
   ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
   const int n = B::kTokens * b.plan.shape.hidden;
@@ -208,7 +208,7 @@ __device__ __forceinline__ void add_sums(B &b, int matrix, int layer, const floa
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* 1 / rms of a token, which is the same in lanes 8 i .. 8 i + 7. */
+/* 1 / rms of a token. PRECOND lanes 8 i .. 8 i + 7 name the same token. */
 template <class B> __device__ __forceinline__ float inverse_of(const B &b, int token) {
   const StepShape &s = b.plan.shape;
   const int groups = s.hidden / STEP_GROUP; /* a multiple of four */

@@ -12,8 +12,9 @@
  *     warp w of the warpgroup, lane     value 4 w + lane / 8,  keys 32 m + 4 (lane % 8) .. + 3,  m < 4
  *
  * A block sends its 16 outputs of a head, times silu(z) and the norm's weight, and their sums of squares to
- * the cluster; the receivers multiply by 1 / rms. b and a are products with dense rows, one row a block. The
- * block's last warp computes this product while the other warps multiply the projections (run_last_warp()).
+ * the cluster; the receivers multiply by 1 / rms. b and a of the cluster's heads are x times dense rows, one
+ * row a block. The block's last warp computes this product while the other warps multiply the projections
+ * (run_last_warp()).
  *
  * READS    n * 64 KB of states a cluster, and writes them. Clusters that share a key head keep the same bits
  *          of the convolution's inputs. */
@@ -174,7 +175,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
     const float decay = b.mix_vars().decay[head],
                 change = b.mix_vars().beta[head] * (v[value] - decay * known);
     const float out = decay * seen + change * both, x = out * z[value];
-    /* Four values of the warp go to each of the eight blocks, sent by one lane. */
+    /* Lanes 0 to 7 each send the warp's four outputs to one block. */
     const float squares = (part == 0 ? out * out : 0);
     const uint4 four = four_lanes(__float_as_uint(x), 0, 8);
     const float sum = lanes_sum<8, 16>(squares); /* in lanes 0, 8, 16 and 24 */
