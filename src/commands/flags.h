@@ -73,8 +73,8 @@ typedef struct {
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
-  /* offset of a bool, set if the value is from the file of settings but from no section that this call names;
-   * 0: none */
+  /* offset of a bool that is set if the value comes from the file of settings, but not from a section that
+   * the call names (-m SECTION); 0: there is none */
   size_t weak;
   size_t usual; /* for -m: offset of the string that takes such a weak value instead; 0 for other flags */
 } Flag;
@@ -154,8 +154,8 @@ bool flag_next_choice(const char **at, Word *word);
  * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": the rule is for each flag */
-  /* NEEDS: one of the others. EXCLUDES: each of them. EXCLUDES_UNLESS_ZERO: another flag of KIND_STRING,
-   * unless its value is 0. IDLE_AT_ZERO: another flag of KIND_DOUBLE whose value is 0; checked only for a
+  /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none whose value
+   * (KIND_STRING) is other than 0. IDLE_AT_ZERO: none whose value (KIND_DOUBLE) is 0; checked only for a
    * setting, since a command line may have both. */
   enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */

@@ -73,7 +73,7 @@ static void invert_rows(const Factor *f, int j) {
   float *rows = f->t + (size_t)j * f->stride;
   for (int i = j; i < f->n; i += BLOCK) {
     const float *block = f->c + (size_t)i * f->stride + (size_t)i;
-    /* right side: the identity's, minus what is solved so far times C */
+    /* right-hand side: the identity, minus the columns solved so far times C^T */
     for (size_t r = 0; r < BLOCK && i == j; r++) rows[r * f->stride + (size_t)i + r] = 1;
     product_add_transposed(f->products, (Rows){rows + j, f->stride}, BLOCK,
                            (Rows){f->c + (size_t)i * f->stride + (size_t)j, f->stride}, BLOCK, i - j, -1,

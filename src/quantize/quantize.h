@@ -19,7 +19,7 @@ typedef struct {
   int n_samples, length;
   const Quantizer *quantizer;
   BackendOptions device; /* of the quantizer; the CPU's threads are also those of the forward pass */
-  KeepMatrix *keeps;     /* names matrices that stay as they are; NULL: none */
+  KeepMatrix *keeps;     /* true for matrices that must not be quantised; NULL: there are none */
   void *keeps_user;
   const char *keeps_text; /* text that determines keeps(): a part of Checkpoint.run; or NULL */
   const volatile int *interrupted;

@@ -17,7 +17,7 @@ typedef struct {
   size_t stride;
 } Rows;
 
-/* Each part of the method as a choice. */
+/* The parts of the method, which can be chosen separately. */
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
@@ -34,13 +34,13 @@ typedef struct {
   float *w;
 } Weights;
 
-/* The gains of a matrix's outputs (target.h). The sums are there, the scales the host's. */
+/* The gains of a matrix's outputs (target.h). Sums and factor lie there, the scales in the host's memory. */
 typedef struct {
   double share, residual; /* factors of the whole gain, and of drifts within it */
   const float *drifts;    /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
-  const float *changes;   /* [n_in][n_in] sums of a_i d_j; NULL: the inputs are as they were */
+  const float *changes;   /* [n_in][n_in] sums of a_i d_j; NULL: d is 0, or not known */
   const float *scales;    /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
-  const float *lower;     /* factor.h, of W's inputs */
+  const float *lower;     /* [n_in][n_in] factor_make() of the moments of W's inputs */
 } Target;
 
 /* w[o][i] is replaced by (codes[o][i] - zeros[i / group][o]) * scales[i / group][o]. Rows of scales and zeros
@@ -73,14 +73,14 @@ typedef struct Quantizer {
   Status (*load)(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
                  Weights *weights, int *refused, Error *err);
 
-  /* sums[n_a][n_b]: sums[i][j] += the sum over rows of a[r][i] b[r][j]. Where b is a, the lower triangle
-   * alone, which finish() mirrors. a and b are the host's. */
+  /* sums[n_a][n_b]: sums[i][j] += the sum over rows of a[r][i] b[r][j]. If b is a, only the lower triangle is
+   * computed: finish() mirrors it. a and b lie in the host's memory. */
   Status (*add)(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
                 Error *err);
   /* Multiplies the lower triangle of a square by a factor, and mirrors it. */
   Status (*finish)(const QuantizerState *state, float factor, int n, float *square, Error *err);
   Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
-  /* Adds a number to each of the diagonal. */
+  /* Adds `more` to each number on the diagonal. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
   /* Makes a square that of inputs divided by scales: square[i][j] /= scales[i] scales[j]. If lower is not
    * NULL, it is the square's factor (factor.h), and is adapted: lower[i][j] *= scales[i]. */
@@ -91,7 +91,7 @@ typedef struct Quantizer {
 
   /* target_correct() of target.h: W becomes the target of rounding. */
   Status (*correct)(const QuantizerState *state, const Target *target, const Weights *weights, Error *err);
-  /* matrix.h; rounded is the host's */
+  /* trial, round, loss: matrix_trial(), matrix_round(), matrix_loss() of matrix.h */
   Status (*trial)(const QuantizerState *state, const GroupSearch *search, const Weights *weights,
                   const float *h, const float *factors, double *loss, Error *err);
   Status (*round)(const QuantizerState *state, const Recipe *recipe, const Weights *weights, const float *h,

@@ -21,8 +21,8 @@ typedef struct {
   size_t n, capacity;
 } Tensors;
 
-/* Appends the tensor base``suffix of rank 1 (columns 0) or 2 with zeroed memory, which the list owns; NULL
- * after a failure. */
+/* Appends a tensor named `base` followed by `suffix`, of rank 1 (columns 0) or 2, with zeroed memory, which
+ * the list owns; NULL after a failure. */
 void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
                    int64_t columns, Error *err);
 /* Appends a tensor of an open model as it is; the model must outlive the list. */

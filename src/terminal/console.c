@@ -72,8 +72,8 @@ static void stop(void) {
   wake();
 }
 
-/* Drops the keys that were typed before Ctrl-C, which the terminal keeps (NOFLSH). The signal may come after
- * keys that were typed later: a Ctrl-D at their end is heeded. */
+/* Drops the keys that were typed before Ctrl-C: with NOFLSH the terminal does not. If the handler runs late,
+ * keys typed after Ctrl-C are dropped, too, but a Ctrl-D at their end counts. */
 static void drop_keys(void) {
   struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
   char bytes[256];
@@ -116,7 +116,7 @@ Status console_begin(int screen, bool ansi, Error *err) {
   if (pipe2(console.wake, O_NONBLOCK | O_CLOEXEC))
     return error_set(err, STATUS_FAILED, "cannot open a pipe for signals: %s", strerror(errno));
   console.answering = console.found;
-  /* Keys are kept as they come: in a canonical line Ctrl-D would be no byte that the editor gets later. */
+  /* Not canonical: the editor reads these keys later, and a canonical terminal would consume Ctrl-D. */
   console.answering.c_lflag &= (tcflag_t) ~(ECHO | ECHONL | ICANON);
   console.answering.c_cc[VMIN] = 1;
   console.answering.c_cc[VTIME] = 0;

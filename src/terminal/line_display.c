@@ -61,7 +61,7 @@ static Status send(LineDisplay *d) {
   return STATUS_OK;
 }
 
-/* Moves from one place of the line to another on the screen. */
+/* Moves the terminal's cursor from one place of the line to another. */
 static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   if (to.row < from.row) TRY(buffer_printf(&d->out, err, "\033[%dA", from.row - to.row));
   if (to.row > from.row) TRY(buffer_printf(&d->out, err, "\033[%dB", to.row - from.row));

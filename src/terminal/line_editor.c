@@ -146,7 +146,7 @@ static bool next_byte(LineEditor *e, unsigned char *byte) {
   return true;
 }
 
-/* Reads a character; skips invalid bytes, U+0000 and C1 controls. False as next_byte(). */
+/* Reads a character; skips invalid bytes, U+0000 and C1 controls. False when next_byte() is. */
 static bool next_character(LineEditor *e, uint32_t *code) {
   char bytes[4];
   size_t n = 0;

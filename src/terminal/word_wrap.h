@@ -2,10 +2,9 @@
  * styles.
  *
  * A break is a newline in place of one blank or tab, and nothing else is added: text that is copied from
- * the screen, its rows joined by blanks, is the text. A word that is wider than a row, and characters of
- * two columns, which need no blank between them, are broken by the terminal itself, which joins such rows
- * again when they are copied. The last word is held back until its end, or until it is clear where it
- * belongs.
+ * the screen, its rows joined by blanks, is the text. The terminal itself breaks words that are wider than a
+ * row, and between characters of two columns, which have no blanks between them; it joins such rows again
+ * when they are copied. The last word is held back until its end, or until its row is decided.
  *
  * PRECOND setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once

@@ -15,8 +15,8 @@ typedef struct {
   Session *session;
 } Evaluated;
 
-/* Opens the model at `path` for windows of `window` tokens; the flags stay the caller's. evaluated_close()
- * it, also after a failure. */
+/* Opens the model at `path` for windows of `window` tokens; `device` must outlive it. evaluated_close() it,
+ * also after a failure. */
 Status evaluated_open(const char *path, const DeviceFlags *device, int window, Evaluated *e, Error *err);
 void evaluated_close(Evaluated *e);
 /* Loads a model on its device, and opens a session for windows. chunk: tokens computed at once, 0: the
@@ -39,7 +39,7 @@ typedef struct {
 Status against_open(const char *path, const DeviceFlags *device, const Model *first, int window,
                     Against *against, Error *err);
 void against_close(Against *against);
-/* Begins a window of tokens, which the caller keeps. */
+/* Begins a window of tokens; ids[n] must stay valid until the next window or the end. */
 Status against_begin(Against *against, const int32_t *ids, int n, Error *err);
 /* Takes the first model's logits of the next row of the window; `user` is the Against. */
 Status against_take(void *user, int row, const float *logits, Error *err);

@@ -5,7 +5,7 @@
 #include "commands/flags.h"
 #include "commands/map/map_results.h"
 
-/* A file of results to some of the records. */
+/* A file with the results of some of the records. */
 typedef struct {
   char *path; /* NULL: a shard that is not among the files */
   RecordShare share;

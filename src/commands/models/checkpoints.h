@@ -26,7 +26,7 @@ typedef struct {
   bool cut;         /* the search hit CHECKPOINTS_MAX_DEPTH levels or CHECKPOINTS_MAX_DIRECTORIES in total */
 } Checkpoints;      /* starts zeroed */
 
-#define CHECKPOINTS_HERE "models" /* the default folder */
+#define CHECKPOINTS_HERE "models" /* the default folder, below the working directory */
 enum { CHECKPOINTS_MAX_DEPTH = 12, CHECKPOINTS_MAX_DIRECTORIES = 10000 };
 
 Status checkpoints_add_hub(Checkpoints *list, Error *err);

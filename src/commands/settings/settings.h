@@ -45,7 +45,7 @@ void settings_release(Settings *settings);
  * (Interface.lists_models). */
 bool settings_matter(const Interface *interface);
 /* Sets flags that the command line does not set. With -v each setting is reported on standard error. Refuses
- * a model's name that is none, but that of a section without a model, or close to a section's name. */
+ * -m NAME if no model has this name, and NAME is a section without a model or resembles a section's name. */
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
 /* Puts FILE:LINE before an error about a missing model, if that line names the model. */
 void settings_blame(const Settings *settings, Error *err);
