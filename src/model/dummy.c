@@ -1,9 +1,10 @@
 /* dummy.c - a Model from a config.json alone, for measuring speed without weights.
  *
  * Called by: commands/measure/bench.c, commands/ranks/join.c.   Calls: config.c, layers.c.
- * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
- *              of this config; every tensor has its own addresses in one mapping of PROT_NONE, which only
- *              model_fill_dummy() makes readable. place_tensors() runs twice: to measure, and to place. */
+ * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in a checkpoint of
+ *              this config whose dense tensors are fp16; every tensor has its own addresses in one mapping of
+ *              PROT_NONE, which only model_fill_dummy() makes readable. place_tensors() runs twice: to
+ *              measure, and to place. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -99,7 +100,8 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-/* Places the stored matrices of a layer: whole[which] becomes the matrix whose first part is `which`. */
+/* Places the stored matrices of a layer: whole[which] becomes the matrix with linear layer `which` as its
+ * first part. */
 static Status place_stored(Arena *arena, const Model *model, int index, Linear whole[N_LAYER_LINEARS],
                            Error *err) {
   const ModelConfig *config = &model->config;

@@ -298,7 +298,7 @@ static bool is_of_expert(int which) {
   return which >= N_LAYER_LINEARS;
 }
 
-/* Which part of an expert linear layer `which` is: EXPERT_GATE .. */
+/* The part of its expert that linear layer `which` is: EXPERT_GATE .. */
 static int expert_part(int which) {
   return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
 }
@@ -339,8 +339,8 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = width_of(config, layer, linears[which].out);
 }
 
-/* True if the layer can have this operation of tensors.def; tensors of other operations are absent by a size
- * of 0. */
+/* False if the layer lacks this operation of tensors.def, for operations that follow from the layer's kind;
+ * for others a size of 0 says that the layer lacks the tensor. */
 static bool has_operation(const LayerConfig *own, unsigned operation) {
   switch (operation) {
   case OP_QKV:

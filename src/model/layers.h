@@ -10,7 +10,7 @@ enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_LINEARS };
 static inline int expert_linear(int expert, int part) {
   return N_LAYER_LINEARS + expert * N_EXPERT_LINEARS + part;
 }
-/* The number of the layer's linear layers, N_LAYER_LINEARS and its experts': at most 2^14. */
+/* N_LAYER_LINEARS plus the number of the linear layers of the layer's experts: at most 2^14. */
 int layer_linear_count(const ModelConfig *config, int layer);
 
 /* Linear layer `which`, LAYER_Q .. layer_linear_count() - 1; const is dropped, as in strchr(). */
@@ -60,8 +60,8 @@ typedef struct {
   Dtype usually;      /* DTYPE_F32 if fp16 and bf16 checkpoints have the vector in fp32, else DTYPE_F16 */
 } StoredVector;
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which);
-/* True for the weights of norms without weights (config.norms_plain), in a layer or outside the layers: the
- * loader makes ones, no checkpoint has them. */
+/* True for the weights of a norm that has none in the checkpoint (config.norms_plain), in a layer or outside
+ * the layers: the loader makes ones. */
 bool layer_vector_is_made(const ModelConfig *config, int which);
 bool model_vector_is_made(const ModelConfig *config, int which);
 

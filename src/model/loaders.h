@@ -15,12 +15,12 @@ typedef struct {
   const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
   const StoredTensor *scales;  /* scales, weight_scale or weight_scale_inv */
   const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */
-  int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out], of whose outputs the
-                                * layer is first_out, first_out + step, ... */
+  int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out]; the layer's outputs are
+                                * its outputs first_out, first_out + step, ... */
   int n_out;                   /* outputs of the stored matrix */
   int first_out;               /* the layer's first output in the stored matrix */
-  /* With an order of activations (hf_order.c), else NULL: [n_in] the row of qweight for each stored input;
-   * output o of the layer is the stored output first_out + out_order[o]. */
+  /* For permuted inputs (hf_order.c), else NULL. places: [n_in] the row of qweight for each stored input;
+   * out_order: output o of the layer is the stored output first_out + out_order[o]. */
   const int32_t *places, *out_order;
 } StoredWeights;
 
@@ -31,7 +31,7 @@ typedef struct {
   unsigned char *to;
 } LaterWeights;
 
-/* A Linear.order. RECENT_ORDERS: matrices that read the same inputs are no farther apart. */
+/* A Linear.order. Matrices that read the same inputs are loaded within RECENT_ORDERS orders of each other. */
 typedef struct {
   int32_t *order; /* [n_in], then the place of each input: StoredWeights.places */
   int n_in;
@@ -42,7 +42,7 @@ enum { RECENT_ORDERS = 8 };
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
-/* Bytes that repack.c will allocate if scales fit F16 (with 4 bits 2.5 more per scale if not). */
+/* Bytes that repack.c will allocate if scales fit F16; if not, 4-bit layers take 2.5 bytes more per scale. */
 size_t stored_made_bytes(const StoredWeights *stored);
 size_t stored_replaced_bytes(const StoredWeights *stored); /* bytes that are not read after repacking */
 
@@ -138,7 +138,7 @@ Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, cons
  * tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
-/* data + bytes; NULL, of weights that model_prepare() is to make, stays NULL. */
+/* data + bytes; NULL (weights that model_prepare() has still to make) stays NULL. */
 const void *moved(const void *data, size_t bytes);
 
 /* Reduces a layer to its outputs [first, first + n_out), without copying weights. `file` is for the message.

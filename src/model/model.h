@@ -81,8 +81,9 @@ typedef struct {
   int block;           /* FP8: outputs that share a scale; the last block may be shorter */
   int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
-  /* AWQ, GROUPED: [n_in] row i of qweight multiplies input order[i] of x, so that groups are contiguous;
-   * NULL: input i. Equal orders of matrices that read the same x are the same memory (hf_order.c). */
+  /* AWQ, GROUPED: [n_in] row i of qweight multiplies input order[i] of x, so that groups are contiguous
+   * (GPTQ's act-order); NULL: input i. Equal orders of matrices that read the same x are the same memory
+   * (hf_order.c). */
   const int32_t *order;
   const void *qzeros; /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
   /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out]; FP4: u8 [n_out][n_in / group];
@@ -91,7 +92,7 @@ typedef struct {
   const float *scale_values; /* FP4: [256] the scale that each code in `scales` stands for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  int row_skip;       /* dense, FP4: rows of other layers between two of `weight` and of FP4's `scales` */
+  int row_skip;       /* dense, FP4: rows of other layers between two rows of `weight`, of FP4's `scales` */
   /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
    * the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;
@@ -124,7 +125,7 @@ typedef struct {
   Linear gate, up, down; /* gate, up: expert_row_width() -> width, down: back; ungated: gate has n_out 0 */
 } Expert;
 
-/* Some rows of a table of n-grams (NgramConfig). Numbers in F8_E4M3 or I8 are multiplied by a scale. */
+/* A part of a table of n-grams (NgramConfig). Numbers in F8_E4M3 or I8 are multiplied by a scale. */
 typedef struct {
   Matrix rows;
   Vector scales; /* [1] for all rows, or [rows.n_rows]; data NULL: no scales */
@@ -210,8 +211,8 @@ typedef struct {
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
-  /* Bytes that model_prepare() allocates, and that opening has allocated to join the parts of convolutions
-   * (Olmo Hybrid). */
+  /* Bytes that model_prepare() allocates, and that opening has allocated for joined convolutions (Olmo
+   * Hybrid), joined norms of heads (StableLM) and, counted for each norm, ones of norms without weights. */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   StoredByHeads by_heads;
@@ -261,13 +262,13 @@ Status model_check_known(const Model *model, Error *err);
  * threads (0: all cores), and refuses infinite or NaN scales. To be called before weights are read; sizes are
  * known without it. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* True if linear layer `which` and others alternate by head in one stored matrix. model_stored_output(): the
- * output there that has become output o. PRECOND model_prepare(); for model_stored_output()
- * model_is_by_heads(), too */
+/* True if the checkpoint stores linear layer `which` and others by head in one matrix. model_stored_output():
+ * the output of that matrix that has become output o. PRECOND model_prepare() was called; for
+ * model_stored_output() model_is_by_heads(), too */
 bool model_is_by_heads(const Model *model, int layer, int which);
 int model_stored_output(const Model *model, int layer, int which, int o);
-/* Makes the layer's key_heads and value_heads of kv_b, whose weights have changed. heads [2 * n_heads] and
- * keys, of latent_heads_bytes(), must outlive their use. PRECOND the layer has kv_b */
+/* Makes the layer's key_heads and value_heads anew from kv_b, whose weights have changed. heads [2 * n_heads]
+ * and keys, of latent_heads_bytes(), must outlive their use. PRECOND the layer has kv_b */
 Status latent_heads_renew(const Model *model, int layer, Linear *heads, void *keys, int n_threads,
                           Error *err);
 size_t latent_heads_bytes(const Model *model, int layer);
@@ -289,10 +290,10 @@ Status ak48_is(const char *path, bool *packed, Error *err);
  * (SentencePiece's tokenizer.model and the like). */
 Status other_tokenizer_refuse(const char *directory, Error *err);
 
-/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
- * its tensors have the kinds, sizes and groups that an fp16 checkpoint of this config has. Every tensor has
- * an address, but reading it raises SIGSEGV until model_fill_dummy() has made weight_bytes of random weights.
- * A GPU makes its own random weights instead. */
+/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed: its
+ * tensors have the kinds, sizes and groups of a checkpoint of this config whose dense tensors are fp16. Every
+ * tensor has an address, but reading it raises SIGSEGV until model_fill_dummy() has made random weights. A
+ * GPU makes its own random weights instead. */
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 

@@ -27,8 +27,8 @@ typedef enum {
   APART_BY_CHANNEL,
   APART_BOTH,
   FUSED_DELTA, /* the delta rule's matrices are one */
-  NOT_SHARED,  /* no experts, or the MLP beside experts is named as in layers without experts */
-  OF_SHARED,   /* OF_SHARED + SharedName: experts, and the MLP beside experts has these names */
+  NOT_SHARED,  /* no experts, or the shared expert is named like the MLP of layers without experts */
+  OF_SHARED,   /* OF_SHARED + SharedName: experts, and the shared expert has these names */
 } When;
 
 static bool is(const ModelConfig *config, const LayerConfig *own, int when) {

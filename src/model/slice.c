@@ -22,16 +22,16 @@ typedef struct {
   int first, n;
 } Share;
 
-/* Part `index` of n of `count` columns, in whole units: parts differ by one unit at most, none is larger than
- * the first. */
+/* What part `index` of n has of `count` columns, in whole units: parts differ by one unit at most, and none
+ * is larger than the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;
   return (Share){first, (end < count ? end : count) - first};
 }
 
-/* Part `index` of n of n_heads heads. If there are fewer heads than parts, several parts have the same
- * head. */
+/* What part `index` of n has of n_heads heads. If there are fewer heads than parts, several parts have the
+ * same head. */
 static Share share_heads(int n_heads, int index, int n) {
   return (Share){(int)((int64_t)n_heads * index / n), n_heads < n ? n_heads > 0 : n_heads / n};
 }
@@ -41,7 +41,7 @@ static bool heads_divide(int n_heads, int n) {
 }
 
 /* True if a layer's inputs can be divided anywhere: all are in one group, or in none. False for FP4, whose
- * size of groups (16 or 32) says which format its scales have, and so must stay. */
+ * group size (16 or 32) says which format the scales have, and so must not change. */
 static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
 }
@@ -59,7 +59,7 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* The multiples in which hidden units are divided, the same in all layers. `shared`: MLPs beside experts. */
+/* The multiples in which hidden units are divided, the same in all layers. `shared`: of shared experts. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -105,7 +105,7 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
              expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
 
-/* Looks for an obstacle in o: each part has the same number of its inputs. */
+/* Looks for an obstacle in o, whose inputs are divided into equal parts. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
   if (l->order)

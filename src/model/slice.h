@@ -28,7 +28,7 @@ void config_part_release(ModelConfig *part);
 Status model_part(const Model *whole, int index, int n, Model **part, Error *err);
 void model_part_free(Model *part);
 
-/* The first row of lm_head that part `index` of n has; vocab_size with index n. */
+/* The first row of lm_head that part `index` of n has; vocab_size if index is n. */
 int model_part_head(int vocab_size, int index, int n);
 
 /* The first of the n_kv_heads heads of a layer that part `index` of n has. */

@@ -16,7 +16,7 @@
 #define ALL_IN(experts) .all_gate_up = experts ".gate_up_proj", .all_down = experts ".down_proj"
 #define IN_MLP          "mlp.experts", GATE_UP_DOWN, ALL_IN("mlp.experts")
 
-static const ExpertNames /* router, experts; the MLP beside them, the bias that chooses */
+static const ExpertNames /* router, experts, an expert's matrices; shared expert, choice_bias */
 qwen_names        = { "mlp.gate", IN_MLP, SHARED_EXPERT },
   qwen3_vl_names    = { "mlp.gate", IN_MLP, .inputs_first = INPUTS_MAY_BE_FIRST },
   glm_names         = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.gate.e_score_correction_bias" },
@@ -81,8 +81,8 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED_EXPERT },
 
 const Architecture architectures[] = {
   /* class, model_type, published models; defaults of vocab_size, hidden, intermediate, layers, heads,
-   * kv heads, head_dim, positions, bos, eos, eps, theta; windows: rule, window, period; experts: how many,
-   * of a token, width, score, renormalise, names, layers */
+   * kv heads, head_dim, positions, bos, eos, eps, theta; windows: rule, window, period; experts: n_experts,
+   * n_chosen, width, score, renormalise, names, layers */
   { "LlamaForCausalLM", "llama", "Llama 2 to 3.3, SmolLM2, DeepSeek-R1-Distill-Llama",
     {  32000, 4096, 11008, 32, 32,  0,   0,   2048,      1,      2, 1e-6,   10000 },
     HAS(ATTENTION_BIAS, MLP_BIAS) },

@@ -11,18 +11,21 @@
 /* Which layers have a sliding window. */
 typedef enum {
   WINDOW_NONE,        /* no layer, whatever the config says of windows */
-  WINDOW_ALL,         /* all layers, if sliding_window is given */
+  WINDOW_ALL,         /* all layers, unless sliding_window is null, or absent without a default */
   WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
   WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
-  WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being sliding_window_pattern */
+  WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being the period of `windows` */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
   WINDOW_FIRST_FULL,  /* by layer_types, else all but the first and every n-th */
   WINDOW_BEFORE_LAST, /* by layer_types, else all but the last and every n-th before it */
-  WINDOW_OR_NOPE,     /* as WINDOW_PERIODIC, other layers without rope; window null: rope in all layers */
-  WINDOW_AND_NOPE,    /* as WINDOW_OR_NOPE, but there must be a window */
-  WINDOW_SOME_FULL_NOPE, /* as WINDOW_AND_NOPE, without layer_types: the first, every n-th from the second on
-                          * and the last have no window */
-  WINDOW_NOPE,           /* if use_sliding_window: by layer_types, else the NoPE layers */
+  /* As WINDOW_PERIODIC, and layers without a window have no rope. If sliding_window is null, no layer has a
+   * window and all have a rope. */
+  WINDOW_OR_NOPE,
+  WINDOW_AND_NOPE, /* as WINDOW_OR_NOPE, but a null sliding_window is refused */
+  /* As WINDOW_AND_NOPE, but without layer_types the first layer, every n-th from the second on, and the last
+   * have no window. */
+  WINDOW_SOME_FULL_NOPE,
+  WINDOW_NOPE, /* if use_sliding_window: by layer_types, else the NoPE layers have a window */
 } WindowRule;
 
 /* The rope types that a config may name besides "default". */
@@ -57,9 +60,9 @@ typedef enum {
   QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
-  USE_QK_NORM,    /* use_qk_norm: qk_norm below only if it is true, which is refused with QK_NORM_NONE */
+  USE_QK_NORM,    /* use_qk_norm: the row's qk_norm if it is true; true is refused with QK_NORM_NONE */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
-  OWN_ROPE,       /* rope parameters must be given: the default is a scaling of its own */
+  OWN_ROPE,       /* rope parameters must be given: transformers' default is a scaled rope */
   MUP,            /* mup_enabled: as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
   OUTPUT_VOCAB,   /* output_vocab_size: the output head has only this many tokens, the first ones */
@@ -70,9 +73,9 @@ typedef enum {
   QK_LAYERNORM,   /* qk_layernorm: qk_norm below only if it is true */
   NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
   GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function override the usual names */
-  BLOCK_WIDTH,    /* block_ff_dim and what adjusts it, full_attn_idxs, tie_embedding (LFM2) */
+  BLOCK_WIDTH,    /* block_ff_dim and the block_ members that adjust it (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
-  MAY_BE_ENCODER, /* use_bidirectional_attention is read, as where windows are WINDOW_PERIODIC */
+  MAY_BE_ENCODER, /* use_bidirectional_attention must be false, as in rows with WINDOW_PERIODIC */
   MAY_BE_RMS,     /* norms are not centred where rms_norm_eps is given, which is then epsilon */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
   /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
@@ -80,14 +83,14 @@ typedef enum {
   KIMI_NAMES,
   GROUP_NAMES,      /* num_attention_groups overrides num_key_value_heads */
   SELECTION_KEY,    /* expert_selection_fn says what the experts' score is (Command A+) */
-  COMBINATION_KEY,  /* shared_expert_combination_strategy: the sum with the MLP beside experts, or its half */
+  COMBINATION_KEY,  /* shared_expert_combination_strategy: experts and shared expert are added or averaged */
   GROUPED,          /* n_group, topk_group */
-  METHOD_KEY,       /* topk_method says whether experts are chosen by groups, judged by their best expert */
+  METHOD_KEY,       /* topk_method says whether experts are chosen in groups, scored by their best expert */
   FREQUENCY_KEY,    /* moe_layer_freq: layers with experts have numbers that are multiples of this */
   LATENT_EXPERTS,   /* moe_latent_size */
   LISTS,            /* numbers of experts may be lists, of one number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
-  /* Members of ModelConfig that are true. */
+  /* From here on traits are not read from config.json: most are members of ModelConfig that are true. */
   QKV_BIAS,
   BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
@@ -112,9 +115,9 @@ typedef enum {
   CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
   NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
-  ROPES_IN_OBJECTS, /* ropes are in rope_parameters alone; rope_theta outside of it is not read */
+  ROPES_IN_OBJECTS, /* ropes are in rope_parameters: rope_theta outside is ignored, a scaled rope refused */
   BOTH_ROTARY,      /* rotary_part is for both ropes, also in objects without partial_rotary_factor */
-  NO_ROPE_SCALING,  /* rope_scaling is not read, so it must say nothing (Command A+) */
+  NO_ROPE_SCALING,  /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
 } Trait;
 enum { MAX_TRAITS = 12 };
@@ -125,14 +128,15 @@ enum { MAX_FACTOR = 1000000 }; /* of activations: a larger factor is likely a mi
 typedef enum {
   EXPERTS_EVERYWHERE,
   EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
-  EXPERTS_AFTER_FIRST, /* all but the first, whose number n_dense_key says */
-  EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST; n_dense_key NULL: n_dense */
+  EXPERTS_AFTER_FIRST, /* all but the first ones, as many as experts.dense says */
+  EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST */
   EXPERTS_IN_TEXT,     /* as EXPERTS_BY_TYPE, or by moe_layers_enum: "3,4,5" */
   EXPERTS_IN_LIST,     /* moe_layers, else every interleave_moe_layer_step-th */
   EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
 } ExpertLayers;
 
-/* If the weights of the chosen experts are divided by their sum: norm_topk_prob may say it. */
+/* Whether the weights of the chosen experts are divided by their sum. BY_KEY: if norm_topk_prob is true;
+ * UNLESS_KEY: unless it is false. */
 typedef enum {
   RENORMALISE_NEVER,
   RENORMALISE_ALWAYS,
@@ -144,7 +148,7 @@ typedef struct Architecture Architecture;
 /* Fills a part of a config from its members. */
 typedef Status ParsePart(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
-/* A member of config.json and its default; without a key there is no such member. */
+/* A member of config.json and its default; key NULL: there is no such member, and `usual` holds. */
 typedef struct {
   const char *key;
   int usual;
@@ -179,7 +183,7 @@ struct Architecture {
   QkNorm qk_norm;
   AttnGate attn_gate;
   FusedMatrices fused;
-  Activation activation; /* the default; if it is ungated, no other is accepted */
+  Activation activation; /* the default; an ungated one admits no other (a GELU: other ungated GELUs) */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
 
@@ -200,9 +204,9 @@ struct Architecture {
   const char *activation_key;   /* NULL: "hidden_act" */
   const char *head_dim_key;     /* where "head_dim" is absent */
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
-  const char *length_key;       /* for the longest context where it is larger than max_position_embeddings */
+  const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
-  const char *before_key;       /* for the window without the position itself, in place of sliding_window */
+  const char *before_key;       /* for the window minus 1, the position itself; overrides sliding_window */
   const char *other_name;       /* another name of `architecture`, which may be that of another row */
   const char *other_type;       /* a model_type that `architecture` may have instead */
 
@@ -231,7 +235,7 @@ struct Architecture {
     const char *width_key;                /* another name of moe_intermediate_size, or NULL */
     IntMember dense;                      /* the number of first layers without experts */
     int dense_layers;                     /* first layers without experts, if mlp_only_layers is absent */
-    IntMember shared_width, shared_count; /* width of the MLP beside experts, or as how many experts */
+    IntMember shared_width, shared_count; /* the shared expert's width; or that as a multiple of `width` */
     DoubleMember scale;                   /* routed_scaling_factor, or another name */
     DoubleMember jitter;                  /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {
@@ -247,9 +251,9 @@ bool has(const Architecture *arch, Trait trait);
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* Where the config of a text part is: in text_config with one model_type, or with any that is in
- * `architectures`; FLAT_TEXT: in config.json itself if there is no text_config; THINKER_TEXT: in the
- * text_config of thinker_config. */
+/* Where the config of a text part is. ONE_TEXT: in text_config, whose model_type is `text` or old_text.
+ * ANY_TEXT: in text_config, with any model_type of `architectures`. FLAT_TEXT: as ONE_TEXT, or in config.json
+ * itself if there is no text_config. THINKER_TEXT: in the text_config of thinker_config. */
 typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 
 /* A model of several parts. The text part alone is computed. */
@@ -274,12 +278,12 @@ const Multimodal *multimodal_find(const char *architecture, const char *model_ty
 /* The row of this model_type, also of text parts alone; NULL if there is none. */
 const Architecture *architecture_of_type(const char *model_type);
 
-/* The row of the text part whose config has this model_type, or NULL for none; NULL if the model_type is
- * refused. */
+/* The row of the text part of `whole`. model_type: that of the text part's config, NULL if it has none.
+ * Returns NULL if this model_type is refused. */
 const Architecture *multimodal_text(const Multimodal *whole, const char *model_type);
 
-/* Which layers have which part, and what these parts need. PRECOND config->layers is allocated; the rope and
- * the activation are filled. */
+/* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
+ * is allocated; the rope and the activation are filled. */
 ParsePart config_parse_windows;     /* windows alone (positions.c) */
 ParsePart config_parse_chunks;      /* chunks, NoPE layers, whether q and k are normalised (chunks.c) */
 ParsePart config_parse_short_conv;  /* conv, and the MLP's width (short_conv.c) */
@@ -293,7 +297,7 @@ ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) *
 ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, factors of all (Falcon-H1) */
 ParsePart config_parse_blocks;        /* Mamba-2 in layers of one block (Nemotron-H) */
 
-/* Other properties in which layers differ. PRECOND the windows of layers are filled. */
+/* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
 ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
@@ -306,10 +310,11 @@ ParsePart config_parse_layer_lists; /* ropes, limits of products, numbers of hea
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
 ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
-/* PRECOND all of the config is filled except quantisation and special tokens. */
+/* Functions for Architecture.last. PRECOND all of the config is filled except quantisation and special
+ * tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
-ParsePart config_check_norm_type;    /* refuses other norms of q and k than of heads (chunks.c) */
+ParsePart config_check_norm_type;    /* refuses norms of q and k that are not per head; rope_scaling_layers */
 ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
@@ -322,7 +327,8 @@ Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelC
 /* The number of layers that the config of config_parse_blocks() lists. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
 
-/* Fills latent, n_heads, n_kv_heads and head_dim (latent.c), and attention_scale once the rope is filled. */
+/* config_parse_latent() fills latent, n_heads, n_kv_heads and head_dim (latent.c). config_scale_latent() sets
+ * attention_scale. PRECOND of the latter: the rope is filled */
 ParsePart config_parse_latent;
 void config_scale_latent(ModelConfig *config);
 
@@ -330,14 +336,15 @@ void config_scale_latent(ModelConfig *config);
  * the activation and the MLP's width are filled. */
 ParsePart config_parse_experts;
 
-/* Fills rope, local_rope, and all that layers differ in (positions.c). PRECOND sizes are filled. */
+/* Allocates config->layers; fills rope, local_rope, and what layers differ in (positions.c). PRECOND sizes
+ * are filled */
 ParsePart config_parse_positions;
 
 /* Fills sizes, arithmetic, positions and experts from the object of a text model (config.c), and how weights
  * are quantised, which may be in the file's own object or in the text model's. */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
-/* Refuses more rules of quantization than the model has linear layers. */
+/* Refuses a config with more quantisation rules than the model has matrices. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
 
 /* Refuses a drafter where a model is expected (draft.c). */

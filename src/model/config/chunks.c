@@ -18,7 +18,7 @@ static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config)
   return STATUS_OK;
 }
 
-/* attn_temperature_tuning: true or false, or as first published a number, 0 for false. */
+/* attn_temperature_tuning: true or false; first published configs have a number, 0 for false. */
 static Status parse_tuning(const ConfigReader *r, bool *tuned) {
   static const char key[] = "attn_temperature_tuning";
   int64_t number;
@@ -49,7 +49,7 @@ Status config_parse_chunks(const ConfigReader *r, const Architecture *arch, Mode
   return reader_double(r, "floor_scale", 1, MAX_POSITION, 8192, &config->query_scale_step);
 }
 
-/* Molmo 2: the norms of q and k are of heads; a rope that is scaled is so in all layers. */
+/* Molmo 2: refuses norms of q and k that are not per head, and a rope that is scaled in some layers only. */
 Status config_check_norm_type(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char *const types[] = {"qwen3", NULL};
   int type;

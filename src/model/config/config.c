@@ -95,7 +95,7 @@ static Status choose_architecture(const ConfigReader *r, ConfigReader *text, con
   return whole ? enter_text(r, whole, out, text) : STATUS_OK;
 }
 
-/* `own` where the family has names of its own and the config this member, else `usual`. */
+/* Returns `own` if the family has names of its own and the config has this member, else `usual`. */
 static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
                           const char *usual) {
   return has(arch, GPT_NAMES) && json_member(r->object, own) ? own : usual;
@@ -409,7 +409,7 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   if (arch->layers == config_parse_short_conv && !has(arch, SANDWICH)) /* takes precedence */
     TRY(reader_bool(&text, "tie_embedding", config->tied_embeddings, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, arch, config));
-  /* The heads of Command A Vision and Aya Vision do not divide logits, as in transformers. */
+  /* As in transformers, the lm_heads of Command A Vision and Aya Vision do not scale logits. */
   if (config->text_part && arch->logit_scale != 0) config->logit_divisor = 1;
   if (config->text_part) { /* these members of a multimodal model's config override its text_config */
     TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));

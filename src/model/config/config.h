@@ -96,7 +96,8 @@ typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 typedef struct {
   LayerKind kind;
   int n_heads, n_kv_heads, head_dim; /* n_heads % n_kv_heads == 0 */
-  /* Width of the MLP, 0 with MLP_NONE. With experts, the width of the MLP beside them; 0: there is none. */
+  /* Width of the MLP, 0 with MLP_NONE. In a layer with experts, the width of the shared expert, an MLP that
+   * every token takes beside its chosen experts; 0: there is none. */
   int intermediate;
   int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
   int chunk;  /* positions of a chunk: a position sees its own chunk, up to itself; 0: all */
@@ -114,8 +115,8 @@ typedef struct {
    * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
    * stay (Gemma 3n). */
   double sparsity;
-  /* The limit of ACTIVATION_LIMITED, which the layer's MLP has in place of silu, and that of its experts; 0:
-   * they have silu (Step 3.5). */
+  /* The limits of ACTIVATION_LIMITED, which the layer's MLP (or shared expert), and its experts, then have
+   * instead of silu; 0: silu (Step 3.5). */
   double mlp_limit, expert_limit;
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
@@ -181,7 +182,7 @@ typedef struct {
   const char *final_norm, *final_norm_bias, *embedding, *body, *head;
 } TensorNames;
 
-/* The name of the MLP beside experts: as in layers without experts, or "mlp.shared_expert",
+/* The name of the shared expert: that of the MLP in layers without experts, or "mlp.shared_expert",
  * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert",
  * "block_sparse_moe.shared_experts" or "share_expert". */
 typedef enum {
@@ -194,34 +195,34 @@ typedef enum {
   SHARED_IN_LAYER
 } SharedName;
 
-/* If dense tensors of all experts have the inputs before the outputs: no, yes (gpt-oss), or where their shape
- * says so (Qwen3-VL: as published; transformers 5 saves them otherwise). */
+/* Whether dense tensors of all experts are [experts][inputs][outputs]: no; yes (gpt-oss); or if their shape
+ * says so (Qwen3-VL: as published, but not as transformers 5 saves them). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
-/* Names within a layer with experts. Experts are stored one by one, gate of the third as
- * "mlp.experts.2.gate_proj"; or all experts of a layer in two tensors, with one dimension more, the rows of
- * gate and up in one of them. */
+/* Names within a layer with experts. Experts are stored one by one, the third one's gate as
+ * "mlp.experts.2.gate_proj"; or all experts of a layer in two tensors of three dimensions, one with the rows
+ * of gate and up, the other with those of down. */
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
   const char *gate, *up, *down; /* an expert's: "gate_proj" */
   const char *all_gate_up;      /* all experts': "mlp.experts.gate_up_proj" */
-  const char *all_up;           /* gate's and up's are apart, and all_gate_up is gate's; NULL: they are one */
+  const char *all_up;           /* if not NULL, all_gate_up has the rows of gate alone */
   const char *all_down;
   SharedName shared;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
-  /* The experts of images are beside those of text, as many, with numbers after theirs and a router
-   * `weight_1`; choice_bias has a row for each kind; routers have the inputs first (ERNIE 4.5 VL). */
+  /* There are as many experts for images as for text: numbered after these, with a router `weight_1` of their
+   * own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
   bool two_kinds;
   bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
   bool alternate;     /* in all_gate_up rows of gate and up alternate (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 
-/* attn_gate, a linear layer of attention's input: attention's output is multiplied by the sigmoid (or
- * softplus, ModelConfig.attn_gate_softplus) of its outputs, one for each number or one for each head, before
- * o. ATTN_GATE_IN_Q: one for each number, in the same matrix as q, whose outputs are for each head its query
- * and then its gate. */
+/* Attention's output is multiplied by gates before o: by the sigmoid (or softplus,
+ * ModelConfig.attn_gate_softplus) of attn_gate, a linear layer of attention's input, with one output for each
+ * number or one for each head. ATTN_GATE_IN_Q: one for each number, made by the matrix of q, whose outputs
+ * are for each head its query and then its gates. */
 typedef enum { ATTN_GATE_NONE, ATTN_GATE_NUMBERS, ATTN_GATE_HEADS, ATTN_GATE_IN_Q } AttnGate;
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). The cache has one row a token for all heads:
@@ -234,7 +235,7 @@ typedef struct {
   int q_rank;    /* numbers of the queries' latent; 0: queries have no latent */
   int nope_dim;  /* numbers of a head's query and key without a rope */
   int rope_dim;  /* numbers of a head's query and key with a rope: even */
-  int value_dim; /* numbers of a head's output; in a table of defaults 0: hidden / heads */
+  int value_dim; /* numbers of a head's output; 0 in Architecture.latent: hidden / n_heads */
 } LatentConfig;
 
 /* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
@@ -270,8 +271,8 @@ typedef struct {
    * largest step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
-  /* With RULE_MAMBA2: the output is not normalised; factors of z and of the step size's a before their
-   * functions, and of the output; and of the convolution's inputs q, k and v. The last three are 1 after
+  /* With RULE_MAMBA2. no_norm: the output is not normalised. Factors: of z and of a (the step size) before
+   * their functions; of the output; of the convolution's inputs q, k and v. The last three are 1 after
    * model_prepare(), which multiplies the taps by them. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
@@ -329,15 +330,16 @@ typedef struct {
 /* The layers with a short convolution (LAYER_CONV); see norm_short_conv in operations.def. */
 typedef struct {
   int taps;     /* 1 .. MAX_CONV_TAPS; 0: the model has no such layers */
-  int channels; /* hidden_size; in a model's part (model/slice.h) a share of it */
+  int channels; /* hidden_size, or what one of several GPUs has of it (model/slice.h) */
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX, SCORE_SIGMOID: by a function of
- * all outputs, or of each. From SCORE_CHOSEN on, the outputs themselves choose. The weights are then softmax
- * over the chosen experts' outputs, or sigmoid of each; or SCORE_CHOSEN_NEAR (SparseMixer-v2,
- * arXiv:2409.12136): the weight of a chosen expert with output r is its share in softmax over the outputs s
- * of the experts with (r - s) / max(|s|, r) <= near, except those chosen before it. */
+/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX, SCORE_SIGMOID: both by softmax
+ * over all outputs, or by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose. The
+ * weights are then softmax over the chosen experts' outputs (SCORE_CHOSEN), or the sigmoid of each; or
+ * SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): the weight of a chosen expert with output r is its
+ * share in softmax over the outputs s of the experts with (r - s) / max(|s|, r) <= near, except those chosen
+ * before it. */
 typedef enum {
   SCORE_SOFTMAX,
   SCORE_SIGMOID,
@@ -347,8 +349,8 @@ typedef enum {
 } ExpertScore;
 
 /* Norms of a layer with experts, besides those of every layer. EXPERTS_POST_NORM (A.X-K1): mlp_post_norm, of
- * the sum of experts and the MLP beside them. EXPERTS_OWN_NORMS (Gemma 4): experts, router and the MLP beside
- * them have norms of their own, and each expert has a factor of its weight. */
+ * the sum of experts and shared expert. EXPERTS_OWN_NORMS (Gemma 4): experts, router and shared expert have
+ * norms of their own, and the weight of each expert has a factor. */
 typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNorms;
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
@@ -357,20 +359,20 @@ typedef struct {
   int n_chosen;      /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;         /* outputs of an expert's gate and up */
   int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
-  int shared_width;  /* width of the MLP beside experts, for every token; 0: there is none */
+  int shared_width;  /* width of the shared expert, an MLP for every token; 0: there is none */
   ExpertScore score; /* weight of a chosen expert */
   double near;       /* used by SCORE_CHOSEN_NEAR */
   bool renormalise;  /* weights are divided by their sum plus sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
-  bool halves_shared;  /* the MLP beside experts is multiplied by 1/2 (Command A+) */
+  bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
   int n_groups;        /* groups of equal size; a group's score is the sum of its two best experts' */
   int n_chosen_groups; /* best groups, from which experts are chosen; with n_groups 1: from all */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
   bool biases;      /* the router, and the experts' gate, up and down have biases */
   bool scales_input; /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
-  bool shared_gate;  /* the MLP beside experts is multiplied by the sigmoid of a product with its input */
+  bool shared_gate;  /* the shared expert's output is multiplied by the sigmoid of a product with its input */
   ExpertNorms norms;
 } ExpertConfig;
 
@@ -387,7 +389,7 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  *   the same attention.
  * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
  *   token that the target has computed. A step computes the newest token and block - 1 masks; each row
- *   attends to the whole block. */
+ *   attends to these keys and to the whole block. */
 typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
 /* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
@@ -431,8 +433,9 @@ typedef struct {
   int n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0; a layer may differ: config_layer() */
   /* Even, 2..MAX_HEAD_DIM, with latent attention up to MAX_HEAD_ROW; need not be hidden / n_heads. */
   int head_dim;
-  /* The size of a head's value that v makes and o reads, at most head_dim, and a factor of v (MiMo);
-   * 0: head_dim, and 1. The cache has values of head_dim numbers, the last of them 0. */
+  /* value_dim: the size of a head's value that v makes and o reads, at most head_dim; 0: head_dim, and
+   * value_scale is not used. The cache has values of head_dim numbers, padded with 0. value_scale: a factor
+   * of v (MiMo). */
   int value_dim;
   double value_scale;
   int vocab_size; /* rows of the embedding that are used, and of lm_head */
@@ -520,7 +523,7 @@ void config_release(ModelConfig *config);
 static inline int config_embedding_rows(const ModelConfig *config) {
   return config->embedding_rows ? config->embedding_rows : config->vocab_size;
 }
-/* The kind, sizes, window and rope of a layer. */
+/* A layer's properties, with the model's own sizes where the layer has no others. */
 LayerConfig config_layer(const ModelConfig *config, int layer);
 /* The size of a head's value in a layer with attention that is not latent. */
 int config_value_dim(const ModelConfig *config, const LayerConfig *own);
@@ -561,14 +564,15 @@ int delta_decays(const DeltaConfig *delta);
 int delta_norm_width(const DeltaConfig *delta);
 /* The size in numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels]
  * inputs of the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels]
- * inputs. */
+ * inputs. A layer with n-grams also keeps the last (taps - 1) * longest inputs of their convolution, each
+ * [streams][hidden], and longest - 1 tokens. */
 size_t config_state_numbers(const ModelConfig *config, int layer);
 /* The size of a layer's table of n-grams: its rows, and the numbers of a row. PRECOND the layer has one */
 int64_t ngram_rows(const ModelConfig *config, int layer);
 int ngram_columns(const NgramConfig *ngrams);
-/* How the n-grams of a layer are hashed: primes[n_primes], for each length from 2 on and each hash of it the
- * number of its rows, which lie in this order; factors[], of the token and the tokens before it. Source:
- * transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
+/* How the n-grams of a layer are hashed. primes[n_primes]: the number of table rows of each hash, for lengths
+ * from 2 on in order; the table has the rows in the same order. factors[]: of the token and of the tokens
+ * before it. Source: transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
 typedef struct {
   int n_primes;
   int64_t primes[(MAX_NGRAM - 1) * MAX_NGRAM_HASHES];
@@ -579,7 +583,7 @@ void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
-/* True if the layer has the model's own sizes. */
+/* True if the layer has the model's own heads, head_dim and width of the MLP. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
 /* The numbers of one token's keys and values in a layer's cache; 0 if the layer shares another layer's, or
  * has no attention. */

@@ -171,8 +171,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Checks members that transformers 5.23 does not read, or, where it never ties the head, reads in another way
- * than elsewhere. These members must agree with what is computed. */
+/* Refuses members that contradict what is computed, since transformers 5.23 does not read them for these
+ * models; nor does it tie lm_head, whatever tie_word_embeddings says. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char *const functions[] = {"sigmoid", NULL};
   int step, function;
@@ -217,8 +217,8 @@ static Status has_no_rope(const ConfigReader *r, bool *none) {
   return STATUS_OK;
 }
 
-/* Absent members follow from others: as many heads as attention has, keys of 3/4 of hidden_size together, and
- * values of twice as many numbers. */
+/* Defaults: as many heads as attention has; the keys of all heads have 3/4 of hidden_size numbers together; a
+ * value has twice as many numbers as a key. */
 static Status parse_sizes_apart(const ConfigReader *r, ModelConfig *config) {
   DeltaConfig *delta = &config->delta;
   DeltaConfig usual = {.n_key_heads = config->n_heads, .n_value_heads = config->n_heads};

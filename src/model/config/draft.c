@@ -23,8 +23,7 @@ const char *draft_kind_name(DraftKind kind) {
 
 /* --- which kind it is */
 
-/* speculators saves the sizes of the layers in a member of their own, and calls the kinds of drafters by
- * these names. */
+/* Checkpoints of vllm-project/speculators name the kind; others are known by a member that only they have. */
 static Status find_kind(const ConfigReader *r, DraftKind *kind) {
   static const char *const names[] = {"eagle3", "dflash", NULL};
   static const DraftKind kinds[] = {DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_NONE};
@@ -52,8 +51,8 @@ Status config_refuse_draft(const ConfigReader *r) {
 
 /* --- members */
 
-/* Reads a list of states of the target: `plus` is 1 if the list has numbers of layers from 0 on, 0 if it
- * counts layers. */
+/* Reads a list of the target's layers whose outputs are the states. `plus` is 1 if the list numbers layers
+ * from 0 on, and 0 if from 1 on. */
 static Status parse_states(const ConfigReader *r, const char *key, int plus, DraftConfig *draft) {
   const Json *list = json_member(r->object, key);
   if (!list) return STATUS_OK;
@@ -260,8 +259,7 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
     draft->states[1] = n / 2;
     draft->states[2] = n - 3;
   }
-  /* Some programs take the last layer's state before the final norm, others after it; no drafter here takes
-   * that state. */
+  /* Refuses the state after the last layer: some programs take it before the final norm, others after it. */
   for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
       return error_set(err, STATUS_MODEL,

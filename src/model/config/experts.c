@@ -2,8 +2,8 @@
  *
  * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, models/NAME/configuration_NAME.py and
  * the routers in modeling_NAME.py, of the families in architectures.c.
- * Always true afterwards: 1 <= n_chosen <= n_experts within the groups that are chosen from; the sizes are
- *                         within the ranges of config.h. */
+ * Always true afterwards: n_chosen is at least 1, and at most the number of experts in the chosen groups; the
+ *                         sizes are within the ranges of config.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static Status read_any(const ConfigReader *r, const char *const *keys, bool list
   return STATUS_OK;
 }
 
-/* `own` where the family has names of its own and the config this member, else `usual`. */
+/* Returns `own` if the family has names of its own and the config has this member, else `usual`. */
 static const char *key_of(const ConfigReader *r, const Architecture *arch, const char *own,
                           const char *usual) {
   return has(arch, KIMI_NAMES) && json_member(r->object, own) ? own : usual;
@@ -81,7 +81,7 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* Reads the width of experts; with two kinds of experts it may be a list, first that of text's. */
+/* Reads the width of experts; with two kinds of experts it may be a list that begins with that of text's. */
 static Status parse_width(const ConfigReader *r, const Architecture *arch, int *width) {
   const char *key = arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size";
   const Json *list = json_member(r->object, key);
@@ -94,7 +94,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   return STATUS_OK;
 }
 
-/* The width of the MLP beside the experts: by a key of its own, or the width of a number of experts. */
+/* Widths of an expert and of the shared expert; the latter has a key of its own, or is a multiple of the
+ * former. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
@@ -153,8 +154,8 @@ static Status parse_method(const ConfigReader *r, const Architecture *arch, Expe
   return parse_groups(r, arch, experts);
 }
 
-/* Command A+: expert_selection_fn, softmax or sigmoid of the chosen; the latter may be divided by their
- * sum. */
+/* Command A+: expert_selection_fn: softmax over the chosen experts, or the sigmoid of each, which
+ * norm_topk_prob may divide by their sum. */
 static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
   static const char *const names[] = {"softmax", "sigmoid", NULL};
   int sigmoid;
@@ -164,7 +165,7 @@ static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
   return reader_bool(r, "norm_topk_prob", true, &experts->renormalise);
 }
 
-/* Command A+: the outputs of the experts and of the MLP beside them are added or averaged. */
+/* Command A+: the outputs of the experts and of the shared expert are added or averaged. */
 static Status parse_combination(const ConfigReader *r, ExpertConfig *experts) {
   static const char *const names[] = {"average", "sum", NULL};
   int sum;

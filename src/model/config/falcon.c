@@ -16,7 +16,7 @@ Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, Mode
   config->qkv_bias = config->mlp_bias = config->o_bias;
   config->parallel |= is_new;
   config->parallel_norms = is_new && n_norms == 2;
-  if (!config->parallel_norms) { /* Llama's */
+  if (!config->parallel_norms) { /* NULL: Llama's names */
     TensorNames *names = &config->names;
     names->attn_norm = names->mlp_norm = names->attn_norm_bias = names->mlp_norm_bias = NULL;
   }
@@ -24,6 +24,6 @@ Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, Mode
   if (config->n_heads % config->n_kv_heads != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
-  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* the usual order */
+  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* by KV head is then q, k, v */
   return STATUS_OK;
 }

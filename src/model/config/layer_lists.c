@@ -1,4 +1,4 @@
-/* layer_lists.c - what config.json lists for each layer: ropes, limits of products; and heads (Step 3.5).
+/* layer_lists.c - what config.json lists by layer (Step 3.5): ropes, limits of the gated product, heads.
  *
  * Called by: positions.c through a row of architectures.c.   Calls: reader.c. Source: transformers 5.24,
  * step3p7/configuration_step3p7.py, and the published config.json, whose further members must say what
@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* *full, *sliding: the number of the layers without and with a window in the list `key`; they stay as they
- * are where there is no such layer, or no list. */
+/* Reads a list `key` that has the same number for all layers without a window, *full, and the same for all
+ * with one, *sliding. A number stays as it is if there is no list or no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];

@@ -64,7 +64,8 @@ Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseL
   return STATUS_OK;
 }
 
-/* Each kind of layer has heads of its own and a rope for them: transformers refuses other models, too. */
+/* Layers of one kind (with or without a window) share a rope, so they must have the same heads: transformers
+ * refuses other models, too. */
 static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
   LayerConfig first[2] = {{0}};
   for (int i = 0; i < config->n_layers; i++) {

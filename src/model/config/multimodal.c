@@ -125,7 +125,7 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
   if (!model_type || (whole->old_text && strcmp(model_type, whole->old_text) == 0)) model_type = whole->text;
   if (whole->is != ANY_TEXT && strcmp(model_type, whole->text) != 0) return NULL;
   const Architecture *text = architecture_of_type(model_type);
-  /* The wrappers of any model have an lm_head of their own, without these traits' changes to logits. */
+  /* A class that wraps any text model has an lm_head of its own, without these traits' changes to logits. */
   if (text && whole->is == ANY_TEXT &&
       (has(text, MULTIPLIERS) || has(text, LOGIT_CAP) || has(text, QK_FACTOR)))
     return NULL;

@@ -189,7 +189,7 @@ static bool holds_objects(const Json *object, const char **key) {
   return false;
 }
 
-/* The rope type "dynamic" with alpha, which is independent of a text's length. */
+/* The rope type "dynamic" with alpha: theta is scaled once, whatever a text's length. */
 static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch, const ModelConfig *config,
                           RopeConfig *rope) {
   const char *name;
@@ -230,8 +230,8 @@ static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config
                        &config->query_scale_step);
 }
 
-/* Takes the longest context from length_key where that is larger. A scaled rope may depend on
- * max_position_embeddings, which then stays the longest. */
+/* Takes max_position from length_key where that is larger and the rope is not scaled: a scaled rope may
+ * depend on max_position_embeddings. */
 static Status parse_length(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                            ModelConfig *config) {
   const char *kind;
@@ -314,8 +314,8 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
-/* transformers puts a partial_rotary_factor beside the two objects into them or not, by the kind of rope.
- * Where each object has its own, that makes no difference. */
+/* Refuses a partial_rotary_factor beside the two ropes' objects: whether transformers copies it into them
+ * depends on the kind of rope. It has no effect where each object has its own. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";

@@ -21,7 +21,8 @@ Status reader_object(const ConfigReader *r, const char *key, ConfigReader *membe
 Status __attribute__((format(printf, 2, 3))) reader_refuse(const ConfigReader *r, const char *format, ...);
 Status reader_expected(const ConfigReader *r, const char *key, const Json *value, const char *expected);
 
-/* Typed members; absent or null gives `fallback`, a number out of [low, high] is refused. */
+/* Typed members; absent or null gives `fallback`, which is not checked; another type, or a number out of
+ * [low, high], is refused. */
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);
 Status reader_int64(const ConfigReader *r, const char *key, int64_t fallback, int64_t *out); /* of any size */
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
@@ -36,21 +37,21 @@ Status reader_choice(const ConfigReader *r, const char *key, const char *const *
 
 /* Refuses `list`, the member `key`, unless it is a list of n items, which `what` names. */
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what);
-/* As reader_list() with one item for each layer; there may also be items for layers that predict further
- * tokens (num_nextn_predict_layers). */
+/* As reader_list() with one item for each layer; there may also be items for the num_nextn_predict_layers
+ * layers of multi-token prediction. */
 Status reader_list_of_layers(const ConfigReader *r, const char *key, const Json *list, int n_layers,
                              const char *what);
-/* Refuses the item [i] of the list `key` with the rest of what was expected, as reader_expected(). */
+/* Refuses item i of the list `key`, as reader_expected() does; `expected` is a format. */
 Status __attribute__((format(printf, 5, 6))) reader_refuse_item(const ConfigReader *r, const char *key, int i,
                                                                 const Json *item, const char *expected, ...);
 
-/* Fills which[n_layers] from the member `key`, a list of one of `names` for each layer, with their numbers in
- * `names`, which ends with NULL; if the member is absent, with -1. */
+/* Reads the member `key`, a list with a name for each layer: which[layer] is the index of its name in
+ * `names`, which ends with NULL; -1 for all layers if the member is absent. */
 Status reader_names_of_layers(const ConfigReader *r, const char *key, const char *const *names, int n_layers,
                               int8_t *which);
 
 /* Fills listed[n_layers]: whether the list `key` holds the layer's number, counted from `first` on. Numbers
- * beyond the last layer are refused if `bounded`, else they name none. */
+ * below `first` are refused; those beyond the last layer are refused if `bounded`, else ignored. */
 Status reader_numbers_of_layers(const ConfigReader *r, const char *key, int first, int n_layers, bool bounded,
                                 bool *listed);
 

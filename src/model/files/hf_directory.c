@@ -1,7 +1,10 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
  * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c, hf_unknown.c.
- * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
+ * Tensor names are those of transformers (layers.c). Of the data these are read here: vectors, except biases
+ * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the config
+ * says is tied, to compare it with the embedding. */
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +26,7 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
   return take_numbers(loader, base, suffix, 1, &n, out);
 }
 
-/* Ones as the weights of a norm that has none; all such norms share them. */
+/* Makes ones as the weights of a norm without weights; all such norms share the same memory. */
 static Status take_ones(HfLoader *loader, int n, Vector *out) {
   static const Linear norms = {.name = "norms without weights"};
   if (!loader->ones) {
@@ -78,7 +81,7 @@ static Status take_linears(HfLoader *loader, int index) {
 
 /* --- the model */
 
-/* Takes one stored part of a joined vector, and writes it to `to` as fp32 numbers. */
+/* Reads one stored part of a joined vector into `to` as fp32 numbers. */
 static Status take_part(HfLoader *loader, const char *name, const char *suffix, int rank,
                         const int64_t *shape, float *to) {
   Vector own;
@@ -89,7 +92,7 @@ static Status take_part(HfLoader *loader, const char *name, const char *suffix, 
   return STATUS_OK;
 }
 
-/* Memory, as a vector, for n numbers of parts that are stored apart. */
+/* Allocates n fp32 numbers for a vector whose parts are stored apart; *out is this vector. */
 static float *make_joined(HfLoader *loader, int index, size_t n, Vector *out) {
   Model *model = loader->model;
   float *all = model_make_memory(model, n, sizeof *all, &model->layers[index].linear[0], loader->err);
@@ -98,7 +101,7 @@ static float *make_joined(HfLoader *loader, int index, size_t n, Vector *out) {
   return all;
 }
 
-/* Takes the weights of the norms of heads, which are stored apart (StableLM 2 12B), as one vector. */
+/* Joins the weights of the heads' norms, a tensor for each head (StableLM 2 12B), into one vector. */
 static Status take_head_norms(HfLoader *loader, int index, const char *name, int n, Vector *out) {
   const int64_t dim = config_layer(&loader->model->config, index).head_dim;
   float *all = make_joined(loader, index, (size_t)n, out);
@@ -111,7 +114,7 @@ static Status take_head_norms(HfLoader *loader, int index, const char *name, int
   return STATUS_OK;
 }
 
-/* Takes the taps of q's, k's and v's convolutions, which are stored apart, as one vector. */
+/* Joins the taps of q's, k's and v's convolutions, which are stored apart, into one vector. */
 static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *out) {
   static const char *const parts[] = {"linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight",
                                       "linear_attn.v_conv1d.weight"};
@@ -244,8 +247,8 @@ static bool has_own_head(const HfLoader *loader) {
          memcmp(weight->data, embedding->data, weight->bytes) != 0;
 }
 
-/* The config of a multimodal model may say untied where the checkpoint has no head: published configs are not
- * reliable. */
+/* Whether a multimodal model's head is tied depends on the checkpoint: some published configs say untied
+ * although there is no lm_head. */
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
@@ -282,10 +285,11 @@ static Status take_everything(HfLoader *loader) {
   return take_head(loader);
 }
 
-/* Finds the prefixes of tensor names: of a text model, which Qwen2-VL and Qwen2.5-VL have, too; of a
- * multimodal model as transformers 4.51 saves it, and as later versions do; of Qwen's Omni models; of
- * Idefics 3, SmolVLM and Granite Docling; of HyperCLOVA X Think and Nemotron 3 Nano Omni as published.
- * Nemotron-H has a prefix of its own, and "model." as transformers 5 saves it. */
+/* Finds the prefixes of tensor names. In the order of names[]: text models, Qwen2-VL and Qwen2.5-VL;
+ * multimodal models as transformers 4.51 saves them, and as later versions do; Qwen's Omni models (two rows);
+ * Idefics 3, SmolVLM and Granite Docling; HyperCLOVA X Think and Nemotron 3 Nano Omni as published. If no row
+ * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves
+ * it). */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;

@@ -66,7 +66,7 @@ static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }
 
-/* Finds the tensors of all experts; *there: there are any. */
+/* Finds the tensors of all experts; *there: one of them holds weights, not only biases. */
 static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
   const InputsFirst order = loader->model->config.expert_names->inputs_first;
   *there = false;
@@ -155,8 +155,8 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes the experts' matrices from `first` to `last` (EXPERT_GATE ..) out of tensors of all experts, which
- * have rows of both where these are two. */
+/* Takes each expert's matrices `first` to `last` (EXPERT_GATE ..), one or two, out of the tensors `all`,
+ * which have the rows of both if there are two. */
 static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
                           StoredTensor *views) {
   const bool alternate = first < last && loader->model->config.expert_names->alternate;

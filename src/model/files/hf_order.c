@@ -1,9 +1,10 @@
-/* hf_order.c - inputs that are quantised in the order of activations: GPTQ's desc_act, actorder "group".
+/* hf_order.c - inputs that are permuted for quantisation: GPTQ's act-order (desc_act), actorder "group".
  *
  * Called by: hf_quantised.c, hf_directory.c.   Calls: hf_tensors.c, repack.c (memory).
- * A tensor names the group of each input. Inputs are sorted by their groups; Linear.order is the result.
- * repack.c puts the rows of weights into this order, and a device gathers x before the product. The order of
- * down's inputs needs no gathering where gate and up are repacked: their outputs are put into that order. */
+ * A tensor (g_idx) names the group of each input. Inputs are sorted by their groups; Linear.order is the
+ * result. repack.c puts the rows of weights into this order, and a device gathers x before the product. The
+ * order of down's inputs needs no gathering where gate and up are repacked: their outputs are put into that
+ * order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ static int32_t group_of(const StoredTensor *groups, size_t input) {
   return group;
 }
 
-/* order[0 .. n_in) = the inputs by their groups, each group's inputs ascending; order[n_in + i] = the place
- * of input i among these. next: [n_groups] zeros. */
+/* order[0 .. n_in) = the inputs sorted by group, each group's inputs ascending; order[n_in + i] = the index
+ * of input i in this list. next: [n_groups] zeros. */
 static Status sort_inputs(const QuantLayer *layer, const StoredTensor *groups, int32_t *next,
                           int32_t *order) {
   const size_t n_in = (size_t)layer->n_in;
@@ -37,7 +38,8 @@ static Status sort_inputs(const QuantLayer *layer, const StoredTensor *groups, i
   return STATUS_OK;
 }
 
-/* Keeps an order that was just allocated, unless there is an equal one, which is returned. */
+/* Returns a recent order that equals `order`, or `order` itself. Frees `order` in the first case. PRECOND it
+ * is the model's last allocation */
 static int32_t *keep_order(ModelFiles *files, int32_t *order, int n_in) {
   for (size_t i = 0; i < RECENT_ORDERS; i++) {
     const InputOrder *recent = &files->recent_orders[i];
@@ -89,7 +91,7 @@ Status hf_order_take(const QuantLayer *layer, const char *suffix, bool required,
 
 /* --- an MLP */
 
-/* The stored form of a matrix that model_prepare() makes word by word, or NULL. */
+/* The stored form of a matrix that repack.c transposes word by word, or NULL. */
 static StoredWeights *find_repacked(const HfLoader *loader, const Linear *linear) {
   const ModelFiles *files = loader->model->files;
   for (size_t i = files->n_stored; i-- > 0;) {
@@ -100,7 +102,7 @@ static StoredWeights *find_repacked(const HfLoader *loader, const Linear *linear
   return NULL;
 }
 
-/* Puts the outputs of a matrix into an order. */
+/* Has repack.c put the outputs of a matrix into this order, and sorts the bias. */
 static Status order_outputs(HfLoader *loader, StoredWeights *stored, const int32_t *order) {
   Vector *bias = &stored->linear->bias;
   stored->out_order = order;

@@ -3,8 +3,9 @@
  *
  * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, hf_order.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
- * name. Only weight_shape is read here. Quantised layers that are stored in a Linear's form get
- * their data here, the other quantised layers from model_prepare(). */
+ * name. Of the data only weight_shape, the zero points of symmetric layers and g_idx (hf_order.c) are read
+ * here. Quantised layers that are stored in a Linear's form get their data here, the other quantised layers
+ * from model_prepare(). */
 #include <string.h>
 
 #include "model/files/hf_layer.h"

@@ -24,10 +24,11 @@ typedef struct {
 /* The tensor `base``suffix`, or NULL. `suffix` may be "". */
 StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix);
 
-/* Marks a tensor as used, counting its bytes once, and gives its data. */
+/* Marks a tensor as used, counts its bytes once, and returns its data. */
 const void *hf_use(HfLoader *loader, StoredTensor *tensor);
 
-/* Refusals: a missing tensor, another shape, a dtype other than F16, BF16 or F32. `why` ends the message. */
+/* hf_missing() always fails. The others refuse another shape, and a dtype other than F16, BF16 or F32. `why`
+ * ends the message. */
 Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, const char *why);
 Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
                       const char *why);
@@ -59,12 +60,13 @@ Status hf_ngrams_take(HfLoader *loader);
 /* Takes a tensor of n numbers; refuses the checkpoint without it. */
 Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 
-/* Leaves the order of down's inputs to the outputs of gate and up where that is possible, and refuses a gate
- * and an up with different orders of inputs (hf_order.c). gate->n_out may be 0. */
+/* Where it is possible, has the outputs of gate and up put into the order of down's inputs, and sets
+ * down->order to NULL. Refuses a gate and an up with different orders of inputs (hf_order.c). gate->n_out may
+ * be 0. */
 Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down);
 
-/* Takes a dense layer that is stored [n_in][n_out], its outputs first_out, first_out + step, ...;
- * model_prepare() transposes them. */
+/* Takes a dense layer out of a tensor [n_in][n_out]: the layer is its outputs first_out, first_out + step,
+ * ... model_prepare() transposes them. */
 Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
                           Linear *linear);
 

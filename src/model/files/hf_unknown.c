@@ -2,7 +2,7 @@
  *
  * Called by: hf_directory.c.   Calls: layers.c, hf_tensors.c.
  * A norm or a scale that stays unread changes every answer without a sign of it. Tensors outside the decoder
- * (towers for images, layers that predict further tokens) are left alone. */
+ * (towers for images, layers for multi-token prediction) are left alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,13 +29,13 @@ static bool is_idle(const char *name) {
   return false;
 }
 
-/* True for keys and values that a checkpoint holds for a layer which takes those of another layer. */
+/* True for tensors of keys and values in a layer that uses the keys and values of another layer. */
 static bool is_shared(const ModelConfig *config, int layer, const char *name) {
   return config_layer(config, layer).shares_kv && (strstr(name, ".k_") || strstr(name, ".v_"));
 }
 
-/* True if the layer predicts a further token, as in GLM 4.5: only such a layer joins an embedding to a
- * state. */
+/* True for a layer for multi-token prediction, as in GLM 4.5: only such a layer has tensors that join an
+ * embedding to a state. */
 static bool predicts(const HfLoader *loader, long layer) {
   static const char *const parts[] = {"enorm", "hnorm", "eh_proj", "shared_head.norm"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -31,7 +31,8 @@ size_t float_scales_made_bytes(const StoredWeights *stored) {
   return sizeof(float) * (stored->linear->kind == LINEAR_FP8 ? n_scales(stored) : FP4_SCALE_VALUES);
 }
 
-/* Weights are at most 448 times a scale, which the CPU multiplies by 256 first. */
+/* With this scale a weight, at most 448 scales, is finite in fp32; so are 256 scales, which the CPU needs. */
+
 static const float largest_fp8_scale = 0x1p118f;
 
 static Status make_fp8_scales(Model *model, const StoredWeights *stored, Error *err) {
@@ -80,7 +81,7 @@ static Status check_codes(const StoredTensor *scales, uint8_t largest, int n_thr
                    scales->name, at, value, code, largest == LARGEST_E4M3 ? 448.0 : 0x1p125);
 }
 
-/* Reads the global scale, and refuses one with which scales would not be finite. */
+/* Reads the global scale, and refuses one with which weights (6 * 448 times it) may not be finite. */
 static Status read_factor(const StoredTensor *factor, bool divisor, float *out, Error *err) {
   const float value = stored_float(factor->data, factor->dtype, 0);
   *out = value;

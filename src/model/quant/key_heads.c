@@ -18,13 +18,13 @@
 
 enum { MOST_SERIES = 3 };
 
-/* Outputs first .. first + n - 1 of each key head. */
+/* Outputs first .. first + n - 1 of each head: a key head of the delta rule, or a KV head of attention. */
 typedef struct {
   int first, n;
 } Series;
 
-/* A Linear's outputs in a stored matrix: series, each taken from all key heads. Key head h begins at output
- * h * step. */
+/* A Linear's outputs in a stored matrix: one series after another, each taken from all heads. Head h begins
+ * at output h * step. */
 typedef struct {
   int n_heads, step, n_series;
   Series series[MOST_SERIES];
@@ -72,8 +72,8 @@ static bool runs_are_multiples(const Gathering *g, int unit) {
   return fit;
 }
 
-/* Copies the numbers of one key head's outputs from a row of `from` to their places in a row of `to`; a
- * number has `size` bytes and belongs to `unit` outputs. */
+/* Copies the numbers of one head's outputs from a row of `from` to their places in a row of `to`; a number
+ * has `size` bytes and belongs to `unit` outputs. */
 static void copy_head(const Gathering *g, int head, const unsigned char *from, int unit, size_t size,
                       unsigned char *to) {
   for (int i = 0; i < g->outputs.n_series; i++) {
@@ -118,7 +118,8 @@ static float scale_at(const Linear *l, size_t group, size_t width, int o) {
   return stored_float(l->scales, l->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32, group * width + (size_t)o);
 }
 
-/* For runs that fill no whole words, as two outputs of b for each key head: the small matrix becomes fp32. */
+/* For series that do not fill whole words, such as two outputs of b for each key head: the matrix, which is
+ * small, becomes fp32. */
 static Status gather_as_floats(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   const size_t width = (size_t)(from->n_out + from->skip), n_in = (size_t)from->n_in;
@@ -218,7 +219,7 @@ static size_t weight_bytes(const Linear *l) {
   return l->qweight ? n * (size_t)l->bits / 8 : linear_input_bytes(l, n);
 }
 
-/* Gives back memory that repack.c has made, or the whole pages of a mapped file. */
+/* Frees weights that repack.c has made, or drops the whole pages of mapped weights. */
 static void drop(Model *model, const Linear *l) {
   ModelFiles *files = model->files;
   const void *weight = l->qweight ? l->qweight : l->weight;

@@ -44,17 +44,17 @@ typedef struct QuantRule QuantRule;
 
 typedef struct {
   bool given;            /* the checkpoint has a quantization_config */
-  QuantScheme scheme;    /* scheme of layers that no rule matches; with named_only, the first group's */
+  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first that is not dense */
   bool named_only;       /* layers that no rule matches are dense */
   bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
-  bool ordered;          /* GPTQ, desc_act: there is a g_idx; once weights are found: a Linear.order */
+  bool ordered;          /* GPTQ's desc_act: g_idx is required; after loading: some Linear has an order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
   bool head;             /* lm_head is quantised: set by hf_directory.c */
   uint32_t max_steps;    /* PCRE2's steps per match */
   QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;
-  size_t n_named; /* rules that are whole names */
-  /* Made by quantization_limit(): the numbers of the named rules, sorted by name, and of the others. */
+  size_t n_named; /* rules that are whole names, without wildcards */
+  /* Made by quantization_limit(): indices of the named rules, sorted by name, and of the other rules. */
   uint32_t *named, *others; /* [n_named], [n_rules - n_named] */
   size_t pattern_bytes;     /* size of the compiled regular expressions */
 } QuantConfig;

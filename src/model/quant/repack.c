@@ -260,7 +260,7 @@ static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *line
   return (ptrdiff_t)((at - first) / sizeof *linear);
 }
 
-/* `later`: room for what is to be repacked when it is needed, or NULL. */
+/* Repacks a layer's weights; those of experts are only noted in `later`, unless it is NULL. */
 static Status take_weights(const Repacker *r, const StoredWeights *stored, LaterWeights *later) {
   if (stored_weights_are_canonical(stored)) return STATUS_OK;
   unsigned char *to = allocate(r, stored_replaced_bytes(stored), 1, stored->linear);

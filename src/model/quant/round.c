@@ -1,8 +1,8 @@
 /* round.c - dense weights rounded to 4 bits, for drafters: what they compute decides only how many guesses
  * are right.
  *
- * Called by: commands/answer/guess.c. A group of GROUP inputs of an output keeps its smallest and largest
- * number, between which 16 numbers are at equal distances:
+ * Called by: commands/answer/guess.c. An output's weights for a group of GROUP inputs become the nearest of
+ * 16 numbers at equal distances, from the smallest of the group to the largest (0 counts as one of them):
  *     scale = (largest - smallest) / 15,  zero = round(-smallest / scale),  q = round(w / scale) + zero */
 #include <math.h>
 #include <omp.h>

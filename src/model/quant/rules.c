@@ -11,13 +11,13 @@
 #include <pcre2.h>
 
 enum {
-  MAX_RULES = 16384,   /* rules that are no names */
+  MAX_RULES = 16384,   /* rules other than whole names */
   MAX_NAMES = 1 << 18, /* a rule for every linear layer of 64 layers of 512 experts makes 98,752 */
   MAX_PATTERN = 4096,  /* bytes; the longest known patterns list ten names of modules */
   MAX_BYTES = 1 << 25, /* bytes of all compiled patterns: 2,048 per rule; real expressions take 200 */
   MAX_STEPS = 10000,   /* PCRE2's steps per match; real patterns take a hundred */
   LEAST_STEPS = 250,   /* a config that would leave fewer steps per match is refused */
-  MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
+  MAX_TESTS = 1 << 24, /* layers times rules other than whole names */
   ALL_STEPS = 1 << 28, /* PCRE2's steps for all layers and regular expressions */
 };
 
@@ -54,7 +54,7 @@ static Status compile(const ConfigReader *r, QuantConfig *quant, QuantRule *rule
                        rule->pattern, why, (size_t)offset);
 }
 
-/* True if a rule is for one module, or for the modules in it: such rules are sorted by name. */
+/* True if the pattern is the whole name of a layer or module: such rules are sorted by name. */
 static bool is_name(MatchKind kind, const char *pattern) {
   return kind == MATCH_NAME || (kind == MATCH_GLOB && !strchr(pattern, '*'));
 }
@@ -136,8 +136,8 @@ static Status sort_rules(QuantConfig *quant, Error *err) {
   return STATUS_OK;
 }
 
-/* The first rule whose pattern is the name's first `size` bytes, or `first` if that comes before. part: these
- * bytes name a module that contains the layer, and MATCH_NAME does not apply to modules. */
+/* The index of the first rule whose pattern is the name's first `size` bytes, or `first` if that is lower.
+ * part: these bytes name a module that contains the layer; rules of MATCH_NAME are then skipped. */
 static size_t find_named(const QuantConfig *quant, const char *name, size_t size, bool part, size_t first) {
   size_t low = 0, high = quant->n_named;
   while (low < high) { /* the first entry not below the name; longer patterns that begin with it are above */

@@ -26,9 +26,9 @@ Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig 
 /* Reads compressed-tensors' quantization_config (compressed.c). */
 Status quant_compressed_parse(const ConfigReader *r, QuantConfig *quant);
 
-/* Sets the scheme of FP4 weights and refuses other groups than the layout's; group 0: the config has none. */
+/* Sets the scheme of FP4 weights. Refuses a group size that is not the layout's; 0: the config gives none. */
 Status quant_fp4_scheme(const ConfigReader *r, QuantMethod method, int group, QuantScheme *scheme);
-/* Reads a list of two sizes, [outputs, inputs] of FP8's blocks, which must be there. */
+/* Reads the member `key`, [outputs, inputs] of FP8's blocks, which must be there. */
 Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme);
 
 /* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
