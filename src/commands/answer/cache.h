@@ -16,7 +16,7 @@ typedef struct {
 extern const Flag cache_flags[4];
 #define CACHE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Cache", cache_flags, Struct, member, CacheFlags)
 
-/* The model, device and settings that a cache is for. They must outlive it; the device may be loaded later. */
+/* The model, device and settings of a cache. They must outlive it; the device may be loaded later. */
 typedef struct {
   const Model *model;
   const char *model_path;
