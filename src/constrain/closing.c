@@ -102,7 +102,7 @@ static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts,
 /* The values that have the verdicts so far. */
 typedef struct {
   Lang strings, numbers;
-  unsigned scalars; /* KIND_BIT() */
+  unsigned scalars; /* KIND_BIT() of null, false and true */
   Formula need;     /* a formula over ATOM_GOAL */
   uint32_t n_true, n_false;
 } Cube;
@@ -133,7 +133,7 @@ static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
   return made;
 }
 
-/* The closing of the easiest array or object that has the cube's verdicts. */
+/* The best Closing of an array or object, as the child, that has the cube's verdicts. */
 static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
   Closing best = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
@@ -204,7 +204,7 @@ static Closing judge_hashed(const Split *s, const Cube *cube) {
 static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
   Machine *m = s->m;
   if (s->frame->hashing) return judge_hashed(s, cube);
-  const bool proven = cube->n_false == 0 && cube->n_true <= 1; /* see closing_find_dead() */
+  const bool proven = cube->n_false == 0 && cube->n_true <= 1; /* a schema that is not `false` has a value */
   const bool exists = proven || text_exists(m, cube);
   const Closing after = after_any(s, at);
   if (exists || after == CLOSE_NEVER) return after;
@@ -221,7 +221,8 @@ static Formula put_verdict(void *user, const FormulaNode *atom, Formula itself) 
   return atom->a == v->schema ? (Formula)v->verdict : itself;
 }
 
-/* The frame with one child's verdict in its goals; the frame itself if no goal names that child. */
+/* The frame with the verdict of one of the child's schemas put into its goals; the frame itself if no goal
+ * names that schema. */
 static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema, bool verdict) {
   Verdict v = {schema, verdict};
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -241,7 +242,7 @@ static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
   return lang_and(l, from, verdict ? by : lang_not(l, by));
 }
 
-/* Narrows the cube by a verdict of a child; false if no value is left. */
+/* Narrows the cube by a verdict of the schema frame_children()[child]; false if no value is left. */
 static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   Machine *m = s->m;
   Langs *l = &m->set->langs;

@@ -15,7 +15,7 @@
 
 #define MAX_STEPS   ((size_t)3000000) /* subschemas applied and values compared */
 #define MAX_NESTING 4000              /* subschemas within one another */
-#define SHOWN_BYTES 60                /* of a value in a message */
+#define SHOWN_BYTES 60                /* bytes of a value that a message shows */
 
 /* Where a value is: the key or index below `up`; NULL is the whole value. */
 typedef struct Place {
@@ -219,7 +219,7 @@ static void forget_reasons(Explainer *e, size_t from, size_t to) {
 
 /* --- keywords of single values */
 
-/* Writes a number as a text that the languages of numbers know. */
+/* Writes a number in the form that the languages of numbers contain. */
 static void plain_number(Explainer *e, const Value *v, Buffer *out) {
   Decimal d;
   out->size = 0;

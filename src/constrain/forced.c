@@ -7,7 +7,7 @@
 #include "constrain/lex.h"
 
 enum {
-  MAX_FORCED = 4096, /* bytes */
+  MAX_FORCED = 4096, /* bytes that one call looks ahead */
   SEVERAL = 256,     /* in place of a byte: several bytes may follow */
   NO_BYTE = -1
 };
@@ -34,7 +34,8 @@ static bool may_follow(const Ahead *ahead, unsigned char byte) {
   if (c->grammar) return grammar_next(c->grammar, ahead->place, byte) != GRAMMAR_DEAD;
   const bool in_string = state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING;
   if (in_string && m->lexes[state->lex].escape == 0) return string_may_go_on(m, state, byte);
-  if (c->escapes && state->phase == PHASE_COLON && byte != ':') return false; /* constraint_write_plainly() */
+  /* constraint_write_plainly() leaves out white space before a colon. */
+  if (c->escapes && state->phase == PHASE_COLON && byte != ':') return false;
   JsonState next = *state;
   const ArenaMark mark = machine_mark(m);
   const bool may = machine_push(m, &next, byte);

@@ -44,7 +44,8 @@ typedef struct {
   size_t count, capacity;
 } KeyList;
 
-/* Values of absent keywords: 0 for a minimum, UINT32_MAX for a maximum, SCHEMA_NONE for a schema. */
+/* Values of absent keywords: 0 for a minimum (1 for minContains beside contains), UINT32_MAX for a maximum,
+ * SCHEMA_NONE for a schema. */
 typedef struct {
   const Json *json; /* NULL for schemas 0 and 1; of a constant: the value */
   bool is_constant; /* only a value equal to `json` satisfies the schema */
@@ -159,7 +160,7 @@ Lang schema_strings(SchemaSet *set, uint32_t schema);
 /* The failure of set->langs, if any; a limit on work is reported with the schema's pointer. */
 Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
-Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* not of strings and numbers */
+Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* not JSON_STRING, JSON_NUMBER */
 /* True if the schema takes null, false or true: their formulas are constants. */
 static inline bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
   return schema_formula(set, schema, kind) == FORMULA_TRUE;

@@ -119,7 +119,7 @@ struct Joiner {
 /* A position in a walk through a value's elements. */
 typedef struct {
   Value source;
-  size_t at; /* elements passed; bytes of a string */
+  size_t at; /* elements passed; of a string, bytes passed */
 } Cursor;
 
 /* A generator: makes its elements as they are asked for. */

@@ -14,7 +14,7 @@
 
 enum {
   MAX_PLACES = 4096,    /* places of a state */
-  MAX_STACKS = 1 << 22, /* entries */
+  MAX_STACKS = 1 << 22, /* entries of Grammar.stacks */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* above this many states grammar_settle() forgets them */
   KEPT_LEXES = 1 << 14,  /* above this many lex states it forgets the states of parts */
@@ -39,7 +39,7 @@ static bool place_takes(Place place, int32_t id) {
 }
 
 typedef struct {
-  uint32_t first, n; /* places */
+  uint32_t first, n; /* its places are Grammar.places[first .. first + n) */
   bool accepts;      /* the text may end */
 } State;
 

@@ -24,7 +24,7 @@ typedef struct {
 /* A token that closes a string: CONTENT"REST. */
 typedef struct {
   int32_t id;
-  uint32_t rest;         /* value in `rests` */
+  uint32_t rest;         /* number of REST: the value in Vocabulary.rests, 0 if it is empty */
   uint32_t n_characters; /* of CONTENT, decoded */
   uint32_t size;         /* bytes of CONTENT */
   bool escaped;          /* CONTENT has a backslash */
@@ -85,7 +85,7 @@ typedef struct {
   uint8_t class_of[256];             /* class_of_byte() */
   uint8_t *height;                   /* [tokens.n] bytes of the longest token from the node on */
   uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
-  uint32_t class_weights[N_CLASSES]; /* number of such tokens */
+  uint32_t class_weights[N_CLASSES]; /* number of tokens in each row of has_class */
   ClassSet *class_sets;              /* [n_class_sets] of tokens of whole characters */
   uint32_t n_class_sets;
   int32_t *class_ids;
