@@ -11,8 +11,8 @@ enum { LEX_NONE = 0 };
 
 struct Lex {
   bool number;
-  /* What comes next in an escape. 0: none has begun; 1: what follows '\'; 2..5: a digit of \uXXXX; of the low
-   * surrogate after a high one 6: '\', 7: 'u', 8..11: a digit. */
+  /* Position in an escape, by the byte that comes next. 0: none has begun; 1: after '\'; 2..5: a digit of
+   * \uXXXX; in the low surrogate after a high one 6: '\', 7: 'u', 8..11: a digit. */
   uint8_t escape;
   uint32_t code;  /* value of the digits so far; from escape 6 on without the fixed bits of surrogates */
   uint32_t langs; /* index of the first language in lex_langs */
@@ -24,10 +24,11 @@ struct Lex {
 
   /* Found by lex_classes(). */
   bool classed;
-  bool between;      /* no character and no escape has begun */
-  uint64_t all, any; /* classes (vocabulary.h) of which all characters, or some, may follow. All characters
-                        above U+007F of a class in `all` lead to one state. */
-  uint32_t wide[6];  /* the state that such characters lead to, for each class from CLASS_WIDE on */
+  bool between; /* no character and no escape has begun */
+  uint64_t all,
+      any;          /* classes (vocabulary.h): all their characters, or some, may follow. All characters above
+                        U+007F of a class in `all` lead to one state. */
+  uint32_t wide[6]; /* the state that such characters lead to, for each class from CLASS_WIDE on */
 };
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if no text is allowed. */

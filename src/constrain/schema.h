@@ -149,7 +149,7 @@ enum {
   PART_ORDERS = 4,    /* those that judge the value itself, and whose properties order its keys */
   PART_ANY = 7,
 };
-/* Where the schema stores the number of its i-th subschema of these kinds; NULL: it has no more. */
+/* Address of the number of the i-th subschema that `parts` (PART_...) selects; NULL: there are no more. */
 uint32_t *schema_part(const Schema *schema, unsigned parts, size_t i);
 
 /* The number of a key; UINT32_MAX if `add` is false and there is none, or after a failure (set->langs). */
