@@ -47,7 +47,8 @@ static inline size_t kv_number_bytes(KvType kv) {
   return kv == KV_F32 ? 4 : kv == KV_Q8 ? 1 : 2;
 }
 
-/* Of one head and token: the number of scales of its key; bytes of the key, and of the value, with scales. */
+/* For one head and one token: the number of the key's scales; the bytes of the key, and of the value, with
+ * their scales. */
 static inline int kv_key_scales(KvType kv, int head_dim) {
   return kv == KV_Q8 ? (head_dim - 1) / KEY_SCALE_DIMS + 1 : 0;
 }

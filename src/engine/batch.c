@@ -226,7 +226,8 @@ static void append_token(Sequence *s, int32_t id) {
   sampler_count_token(s->sampler, id, true);
 }
 
-/* Passes a token on; false if the answer ends with it. An error of the sink is the request's. */
+/* Passes a token to the sink; false if the answer ends with it. An error of the sink ends this request
+ * alone. */
 static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
   EngineResult *result = &s->result;
   bool ended;
@@ -336,7 +337,7 @@ static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
   return STATUS_OK;
 }
 
-/* PRECOND all pages are full */
+/* The sequence's pages as the text before its next page. PRECOND all of them are full */
 static PagesBefore before_next(const Sequence *s) {
   return (PagesBefore){s->pages, s->n_pages, s->long_rope};
 }
@@ -415,8 +416,8 @@ static bool is_idle(const Sequence *s) {
   return s->state == SEQUENCE_WAITS || s->state == SEQUENCE_LAST;
 }
 
-/* Takes the pages back from one sequence: the youngest with pages that began after s or is idle. False: there
- * is none. */
+/* Takes back the pages of the youngest sequence that has pages and either began after s or is idle; false if
+ * there is none. */
 static bool take_back_youngest(Batch *b, const Sequence *s) {
   bool younger = true;
   for (int i = b->n_active - 1; i >= 0; i--) {
@@ -548,7 +549,7 @@ static Status plan_step(Batch *b, Error *err) {
       if (is_idle(s)) continue;
       choose_rope(b, s); /* a generating sequence may then have to be prefilled again */
       if (s->n_rows > 0 || is_prefilled(s) != prompts) continue;
-      /* A row is left for each of the sequences after it that generate. */
+      /* A row is left for each generating sequence after this one. */
       const int most = prompts ? paced_rows(b) : b->sizes.max_chunk - --n_generating;
       TRY(plan_sequence(b, s, most - b->n_rows, &n_logits, err));
     }
@@ -556,7 +557,7 @@ static Status plan_step(Batch *b, Error *err) {
   return plan_guesses(b, n_logits, err);
 }
 
-/* Lists the rows of the step in the sequences' order of age. */
+/* Lists the rows of the step, those of the oldest sequence first. */
 static TokenRange list_rows(Batch *b) {
   TokenRange range = {.ids = b->ids, .parts = b->parts, .logit_rows = b->rows, .only_logits = true};
   for (int i = 0; i < b->n_active; i++) {
@@ -602,7 +603,7 @@ static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* Asks which tokens may be next. A failure is the request's. */
+/* Asks which tokens may be next. A failure ends this request alone. */
 static void restrict_next(Sequence *s) {
   const uint64_t *mask = NULL;
   if (!s->request.generate.allow || s->generation.n_forced > 0) return;
@@ -610,7 +611,7 @@ static void restrict_next(Sequence *s) {
   sampler_allow(s->sampler, s->result.status ? NULL : mask);
 }
 
-/* Reports a step of a sequence whose prompt was not complete before it; n: rows with logits. */
+/* Reports progress if the sequence's prompt was not complete before this step; n: its rows with logits. */
 static void report_prompt(const EngineJob *job, Sequence *s, int n) {
   if (s->result.prefill_ms != 0 || s->n_rows == 0) return;
   if (n > 0) s->result.prefill_ms = clock_ms() - s->start_ms;

@@ -23,7 +23,7 @@ typedef struct {
   int n_ctx;         /* most tokens of a sequence; 0: the model's max_position */
   int n_pages;       /* pages of the backend's page_tokens tokens; 0: enough for n_sequences of n_ctx */
   int n_guesses;     /* most guesses of a sequence in a step; 0: none */
-  bool guess_always; /* even where guesses do not pay */
+  bool guess_always; /* makes guesses even where they do not pay */
   DraftSource draft;
   int n_drafters; /* while more sequences than this are active, none has guesses; 0: one for each sequence */
   int chunk;      /* most rows of a step; 0: the backend's default; at least n_sequences */
@@ -34,7 +34,7 @@ typedef struct {
 /* The sizes that batch_open() will ask of the backend, for its state_bytes(). */
 StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* Opens a pool without sequences. Refuses (STATUS_USAGE) a pool too small for one sequence of n_ctx, and a
+/* Opens a batch without requests. Refuses (STATUS_USAGE) fewer pages than one sequence of n_ctx needs, and a
  * backend that cannot compute several sequences at once. *batch is NULL after a failure. */
 Status batch_open(const Backend *backend, BackendModel *loaded, const Model *model,
                   const BatchOptions *options, Batch **batch, Error *err);

@@ -67,7 +67,8 @@ static Status hold_base(One *o, Error *err) {
 
 /* --- the prompt */
 
-/* True if the session has scored another continuation of this prompt for this owner, and has the logits. */
+/* True if the session has scored another continuation of this prompt for this owner, and still has the logits
+ * of the prompt's last token. */
 static bool is_scored_again(const One *o) {
   return o->scored && o->request.n_scored > 0 && o->owner == o->request.owner &&
          session_length(o->session) == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
@@ -230,7 +231,7 @@ static Status step(One *o, bool *ended, bool *idle, Error *err) {
   *ended = turn == TURN_END;
   if (turn == TURN_END) o->result.generated.reason = FINISH_INTERRUPTED;
   if (turn == TURN_END) return STATUS_OK;
-  if (o->state == ONE_PROMPT) return compute_prompt(o, err); /* also while the answer's first token waits */
+  if (o->state == ONE_PROMPT) return compute_prompt(o, err); /* also with TURN_WAIT */
   *idle = turn == TURN_WAIT;
   if (*idle) return STATUS_OK;
   *ended = o->state == ONE_SCORES;

@@ -52,7 +52,9 @@ typedef struct {
   FinishReason reason;
   int n_generated; /* tokens that the sink got */
   GuessCounts guesses;
-  double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
+  /* From the prompt's end to the first token, 0 in a batch; from the first token (in a batch, and for scores,
+   * from the prompt's end) to the end. */
+  double first_token_ms, decode_ms;
 } GenerateResult;
 
 /* What a sequence does in the next step. */
@@ -86,10 +88,10 @@ typedef struct {
 } EngineRequest;
 
 typedef struct {
-  Status status; /* of this request alone: what its sink returned, or STATUS_USAGE if it does not fit */
+  Status status; /* of this request alone: of its sink, allow() or score(); STATUS_USAGE if it does not fit */
   Error error;
   GenerateResult generated;
-  int n_reused;      /* tokens of the prompt that were computed before */
+  int n_reused;      /* tokens of the prompt that did not have to be computed */
   double prefill_ms; /* from the request to the end of its prompt */
 } EngineResult;
 
@@ -120,7 +122,8 @@ typedef struct {
 
 /* The most tokens of the request's sequence, in an engine whose sequences have n_ctx. */
 int request_context(const EngineRequest *request, int n_ctx);
-/* Refuses (STATUS_USAGE) a request that does not fit request_context(), and ids that the model lacks. */
+/* Refuses (STATUS_USAGE) a request that does not fit request_context(), and ids, also forced ones, that the
+ * model lacks. */
 Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
 
 /* The tokens of one answer, for a schedule that computes them (one.c, batch.c). */

@@ -57,8 +57,9 @@ static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv
   return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
-/* A short convolution: each tap, and two gates. The delta rule: each tap of its convolution and, for each
- * number of the state, a product with k (not in Mamba-2), the decay, what k adds, and a product with q. */
+/* Operations of a layer's recurrent state. A short convolution has each tap and two gates. The delta rule has
+ * each tap of its convolution and, for each number of the state, a product with k (not in Mamba-2), the
+ * decay, what k adds, and a product with q. */
 static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   const DeltaConfig *delta = &config->delta;
   if (config_layer(config, layer).kind == LAYER_CONV)

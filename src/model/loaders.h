@@ -15,8 +15,8 @@ typedef struct {
   const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
   const StoredTensor *scales;  /* scales, weight_scale or weight_scale_inv */
   const StoredTensor *factor;  /* NVFP4: weight_scale_2 or weight_global_scale, one number */
-  int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out]; the layer's outputs are
-                                * its outputs first_out, first_out + step, ... */
+  int step;                    /* QUANT_NONE: a dense matrix stored [n_in][n_out]; the layer's outputs are the
+                                * stored matrix's first_out, first_out + step, ... */
   int n_out;                   /* outputs of the stored matrix */
   int first_out;               /* the layer's first output in the stored matrix */
   /* For permuted inputs (hf_order.c), else NULL. places: [n_in] the row of qweight for each stored input;
@@ -33,7 +33,7 @@ typedef struct {
 
 /* A Linear.order. Matrices that read the same inputs are loaded within RECENT_ORDERS orders of each other. */
 typedef struct {
-  int32_t *order; /* [n_in], then the place of each input: StoredWeights.places */
+  int32_t *order; /* [2 * n_in]: Linear.order, then StoredWeights.places */
   int n_in;
 } InputOrder;
 enum { RECENT_ORDERS = 8 };

@@ -220,7 +220,7 @@ typedef struct {
   bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */
   char *tokenizer_path;  /* the model's tokenizer.json (not opened here), or NULL */
   /* Sources of rope_theta and epsilon, for inspect; static strings: "flag", "config.json beside the file",
-   * "Qwen3's published value", or for a directory "config.json". NULL: the value is not known. */
+   * "Qwen3's published value", or for a directory "config.json". NULL: nothing gives the value. */
   const char *theta_source, *eps_source;
   ModelFiles *files;
 } Model;

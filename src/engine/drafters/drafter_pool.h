@@ -11,7 +11,7 @@ typedef struct {
   int n, n_idle;
 } DrafterPool; /* starts zeroed */
 
-/* After a failure, too, drafter_pool_close() frees the pool. */
+/* Opens n drafters, which may be 0. Release with drafter_pool_close(), also after a failure. */
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err);
 void drafter_pool_close(DrafterPool *pool);
 

@@ -8,8 +8,8 @@ static const struct { double right, wrong; } priors[DRAFT_RANKS] = {{1, 1.5}, {2
 
 static const double MEMORY = 0.97,    /* factor of the counts of a rank at each later guess of the rank */
     FORGOTTEN = 0.998,                /* factor of all counts at each step, so that a rank is tried again */
-    RECENT = 0.1,                     /* weight of the newest time */
-    LEAST_COST = 0.01, MOST_COST = 2; /* of a row; a measurement outside was disturbed */
+    RECENT = 0.1,                     /* weight of the newest time in running means */
+    LEAST_COST = 0.01, MOST_COST = 2; /* bounds of a row's cost: a measurement outside was disturbed */
 
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed) {
   *g =

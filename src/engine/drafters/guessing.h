@@ -11,8 +11,8 @@
 enum { GUESS_CREDIT = 128 };
 
 typedef struct {
-  long long n_steps;    /* that generated */
-  long long n_guessed;  /* tokens */
+  long long n_steps;    /* steps that generated tokens */
+  long long n_guessed;  /* guessed tokens */
   long long n_accepted; /* guessed tokens that were right */
   double draft_ms;      /* the drafter's time */
 } GuessCounts;
@@ -30,7 +30,7 @@ typedef struct {
   double balance; /* what guesses saved less what they cost */
   struct {
     double right, wrong;
-  } ranks[DRAFT_RANKS]; /* recent guesses */
+  } ranks[DRAFT_RANKS]; /* decaying counts of guesses */
   int rank;             /* of the last step's guesses */
   GuessCounts counts;
 } Guessing;
@@ -41,10 +41,10 @@ void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_co
 void guessing_forget(Guessing *g);
 /* The number of guesses of a rank that pay, at most n. */
 int guessing_length(const Guessing *g, int rank, int n);
-/* A step of n_rows rows took step_ms. The last n_guesses rows are guesses of this rank; the drafter took
- * draft_ms for them. */
+/* Notes that a step of n_rows rows took step_ms. The last n_guesses rows are guesses of this rank, for which
+ * the drafter took draft_ms. */
 void guessing_note_step(Guessing *g, int n_rows, int n_guesses, int rank, double step_ms, double draft_ms);
-/* The sequence is one of n that generate in a step. */
+/* Sets `share` for a step in which n sequences generate. */
 void guessing_share(Guessing *g, int n);
-/* One guess was right, or it and all guesses after it were wrong. */
+/* Notes that the next guess was right, or that it and all guesses after it were wrong. */
 void guessing_judge(Guessing *g, bool right);

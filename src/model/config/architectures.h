@@ -70,7 +70,7 @@ typedef enum {
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
   PARALLEL_KEY,   /* use_parallel_residual: overrides PARALLEL, its default */
-  QK_LAYERNORM,   /* qk_layernorm: qk_norm below only if it is true */
+  QK_LAYERNORM,   /* qk_layernorm: the row's qk_norm if it is true */
   NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
   GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function override the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and the block_ members that adjust it (LFM2) */
@@ -294,7 +294,7 @@ ParsePart config_parse_channel_delta; /* delta, with a decay for each number of 
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
-ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, factors of all (Falcon-H1) */
+ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, and factors (Falcon-H1) */
 ParsePart config_parse_blocks;        /* Mamba-2 in layers of one block (Nemotron-H) */
 
 /* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
@@ -306,7 +306,7 @@ ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attent
  * `parse` reads (layer_sizes.c). */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
 Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
-ParsePart config_parse_layer_lists; /* ropes, limits of products, numbers of heads (layer_lists.c) */
+ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of heads (layer_lists.c) */
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
 ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 

@@ -1,7 +1,7 @@
 /* config.h - a checkpoint's configuration: sizes, rope, windows, end tokens, sampling defaults.
  *
- * Read from config.json and generation_config.json in the spellings of transformers 4 and 5 and validated to
- * the ranges below; unknown features are refused by name. Nothing here reads weights. */
+ * These are read from config.json and generation_config.json in the spellings of transformers 4 and 5 and
+ * checked against the ranges below; unknown features are refused by name. Nothing here reads weights. */
 #pragma once
 
 #include <stdbool.h>
@@ -121,7 +121,7 @@ typedef struct {
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
   int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
-  int ngrams;          /* number of the layer among those that begin with n-grams, from 1 on; 0: none */
+  int ngrams;          /* the layer's number among those with n-grams, from 1 on; 0: it has none */
   /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). The cache has
    * these as one more KV head: its value is the position's index key, and its key is that of the block that
    * ends at the position. */
@@ -307,7 +307,7 @@ typedef struct {
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* seed of the hashes' factors */
-  int32_t empty;    /* fills n-grams before the text's beginning, and ends n-grams: the first EOS */
+  int32_t empty;    /* the first EOS: stands for tokens before the text's beginning, and ends n-grams */
 } NgramConfig;
 enum {
   MAX_STREAMS = 16,
@@ -355,12 +355,12 @@ typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNo
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
-  int n_experts;     /* in each layer with MLP_OF_MODEL; 0: the model has no experts */
-  int n_chosen;      /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
-  int width;         /* outputs of an expert's gate and up */
-  int latent;        /* width of an expert's input and output, between two matrices of the layer; 0: hidden */
+  int n_experts; /* in each layer with MLP_OF_MODEL; 0: the model has no experts */
+  int n_chosen;  /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
+  int width;     /* outputs of an expert's gate and up */
+  int latent;    /* width of an expert's input and output, from and to which matrices project x; 0: hidden */
   int shared_width;  /* width of the shared expert, an MLP for every token; 0: there is none */
-  ExpertScore score; /* weight of a chosen expert */
+  ExpertScore score; /* how experts are chosen and weighted */
   double near;       /* used by SCORE_CHOSEN_NEAR */
   bool renormalise;  /* weights are divided by their sum plus sum_plus */
   double sum_plus;
@@ -458,7 +458,7 @@ typedef struct {
   bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
   TensorNames names;
   const ExpertNames *expert_names; /* NULL unless the model has experts */
-  bool attn_sinks;                 /* each head has one more logit in its softmax, whose share is dropped */
+  bool attn_sinks;                 /* each head's softmax has one more score, whose weight is dropped */
   AttnGate attn_gate;
   double qkv_clip;         /* outputs of q, k and v are cut to -qkv_clip .. qkv_clip (OLMo 1); 0: not cut */
   bool attn_gate_softplus; /* gates are ln(1 + e^x), not sigmoids (Laguna) */
@@ -472,10 +472,10 @@ typedef struct {
   ExpertConfig experts;
   DraftConfig draft; /* only a drafter's; its vocab_size is the number of tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
-  bool layer_scalar; /* what leaves a layer is multiplied by a number of the layer's own (Gemma 4) */
+  bool layer_scalar; /* x after a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
-  int per_layer_width; /* numbers of a token's own input of each layer (Gemma 3n and 4, E2B, E4B); 0: none */
-  int per_layer_vocab; /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
+  int per_layer_width;    /* size of the input that a token has for each layer (Gemma 3n and 4); 0: none */
+  int per_layer_vocab;    /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 except for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 except for Gemma (4: 1) and Granite */
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a

@@ -202,8 +202,8 @@ static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
 }
 
 /* Scores are linear in queries and in keys, attention's output in values: so a factor of attention's input
- * multiplies scores by its square, and the output by itself. The latter and the output's own
- * factor are residual_scale, by which the factors of other outputs are divided. */
+ * multiplies scores by its square, and the output by itself. residual_scale is the product of this factor and
+ * the output's own; the factors of other outputs are divided by it. */
 static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   double head, in, out, key, mlp[MAX_LISTED];
   TRY(parse_factor(r, "embedding_multiplier", &config->embedding_scale));

@@ -32,10 +32,11 @@ Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *
 Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected);
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
-/* *which: which of `names`, a list that ends with NULL, the member is; absent: `usual`. */
+/* *which: the index of the member's value in `names`, which ends with NULL; `usual` if it is absent. */
 Status reader_choice(const ConfigReader *r, const char *key, const char *const *names, int usual, int *which);
 
-/* Refuses `list`, the member `key`, unless it is a list of n items, which `what` names. */
+/* Refuses `list`, the member `key`, unless it is a list of n items; `what` is the message's word for
+ * items. */
 Status reader_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what);
 /* As reader_list() with one item for each layer; there may also be items for the num_nextn_predict_layers
  * layers of multi-token prediction. */

@@ -40,7 +40,8 @@ static int has_experts(const LayerConfig *own) {
   return own->mlp != MLP_DENSE;
 }
 
-/* Refuses a list of 0 and 1 by layer that contradicts `names`, a list of names by layer, or its default. */
+/* Refuses the list `key`, a 0 or 1 for each layer, if it contradicts the layers as read from the list `names`
+ * or its default. */
 static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
                           const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);

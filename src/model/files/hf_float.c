@@ -99,7 +99,7 @@ static Status take_fp8(const QuantLayer *layer, StoredWeights *stored) {
 
 /* --- FP4 */
 
-/* Takes the one number that all scales of a matrix are multiplied with or divided by. */
+/* Takes the one number by which all scales of a matrix are multiplied or divided. */
 static Status take_factor(const QuantLayer *layer, const char *suffix, StoredWeights *stored) {
   HfLoader *loader = layer->loader;
   StoredTensor *factor = hf_find(loader, layer->linear->name, suffix);

@@ -201,7 +201,7 @@ static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
 
 /* --- any quantised layer */
 
-/* The layout of the layer by the names and dtypes of its tensors. */
+/* The layer's layout, which the names and dtypes of its tensors tell. */
 static QuantMethod method_of(const HfLoader *loader, const char *name, const StoredTensor *weights,
                              QuantMethod configured) {
   const QuantMethod method = hf_float_method(loader, name, weights);
@@ -211,7 +211,8 @@ static QuantMethod method_of(const HfLoader *loader, const char *name, const Sto
   return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
 }
 
-/* The config's scheme for the layer. A quantised layer that the config calls dense gets the usual scheme. */
+/* The config's scheme for the layer. A quantised layer that the config calls dense gets the model's
+ * scheme. */
 static Status find_scheme(const HfLoader *loader, const char *name, const StoredTensor *weights,
                           QuantScheme *scheme) {
   const QuantConfig *quant = &loader->model->config.quant;

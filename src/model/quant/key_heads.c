@@ -104,7 +104,7 @@ static void *make_row(const Gathering *g, const void *from, int unit, size_t siz
 
 /* --- matrices whose rows are inputs */
 
-/* A number that is stored for output o in row `row`, of `bits`: AutoAWQ's words of eight, or bytes. */
+/* The number that row `row` has for output o: of 4 bits in AutoAWQ's words of eight, else a byte. */
 static unsigned packed_at(const void *data, size_t row, size_t width, int o, int bits) {
   static const unsigned place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const size_t at = row * width + (size_t)o;

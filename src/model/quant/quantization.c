@@ -105,8 +105,9 @@ static Status rule_scheme(const ConfigReader *r, const char *key, const Json *ob
   return STATUS_OK;
 }
 
-/* GPTQModel's `dynamic`: its keys are regular expressions for the beginning of a name, with the prefix "-:"
- * for dense layers, else (optionally with "+:") with the members that differ as value. */
+/* Reads GPTQModel's `dynamic`. Its keys are regular expressions for the beginning of a name. A key with the
+ * prefix "-:" names dense layers; the value of any other key, with "+:" or without, has the members that
+ * differ. */
 static Status parse_dynamic(const ConfigReader *r, QuantConfig *quant) {
   const Json *dynamic = json_member(r->object, "dynamic");
   if (!dynamic || json_is_bool(dynamic)) return STATUS_OK;
