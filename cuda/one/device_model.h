@@ -17,7 +17,7 @@ enum { MAX_PROJECTIONS = 6 };
 typedef struct {
   DeviceLinear parts[MAX_PROJECTIONS]; /* one matrix for each series of neighbours that can_join() allows */
   int n_parts;
-  int first[MAX_PROJECTIONS]; /* each part's first output among all */
+  int first[MAX_PROJECTIONS]; /* number of each part's first output among the outputs of all parts */
 } DeviceProjections;
 
 /* All experts of a layer: gate and up interleaved, or up alone if ungated; down is DeviceLinear.summed. Zeros

@@ -26,7 +26,7 @@ void draft_unload(BackendModel *loaded) {
   cudaFree(loaded->rounded_head);
 }
 
-/* A layer's k and v, and at most 15 outputs of q before them, since a part begins at a multiple of 16. */
+/* A layer's k and v, and up to 15 outputs of q before them: linear_outputs_from() takes multiples of 16. */
 static DeviceProjections keys_and_values(const BackendModel *m, int layer) {
   const ModelConfig *c = &m->model->config;
   const LayerConfig own = config_layer(c, layer);
@@ -249,7 +249,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* Contexts of up to STEP_GRAPHS rows have a graph for each number of rows; a prompt's have more rows. */
+/* Calls for up to STEP_GRAPHS rows have a CUDA graph for each number of rows; a prompt has more rows. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};

@@ -56,11 +56,11 @@ Status residual_norm_wide(BackendState *s, InputNorm norm, int n_rows, Error *er
 Status residual_project(BackendState *s, const DeviceProjections *p, InputNorm norm, int n_rows, float *y,
                         int stride, Error *err);
 
-/* Norms around a matmul into the residual stream; each may be NULL. */
+/* Weights of the norms around a matmul into the residual stream, and a factor; each may be NULL. */
 typedef struct {
-  const float *post;   /* of the matmul's output */
+  const float *post;   /* [hidden] of the matmul's output */
   const float *scalar; /* [1] multiplies x afterwards; only with `post` */
-  const float *next;   /* of x, the input of the next operation */
+  const float *next;   /* [hidden] of x afterwards, which the next operation reads */
 } Norms;
 
 /* Rows of `hidden` for the output of o or down if it is not added to x at once (BackendState.branch). With

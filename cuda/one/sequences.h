@@ -47,7 +47,7 @@ typedef struct {
   bool invariant;              /* StateOptions.invariant */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
   int tile_tokens[TILE_SIZES]; /* tokens of a tile; 0: plain kernels compute all rows of those layers */
-  /* The rest describes the step. */
+  /* From here on: what sequences_set_step() has made of the last step. */
   int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
   long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */

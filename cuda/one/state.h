@@ -65,13 +65,14 @@ typedef struct {
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
   float *sums, *weights; /* [R][rank + n], [R][S] outputs of a mix's matrices */
-  float *inverses, *factors,
-      *spare_factors; /* [R][n]: 1 / rms of streams; of injection: in use, and written by the next mix */
-  void *u, *ranks;    /* f16 [R][S, padded], [R][rank, padded]: inputs of a mix's matrices */
-  float *few_ranks;   /* [STREAMS_FEW_ROWS][rank] */
-  float *mixed;       /* [max_chunk][hidden] what the block reads, in fp32 */
-  float *ngram_rows;  /* [max_chunk][ngrams.width] rows of the table */
-  void *ngram_x;      /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
+  /* [R][n] 1 / rms of each stream; factors of the injection, and those that the next mix writes: then the two
+   * are swapped. */
+  float *inverses, *factors, *spare_factors;
+  void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of a mix's matrices */
+  float *few_ranks;  /* [STREAMS_FEW_ROWS][rank] */
+  float *mixed;      /* [max_chunk][hidden] h in fp32, for the router */
+  float *ngram_rows; /* [max_chunk][ngrams.width] rows of the table */
+  void *ngram_x;     /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
   float *values, *gated,
       *conv_inputs;  /* n-grams': [max_chunk][hidden], [max_chunk][S] twice; keys: `weights` */
   int32_t *tokens;   /* pinned [max_chunk][longest]: ops_ngram_tokens() */

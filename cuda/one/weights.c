@@ -334,7 +334,7 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
   return place_laid_out(loader, to, bytes, which, n, err);
 }
 
-/* Refuses an expert's layer that cannot lie in one matrix with the first expert's. */
+/* Refuses an expert's linear layer that is int8, or cannot lie in one matrix with the first expert's. */
 static Status check_alike(const Linear *first, const Linear *l, Error *err) {
   if (!are_alike(first, l))
     return error_set(
@@ -523,7 +523,8 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return STATUS_OK;
 }
 
-/* Fills a matrix in groups. A small one, such as an expert's, is sent together with its zeros and scales. */
+/* Fills a matrix whose weights have scales in groups along the input. If it is small, such as an expert's,
+ * its weights, zeros and scales are sent together. */
 static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                            Error *err) {
   Uploader *u = &l->uploader;

@@ -12,7 +12,7 @@ Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Err
 Status weights_plan(const Model *model, BackendModel *planned, Error *err);
 
 /* Loads the weights of loaded->model, or makes random ones for a model made from a config alone, on
- * loaded->stream. Returns after everything is on the device. */
+ * loaded->stream. Returns once the checkpoint has been read; later work on that stream sees all weights. */
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 

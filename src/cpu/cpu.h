@@ -154,8 +154,8 @@ typedef struct {
   const float *x; /* [n_rows][x_stride] */
   size_t x_stride;
   int n_rows;
-  /* Set by run_groups(). rounded: the group's first row in MatmulScratch.rounded; task_rows: most rows of a
-   * task; first_task: the index of the group's first task. */
+  /* Set by linear.c. rounded: the group's first row in MatmulScratch.rounded; task_rows: most rows of a task;
+   * first_task: the index of the group's first task. */
   int rounded, task_rows;
   int64_t first_task;
 } MatmulGroup;

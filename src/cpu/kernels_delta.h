@@ -1,8 +1,9 @@
 /* kernels_delta.h - causal convolutions, and the recurrence of the gated delta rule (operations.def,
  * norm_short_conv and norm_delta_rule).
  *
- * Part of kernels.c. The state of a head is rows of keys; a vector holds columns (values) of one row, so that
- * sums over keys need no sums across lanes and each column has the same bits in any block of columns. */
+ * Part of kernels.c. The state of a head has a row for each dimension of k and a column for each of v. A
+ * vector holds columns of one row, so that sums over rows need no sums across lanes, and each column has the
+ * same bits in any block of columns. */
 #pragma once
 
 #include "cpu/kernels.h"

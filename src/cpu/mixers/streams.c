@@ -5,7 +5,7 @@
  * Always true: a stream is whole ALIGN_FLOATS; each number is computed by one thread from the same rows, so
  *              that chunks and threads change no bit. The state of a layer with n-grams, the oldest first:
  *                [(taps - 1) * longest][plan.streams]  inputs of the convolution
- *                [longest - 1]                         token ids less ngrams.empty, the id for "none" */
+ *                [longest - 1]                         token ids minus ngrams.empty: 0 is "no token" */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
