@@ -46,7 +46,7 @@ typedef struct {
   int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
   bool invariant;              /* StateOptions.invariant */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
-  int tile_tokens[TILE_SIZES]; /* tokens of a tile; 0: plain kernels compute all rows of those layers */
+  int tile_tokens[TILE_SIZES]; /* tokens of a tile; 0: plain kernels compute all rows in such layers */
   /* From here on: what sequences_set_step() has made of the last step. */
   int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];

@@ -46,7 +46,7 @@ typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
 
-/* What a pass does with each vector, each matrix of n stacked or interleaved linear layers, each table with a
+/* The work of a pass on each vector, each matrix of n stacked or interleaved linear layers, each table with a
  * row for every token, and the experts of each layer. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);

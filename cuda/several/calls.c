@@ -15,7 +15,7 @@ typedef enum {
   CALL_RESTORE
 } CallKind;
 
-/* What rank 0 sends for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
+/* The message for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
  * [n_picked]; set_pages by pages [n_ids]. a, b: the numbers of the other calls. */
 typedef struct {
   int32_t kind, state;

@@ -23,8 +23,8 @@ int team_size(int n_threads);
 Status team_open(int n, Team **out, Error *err);
 void team_close(Team *team); /* NULL is fine */
 
-/* Calls work(context, me, n) in all threads of the team, the caller being thread 0, and returns when all of
- * these calls have returned. One caller at a time. */
+/* Calls work(context, me, n) in all threads of the team, the caller being thread 0, and returns when every
+ * thread has finished. One caller at a time. */
 void team_run(Team *team, TeamWork *work, void *context);
 
 /* A barrier within a job: waits until all threads of the team have come here. */

@@ -14,7 +14,7 @@ typedef enum {
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
 } Holding;
 
-/* Of linear layer `which`, below N_LAYER_LINEARS; experts are in DeviceLayer.experts. */
+/* The member that has linear layer `which` < N_LAYER_LINEARS; experts are in DeviceLayer.experts. */
 Holding parts_held(int which);
 
 /* The matrices of joined[which], in the order of outputs: returns their number. */
