@@ -90,7 +90,7 @@ typedef struct {
 JsonCursor json_cursor(JsonSpan span);
 /* Enters the array or object at the cursor; false, without moving, if the value is of another kind. */
 bool json_cursor_enter(JsonCursor *cursor, char open /* '[' or '{' */);
-/* Moves to the next element of the array or object; false after the last one: the cursor is then behind the
+/* Moves to the next element of the array or object; false after the last one: the cursor has then passed the
  * closing bracket. PRECOND the cursor has passed the element before */
 bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first call */);
 /* Appends the bytes of the string at the cursor to `out` and skips the string and, after a key, the ':';

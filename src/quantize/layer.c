@@ -312,8 +312,8 @@ static Status add_rows(LayerWork *work, int index, const char *reader, Rows x, i
   return work->quantizer->add(work->state, n, weighted, n, weighted, n_rows, input->moments, work->err);
 }
 
-/* True if the Linear, of either model, has the sizes of one of the matrix's views. Its name alone does not
- * tell: each head's part of kv_b is named kv_b, too. */
+/* True if the Linear, of either model, has the sizes of one of the matrix's views. The name does not suffice:
+ * each head's part of kv_b is named kv_b, too. */
 static bool is_view(const LayerMatrix *m, const Linear *linear) {
   for (int v = 0; v < m->n_views; v++)
     if (m->views[v]->n_in == linear->n_in && m->views[v]->n_out == linear->n_out) return true;

@@ -22,7 +22,7 @@ typedef struct {
   int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn in that */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
-  double before, after; /* losses relative to the outputs' mean square: of plain rounding, of these codes */
+  double before, after; /* losses, relative to the outputs' mean square: by plain rounding, by `rounded` */
   double seconds;
 } LayerMatrix;
 
