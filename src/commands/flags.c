@@ -1,5 +1,6 @@
 /* flags.c - see flags.h. Called by: every command.
- * Always true: a value is stored only after it was parsed in full and found in range. */
+ * Always true: a value (of KIND_INTS: each number) is stored only after it was parsed in full and found in
+ *              range. */
 #include "commands/flags.h"
 
 #include <errno.h>
