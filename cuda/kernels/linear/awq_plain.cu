@@ -1,5 +1,5 @@
-/* awq_plain.cu - any group size, any number of tokens, any chip: the entry of the table that is never
- * refused.
+/* awq_plain.cu - quantised weights in groups of any size, any number of tokens, any chip: what the table
+ * chooses if no other entry fits.
  *
  *     y[m][o] = sum_i w[i][o] x[m][i]     each weight dequantised alone, in fp32
  *

@@ -98,8 +98,8 @@ static inline bool dispatch_busy_enough(int busy, int n) {
 /* dense_rows pads each row of x to a multiple of DENSE_UNIT inputs. */
 #define DENSE_UNIT 256
 
-/* How much of x a block holds in shared memory while it runs: limits n_in, by the chip's shared memory. With
- * split-K (skinny_plan.h), "all of x" is the block's part of the inputs. */
+/* How much of x a block holds in shared memory while it runs, which limits n_in on chips with little of it.
+ * With split-K (skinny_plan.h), "all of x" is all inputs of the block's split. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
   X_UNITS,  /* all of x as fp16, split-K */

@@ -126,7 +126,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
   static constexpr int kOwn = kTokens == 1 ? 1 : 2;  /* tokens in the lane's columns 2t and 2t + 1 */
   static constexpr int kSetBytes = 256;
   typedef ColumnScales<W, kTokens> Scales;
-  /* Loads the next batch's scales early, if registers suffice. */
+  /* Loads the next batch's scales before this batch is multiplied, where registers suffice. */
   static constexpr bool kScalesAhead = !kZeros || kTokens <= 2;
   float y[kOwn][2];
 

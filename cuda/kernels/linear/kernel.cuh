@@ -23,7 +23,7 @@ struct LinearArgs {
   cudaStream_t stream;
   bool dependent;
   int variant;    /* as in LinearCall */
-  float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL before sm_90a */
+  float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL if not sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
   LinearNorm norm;              /* rows NULL: x is given */
   const void *planes;           /* see LinearCall */
@@ -57,7 +57,7 @@ LINEAR_KERNELS(KERNEL)
 Status launch_experts_mma(const LinearArgs &args, Error *err);
 
 /* True if awq_wgmma can end with heads for n_tokens tokens, and is expected to be faster than with y and a
- * separate kernel for heads. */
+ * separate kernel for heads. whole: with LINEAR_WHOLE. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
 /* The query for a call. With experts the query is for one token's chosen experts as one matrix: stacked or,
@@ -190,7 +190,7 @@ struct GroupedExperts {
 
   __device__ __forceinline__ ExpertTile tile(int at, int tile_places, const int *first_tile) const {
     int expert = 0;
-    for (int low = 0, high = n_experts; low < high;) { /* the last whose first tile is not after `at` */
+    for (int low = 0, high = n_experts; low < high;) { /* the last expert with first_tile <= at */
       const int middle = (low + high) / 2;
       if (first_tile[middle] <= at)
         expert = middle, low = middle + 1;

@@ -70,7 +70,7 @@ __device__ __forceinline__ int group_of(const QuantView &w, int k) {
   return (int)__umulhi((unsigned)k, w.group_inverse);
 }
 
-/* An integer below 2^23 as a float, without the slow conversion. */
+/* An integer from 0 to 2^23 - 1 as a float, without the slow conversion. */
 __device__ __forceinline__ float small_float(int n) {
   return __int_as_float(n | 0x4b000000) - 8388608.0f;
 }
@@ -83,7 +83,7 @@ __device__ __forceinline__ uint32_t bits_half2(__half2 h) {
   return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* Multiplies q - z by the scales of rows g and g + 8: operand a of mma_f16, rounded once. */
+/* Multiplies operand a of mma_f16, q - z or a number, by the scales of rows g and g + 8, rounding once. */
 __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   __half2 low = __half2half2(__ushort_as_half((unsigned short)scale));
   __half2 high = __half2half2(__ushort_as_half((unsigned short)(scale >> 16)));
@@ -176,7 +176,7 @@ template <class W> struct GroupsOfIntegers {
 
 /* 4 bits. As bytes for the integer units the weights of row g + 8 are 16 times too large (no shift); the sum
  * is multiplied by kHigh. As halves they are exact: q in the low bits of 0x6400 is 1024 + q, and q in the
- * next four bits is 1024 + 16 q, of which a sixteenth is 64 + q. */
+ * next four bits is 1024 + 16 q; times 1 / 16 that is 64 + q. */
 struct Bits4 : GroupsOfIntegers<Bits4> {
   static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes per lane and tile */
   static constexpr float kHigh = 0.0625f;
@@ -284,8 +284,8 @@ struct Bits8 : GroupsOfIntegers<Bits8> {
   }
 };
 
-/* From the result of a floating-point type's numbers(): the weights of byte i (layout above) in rows g and g
- * + 8. */
+/* The weights of byte i of a word (tile_k()) in rows g and g + 8, from the result of Fp8's or Fp4's
+ * numbers(). */
 __device__ __forceinline__ void pick_weights(const uint32_t (&a)[4], int i, float (&out)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -305,7 +305,7 @@ template <class W> struct PiecesOfScales {
   }
 };
 
-/* FP8: E4M3 shifted to an fp16's bits is 1 / 256 of the number. */
+/* FP8: the bits of E4M3, shifted to their places in fp16, are 1 / 256 of the number. */
 struct Fp8 : PiecesOfScales<Fp8> {
   static constexpr int kBits = 8, kVectors = 2, kLeastBlockIn = 64, kMetaBytes = 32, kMetaCopies = 2;
   static constexpr bool kAlwaysScaled = false;
@@ -364,8 +364,8 @@ struct Fp8 : PiecesOfScales<Fp8> {
   }
 };
 
-/* FP4: E2M1 shifted to an fp16's bits is 2^-14 of the number. Products with scales times kOfScale = 2^8 are
- * exact in fp16: at most six bits, the lowest at least 2^-24. */
+/* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. Products with scales times
+ * kOfScale = 2^8 are exact in fp16: at most six bits, the lowest at least 2^-24. */
 struct Fp4 : PiecesOfScales<Fp4> {
   static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
   static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */

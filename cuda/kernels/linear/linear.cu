@@ -125,7 +125,8 @@ static bool is_invariant(const char *kernel) {
 /* Most inputs of a row whose norm a kernel computes: int8_tiles and int8_bytes hold the row in a block's
  * registers; dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
-constexpr int kMostNormed = 16; /* for planes_wgmma, tokens: a step of 24 takes 2% longer with its norms */
+/* Most tokens for which planes_wgmma computes the norm: with 24 a step takes 2% longer if it does. */
+constexpr int kMostNormed = 16;
 
 /* True if the kernel can compute the RMSNorm of its x. */
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {

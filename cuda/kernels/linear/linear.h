@@ -40,8 +40,8 @@ typedef struct {
   const float *bias;    /* [n_out rounded up to 16] in slab order, or NULL */
   const char *name;     /* for messages; owned by the caller */
   /* A mixture's matrix: n_experts > 0 matrices of equal size, one below the other, each of n_out / n_experts
-   * outputs, a multiple of 16. A token is multiplied by n_chosen of them. `summed`: each
-   * expert multiplies an x of its own, as in a down projection, and the results are added in the end. */
+   * outputs, a multiple of 16. A token is multiplied by n_chosen of them. `summed`: each expert multiplies an
+   * x of its own, as in a down projection, and the results are added in the end. */
   int n_experts, n_chosen;
   bool summed;
   const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
@@ -56,8 +56,9 @@ typedef struct {
 } LinearPart;
 
 /* Fills type, sizes and group of `linear`, clears its pointers and sets *bytes to the device memory it needs.
- * Refuses what the layout cannot hold (integers: n_in not a multiple of group, rows not a multiple of 8).
- * group: the checkpoint's (of FP4 16 or 32); dense and int8: 0. */
+ * Refuses what the layout cannot hold, such as n_out that is not a multiple of 8 (4 and 8 bits), or n_in that
+ * is not a multiple of group (4 and 8 bits, FP4). group: the checkpoint's (of FP4 16 or 32); dense, int8:
+ * 0. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool interleaved, bool bias, size_t *bytes, Error *err);
 
@@ -73,9 +74,9 @@ Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Err
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            int staged_bits, const void *staged, cudaStream_t stream, Error *err);
 
-/* Fills all groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (8 bits: u8
- * [n_groups][n_out]; NULL: every zero is 8, or 128), scales [n_groups][n_out] in fp16, or in fp32 and rounded
- * to fp16, both in device staging memory. */
+/* Fills all n_in / group groups of one part: zeros u32 [groups][n_out / 8] as AutoAWQ stores them (8 bits: u8
+ * [groups][n_out]; NULL: every zero is 8, or 128), scales [groups][n_out] in fp16, or in fp32, which is
+ * rounded to fp16, both in device staging memory. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           bool f32_scales, cudaStream_t stream, Error *err);
 
@@ -256,8 +257,8 @@ const void *linear_workspace(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
-/* A matrix for each head, which multiplies the head's own part of x. Device memory, 16-byte aligned, as are
- * the rows: strides and steps are multiples of 8. */
+/* A matrix for each head, which multiplies the head's own part of x. Pointers are to device memory, 16-byte
+ * aligned; so is each row, since strides and steps are multiples of 8. */
 typedef struct {
   const void *w; /* fp16 [n_heads][n_out][w_stride], zeros from n_in on */
   int n_heads, n_in, n_out, w_stride;
@@ -268,7 +269,7 @@ typedef struct {
   int n_tokens;
 } LinearHeads;
 
-/* Numbers of a row of n_in weights in LinearHeads.w: n_in rounded up to 8. */
+/* LinearHeads.w_stride for n_in inputs: n_in rounded up to 8. */
 size_t linear_heads_stride(int n_in);
 /* Fills `to`, a LinearHeads.w, from all heads' matrices, which are stacked in `weights` as experts are;
  * clamps to fp16's range. PRECOND weights are dense, or n_in is a multiple of 8. */

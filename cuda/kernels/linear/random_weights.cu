@@ -156,7 +156,7 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
   if (staging_bytes < random_staging_bytes(w))
     return error_set(err, STATUS_FAILED, "%s: %zu bytes are too few to make random weights in", w->name,
                      staging_bytes);
-  seed <<= 32; /* each piece adds its first row */
+  seed <<= 32; /* each piece of rows adds the number of its first row */
   TRY(fill_weights(w, s, (char *)staging, staging_bytes, seed, stream, err));
   if (weight_has_factors(w->type))
     TRY(fill_float_scales(w, (char *)staging, staging_bytes, seed, stream, err));

@@ -20,13 +20,13 @@ static size_t element_bytes(WeightType type) {
   return type == WEIGHT_F32 ? 4 : 2;
 }
 
-/* Bytes of the areas of a matrix, each aligned, in memory order; weights are tiles or dense. */
+/* Bytes of the areas of a matrix, in memory order; weights are tiles or dense rows. */
 struct Areas {
   size_t weights, scales, zeros, factors, bias;
   size_t all() const { return weights + scales + zeros + factors + bias; }
 };
 
-/* Bytes of the first `rows` rows, a multiple of 16, without alignment. */
+/* Areas of the first `rows` rows, a multiple of 16, without padding for alignment. */
 static Areas areas_of_rows(const DeviceLinear *w, size_t rows) {
   Areas a = {};
   if (weight_is_quantised(w->type)) {
@@ -59,7 +59,7 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
   if (type == WEIGHT_FP4 && group % kFp4Group != 0)
     return error_set(err, STATUS_MODEL, "%s: FP4 in groups of %d, expected 16 or 32", name, group);
-  if (tiled(type) && n_in > 65408) /* group_of(), int8 sums */
+  if (tiled(type) && n_in > 65408) /* group_of() and int32 sums are exact up to here */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
   if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: a counter for 128 outputs */
     return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
@@ -292,8 +292,8 @@ __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   return bits ^ (bits & 0x200) << 4 ^ (bits & 0x380) >> 4 ^ (bits & 0x40) << 8 ^ (bits & 0x700) >> 8;
 }
 
-/* A thread writes one word of a tile. Of its rows g and g + 8 it writes those that belong to the part and are
- * staged: rows [first_row, end_row) of the part. */
+/* A thread writes one word of a tile: the weights of rows g and g + 8, but only those that are staged, rows
+ * [first_row, end_row) of the part. */
 __global__ void fill_tiles_fp4(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int end_row,
                                int n_in, const uint8_t *staged) {
   const int j = threadIdx.x % 4, t = threadIdx.x / 4 % 4, g = threadIdx.x / 16 % 8,
@@ -371,7 +371,7 @@ __device__ __forceinline__ uint32_t fp4_power(int below) {
 }
 
 /* A warp writes the scales of one row. NVFP4's codes stay as they are: kernels read 1 / 256 of their numbers.
- * The largest of a row of MXFP4's powers of two becomes 2^7, so that 2^-24 of it is still a number. Kernels
+ * The largest of a row of MXFP4's powers of two becomes 2^7, so that 2^-24 of it is still not 0. Kernels
  * multiply 2^-14 of a weight's number by 2^8 times the scale they read (Fp4 in layout.cuh), and the factor
  * undoes both. */
 __global__ void fill_fp4_scales(uint8_t *scales, float *factors, int n_tiles_in, int n_stored,

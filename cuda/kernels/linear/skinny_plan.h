@@ -40,7 +40,7 @@ typedef struct {
   int n_units;         /* units of one tile row */
   int n_batches;       /* batches of one tile row; the last may lack units */
   int max_batches;     /* most batches of one split of a tile row */
-  int slots;           /* tile rows that one warp may touch */
+  int slots;           /* most tile rows in which one warp has batches */
   int ring_batches;    /* batches that a warp has in flight */
   size_t shared_bytes; /* rings, integers and scales of x, partial sums */
   size_t partial_bytes;

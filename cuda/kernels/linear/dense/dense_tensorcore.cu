@@ -1,11 +1,11 @@
-/* dense_tensorcore.cu - fp16 or bf16 weights by fp16 activations on tensor cores, any number of tokens, with
- * sums in an order that does not depend on that number.
+/* dense_tensorcore.cu - fp16 or bf16 weights by fp16 activations on tensor cores, up to 128 tokens, with sums
+ * in an order that does not depend on the number of tokens.
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
- * cuBLAS is faster at some counts of tokens, but chooses kernels and cuts by the count. Here a launch has one
- * tile of kTokens tokens, so that stream-K divides a matrix in one way, and an output is one chain of mma in
- * the order of k for each part. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
+ * cuBLAS is faster at some counts of tokens, but chooses kernel and split-K by the count. Here a launch has
+ * one tile of kTokens tokens, so that stream-K divides a matrix in one way, and an output is one chain of mma
+ * in the order of k for each part. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
  *
  *   block  128 outputs x 128 tokens: 4 x 2 warps of 32 x 64; fragments of tokens past the last are left out
  *   stage  64 inputs: w [128][128 bytes], x [128][128 bytes], 16-byte vector c of row r at c ^ (r % 8)

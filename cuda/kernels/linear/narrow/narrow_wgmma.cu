@@ -13,7 +13,7 @@
  * (FP8: 48) a row's bits do not depend on other rows: one tile holds all rows, and it is cut into the same
  * units.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
- *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; as many blocks as SMs at most.
+ *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; at most as many blocks as SMs.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 

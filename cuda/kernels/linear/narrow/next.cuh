@@ -4,7 +4,7 @@
  * tokens. Then a warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The
  * warp's loads from device memory are in flight before the sums of other blocks come.
  *
- *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, behind the memory of exchange_sums()
+ *   staging  [kInGroups][8 kOwn tokens][kStagingStride] fp32, after the memory of exchange_sums()
  *
  *     group g   sums -> staging | named barrier 4 + g | a warp reads a token's row | next sums -> staging
  *

@@ -13,7 +13,7 @@
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
- * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; as many blocks as SMs at most.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; at most as many blocks as SMs.
  * READS    weights once for each token tile, x once for every 64 kOutGroups outputs. */
 #include "cuda/kernels/linear/narrow/next.cuh"
 #include "cuda/kernels/linear/narrow/wgmma_parts.cuh"
@@ -159,8 +159,8 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
                           ((i / S::kParts * (S::kChunk / 8) + m) * 4 * S::kParts + i % S::kParts) * 16);
   }
 
-  /* Adds the sums of product i, once they are there, to y. Sums of row g + 8 are 16 times too large. Returns
-   * a combination of the scales that it read. */
+  /* Waits for product i and adds its sums to y. Sums of row g + 8 are 16 times too large. Returns a
+   * combination of the scales that it read, for release(). */
   __device__ __forceinline__ uint32_t add(int i, int (&c)[S::kSums]) {
     const int part = i % S::kParts, first = i / S::kParts * (S::kChunk / 8);
     const float s[2] = {f16_low(scale[part]), f16_high(scale[part]) * Bits4::kHigh};
@@ -203,7 +203,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
     if constexpr (S::kInGroups == 1) named_barrier_sync<S::kConsumers>(3); /* else exchange_sums() syncs */
   }
 
-  /* Multiplies finished sums of fragments from token `first` on by their tokens' 1 / rms. */
+  /* Multiplies the finished sums of kN fragments, which begin with token `first`, by each token's 1 / rms. */
   template <int kN> __device__ __forceinline__ void normalise(float *sums, int first) const {
     if constexpr (S::kPlanes == 1) return;
     if (!inverse) return;

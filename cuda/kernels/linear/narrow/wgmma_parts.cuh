@@ -129,7 +129,7 @@ __device__ __forceinline__ int token_tile_of(const PartArgs &a, int tile) {
 }
 
 /* Fills stages with the units of this block: load_of(part) returns load(unit, stage, full) for the units of a
- * part. kEarly > 0: more stages than that only when x of the first stage has come. */
+ * part. kEarly > 0: waits for x of the first stage before it fills more than kEarly stages. */
 template <int kEarly, class LoadOf>
 __device__ __forceinline__ void fill_ring(const PartArgs &a, const Ring &ring, LoadOf load_of) {
   RingProducer producer(ring);
@@ -323,8 +323,8 @@ __device__ __forceinline__ void multiply_parts(const PartArgs &a, const Ring &ri
 }
 
 /* The work of a block. Its first warps are the consumers, which wait for the previous kernel before begin().
- * After them come a warp of which one thread loads weights, a warp that loads scales and zeros, and a warp of
- * which one thread waits for the previous kernel and loads x. Weights do not depend on that kernel, so the
+ * Three warps follow: one thread of the first loads weights, the second loads scales and zeros, and one
+ * thread of the third waits for the previous kernel and loads x. Weights do not depend on that kernel, so the
  * first of them are loaded at once. load_x_of: as in fill_ring(); x_map: the tensor map of x, or NULL. */
 template <class S, class Consumer, class LoadXOf, class Begin, class End>
 __device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, LoadXOf load_x_of,

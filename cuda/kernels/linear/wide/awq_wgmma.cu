@@ -89,7 +89,7 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
   return STATUS_OK;
 }
 
-/* Shapes of up to kFewTokens tokens with one or three warpgroups exist for LINEAR_WHOLE with few rows. */
+/* Shapes of up to kFewTokens tokens with one or three warpgroups are for few rows with LINEAR_WHOLE. */
 constexpr int kFewTokens = 64;
 
 /* True for shapes that exist only for 4 bits in groups that are a multiple of 128: others were not
@@ -113,7 +113,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
-  constexpr int kWide = S::kK * kTileIn; /* inputs of a block: those of a stage */
+  constexpr int kWide = S::kK * kTileIn; /* the largest kBlockIn: all inputs of a stage */
   const auto run = [&](auto kernel) {
     cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
     return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),

@@ -3,7 +3,7 @@
  * have a rotated copy in bytes, made once (linear_rotate()); their x is rotated as well (rotated.cuh).
  *
  * PRECOND  4 bits: a rotated copy.
- * READS    the bytes as int8_gemm.cuh does; linear_rotate() the 4 bits once. */
+ * READS    the bytes as int8_gemm.cuh does; linear_rotate() reads the 4-bit weights once. */
 #include <string.h>
 
 #include "cuda/kernels/linear/wide/rotated.cuh"

@@ -8,7 +8,7 @@
  * each. A product sums one part of the inputs for a slice of 64 tokens, and a warpgroup has two sets of
  * registers: while it scales the sums of one slice and adds them to y, the next slice's product runs.
  *
- * A tile has 128 tokens, or 256, whose weights are unpacked once for twice the work. ptxas waits for all
+ * A tile has 128 tokens, or 256, so that weights are unpacked half as often. ptxas waits for all
  * products before the branch at the end of a loop. So a turn of the loop of 128 tokens is several units in
  * one run of instructions, and only its end waits for all. For 256 tokens registers do not suffice for that:
  * a turn is one unit (multiply_long()).

@@ -48,7 +48,7 @@ inline Rotation rotation_of(int n_in) {
   return {ceil_div(n_in, kMixedTile), mixed, 16 / sqrtf((float)mixed)};
 }
 
-/* A lane's operands of both mma. */
+/* A lane's part of the Hadamard matrices: operand a of the first mma, operands b of the second. */
 struct Hadamard {
   uint32_t a[4], b[2][2];
 
@@ -85,7 +85,7 @@ struct Hadamard {
       }
   }
 
-  /* Applies the part of R within a tile, of whose inputs a lane has eight in x. */
+  /* Applies the part of R within a tile to x, the lane's eight inputs of the tile; y: its eight results. */
   __device__ __forceinline__ void mix(const uint4 &x, float (&y)[2][4]) const {
     float first[2][4] = {};
     mma_f16_m16n8k16(first[0], a, x.x, x.y);
@@ -167,9 +167,9 @@ __device__ __forceinline__ void read_tiles(const Rows &from, float *sums, uint4 
   }
 }
 
-/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds it: with Hadamard from a
- * table and a sixth fewer instructions 2,048 rows of 12,288 inputs took 28.3 us for 29.5, of 4,096 with a
- * norm 12.8 for 13.1 (H200, 2026-11-29). */
+/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds it: when Hadamard came
+ * from a table, with a sixth fewer instructions, 2,048 rows of 12,288 inputs took 28.3 us instead of 29.5,
+ * and of 4,096 inputs with a norm 12.8 instead of 13.1 (H200, 2026-11-29). */
 template <bool kNorm>
 __global__ void __launch_bounds__(32 * kMostRotateWarps)
     round_rotated(const __grid_constant__ Rows from, const __grid_constant__ Rotation rotation,

@@ -58,7 +58,7 @@ __device__ __forceinline__ uint32_t pack_clamped(float low, float high) {
 }
 
 /* Each form of a result below has:
- *   kRowBytes     of a token of the warpgroup in staging
+ *   kRowBytes     bytes in staging of a token's results of the warpgroup
  *   kRows         rows of the matrix that one vector of 16 bytes comes from
  *   swizzle       where vector v of a token lies, so that stores and loads hit all banks
  *   stage<kN>     puts the fragments of kN groups into staging */
@@ -187,7 +187,7 @@ __device__ __forceinline__ void store_form(const Place &p, int first, const floa
   }
 }
 
-/* The factor of the row of y of the i-th token of the thread's fragments; 1 where rows have none. */
+/* The factor of the thread's i-th token (row of y) among its fragments; 1 if `factors` is NULL. */
 __device__ __forceinline__ float factor_of(const Place &p, const float *factors, int first, int i) {
   const int token = first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
   return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;

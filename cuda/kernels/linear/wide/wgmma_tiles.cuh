@@ -127,8 +127,8 @@ struct Barriers {
 };
 
 /* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
- * token, or for experts its first place. Of the tile's tokens (places) [begin, end), counted from token0, are
- * stored. The matrix, or the expert, is tile rows first_row .. end_row - 1. */
+ * token, or for experts its first place. Tokens (places) token0 + begin .. token0 + end - 1 are stored.
+ * The matrix, or the expert, is tile rows first_row .. end_row - 1. */
 struct Area {
   int out_tile, token_tile, step, n_steps, token0, begin, end, first_row, end_row;
 };
