@@ -254,7 +254,7 @@ struct Vars {
 /* A hybrid's variables. */
 struct MixVars {
   alignas(16) Share of_delta[2];     /* shares of qkv and o in layers of the delta rule */
-  uint64_t mine;                     /* bit l: the cluster has heads of layer l */
+  uint64_t mine;                     /* bit l: the cluster has heads in layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
   int contributors[2];               /* step_mix_clusters() for both kinds of layers */
@@ -808,7 +808,7 @@ template <int kParts> constexpr int kLogTiles = kIsHalf<kParts> ? 12 : kInBytes<
 template <int kParts>
 constexpr int kLogParts = kInBytes<kParts> || kIsHalf<kParts> ? 0
                           : kIsFp4<kParts>                    ? 2
-                                                              : kParts / 2; /* 1, 2, 4: 0, 1, 2 */
+                                                              : kParts / 2; /* kParts 1, 2, 4: 0, 1, 2 */
 
 /* Bytes of a group's scales and zero points, in a tile row of 16 outputs. */
 template <int kParts>

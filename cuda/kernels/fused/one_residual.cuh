@@ -236,7 +236,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
       if (matrix == QKV) o_bias = __ldg(b.o_bias(b.layer()) + first_column + own);
     if constexpr (B::kVaried) {
       residual = *kept;
-      if (layer >= 0 && first_column + span * kColumns < b.width()) { /* for whole warps */
+      if (layer >= 0 && first_column + span * kColumns < b.width()) { /* the same for all lanes of a warp */
         const float bias = output_bias(b, matrix == QKV ? DOWN : O, layer, first_column + own);
         residual += bias + poll_sum(b, sum, first_column + own);
       }
@@ -246,7 +246,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     *kept = residual;
     if (B::kExperts && matrix == QKV) {
       float of_router = residual;
-      if constexpr (B::kVaried) of_router += o_bias; /* the folded router has o without it */
+      if constexpr (B::kVaried) of_router += o_bias; /* the folded router makes o without its bias */
       b.router_columns()[own] = of_router;
     }
     if (!wanted) continue;
@@ -298,7 +298,7 @@ template <class B> __device__ __forceinline__ const float *gate_up_bias(const B 
 template <class B> __device__ __forceinline__ void send_gated(B &b) {
   const float inverse = b.vars().inverse;
   const Share &share = b.share(GATE_UP);
-  constexpr int kLogQuads = B::kVaried ? 1 : 2; /* fours of features of the block in an FFN block */
+  constexpr int kLogQuads = B::kVaried ? 1 : 2; /* log2 of a block's sets of four features in an FFN block */
   const int peer = b.lane() & 7, group = b.lane() & ~7, quads = 2 * share.n_rows;
 #pragma unroll 1
   for (int first = b.warp() * 4; first < quads; first += STEP_THREADS / 8) {

@@ -134,7 +134,8 @@ static size_t layer_maps_bytes(const StepShape &s) {
   return step_in_rows(step_attn_parts(&s)) ? (size_t)step::MATRICES * step::kMaps * step::kMapBytes : 0;
 }
 
-/* Makes the tensor maps of a matrix, of as many groups as it has at most. */
+/* Makes the tensor maps of a matrix: for boxes of 1, 2 ... kMaps groups, but no more groups than the matrix
+ * has. */
 static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
   static_assert(sizeof(CUtensorMap) == step::kMapBytes, "loading warps count on it");
   const bool int8 = w.type == WEIGHT_INT8;
@@ -172,7 +173,7 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
     const StepLayer &l = from[i / step::MATRICES];
     const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
-    if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* as experts are beside dense matrices */
+    if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside dense matrices */
       status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
   cudaError_t failed = cudaSuccess;
@@ -256,7 +257,8 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
-/* A step of one token: bytes of the best logits of all GPUs' blocks, then of Args.bounds. */
+/* best_words(): words of the best logits of all GPUs' blocks. best_bytes(): in a step of one token, the bytes
+ * of these and of Args.bounds after them. */
 static size_t best_words(const StepShape &s) {
   return (size_t)(s.n_gpus > 1 ? s.n_gpus : 1) * step::STEP_BEST_WORDS;
 }

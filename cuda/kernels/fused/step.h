@@ -36,7 +36,7 @@ typedef struct {
    * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). */
   const DeviceLinear *qkv;
   int n_qkv;
-  const DeviceLinear *o, *gate_up, *down; /* gate_up interleaved; with experts all experts' */
+  const DeviceLinear *o, *gate_up, *down; /* gate_up is interleaved; gate_up, down: of all experts */
   const DeviceLinear *router, *shared_gate;
   const float *sinks; /* attention sinks [n_heads] of varied experts (plan.h), whose matrices have biases */
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
@@ -53,7 +53,7 @@ typedef struct {
   size_t embedding_stride;
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
-  bool renormalise; /* ExpertConfig */
+  bool renormalise; /* ExpertConfig.renormalise */
   const DeltaConfig
       *delta;       /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
   StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
@@ -63,7 +63,7 @@ typedef struct {
   const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 
-/* A sequence's rows in a step: neighbours, at consecutive positions. */
+/* A sequence's rows in a step, which are consecutive and have consecutive positions. */
 typedef struct {
   int pos;        /* position of its first row: so many positions are in the cache already */
   int first;      /* index of its first row in the step */

@@ -279,7 +279,7 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
   const bool any = own < folded_share(b) && expert < b.plan.shape.n_experts;
-  uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* below all experts */
+  uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* less than the key of any expert */
   if constexpr (B::kVaried)
     if (any) key = key_of(logit_of(key) * inverse + __ldg(b.router_bias() + expert), own);
   int better = 0;
@@ -290,15 +290,15 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
 }
 
 /* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
- * candidates are there: four lanes compare a candidate, each with the candidates of two blocks. If
- * logits are equal, that of the earlier block is better. */
+ * candidates are written: four lanes compare a candidate, each with the candidates of two blocks. If logits
+ * are equal, that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1
   for (int first = 0; first < n; first += 8) {
     const int i = first + b.lane() / 4;
     const uint32_t key = b.candidates()[of * n + min(i, n - 1)], logit = key & ~kPlaceBits;
-    int rank = part == of / 2 ? i : 0; /* candidates of its own block are sorted */
+    int rank = part == of / 2 ? i : 0; /* the block's own candidates are sorted: i are better */
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int block = 2 * part + j;

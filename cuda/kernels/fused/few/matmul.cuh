@@ -425,7 +425,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
-  /* Offsets in a stage; of x and its scales, from the first group on. */
+  /* Offsets in a stage; then the address of x, and the offset of its scales, from the first group on. */
   const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
                  scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale +
                                     Sums<B>::scales_at(b.lane())),

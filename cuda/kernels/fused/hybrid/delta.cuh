@@ -170,7 +170,7 @@ template <class B> __device__ __forceinline__ void advance_states(B &b) {
       both += dot_4(keys[m], query), known += dot_4(s[m], keys[m]), seen += dot_4(s[m], query);
     }
     __syncwarp();
-    barrier_arrive_after_reads(b.empty_at(cursor), lane == 0, __float_as_uint(seen)); /* all of s has come */
+    barrier_arrive_after_reads(b.empty_at(cursor), lane == 0, __float_as_uint(seen)); /* all of s is loaded */
     both = lanes_sum<4, 2, 1>(both), known = lanes_sum<4, 2, 1>(known), seen = lanes_sum<4, 2, 1>(seen);
     const float decay = b.mix_vars().decay[head],
                 change = b.mix_vars().beta[head] * (v[value] - decay * known);

@@ -224,7 +224,7 @@ template <class B> __device__ __forceinline__ void screen_lm_head(B &b) {
   if ((b.warp() & 3) == 0 && b.lane() == 0)
     store_relaxed_8(b.args.bounds + blockIdx.x * STEP_WARPGROUPS + (b.warp() >> 2),
                     (uint64_t)b.args.turn << 32 | sampler_key(lower));
-  b.sync(); /* the upper bounds are there */
+  b.sync(); /* the upper bounds are written */
   if (b.warp() == 0) {
     const float bound = reported_bound(b, b.args.call.n_best);
     if (b.lane() == 0) screen_scratch(b).bound = bound;
