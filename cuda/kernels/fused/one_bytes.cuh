@@ -5,9 +5,9 @@
  *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
  * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th 16
- * inputs of a group (FP8), or of the c-th 32 inputs of both groups (int8), in the same registers for all mma;
- * in the mma of these inputs x is 0 in all other columns, so that all of a group's products add to one set of
- * sums.
+ * inputs of a group (FP8), or of the c-th 32 inputs of both groups (int8), in the same registers for all mma.
+ * The mma of the c-th inputs has x = 0 in all other columns, so that all of a group's products add to one set
+ * of sums.
  *
  * X is fp16, as with FP4. The four FP8 numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
  * (layout.cuh), which the tensor cores take for 2t, 2t + 1, 2t + 8, 2t + 9; take_inputs() brings x into the
@@ -59,7 +59,7 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const un
     const int group = first + min(i, last);
     const uint2 x = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
     in.x[i] = make_uint2((x.x & 0xffffu) | x.y << 16, x.x >> 16 | (x.y & 0xffff0000u));
-    in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0; /* x's scale is that for numbers / 256 */
+    in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0; /* factors are for numbers / 256 */
   }
 }
 

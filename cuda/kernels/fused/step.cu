@@ -257,8 +257,8 @@ static size_t routers_bytes(const StepShape &s, int tokens) {
   return tokens == 1 ? align_up(folded_bytes(&s)) : 0;
 }
 
-/* best_words(): words of the best logits of all GPUs' blocks. best_bytes(): in a step of one token, the bytes
- * of these and of Args.bounds after them. */
+/* best_words(): words of the best logits of all GPUs' blocks. best_bytes(): in a step of one token, bytes for
+ * the best_words() and for Args.bounds after them. */
 static size_t best_words(const StepShape &s) {
   return (size_t)(s.n_gpus > 1 ? s.n_gpus : 1) * step::STEP_BEST_WORDS;
 }
