@@ -56,7 +56,8 @@ __host__ __device__ constexpr int groups_of(int head_dim) {
 template <typename T> __host__ __device__ constexpr int row_stride(int head_dim) {
   return kIsQ8<T> ? padded_bytes(head_dim) : padded_stride(head_dim);
 }
-/* Row stride of queries: with 8 bits 2 kGroup halves for each group follow a query (load_sixteen()). */
+/* Row stride of queries. With 8 bits a query's numbers are followed by 2 kGroup halves for each group
+ * (load_sixteen()). */
 template <typename T> __host__ __device__ constexpr int query_stride(int head_dim) {
   return padded_stride(head_dim + (kIsQ8<T> ? 2 * kGroup * groups_of(head_dim) : 0));
 }

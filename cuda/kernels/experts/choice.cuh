@@ -4,7 +4,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* An integer that is ordered as the float is, at least 1. NaN is the largest or the smallest. */
+/* An integer, at least 1, that is ordered as the float is. NaN is the largest or, with its sign set, the
+ * smallest. */
 __device__ __forceinline__ uint32_t ordered(float v) {
   const uint32_t bits = __float_as_uint(v);
   return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);

@@ -15,7 +15,7 @@
 
 C_BEGIN
 
-/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory. Of more rows
+/* PUSHED_ROWS: a sum of up to this many rows is pushed as packets into the other GPUs' memory. For more rows
  * each GPU reads the other GPUs' parts: of all rows, or only of its own rows (peers_first_row()), which it
  * then stores, summed, in the other GPUs' memory. WIDEST_SUM: most numbers of a row of a sum. */
 enum { PUSHED_ROWS = 32, WIDEST_SUM = 8192 };
@@ -70,7 +70,7 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
  * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. own_rows:
  * of more than pushed_rows rows each GPU makes its own ones, and stores them in peers->x and peers->h of all
- * GPUs; x and out are this GPU's entries of these. With `apart` it stores only the norms in the other GPUs'
+ * GPUs; x and out are this GPU's entries there. With `apart` it stores only the norms in the other GPUs'
  * memory: their rows of x are out of date until a sum of as many rows with own_rows and without `apart`. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;

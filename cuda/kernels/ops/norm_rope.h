@@ -10,8 +10,8 @@
 
 C_BEGIN
 
-/* An error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU. Loads a
- * kernel, as cudaFuncGetAttributes() does, and launches nothing. */
+/* Returns an error such as cudaErrorNoKernelImageForDevice if the program has no code for the current GPU.
+ * Loads a kernel (cudaFuncGetAttributes()), but launches nothing. */
 cudaError_t ops_probe(void);
 
 /* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. PRECOND
@@ -107,11 +107,11 @@ Status ops_rms_norm_qk(float *rows, size_t stride, int n_q, int n_k, const float
 Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int head_dim, const float *q_norm,
                               const float *k_norm, float eps, int n_tokens, cudaStream_t stream, Error *err);
 
-/* From rows of projections in fp32, first the queries, then keys and values: RMSNorm of each head of q and k
- * (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm), rope over pairs (i, i + rotary_dim / 2) or
- * (2 i, 2 i + 1), q times its position's factor, q to fp16 [n_tokens][n_heads][head_dim], k and v to position
- * pos[t] of the cache (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k
- * before its norm. */
+/* Makes queries, keys and values from fp32 projections, in each row first the queries, then keys, then
+ * values. Each head of q and k gets RMSNorm (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm)
+ * and rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), and q is multiplied by its position's
+ * factor. q is stored as fp16 [n_tokens][n_heads][head_dim], k and v at position pos[t] of the cache
+ * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before its norm. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */
