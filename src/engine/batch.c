@@ -503,7 +503,8 @@ static int room_for_guesses(const Batch *b, const Sequence *s) {
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 
-/* True if turn() brings a mask or forced tokens for each token: it is called after guesses would be made. */
+/* True if turn() may bring a mask or forced tokens for each token. Such a sequence has no guesses, since they
+ * would have to be made before turn() is called. */
 static bool waits_for_turns(const Sequence *s) {
   return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
 }

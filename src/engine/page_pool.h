@@ -25,7 +25,7 @@ typedef struct PagePool PagePool;
 
 Status page_pool_open(int n_pages, int page_tokens, PagePool **pool, Error *err);
 void page_pool_close(PagePool *pool);
-size_t page_pool_bytes(int n_pages, int page_tokens); /* of memory that it takes at most */
+size_t page_pool_bytes(int n_pages, int page_tokens); /* the most memory that such a pool takes */
 
 int page_pool_used(const PagePool *pool); /* pages that sequences use */
 int page_pool_free(const PagePool *pool); /* all other pages */
@@ -39,7 +39,7 @@ typedef struct {
 
 /* Returns an empty page with one user, for the tokens after `text`; -1 if all pages are in use. */
 int page_pool_take(PagePool *pool, PagesBefore text);
-/* One more sequence uses the page, or one less. */
+/* Notes that one more sequence uses the page, or one less. */
 void page_pool_share(PagePool *pool, int page);
 void page_pool_release(PagePool *pool, int page);
 

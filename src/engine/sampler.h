@@ -33,7 +33,7 @@ typedef struct Sampler Sampler; /* settings, the count of draws, and the counts 
  * tokens; allocates all memory. Settings out of range are STATUS_USAGE. *sampler is NULL after a failure;
  * sampler_close() accepts NULL. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
-size_t sampler_bytes(int vocab_size); /* of memory that sampler_open() takes, about */
+size_t sampler_bytes(int vocab_size); /* about the memory that sampler_open() takes */
 void sampler_close(Sampler *sampler);
 void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the count of draws */
 /* Sets the settings and begins with draw 0; keeps the seen tokens and the mask of sampler_allow(). Refuses

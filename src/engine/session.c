@@ -35,7 +35,7 @@ struct Session {
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
-  float *last;   /* [vocab_size] logits that the continuations of session_score() begin with */
+  float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
   /* Models with a recurrent state (backend.h). state_pos: the backend's current state is the one after this
    * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1 after a failure. */

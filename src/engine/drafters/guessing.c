@@ -6,8 +6,8 @@
 /* Prior counts of right and wrong guesses of each rank. */
 static const struct { double right, wrong; } priors[DRAFT_RANKS] = {{1, 1.5}, {2, 2}, {4, 1.5}, {8, 1}};
 
-static const double MEMORY = 0.97,    /* factor of the counts of a rank at each later guess of the rank */
-    FORGOTTEN = 0.998,                /* factor of all counts at each step, so that a rank is tried again */
+static const double MEMORY = 0.97,    /* multiplies a rank's counts before a guess of the rank is counted */
+    FORGOTTEN = 0.998,                /* multiplies all counts at each step, so that a rank is tried again */
     RECENT = 0.1,                     /* weight of the newest time in running means */
     LEAST_COST = 0.01, MOST_COST = 2; /* bounds of a row's cost: a measurement outside was disturbed */
 

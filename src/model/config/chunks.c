@@ -18,7 +18,7 @@ static Status parse_types(const ConfigReader *r, int chunk, ModelConfig *config)
   return STATUS_OK;
 }
 
-/* attn_temperature_tuning: true or false; first published configs have a number, 0 for false. */
+/* attn_temperature_tuning: true or false; the first published configs have a number, 0 for false. */
 static Status parse_tuning(const ConfigReader *r, bool *tuned) {
   static const char key[] = "attn_temperature_tuning";
   int64_t number;

@@ -24,6 +24,6 @@ Status config_parse_falcon(const ConfigReader *r, const Architecture *arch, Mode
   if (config->n_heads % config->n_kv_heads != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
-  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* by KV head is then q, k, v */
+  if (config->n_kv_heads == 1) config->fused = FUSES_QKV; /* the order by KV head is then q, k, v */
   return STATUS_OK;
 }

@@ -190,8 +190,8 @@ static Status parse_factor_list(const ConfigReader *r, const char *key, int n, d
   return STATUS_OK;
 }
 
-/* The factors of Mamba-2: those of z, x, B, C and dt, which are z, v, k, q and a here, of its input, which
- * multiplies all five, and of its output. */
+/* Reads Mamba-2's factors: one for each of z, x, B, C and dt (here z, v, k, q and a), one for its input,
+ * which multiplies all five, and one for its output. */
 static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
   double in, parts[MAX_LISTED];
   TRY(parse_factor(r, "ssm_in_multiplier", &in));

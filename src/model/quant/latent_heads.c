@@ -80,7 +80,7 @@ static uint8_t byte_at(const void *data, size_t at) {
   return ((const uint8_t *)data)[at];
 }
 
-/* Column c of a row of words of AutoAWQ's order; `at`: the index of the row's first column. */
+/* The number in column c of a row in AutoAWQ's packed order; `at`: the index of the row's first column. */
 static int nibble_at(const void *words, size_t at, size_t c) {
   static const int shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* bit offsets of columns 0 .. 7 in a word */
   uint32_t word;
