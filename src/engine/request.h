@@ -16,7 +16,7 @@ const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
 enum { MOST_BEST = 100 }; /* most of the likeliest tokens whose scores are reported beside a token's own */
 
-/* What the sink wants after a token; zeroed before each call. */
+/* The sink's reply to a token; zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
   /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
@@ -57,7 +57,7 @@ typedef struct {
   double first_token_ms, decode_ms;
 } GenerateResult;
 
-/* What a sequence does in the next step. */
+/* A sequence's part in the next step; see EngineRequest.turn. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
 
 /* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */

@@ -22,16 +22,16 @@ typedef struct {
   int first, n;
 } Share;
 
-/* What part `index` of n has of `count` columns, in whole units: parts differ by one unit at most, and none
- * is larger than the first. */
+/* The columns, of `count`, that part `index` of n has, in whole units: parts differ by one unit at most, and
+ * none is larger than the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;
   return (Share){first, (end < count ? end : count) - first};
 }
 
-/* What part `index` of n has of n_heads heads. If there are fewer heads than parts, several parts have the
- * same head. */
+/* The heads, of n_heads, that part `index` of n has. If there are fewer heads than parts, several parts have
+ * the same head. */
 static Share share_heads(int n_heads, int index, int n) {
   return (Share){(int)((int64_t)n_heads * index / n), n_heads < n ? n_heads > 0 : n_heads / n};
 }

@@ -135,7 +135,7 @@ typedef enum {
   EXPERTS_IN_INTERVAL, /* moe_layer_start_index, moe_layer_end_index, moe_layer_interval */
 } ExpertLayers;
 
-/* Whether the weights of the chosen experts are divided by their sum. BY_KEY: if norm_topk_prob is true;
+/* When the weights of the chosen experts are divided by their sum. BY_KEY: if norm_topk_prob is true;
  * UNLESS_KEY: unless it is false. */
 typedef enum {
   RENORMALISE_NEVER,

@@ -195,8 +195,8 @@ typedef enum {
   SHARED_IN_LAYER
 } SharedName;
 
-/* Whether dense tensors of all experts are [experts][inputs][outputs]: no; yes (gpt-oss); or if their shape
- * says so (Qwen3-VL: as published, but not as transformers 5 saves them). */
+/* The shape of dense tensors of all experts: [experts][outputs][inputs]; [experts][inputs][outputs]
+ * (gpt-oss); or either (Qwen3-VL: inputs are first as published, but not as transformers 5 saves them). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
 /* Names within a layer with experts. Experts are stored one by one, the third one's gate as

@@ -1,8 +1,8 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
  * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c, hf_unknown.c.
- * Tensor names are those of transformers (layers.c). Of the data these are read here: vectors, except biases
- * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the config
+ * Tensor names are those of transformers (layers.c). Only these data are read here: vectors, except biases of
+ * matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the config
  * says is tied, to compare it with the embedding. */
 
 #include <stdlib.h>
@@ -247,7 +247,7 @@ static bool has_own_head(const HfLoader *loader) {
          memcmp(weight->data, embedding->data, weight->bytes) != 0;
 }
 
-/* Whether a multimodal model's head is tied depends on the checkpoint: some published configs say untied
+/* The checkpoint decides whether a multimodal model's head is tied: some published configs say untied
  * although there is no lm_head. */
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;

@@ -4,7 +4,7 @@
 
 #include "model/files/hf_tensors.h"
 
-/* A layer, and the stored matrix of which it may be a part. */
+/* A layer, and the stored matrix that it is, or is a part of. */
 typedef struct {
   HfLoader *loader;
   Linear *linear;

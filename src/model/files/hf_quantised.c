@@ -3,9 +3,9 @@
  *
  * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, hf_order.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
- * name. Of the data only weight_shape, the zero points of symmetric layers and g_idx (hf_order.c) are read
- * here. Quantised layers that are stored in a Linear's form get their data here, the other quantised layers
- * from model_prepare(). */
+ * name. Only the data of weight_shape, of the zero points of symmetric layers and of g_idx (hf_order.c) are
+ * read here. Quantised layers that are stored in a Linear's form get their data here, the other quantised
+ * layers from model_prepare(). */
 #include <string.h>
 
 #include "model/files/hf_layer.h"
@@ -201,7 +201,7 @@ static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
 
 /* --- any quantised layer */
 
-/* The layer's layout, which the names and dtypes of its tensors tell. */
+/* The layer's layout, by the names and dtypes of its tensors and the method that the config gives it. */
 static QuantMethod method_of(const HfLoader *loader, const char *name, const StoredTensor *weights,
                              QuantMethod configured) {
   const QuantMethod method = hf_float_method(loader, name, weights);
