@@ -201,9 +201,7 @@ def check_circles():
 
     edges = {}
     for name in (name for name in C_FILES if not name.startswith("test/")):
-        for _, match in matches(r'^\s*#\s*include\s+"([^"]+)"', TEXTS[name], name):
-            beside = f"{name.rpartition('/')[0]}/{match[1]}"
-            header = next((path for path in (beside, "src/" + match[1], match[1]) if path in TEXTS), match[1])
+        for header in headers_of(name):
             if header == name or node(header) != node(name):
                 edges.setdefault(node(name), set()).add(node(header))
     rooms = {room: {known for known in knows if known != room and known.startswith("cuda/") and known in KNOWS}
@@ -331,36 +329,60 @@ def check_names():
                     yield f"{name}:{line}: there is no {match[0]}"
 
 
-DECLARED = re.compile(r"""^\s*\#\s*define\s+(\w+) | \}\s*(\w+); | \b(?:struct|union)\s+(\w+) | \b([A-Z][A-Z0-9_]{3,})\b
-    | ^typedef\ [^;{]*?(\w+)(?:\([^;]*\))?; | [ *](\w+)\( | ^(?:extern|const)\ [^;={(]*?(\w+)(?:\[[^\]]*\])*\ *[;=]""",
-                      re.MULTILINE | re.VERBOSE)
-DEFINED = re.compile(r"""^(?!static\b)[A-Za-z_][\w\ *]*?[ *](\w+)\( | ^const\ [^;={(]*?(\w+)(?:\[[^\]]*\])*\ *=""",
-                     re.MULTILINE | re.VERBOSE)
+def headers_of(name):
+    """Files that a C file includes, as far as they are the project's."""
+    found = set()
+    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', TEXTS[name], re.MULTILINE):
+        beside = f"{name.rpartition('/')[0]}/{header}"
+        found.add(next((path for path in (beside, "src/" + header, header) if path in TEXTS), header))
+    return found
 
 
-def names_of(name):
-    """The names that other files may use of a C file and of the header that it implements."""
-    header = name.rpartition(".")[0] + ".h"
-    files = {name, header} & set(C_FILES)
-    lists = re.findall(r"^[A-Z]\w+ ([a-z_][\w,\s]*);", "".join(code_of(file) for file in files), re.MULTILINE)
-    return set(re.findall(r"\w+", " ".join(lists))) | {
-        word for file in files for words in (DECLARED if file.endswith("h") else DEFINED).findall(code_of(file))
-        for word in words if word}
+def with_headers(name):
+    """A C file and all that it includes."""
+    found, waiting = {name}, [name]
+    while waiting:
+        for header in (headers_of(waiting.pop()) & set(C_FILES)) - found:
+            found.add(header)
+            waiting.append(header)
+    return found
+
+
+FUNCTION = re.compile(r"^(?!typedef |return |else )(static )?(?:[\w<>:]+[ *&]+)+\*?(\w+)\(", re.MULTILINE)
+
+
+def callers_of(product):
+    """The files that call functions of each file, or of the header that it implements."""
+    functions = {name: {True: set(), False: set()} for name in product}
+    for name in product:
+        for static, function in FUNCTION.findall(code_of(name)):
+            functions[name][static != "" and not name.endswith("h")].add(function)
+    calls = {}
+    for name in product:
+        known = set().union(*(functions[header][False] for header in with_headers(name) - {name} if header in functions))
+        calls[name] = known & set(re.findall(r"\w+", code_of(name))) - functions[name][True] - functions[name][False]
+    callers = {}
+    for name in product:
+        own = [file for file in product if file.rpartition(".")[0] == name.rpartition(".")[0]]
+        defined = set().union(*(functions[file][False] for file in own))
+        callers[name] = {file for file in product if file not in own and defined & calls[file]}
+    return callers
 
 
 def check_callers():
-    """files that a comment says a file is called by name something of it"""
-    words = {name: set(re.findall(r"\w+", code_of(name))) for name in C_FILES}
-    for name in (name for name in C_FILES if not name.startswith("test/")):
-        for line, text in comments_of(name):
-            said = re.search(r"Called by:(.*?)(?:\.(?:\s|$)|Calls:|$)", text, re.DOTALL)
-            if not said or "through" in said[1]:  # a table of functions
-                continue
-            own = names_of(name)
-            for caller in re.findall(r"[\w/]+\.(?:cuh|cu|c|h)\b", said[1]):
-                files = [file for file in C_FILES if ("/" + file).endswith("/" + caller)]
-                if not any(own & words[file] for file in files):
-                    yield f"{name}:{line}: {caller} names nothing of it"
+    """files whose heads say by which files they are called are called by these, and by no others"""
+    product = [name for name in C_FILES if not name.startswith("test/")]
+    for name, callers in callers_of(product).items():
+        said = re.search(r"Called by:(.*?)\.(?:\s|$)", " ".join(next(comments_of(name), (0, ""))[1].split()))
+        if not said or "through" in said[1]:  # a table of functions
+            continue
+        listed = re.findall(r"[\w/]+\.(?:cuh|cu|c|h)\b", said[1])
+        for caller in listed:
+            if not any(("/" + file).endswith("/" + caller) for file in callers):
+                yield f"{name}: {caller} calls nothing of it"
+        for file in sorted(callers):
+            if not any(("/" + file).endswith("/" + caller) for caller in listed):
+                yield f"{name}: {file} calls it, too; more than three callers need no list"
 
 
 def headings_of(page):

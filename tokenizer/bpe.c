@@ -1,9 +1,9 @@
 /* bpe.c - encodes pieces by merging symbols; see bpe.h.
  *
- * Called by: encode.c. A piece becomes one symbol per character. Then the neighbouring pair with the
- * lowest rank merges, leftmost first, until no pair has a rule. Short words scan all pairs; long words use a
- * heap, so that n symbols take n log n steps. Long words are first cut where no token can reach across
- * (Joints): the ids stay the same, and the word cache also works for texts without spaces. */
+ * A piece becomes one symbol per character. Then the neighbouring pair with the lowest rank merges, leftmost
+ * first, until no pair has a rule. Short words scan all pairs; long words use a heap, so that n symbols take
+ * n log n steps. Long words are first cut where no token can reach across (Joints): the ids stay the same,
+ * and the word cache also works for texts without spaces. */
 #include "tokenizer/bpe.h"
 
 #include <stdlib.h>

@@ -1,10 +1,9 @@
 /* compose.c - Unicode's normal forms from utf8proc's data, as far as the reference knows them; see
  * compose.h.
  *
- * Called by: normalize.c, load/load_normalizer.c. The reference (crate unicode-normalization-alignments)
- * implements Unicode 9. unicode_normal lists the characters of Unicode 9; every other character stays as it
- * is and separates its neighbours, whatever utf8proc says. About the listed characters all versions of
- * Unicode agree (its stability policy).
+ * The reference (crate unicode-normalization-alignments) implements Unicode 9. unicode_normal lists the
+ * characters of Unicode 9; every other character stays as it is and separates its neighbours, whatever
+ * utf8proc says. About the listed characters all versions of Unicode agree (its stability policy).
  *
  * A text is copied except for its unsafe runs: characters that can change or make their neighbours change.
  * In the composed forms the character before a run belongs to it, as it may compose with the run. */

@@ -1,10 +1,9 @@
 /* decode.c - turns tokens into text as they arrive; see decode.h.
  *
- * Called by: tokenizer.c. A whole text is decoded as a stream too, so both always agree. Each step takes a
- * token and passes on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens
- * stay separate; after it there is one token, whose text arrives in parts of whole characters. Three steps
- * cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression after such a join): they
- * wait for the end. */
+ * A whole text is decoded as a stream too, so both always agree. Each step takes a token and passes on what
+ * is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay separate; after it
+ * there is one token, whose text arrives in parts of whole characters. Three steps cannot work on parts
+ * (ByteLevel, ByteFallback and Replace by a regular expression after such a join): they wait for the end. */
 #include "tokenizer/decode.h"
 
 #include <string.h>

@@ -5,8 +5,7 @@
  *                                        it, and the pre-tokenizers cut the rest
  *   pieces    [Hi] [ ] 151645 [there]    the model encodes them one by one
  *
- * Called by: users of tokenizer.h. Always true: an EncodeScratch belongs to one call, a Tokenizer never
- * changes. */
+ * Always true: an EncodeScratch belongs to one call, a Tokenizer never changes. */
 #include <stdlib.h>
 
 #include "base/utf8.h"

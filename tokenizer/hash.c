@@ -1,4 +1,4 @@
-/* hash.c - makes seeds. Called by: vocab.c, bpe_load.c, jinja/render.c. */
+/* hash.c - makes seeds. */
 #include "tokenizer/hash.h"
 
 #include <sys/random.h>

@@ -4,7 +4,6 @@
  *   ImageHeader | contents, tokens, slots, token_of | merges | code_ids | joints | strings
  *               | scores, shorter, the matcher's arrays | JSON without tables | declared tokens
  *
- * Called by: commands/keep.   Calls: load.c.
  * Always true: an image is read by the build that wrote it, in a process of the same user, through a
  *              descriptor that came from the writer: its bytes are trusted as memory is. */
 #include <fcntl.h>

@@ -1,8 +1,7 @@
 /* normalize.c - runs a text through its normalizers; see normalize.h.
  *
- * Called by: encode.c; added.c for the contents of added tokens; split.c and compose.c, which write traced
- * text. Always true: a step reads one of the scratch's two buffers (or the caller's text) and writes the
- * other one; a step that changes nothing writes nothing. */
+ * Always true: a step reads one of the scratch's two buffers (or the caller's text) and writes the other
+ * one; a step that changes nothing writes nothing. */
 #include "tokenizer/normalize.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* split.c - cuts texts into pieces; see split.h.
  *
- * Called by: encode.c. Always true: pieces are in order, do not overlap, and none is empty. */
+ * Always true: pieces are in order, do not overlap, and none is empty. */
 #include "tokenizer/split.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
- * Called by: bpe.c, unigram.c, load/, added.c, tokenizer.c, jinja/. Always true after loading: no two tokens
- * have the same id (the reference accepts that, but then decodes unpredictably) or the same content, as JSON
- * with duplicate keys is refused. */
+ * Always true after loading: no two tokens have the same id (the reference accepts that, but then decodes
+ * unpredictably) or the same content, as JSON with duplicate keys is refused. */
 #include "tokenizer/vocab.h"
 
 #include <stdio.h>

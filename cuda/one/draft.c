@@ -1,4 +1,4 @@
-/* draft.c - see draft.h.   Calls: norm_rope.h, products.h, rows.h.
+/* draft.c - see draft.h.
  *
  * Always true: rows of states are fp32 on the device. For DRAFT_DFLASH, where a norm follows W_states, they
  *              are divided by STATES_DIVISOR first, since a residual stream may have numbers above 65504. */

@@ -1,5 +1,5 @@
-/* draft.h - what a drafter computes outside its layers (config.h, DraftKind): the operation
- * draft_embed, and the backend's draft_take, draft_move and draft_context. Called by: table.c. */
+/* draft.h - what a drafter computes outside its layers (config.h, DraftKind): the operation draft_embed, and
+ * the backend's draft_take, draft_move and draft_context. */
 #pragma once
 
 #include "cuda/one/state.h"

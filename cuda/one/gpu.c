@@ -1,4 +1,4 @@
-/* gpu.c - see gpu.h. Called by: table.c, kernel_bench.c; commands/, for names and memory of GPUs. */
+/* gpu.c - see gpu.h. */
 #include "cuda/one/gpu.h"
 
 #include <stdio.h>

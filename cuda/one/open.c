@@ -1,6 +1,4 @@
-/* open.c - see open.h: sizes and places of a session's buffers.
- *
- * Called by: table.c.   Calls: attention.h, delta.h and fused.h for what they need, sample.h. */
+/* open.c - see open.h: sizes and places of a session's buffers. */
 #include "cuda/one/open.h"
 
 #include <stdlib.h>

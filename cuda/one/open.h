@@ -1,4 +1,4 @@
-/* open.h - a session's memory: measured, taken and given back. Called by: table.c. */
+/* open.h - a session's memory: measured, taken and given back. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -1,4 +1,4 @@
-/* products.c - see products.h.   Calls: linear.h, host_rows.h, src/cpu/products.h, weights.c.
+/* products.c - see products.h.
  *
  * Always true: all calls of a session share the pinned rows, since a call ends before the next one begins
  *              in the stream's order. A captured host function refers to its HostCall, which lives as long as

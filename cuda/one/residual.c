@@ -1,4 +1,4 @@
-/* residual.c - see residual.h.   Calls: ops/norm_rope.h, ops/add_norm.h, products.h. */
+/* residual.c - see residual.h. */
 #include "cuda/one/residual.h"
 
 #include "cuda/kernels/ops/norm_rope.h"

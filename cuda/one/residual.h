@@ -1,8 +1,8 @@
 /* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
  * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
  *
- * Called by: table.c, rows.c, layers/. x is the residual stream divided by config.residual_scale, so that
- * layers add to it without a factor. All only enqueue. */
+ * x is the residual stream divided by config.residual_scale, so that layers add to it without a factor. All
+ * only enqueue. */
 #pragma once
 
 #include "cuda/one/state.h"

@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. Called by: table.c, draft.c, layers/.   Calls: norm_rope.h. */
+/* rows.c - see rows.h. */
 #include "cuda/one/rows.h"
 
 #include "cuda/kernels/ops/values.h"

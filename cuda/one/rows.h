@@ -1,6 +1,4 @@
-/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache.
- *
- * Called by: table.c, draft.c, layers/. */
+/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache. */
 #pragma once
 
 #include "cuda/kernels/ops/norm_rope.h"

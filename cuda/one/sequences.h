@@ -7,8 +7,7 @@
  *
  *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles by size | pages
  *
- * Called by: open.c, table.c. Always true: a copy to the device reads memory that no later step changes
- * before the copy is complete. */
+ * Always true: a copy to the device reads memory that no later step changes before the copy is complete. */
 #pragma once
 
 #include "cuda/kernels/attention/attention.h"

@@ -1,8 +1,7 @@
 /* shared.h - what GPUs that share a model exchange in a step: partial sums, the token, the logits. On one GPU
  * (peers.n is 0) all functions but shared_add() do nothing. All only enqueue.
  *
- * Called by: table.c, residual.c. Sums go through the GPUs' memory (ops/add_norm.h), or through
- * loaded->reduce if there is one. */
+ * Sums go through the GPUs' memory (ops/add_norm.h), or through loaded->reduce if there is one. */
 #pragma once
 
 #include "cuda/one/state.h"

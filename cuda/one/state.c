@@ -1,6 +1,4 @@
-/* state.c - see state.h: how large a session's cache and recurrent states are, and copies of them.
- *
- * Called by: open.c, table.c, tokens.c, several/. */
+/* state.c - see state.h: how large a session's cache and recurrent states are, and copies of them. */
 #include "cuda/one/state.h"
 
 #include <string.h>

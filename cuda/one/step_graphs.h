@@ -1,7 +1,7 @@
 /* step_graphs.h - steps of a session as CUDA graphs, kept by what decides their launches.
  *
- * Called by: table.c, open.c. Always true: a graph is launched only for a step whose kernels and arguments
- * would be the same; position and ids lie in device memory. */
+ * Always true: a graph is launched only for a step whose kernels and arguments would be the same; position
+ * and ids lie in device memory. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,4 @@
-/* supported.c - cuda_check_model() of table.h. Called by: table.c, commands/device.c,
- * commands/models. */
+/* supported.c - cuda_check_model() of table.h. */
 #include <string.h>
 
 #include "base/half.h"

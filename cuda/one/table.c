@@ -2,8 +2,6 @@
  * that repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: layers/mlp.h, products.h, attention.h, delta.h, short_conv.h, norm_rope.h, tokens.h, fused.h,
- *        state.h.
  * Always true: every operation only enqueues; the host waits only for logits and tokens that it reads. The
  *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
  *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */

@@ -1,4 +1,4 @@
-/* tokens.c - see tokens.h.   Called by: session.c and batch.c through the backend.   Calls: ops/sample.h. */
+/* tokens.c - see tokens.h.   Called by: session.c and batch.c through the backend. */
 #include "cuda/one/tokens.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* weights.h - brings a model's weights to the device. Called by: table.c, kernel_bench.c. */
+/* weights.h - brings a model's weights to the device. */
 #pragma once
 
 #include "cuda/one/device_model.h"

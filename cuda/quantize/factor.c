@@ -1,5 +1,4 @@
-/* factor.c - the factor of src/quantize/factor.c on a GPU. Called by: state.c's table. Calls: the kernels
- * of rounding, cuBLAS.
+/* factor.c - the factor of src/quantize/factor.c on a GPU. Called by: state.c's table.
  *
  * The Cholesky factor is made block by block of columns: the block on the diagonal is factored, the rows
  * below it are solved for, and their products are subtracted from the columns to the right. The inverse is

@@ -1,5 +1,4 @@
-/* products.c - matrix products of the forward pass, for the CPU backend. Called by: state.c's table. Calls:
- * cuBLAS, src/quantize/layer.c (rows of weights).
+/* products.c - matrix products of the forward pass, for the CPU backend. Called by: state.c's table.
  *
  * Weights are in GPU memory, in fp32, from a matrix's first product to forget(). Rows of x and y are copied
  * by way of pinned memory. */

@@ -1,5 +1,5 @@
 /* state.c - see state.h, and the simpler functions of a GPU's Quantizer. Called by: quantize.c of
- * src/quantize through the table. Calls: cuBLAS, the kernels of rounding. */
+ * src/quantize through the table. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* nccl.h - NVIDIA's NCCL, for GPUs that share a model (several.h) and cannot reach each other's memory.
  * Loaded when it is first needed, as cuBLAS is.
  *
- * Called by: several.c and ranks.c, which join and abort. Every GPU that shares the model is a rank, 0 to
- * n - 1, and has a Reduce. Always true: after nccl_abort() every call fails, and what waits for other ranks
- * ends. */
+ * Every GPU that shares the model is a rank, 0 to n - 1, and has a Reduce. Always true: after nccl_abort()
+ * every call fails, and what waits for other ranks ends. */
 #pragma once
 
 #include "cuda/one/reduce.h"

@@ -1,10 +1,9 @@
 /* ranks.h - the processes that share a model (--split auto), one GPU each, on one machine or many.
  *
- * Called by: commands/device.c and commands/ranks/, which join and end them; several.c. Rank 0 runs the whole
- * program; the other ranks do what rank 0's several.c does (calls.h). A thread of each process watches the
- * connections. Always true: a process that ends, fails, or gives no sign of life for timeout_s ends all
- * processes: rank 0's next call fails with the rank, host and reason of the first to do so, and other ranks
- * end themselves. */
+ * Rank 0 runs the whole program; the other ranks do what rank 0's several.c does (calls.h). A thread of each
+ * process watches the connections. Always true: a process that ends, fails, or gives no sign of life for
+ * timeout_s ends all processes: rank 0's next call fails with the rank, host and reason of the first to do
+ * so, and other ranks end themselves. */
 #pragma once
 
 #include "cuda/several/link.h"

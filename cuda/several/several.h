@@ -9,9 +9,7 @@
  * one/reduce.h); the first GPU alone then gets all logits, and picks the token.
  * With BackendOptions.ranks each GPU has a process (ranks.h), which has only its own part of the model, and
  * rank 0 sends each call to the other ranks before it makes the call itself.
- * A GPU that fails or hangs makes the others give up, so that nothing waits for ever.
- *
- * Called by: commands/device.c, for BackendOptions.split > 1. */
+ * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */
 #pragma once
 
 #include "engine/backend.h"

@@ -1,6 +1,5 @@
 /* buffer.c - growable arrays of bytes and of token ids.
  *
- * Called by: everything that makes text or token ids.
  * Always true: size <= capacity; a failed call leaves the contents unchanged. */
 #include "base/buffer.h"
 

@@ -1,7 +1,5 @@
 /* content.c - see content.h.
  *
- * Called by: model/identity.c, model/config/config.c, engine/prefix/prefix_store.c, commands/answer/cache.c,
- *            commands/ranks/join.c.   Calls: hash64.c, private_file.c.
  * Always true: a cached hash is of bytes read under exactly its stamp, at a time when every later change of
  *              the file gives another stamp. */
 #include "base/content.h"

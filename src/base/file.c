@@ -1,6 +1,5 @@
 /* file.c - see file.h.
  *
- * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts, packed files, logits).
  * Always true: every failure names the path, and a failed system call's reason; only an AtomicFile's
  *              descriptor outlives the call that opened it, and no child process inherits a descriptor. */
 #include "base/file.h"

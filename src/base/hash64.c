@@ -1,6 +1,5 @@
 /* hash64.c - see hash64.h.
  *
- * Called by: content.c and the tables of all folders.
  * Always true: words are read little-endian at any alignment. Four accumulators hide the latency of the
  *              multiplication. */
 #include "base/hash64.h"

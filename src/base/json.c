@@ -1,6 +1,5 @@
 /* json.c - trees of validated JSON: cJSON parses the copy that json_validate() makes.
  *
- * Called by: src/model and tokenizer/ for their files, commands for JSON lines.
  * Always true: a number in a tree is a cJSON string of JSON_NUMBER_MARK and the number's own text, so nothing
  *              is rounded; any other string is valid UTF-8; the size of both is in valueint. Only this file
  *              looks into a cJSON. */

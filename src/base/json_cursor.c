@@ -1,6 +1,5 @@
 /* json_cursor.c - walks valid JSON text without building a tree.
  *
- * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, JSON lines.
  * Always true: a cursor never passes its end, even over a text that was not validated. */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* json_validate.c - validates a text to RFC 8259 and makes the copy that cJSON parses.
  *
- * Called by: json_parse().   Calls: json_keys.c for duplicate keys.
  * Always true: `at` never passes `end`; text[copied .. at) is not in the copy yet; inside a skipped member
  *              (muted > 0) nothing is copied; recursion is at most JSON_MAX_DEPTH deep.
  *

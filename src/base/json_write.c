@@ -1,6 +1,5 @@
 /* json_write.c - strings as JSON.
  *
- * Called by: the commands that print JSON, tokenizer/, constrain/explain.c.
  * Always true: the output is valid JSON and valid UTF-8, whatever the input. */
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* output.c - see output.h.
  *
- * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write(), terminal_text().
  * Always true: nothing is buffered, so that there is nothing to flush. */
 #include "base/output.h"
 

@@ -1,7 +1,5 @@
 /* private_file.c - see private_file.h.
  *
- * Called by: content.c, engine/prefix/prefix_file.c and prefix_store.c, commands/chat/history.c,
- *            commands/conversation/kept_chat.c, commands/ranks/join.c.   Calls: file.c.
  * Always true: no open() blocks, and files are not mapped, so that one truncated while it is read gives a
  *              failed read and no SIGBUS. */
 #include "base/private_file.h"

@@ -1,6 +1,5 @@
 /* status.c - error messages and checked memory.
  *
- * Called by: everything.   Calls: libc.
  * Always true: a message is one line of valid UTF-8 that steers no terminal, whatever went into it. */
 #include "base/status.h"
 

@@ -1,7 +1,4 @@
-/* terminal_text.c - see terminal_text.h.
- *
- * Called by: output.c, status.c, json_write.c, cells.c and line_editor.c of terminal, show.c, chat_input.c
- *            and dialogue.c of commands. */
+/* terminal_text.c - see terminal_text.h. */
 #include "base/terminal_text.h"
 
 #include "base/utf8.h"

@@ -1,6 +1,5 @@
 /* utf8.c - UTF-8, decoded strictly, by the table of well-formed sequences of Unicode 16 (table 3-7).
  *
- * Called by: the tokenizer, JSON, error messages, streams of text.
  * Always true: nothing is read past `size`, whatever the bytes. */
 #include "base/utf8.h"
 

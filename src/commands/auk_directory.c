@@ -1,5 +1,4 @@
-/* auk_directory.c - see auk_directory.h.   Called by: cache.c, history.c, join.c, kept_chat.c,
- * named_prompt.c, settings.c. */
+/* auk_directory.c - see auk_directory.h. */
 #include "commands/auk_directory.h"
 
 #include <stdlib.h>

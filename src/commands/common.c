@@ -1,5 +1,4 @@
-/* common.c - see common.h.   Called by: every command. Its only mutable state is the flag that the signal
- * handler sets. */
+/* common.c - see common.h. Its only mutable state is the flag that the signal handler sets. */
 #include "commands/common.h"
 
 #include <ctype.h>

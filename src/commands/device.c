@@ -1,5 +1,4 @@
-/* device.c - see device.h. Called by: main.c, commands.c, answer/, ranks/join.c, eval.c, bench*.c,
- * inspect*.c. */
+/* device.c - see device.h. */
 #include "commands/device.h"
 
 #include <inttypes.h>

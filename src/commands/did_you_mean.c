@@ -1,5 +1,4 @@
-/* did_you_mean.c - see did_you_mean.h.   Called by: main.c and the files of this folder and below that read
- * typed words. */
+/* did_you_mean.c - see did_you_mean.h. */
 #include "commands/did_you_mean.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* flags.c - see flags.h. Called by: every command.
+/* flags.c - see flags.h.
  * Always true: a value (of KIND_INTS: each number) is stored only after it was parsed in full and found in
  *              range. */
 #include "commands/flags.h"

@@ -1,4 +1,4 @@
-/* input_text.c - see input_text.h.   Called by: every command that takes a text. */
+/* input_text.c - see input_text.h. */
 #include "commands/input_text.h"
 
 #include <errno.h>

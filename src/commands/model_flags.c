@@ -1,4 +1,4 @@
-/* model_flags.c - see model_flags.h. Called by: every command that takes a model. */
+/* model_flags.c - see model_flags.h. */
 #include "commands/model_flags.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* names.c - see names.h.   Called by: checkpoints.c, hub.c, known_names.c, models.c, named_prompt.c. */
+/* names.c - see names.h. */
 #include "commands/names.h"
 
 #include <dirent.h>

@@ -1,7 +1,5 @@
 /* run.c - `auk -m MODEL -p TEXT`: takes a prompt and streams the answer.
  *
- * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given
- *              answers, chat.c on a terminal without a prompt.
  * Always true: standard output carries only the answer; every refusal that is possible before loading weights
  *              comes before that, and before an output file is created. */
 #include <stdlib.h>

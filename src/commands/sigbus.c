@@ -1,4 +1,4 @@
-/* sigbus.c - see sigbus.h.   Called by: main.c.   Calls: base/status.h.
+/* sigbus.c - see sigbus.h.   Called by: main.c.
  *
  * Weights are read through mappings: reading a page past the current end of the file raises SIGBUS instead of
  * failing a read(), and no earlier check of the size can exclude that. The handler finds the file in

@@ -1,4 +1,4 @@
-/* written_file.c - see written_file.h.   Called by: every command that writes a file. */
+/* written_file.c - see written_file.h. */
 #include "commands/written_file.h"
 
 #include <string.h>

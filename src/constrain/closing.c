@@ -1,5 +1,4 @@
-/* closing.c - searches whether open arrays and objects can close; see closing.h. Called by: frames.c,
- * machine.c, key_order.c, constraint.c.
+/* closing.c - searches whether open arrays and objects can close; see closing.h.
  *
  * A step of the search begins a member or an item and chooses one set of verdicts for it. It does not write a
  * value: it only asks whether a value with these verdicts exists. Where items may not repeat, values matter:

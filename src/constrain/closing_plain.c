@@ -1,5 +1,4 @@
-/* closing_plain.c - formulas and values that need no search; see closing.h. Called by: closing.c;
- * closing_is_searched() also by frames.c, machine.c, key_order.c. */
+/* closing_plain.c - formulas and values that need no search; see closing.h. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
-/* constraint.c - opens a schema or a grammar and takes tokens; see constraint.h. Called by: forced.c,
- * commands/schema.c, commands/form/, commands/answer/filters/filters.c and assistant.c. */
+/* constraint.c - opens a schema or a grammar and takes tokens; see constraint.h. */
 #include "constrain/constraint.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* formula.c - makes and simplifies boolean formulas; see formula.h. Called by: schema, frame and
- * closing files. */
+/* formula.c - makes and simplifies boolean formulas; see formula.h. */
 #include "constrain/formula.h"
 
 #include <stdlib.h>

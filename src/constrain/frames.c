@@ -1,5 +1,4 @@
-/* frames.c - what an open array or object still needs, step by step; see frames.h. Called by: machine.c,
- * masks.c, key_order.c, constraint.c and the closing files. */
+/* frames.c - what an open array or object still needs, step by step; see frames.h. */
 #include "constrain/frames.h"
 
 #include <stdlib.h>

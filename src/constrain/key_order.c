@@ -1,6 +1,5 @@
 /* key_order.c - finds the order of an object's keys and which of them may come next; see key_order.h.
  *
- * Called by: frames.c, machine.c, constraint.c and the closing files.
  * The order makes no schema unsatisfiable, since any object can be written in it.
  * A key that has been passed over cannot come any more: a required key is therefore not passed over. */
 #include "constrain/key_order.h"

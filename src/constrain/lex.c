@@ -1,5 +1,4 @@
-/* lex.c - makes and derives the states of lex.h. Called by: machine.c, forced.c, constraint.c, grammar.c,
- * masks.c, lex_masks.c. */
+/* lex.c - makes and derives the states of lex.h. */
 #include "constrain/lex.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* machine.c - JSON's grammar over bytes; see machine.h. Called by: constraint.c, forced.c, masks.c; its
- * memory by most files. Calls: frames.c, lex.c, closing.c. */
+/* machine.c - JSON's grammar over bytes; see machine.h. */
 #include "constrain/machine.h"
 
 #include <stdlib.h>

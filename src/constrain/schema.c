@@ -1,7 +1,4 @@
-/* schema.c - opens a schema and keeps its subschemas and keys by number; see schema.h.
- *
- * Called by: constraint.c and plain_text.c; schema_key() and lists by most files. Calls: schema_resources.c
- * (documents, anchors, $ref), schema_compile.c (keywords). */
+/* schema.c - opens a schema and keeps its subschemas and keys by number; see schema.h. */
 #include "constrain/schema.h"
 
 #include <stdlib.h>

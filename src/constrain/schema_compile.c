@@ -1,7 +1,6 @@
 /* schema_compile.c - the keywords of JSON Schema, one function each; see schema_internal.h.
  *
- * Called by: schema.c. A keyword that the schema's draft does not know is an annotation, like any unknown
- * keyword. */
+ * A keyword that the schema's draft does not know is an annotation, like any unknown keyword. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

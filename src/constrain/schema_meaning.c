@@ -1,8 +1,8 @@
 /* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
  *
- * Called by: schema.c, explain.c, machine.c, frames.c, masks.c. In-place subschemas ($ref, allOf, anyOf,
- * oneOf, not, if, then, else, dependentSchemas) judge the same value, so that for strings and numbers they
- * are unions, intersections and complements, and for arrays and objects formulas. */
+ * In-place subschemas ($ref, allOf, anyOf, oneOf, not, if, then, else, dependentSchemas) judge the same
+ * value, so that for strings and numbers they are unions, intersections and complements, and for arrays and
+ * objects formulas. */
 #include <stdlib.h>
 #include <string.h>
 

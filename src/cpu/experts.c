@@ -1,7 +1,7 @@
 /* experts.c - the operation norm_experts_residual: chooses each row's experts, then computes expert by
  * expert.
  *
- * Called by: backend.c, products.c.   Calls: linear.c, the kernels.
+ * Called by: backend.c, products.c.
  * The rows that chose an expert are copied one after another, so that an expert's weights are read once a
  * step, or not at all if no row chose it:
  *

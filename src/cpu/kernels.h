@@ -1,8 +1,8 @@
 /* kernels.h - the arithmetic of the CPU backend: one table of functions for each instruction set.
  *
- * kernels.c and the headers it includes are compiled once for each set; dispatch.c picks a table when a model
- * is loaded. Called by: the other files of src/cpu and the tests. A kernel is single-threaded, allocates
- * nothing (it takes less than 100 KB of stack) and gives a row the same bits whatever the other rows are. */
+ * kernels.c and the headers it includes are compiled once for each set; dispatch.c picks a table when a
+ * model is loaded. A kernel is single-threaded, allocates nothing (it takes less than 100 KB of stack) and
+ * gives a row the same bits whatever the other rows are. */
 #pragma once
 
 #include <stdbool.h>

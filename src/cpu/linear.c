@@ -1,6 +1,6 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
- * Called by: the other files of this folder. Many rows: a task is a block of columns times a block of rows;
+ * Many rows: a task is a block of columns times a block of rows;
  * threads take tasks one by one. A few rows: split-K. Imagine the splits of all matrices of a call end to
  * end. Each thread takes an equal stretch of the first half of their bytes, then small pieces of the other
  * half one by one, so that a slower core does not keep the others waiting; with few threads or few bytes all

@@ -1,8 +1,8 @@
 /* products.h - matrices that a device has no memory for, multiplied by the CPU on its behalf.
  *
- * Called by: cuda/one/products.c. The weights stay in the Model's memory, as the checkpoint has them. All but
- * open and close neither allocate nor fail, so they may run as host functions of a CUDA stream, one at a
- * time. A row's results have the bits of the CPU backend, with any other rows and any number of threads. */
+ * The weights stay in the Model's memory, as the checkpoint has them. All but open and close neither
+ * allocate nor fail, so they may run as host functions of a CUDA stream, one at a time. A row's results have
+ * the bits of the CPU backend, with any other rows and any number of threads. */
 #pragma once
 
 #include "model/model.h"

@@ -1,6 +1,6 @@
 /* rope.c - what depends on a row's position: its angles, its rotated queries, its key and value in the cache.
  *
- * Called by: backend.c, draft.c, latent.c, sparse.c. Always true: a row gets the same bits with any other
+ * Always true: a row gets the same bits with any other
  *            rows and any number of threads. */
 #include <math.h>
 #include <string.h>

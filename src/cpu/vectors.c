@@ -1,6 +1,6 @@
 /* vectors.c - copies norms, biases and other vectors of a model as fp32.
  *
- * Called by: load.c.   Calls: model.c (floats_read). */
+ * Called by: load.c. */
 #include "cpu/cpu.h"
 
 /* Copies a vector as fp32 to place[*next], adds `plus` and advances *next; NULL for an absent vector. With

@@ -1,7 +1,5 @@
 /* batch.c - see batch.h.
  *
- * Called by: engine.c.
- * Calls: forward.c, page_pool.c, request.c, the backend.
  * Always true: ids[0 .. n_past) of a sequence are the tokens whose keys and values are in its pages; a page
  *              that two sequences use is full and computed; the sequences in use are in order of age;
  *              nothing allocates after batch_open().

@@ -1,4 +1,4 @@
-/* batch_memory.c - see batch_memory.h.   Called by: batch.c, commands/answer/assistant.c, commands/models. */
+/* batch_memory.c - see batch_memory.h. */
 #include "engine/batch_memory.h"
 
 #include "engine/page_pool.h"

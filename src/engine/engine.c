@@ -1,5 +1,4 @@
-/* engine.c - see engine.h.   Called by: commands/answer/assistant.c, commands/keep, commands/measure.
- * Calls: one.c, batch.c. */
+/* engine.c - see engine.h. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* forward.c - see forward.h. Called by: session.c, batch.c, drafters/published.c, quantize/calibration.c, and
- * by several/ for each of several GPUs. */
+/* forward.c - see forward.h. */
 #include "engine/forward.h"
 
 Status forward_check_ids(const ModelConfig *config, const char *name, const int32_t *ids, int n, Error *err) {

@@ -1,4 +1,4 @@
-/* one.c - see one.h.   Called by: engine.c, commands/measure/bench.c.   Calls: session.c, request.c. */
+/* one.c - see one.h. */
 #include "engine/one.h"
 
 #include <string.h>

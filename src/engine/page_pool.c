@@ -1,4 +1,4 @@
-/* page_pool.c - see page_pool.h.   Called by: batch.c. */
+/* page_pool.c - see page_pool.h. */
 #include "engine/page_pool.h"
 
 #include <stdlib.h>

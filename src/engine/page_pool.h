@@ -11,7 +11,7 @@
  * A page is found by a hash of all tokens before its own. Since other tokens with the same hash can be
  * constructed, the parents' tokens are compared as well, unless they are the same pages.
  *
- * Host only. Called by: batch.c.
+ * Host only.
  * Always true: each page is in use (by one sequence or more), known but unused, or empty; nothing allocates
  *              after page_pool_open(). */
 #pragma once

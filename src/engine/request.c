@@ -1,4 +1,4 @@
-/* request.c - see request.h.   Called by: one.c, batch.c, commands/keep/remote.c. */
+/* request.c - see request.h. */
 #include "engine/request.h"
 
 #include "engine/forward.h"

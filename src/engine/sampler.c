@@ -1,6 +1,5 @@
 /* sampler.c - sampling on the host; sampler_math.h has the rules, step by step, and their arithmetic.
  *
- * Called by: the CPU backend's sample operation, session.c.
  * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen entries
  *              of `seen` are true.
  *

@@ -3,9 +3,7 @@
  * The same seed, step and logits give the same token on every machine and device: exponentials use sums and
  * products of IEEE doubles or floats only, never contracted; probabilities are 64-bit integers, so that sums
  * do not depend on their order; ties go to the lower id; the random number is a function of (seed, step). The
- * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p.
- *
- * Called by: session.c, the CPU backend's sample operation; kernels/ops/sample.cu repeats it to the bit. */
+ * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p. */
 #pragma once
 
 #include <stdbool.h>

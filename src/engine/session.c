@@ -1,6 +1,5 @@
 /* session.c - see session.h.
  *
- * Called by: one.c, the commands.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here

@@ -1,4 +1,4 @@
-/* step_cost.c - see step_cost.h.   Calls: model/layers.c. */
+/* step_cost.c - see step_cost.h. */
 #include "engine/step_cost.h"
 
 #include <math.h>

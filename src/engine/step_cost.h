@@ -1,6 +1,4 @@
-/* step_cost.h - the bytes a step must read and the flops it must compute on any device: a roofline.
- *
- * Called by: commands/measure/bench_roofline.c. */
+/* step_cost.h - the bytes a step must read and the flops it must compute on any device: a roofline. */
 #pragma once
 
 #include "engine/backend.h"

@@ -1,4 +1,4 @@
-/* buffers.c - see buffers.h. Called by: cpu/backend.c, cuda/one/open.c, cuda/one/layers. */
+/* buffers.c - see buffers.h. */
 #include "model/buffers.h"
 
 #include <stdbool.h>

@@ -1,6 +1,5 @@
 /* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
- * Called by: the loaders, commands (pack, and every command that writes a file).   Calls: base/file.h.
  * The names are those that config.c and tokenizer/chat/chat_open.c read. */
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /* dummy.c - a Model from a config.json alone, for measuring speed without weights.
  *
- * Called by: commands/measure/bench.c, commands/ranks/join.c.   Calls: config.c, layers.c.
+ * Called by: commands/measure/bench.c, commands/ranks/join.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in a checkpoint of
  *              this config whose dense tensors are fp16; every tensor has its own addresses in one mapping of
  *              PROT_NONE, which only model_fill_dummy() makes readable. place_tensors() runs twice: to

@@ -1,7 +1,4 @@
-/* identity.c - see identity.h.
- *
- * Called by: cache.c and assistant.c of commands/answer, commands/keep, commands/map/map_job.c,
- *            commands/measure/eval.c, commands/ranks/join.c.   Calls: base/content.c. */
+/* identity.c - see identity.h. */
 #include "model/identity.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* layers.c - see layers.h. Called by: the files of src/model, the backends, step_cost.c, commands/models. */
+/* layers.c - see layers.h. */
 #include "model/layers.h"
 
 #include <math.h>

@@ -1,6 +1,4 @@
-/* model.c - what all kinds of checkpoints share: dtypes, checks of tensors, the files of an open model.
- *
- * Called by: the loaders, src/commands, the backends (floats_read).   Calls: layers.c. */
+/* model.c - what all kinds of checkpoints share: dtypes, checks of tensors, the files of an open model. */
 #include "model/model.h"
 
 #include <math.h>

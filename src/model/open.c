@@ -1,6 +1,4 @@
-/* open.c - opens and closes checkpoints of either layout.
- *
- * Called by: src/commands.   Calls: hf_directory.c, ak48_read.c. */
+/* open.c - opens and closes checkpoints of either layout. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>

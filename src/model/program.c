@@ -1,5 +1,4 @@
-/* program.c - see program.h. Called by: slice.c, engine/forward.c, cuda/one/table.c, step_models.c,
- * inspect_program.c and inspect_arithmetic.c of commands/models. */
+/* program.c - see program.h. */
 #include "model/program.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* calibration.c - see calibration.h. Called by: quantize.c. Calls: engine/forward.c, the backend.
+/* calibration.c - see calibration.h. Called by: quantize.c.
  *
  * A layer is cut into parts. A part ends where the layer's later operations read no result of it except x and
  * the residual streams: usually after OUT_PROJ and after DOWN. The samples' rows are stored between parts;

@@ -1,4 +1,4 @@
-/* checkpoint.c - see checkpoint.h. Called by: quantize.c. Calls: layouts.c, tensors.c.
+/* checkpoint.c - see checkpoint.h. Called by: quantize.c.
  *
  * Always true: config.json is written last, so a directory with a config.json is complete. The __metadata__
  * of a layer's file has the run that made it (Checkpoint.run) and the losses of its matrices. */

@@ -1,5 +1,5 @@
 /* cpu_quantizer.c - the CPU as a Quantizer: its device memory is the host's. Called by: quantize.c through
- * the table. Calls: the other files of src/quantize. */
+ * the table. */
 #include <stdlib.h>
 
 #include "quantize/factor.h"

@@ -1,5 +1,4 @@
-/* default_text.c - see default_text.h. Called by: commands/models/quantize.c. The assembler reads the file as
- * it is. */
+/* default_text.c - see default_text.h. The assembler reads the file as it is. */
 #include "quantize/default_text.h"
 
 __asm__(".section .rodata\n"

@@ -1,4 +1,4 @@
-/* factor.c - see factor.h. Called by: layer.c through cpu_quantizer.c. Calls: products.c.
+/* factor.c - see factor.h. Called by: layer.c through cpu_quantizer.c.
  *
  * With J, which reverses the order: J H J = C C^T (Cholesky), so H = R R^T with R = J C J upper triangular,
  * H^-1 = R^-T R^-1, and U = R^-1 = J C^-1 J. Blocks of BLOCK columns: within a block sums are in double, the

@@ -1,5 +1,4 @@
-/* layer.c - see layer.h. Called by: quantize.c, calibration.c. Calls: the quantizer, scales.c,
- * layouts.c.
+/* layer.c - see layer.h.
  *
  * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
  *   norm -> its readers     the norm's weights, if all its readers are quantised

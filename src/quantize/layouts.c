@@ -1,4 +1,4 @@
-/* layouts.c - see layouts.h. Called by: checkpoint.c. Calls: tensors.c.
+/* layouts.c - see layouts.h.
  *
  *   AutoAWQ gemm               qweight [n_in][n_out / 8], qzeros [groups][n_out / 8], scales [groups][n_out];
  *                              nibble k of a word is output awq_outputs[k] of eight

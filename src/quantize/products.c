@@ -1,4 +1,4 @@
-/* products.c - see products.h. Called by: the other files of src/quantize. Calls: the CPU's kernels. */
+/* products.c - see products.h. */
 #include "quantize/products.h"
 
 Products products_make(int n_threads) {

@@ -1,5 +1,4 @@
-/* quantize.c - see quantize.h. Called by: commands/models/quantize.c. Calls: calibration.c, layer.c,
- * checkpoint.c. */
+/* quantize.c - see quantize.h. Called by: commands/models/quantize.c. */
 #include "quantize/quantize.h"
 
 #include <stdio.h>

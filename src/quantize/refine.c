@@ -1,4 +1,4 @@
-/* refine.c - see refine.h. Called by: matrix.c. Calls: products.c, the CPU's kernels.
+/* refine.c - see refine.h. Called by: matrix.c.
  *
  * With levels k = code - zero and q = scale k, the loss of an output is (q - w) H (q - w)^T.
  *   scales: with a level's group g, C_g = k in group g and 0 elsewhere, the best scales s solve A s = b,

@@ -1,4 +1,4 @@
-/* scales.c - see scales.h. Called by: layer.c. Calls: the quantizer.
+/* scales.c - see scales.h. Called by: layer.c.
  *
  * AWQ (Lin et al., arXiv:2306.00978) with two changes: the loss of a trial is exact for the inputs of
  * calibration, by their second moments, and each group's scale is chosen within the trial. */

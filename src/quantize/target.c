@@ -1,4 +1,4 @@
-/* target.c - see target.h. Called by: layer.c through cpu_quantizer.c. Calls: products.c.
+/* target.c - see target.h. Called by: layer.c through cpu_quantizer.c.
  *
  * The least squares solution of GPTAQ (Li et al., arXiv:2504.02692), for a share of the difference and with
  * the residual stream's: the W' with the least E|W' a - (W a + share g)|^2 is W + share E[g a^T] H^-1. */

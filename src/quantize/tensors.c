@@ -1,4 +1,4 @@
-/* tensors.c - see tensors.h. Called by: layer.c, layouts.c, checkpoint.c. */
+/* tensors.c - see tensors.h. */
 #include "quantize/tensors.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* cells.c - see cells.h.
  *
- * Called by: line_editor.c, line_display.c, word_wrap.c, answer/show.c and conversation/chats.c of commands.
  * Always true: a cell in the proxies' range is the proxy in slot number (cell - PROXY_FIRST). */
 #include "terminal/cells.h"
 

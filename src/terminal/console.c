@@ -1,6 +1,5 @@
 /* console.c - see console.h.
  *
- * Called by: line_editor.c, chat.c and dialogue.c; terminal_columns() also by spinner.c and other commands.
  * Always true: the one mutable global is shared with signal handlers; handlers call only async-signal-safe
  *              functions. A handler may run in any thread, so it wakes console_wait() through a pipe. */
 #include "terminal/console.h"

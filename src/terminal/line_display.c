@@ -1,6 +1,6 @@
 /* line_display.c - see line_display.h.
  *
- * Called by: line_editor.c.   Calls: cells.c.
+ * Called by: line_editor.c.
  * Always true: between two calls, `line`, `cursor` and `top` give the position of the terminal's cursor; each
  *              call makes one write. */
 #include "terminal/line_display.h"

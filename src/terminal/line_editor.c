@@ -1,6 +1,6 @@
 /* line_editor.c - see line_editor.h.
  *
- * Called by: chat_input.c.   Calls: libedit, cells.c, line_display.c, console.c.
+ * Called by: chat_input.c.
  * Always true: libedit reads only through next_key(), which sees signals and bracketed paste first; libedit's
  *              drawing is discarded, and line_display.c draws the line before each key. Synthetic keys are C1
  *              controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are dropped. */

@@ -1,7 +1,7 @@
 /* markdown.c - see markdown.h. Marks (#, fences, runs of ` and *) open and close as in CommonMark 0.31,
  * sections 4.2, 4.5, 6.1 and 6.2, as far as that is certain before the end of the line.
  *
- * Called by: commands/answer/show.c, commands/chat/dialogue.c.   Calls: word_wrap.c.
+ * Called by: commands/answer/show.c, commands/chat/dialogue.c.
  * Always true: a character is either written or held in `begun`, in the mark (`run`), in `partial` or by
  *              word_wrap.c. */
 #include "terminal/markdown.h"

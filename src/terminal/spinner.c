@@ -1,7 +1,5 @@
 /* spinner.c - see spinner.h.
  *
- * Called by: reply.c, dialogue.c, device.c and keep/start.c of commands.
- * Calls: console.c (terminal_columns).
  * Always true: each drawing is one write, which leaves the cursor at the beginning of the line, so that an
  *              unexpected message overwrites the line; the thread takes no signals. */
 #include "terminal/spinner.h"

@@ -1,7 +1,5 @@
 /* word_wrap.c - see word_wrap.h.
  *
- * Called by: markdown.c; style_begin() and style_end() also by line_display.c, spinner.c and the commands.
- * Calls: cells.c.
  * Always true: `column` is where the terminal's cursor is after `out`; `word` and `blanks` are empty while
  *              `passing`. */
 #include "terminal/word_wrap.h"

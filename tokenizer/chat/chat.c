@@ -1,6 +1,5 @@
 /* chat.c - renders conversations and encodes the result; see chat.h.
  *
- * Called by: the commands that talk to a model, `auk template`.   Calls: the template, the tokenizer.
  * Always true: a template gets the variables of transformers' apply_chat_template(): messages, tools and
  * documents (None if absent), add_generation_prompt, the special tokens by name, and the caller's options. */
 #include "tokenizer/chat/chat.h"

@@ -1,6 +1,5 @@
 /* chat_open.c - finds and parses the template of a conversation and its special tokens.
  *
- * Called by: the commands that talk to a model, `auk template`.   Calls: jinja/parse.c.
  * Always true: an open chat no longer needs any of the files. */
 #include <dirent.h>
 #include <errno.h>

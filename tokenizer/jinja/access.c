@@ -1,6 +1,5 @@
 /* access.c - a.b, a[b], a[b:c:d] and calls, as in jinja2's immutable sandbox.
  *
- * Called by: eval.c, filters and tests that look into elements.
  * Always true: a template cannot change a list or a dict, nor reach Python's internals such as __class__. */
 #include <stdio.h>
 

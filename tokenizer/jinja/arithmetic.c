@@ -1,6 +1,5 @@
 /* arithmetic.c - + - * / // % ** and ~ of Python's values.
  *
- * Called by: eval.c, filters.
  * Always true: integers have 64 bits; a result beyond them fails, nothing wraps. */
 #include <math.h>
 

@@ -1,6 +1,4 @@
-/* compare.c - equality, order and `in`, as in Python.
- *
- * Called by: value.c (keys), eval.c, filters and tests. */
+/* compare.c - equality, order and `in`, as in Python. */
 #include "tokenizer/jinja/eval.h"
 
 static Status dicts_equal(Render *render, const Dict *a, const Dict *b, bool *out) {

@@ -1,6 +1,5 @@
 /* eval.c - evaluates expressions.
  *
- * Called by: render.c, filters that call back.
  * Always true: the innermost expression gives a failure its place: "NAME: line 3: EXPRESSION: MESSAGE". */
 #include "tokenizer/jinja/eval.h"
 

@@ -1,6 +1,5 @@
 /* format.c - "%s" % values and "{:>5}".format(values), as in Python.
  *
- * Called by: arithmetic.c (%), methods.c (format), filters.c (format).
  * Always true: the format's text and the values' texts keep their trust; digits and padding are trusted. */
 #include <ctype.h>
 #include <math.h>

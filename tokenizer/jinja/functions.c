@@ -1,6 +1,4 @@
-/* functions.c - the global functions of templates.
- *
- * Called by: render.c (the table). */
+/* functions.c - the global functions of templates, a table. */
 #include <stdio.h>
 #include <time.h>
 

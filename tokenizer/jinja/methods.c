@@ -1,6 +1,6 @@
 /* methods.c - the methods of strings, lists, tuples and dicts.
  *
- * Called by: access.c (the tables). Methods that would change a list or a dict are refused there. */
+ * Methods that would change a list or a dict are refused there. */
 #include "base/utf8.h"
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"

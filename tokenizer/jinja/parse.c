@@ -1,6 +1,5 @@
 /* parse.c - the tags of a template, and its tree.
  *
- * Called by: chat_open.c, tests.   Calls: lex.c, parse_expression.c.
  * Always true: no node is deeper than NODE_MAX_DEPTH, so that evaluation has a bound on its recursion. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* parse_expression.c - expressions, with jinja2's precedence.
  *
- * Called by: parse.c.   Calls: the tables of filters and tests, to look up names.
- * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, |filter and "is test",
- * signs, then .name, [key] and (arguments). */
+ * Called by: parse.c.
+ * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, |filter and "is
+ * test", signs, then .name, [key] and (arguments). */
 #include "tokenizer/jinja/eval.h"
 #include "tokenizer/jinja/parse.h"
 

@@ -1,8 +1,7 @@
 /* print.c - Python's str(), repr() and json.dumps(), appended to the output.
  *
- * Called by: the files of this folder that make text.
- * Always true: strings keep their own trust; everything else is written as trusted text. A text that
- * is printed into a string is built at the end of the one output, from where put_take() removes it. */
+ * Always true: strings keep their own trust; everything else is written as trusted text. A text that is
+ * printed into a string is built at the end of the one output, from where put_take() removes it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* render.c - runs the tags of a template over its variables.
  *
- * Called by: chat.c.   Calls: eval.c.
  * Scopes are jinja2's: the bodies of for (in each iteration), macro, call, with, filter and block set have
  * scopes of their own; an if has none. Names are looked up from the innermost scope outwards (in a macro,
  * from its definition), then among the variables, the special tokens and the built-in functions. */

@@ -1,6 +1,5 @@
 /* sequences.c - filters over the elements of a value.
  *
- * Called by: filters.c (the table).
  * Always true: Python's generators are iterators here, which make each element once, when it is asked for. */
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"

@@ -1,6 +1,4 @@
-/* strings.c - Python's string operations, for methods and filters; see strings.h.
- *
- * Called by: methods.c, filters.c, sequences.c, format.c, lex.c. */
+/* strings.c - Python's string operations, for methods and filters; see strings.h. */
 #include "tokenizer/jinja/strings.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 /* text.c - arenas, and text that records its trust; see text.h.
  *
- * Called by: this folder, chat.c.   Calls: base.
  * Always true: the runs of a TrustedText cover it exactly and neighbours differ. */
 #include "tokenizer/jinja/text.h"
 

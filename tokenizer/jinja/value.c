@@ -1,6 +1,5 @@
 /* value.c - makes values and dicts, and walks through them; see value.h.
  *
- * Called by: this folder.
  * Always true: a dict's entries are in the order of insertion and no two keys are equal. */
 #include "tokenizer/jinja/value.h"
 

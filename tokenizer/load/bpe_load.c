@@ -1,6 +1,4 @@
-/* bpe_load.c - loads the model "BPE" from its JSON: options, merge rules and the tables derived from them.
- *
- * Called by: load.c. */
+/* bpe_load.c - loads the model "BPE" from its JSON: options, merge rules and the tables derived from them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* fields.c - reads members of components; see fields.h. Called by: load/, added.c. */
+/* fields.c - reads members of components; see fields.h. */
 #include "tokenizer/load/fields.h"
 
 #include <stdio.h>

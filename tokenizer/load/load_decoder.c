@@ -1,4 +1,4 @@
-/* load_decoder.c - decoders from their JSON; unknown types are refused by name. Called by: load.c. */
+/* load_decoder.c - decoders from their JSON; unknown types are refused by name. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* load_split.c - pre-tokenizers from their JSON; unknown types are refused by name. Called by: load.c. */
+/* load_split.c - pre-tokenizers from their JSON; unknown types are refused by name. */
 #include <string.h>
 
 #include "tokenizer/load/fields.h"

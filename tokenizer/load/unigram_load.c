@@ -1,4 +1,4 @@
-/* unigram_load.c - loads the model "Unigram" from its JSON. Called by: load.c. */
+/* unigram_load.c - loads the model "Unigram" from its JSON. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,4 @@
-/* charset.c - sets of code points; see charset.h.
- *
- * Called by: regex.c, regex_parse.c, regex_class.c, kinds.c, at load time only. */
+/* charset.c - sets of code points; see charset.h. */
 #include "tokenizer/regex/charset.h"
 
 #include <stdlib.h>

@@ -1,6 +1,4 @@
-/* kinds.c - divides the code points, and texts, into kinds; see kinds.h.
- *
- * Called by: regex.c, split.c, normalize.c, compose.c, load_split.c. */
+/* kinds.c - divides the code points, and texts, into kinds; see kinds.h. */
 #include "tokenizer/regex/kinds.h"
 
 #include <stdlib.h>

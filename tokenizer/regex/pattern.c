@@ -1,6 +1,4 @@
-/* pattern.c - finds literal strings and regular expressions alike; see pattern.h.
- *
- * Called by: normalize.c, split.c, decode.c and their loaders. */
+/* pattern.c - finds literal strings and regular expressions alike; see pattern.h. */
 #include "tokenizer/regex/pattern.h"
 
 #include <stdlib.h>

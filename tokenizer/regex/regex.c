@@ -1,9 +1,8 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_split.c; all files that match use its scratch and spans. Always true: PCRE2 sees
- * kinds, never text, in a pattern without captures. A match that exhausts the JIT stack is repeated with a
- * large stack and then by the interpreter, whose memory is the heap, so the length of a text never causes a
- * failure.
+ * Always true: PCRE2 sees kinds, never text, in a pattern without captures. A match that exhausts the JIT
+ * stack is repeated with a large stack and then by the interpreter, whose memory is the heap, so the length
+ * of a text never causes a failure.
  *
  * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take
  * a few dozen steps: enough for nearly all matches of real expressions, and a fraction of a millisecond

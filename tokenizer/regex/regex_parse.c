@@ -1,6 +1,6 @@
 /* regex_parse.c - translates Oniguruma's regular expressions to PCRE2's; see regex_parse.h.
  *
- * Called by: regex.c. Constructs that both languages share are copied; these differ:
+ * Constructs that both languages share are copied; these differ:
  *   . ^ $ \Z \b \R     written out, as Oniguruma's newline is "\n" alone and words are CHAR_WORD
  *   {n,m}+ {n}?        no possessive or lazy forms: a repetition of a repetition
  *   (?m) (?i)a|b       '.' takes newlines; an option in a branch applies to the rest of the group

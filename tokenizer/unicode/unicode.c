@@ -1,7 +1,6 @@
 /* unicode.c - lookups in the generated tables of unicode_tables.c; see unicode.h.
  *
- * Called by: added.c, normalize.c, charsmap.c, regex_parse.c, jinja/. For whole texts build a KindMap or a
- * set once instead of looking up each character. */
+ * For whole texts build a KindMap or a set once instead of looking up each character. */
 #include "tokenizer/unicode/unicode.h"
 
 uint32_t unicode_value(const RunTable *table, uint32_t code) {

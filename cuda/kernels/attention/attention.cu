@@ -1,4 +1,4 @@
-/* attention.cu - chooses and launches attention's families. Called by: table.c, open.c, sequences.c. */
+/* attention.cu - chooses and launches attention's families. */
 #include <algorithm>
 
 #include "cuda/kernels/attention/attention_kernels.cuh"

@@ -1,4 +1,4 @@
-/* delta.cu - which family of the gated delta rule runs, and its launches. Called by: table.c, open.c. */
+/* delta.cu - which family of the gated delta rule runs, and its launches. */
 #include <algorithm>
 #include <cmath>
 

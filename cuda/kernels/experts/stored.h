@@ -1,5 +1,5 @@
-/* stored.h - a Linear of the checkpoint as the GPU's loader sees it: its type of weights, its sizes in bytes,
- * and which other Linears can share a matrix with it.   Called by: weights.c. */
+/* stored.h - a Linear of the checkpoint as the GPU's loader sees it: its type of weights, its sizes in
+ * bytes, and which other Linears can share a matrix with it. */
 #pragma once
 
 #include "cuda/kernels/linear/dispatch.h"

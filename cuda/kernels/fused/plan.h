@@ -34,9 +34,7 @@
  *             of the four warpgroups, then the next groups for each
  *   chunk     8 tile rows of qkv, gate or up: the partial sums that are exchanged and added up together
  *
- * A stage of lm_head is 8 rows by lm_head_width inputs, which the warps of a warpgroup divide.
- *
- * Called by: step.cu, fused.c, tests. */
+ * A stage of lm_head is 8 rows by lm_head_width inputs, which the warps of a warpgroup divide. */
 #pragma once
 
 #include <stdbool.h>

@@ -6,8 +6,7 @@
  * The same input, device and number of clusters give the same bits; but if StepCall.n_best is 1, the number
  * of logits that are -infinity may vary.
  *
- * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu. How it works: one_kernel.cuh,
- * few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
+ * How it works: one_kernel.cuh, few/kernel.cuh. Measured: LOG.md, "Why one kernel". */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/* cublas.c - see cublas.h.   Called by: linear.cu. */
+/* cublas.c - see cublas.h. */
 #include "cuda/kernels/linear/cublas.h"
 
 #include <dlfcn.h>

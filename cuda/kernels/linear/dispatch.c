@@ -1,9 +1,8 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Called by: linear.cu, kernel_bench.c, tests. Always true: every weight type has an entry that takes any
- * token count, group and chip the program is built for, with fp16 activations (int8 weights: with int8 ones;
- * as experts they have none). Otherwise a shape is refused only if a kernel is forced or int8 activations are
- * asked for. */
+ * Always true: every weight type has an entry that takes any token count, group and chip the program is
+ * built for, with fp16 activations (int8 weights: with int8 ones; as experts they have none). Otherwise a
+ * shape is refused only if a kernel is forced or int8 activations are asked for. */
 #include "cuda/kernels/linear/dispatch.h"
 
 #include <limits.h>

@@ -2,8 +2,7 @@
  *
  * The first entry that fits wins; the order and the thresholds are measured (LOG.md, "Thresholds"). Nothing
  * here includes or links CUDA, so that both sides of every threshold are tested without a GPU
- * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load),
- * kernel_bench.c. */
+ * (test/cuda/test_dispatch.c). */
 #pragma once
 
 #include <stdbool.h>

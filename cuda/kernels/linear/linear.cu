@@ -1,8 +1,7 @@
 /* linear.cu - the context of a device and a stream, and the way from a LinearCall to a launch.
  *
- * Called by: the backend, bench, tests. Calls: dispatch.c, the LinearKernels. Always true: linear_run neither
- * allocates nor waits; the workspace holds the largest need of all prepared matrices; its counters are zero
- * between launches. */
+ * Always true: linear_run neither allocates nor waits; the workspace holds the largest need of all prepared
+ * matrices; its counters are zero between launches. */
 #include <new>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* relayout.cu - converts a checkpoint's layouts to the device's (layout.cuh), part by part as they are
  * staged, and makes matrices from others on the device (linear_outputs_from, linear_round).
  *
- * Called by: the backend's loader, draft.c, tests. Always true: a fill writes only the rows of its part,
- * so the parts of a stacked or interleaved matrix can come in any order on one stream; padding stays 0. */
+ * Always true: a fill writes only the rows of its part, so the parts of a stacked or interleaved matrix can
+ * come in any order on one stream; padding stays 0. */
 #include <cuda_bf16.h>
 #include <string.h>
 #include <type_traits>

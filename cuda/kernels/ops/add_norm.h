@@ -1,9 +1,8 @@
 /* add_norm.h - adds a result of o or down to the residual stream and normalises it; on several GPUs that
  * share each layer (cuda/several/several.h), sums the results of all GPUs first.
  *
- * Called by: residual.c, draft.c, several.c. All only enqueue. A sum over GPUs is one kernel on each GPU: it
- * waits for the other GPUs' kernels, so all must be launched. Parts are added in the order of the GPUs, so
- * all GPUs get the same bits, in every run. */
+ * All only enqueue. A sum over GPUs is one kernel on each GPU: it waits for the other GPUs' kernels, so all
+ * must be launched. Parts are added in the order of the GPUs, so all GPUs get the same bits, in every run. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
 /* streams.h - residual streams and n-grams of tokens (operations.def, MIX_FOR_..., INJECT, add_ngrams),
- * without their matmuls. Called by: layers/streams.c.
+ * without their matmuls.
  *
  * All only enqueue. A token has n streams of `hidden` numbers, one after the other: S = n * hidden. */
 #pragma once

@@ -1,5 +1,5 @@
 /* streams_few.h - a mix of residual streams (ops/streams.h) for one or two rows as two launches, its matmuls
- * included. Called by: layers/streams.c. Each only enqueues. */
+ * included. Each only enqueues. */
 #pragma once
 
 #include <cuda_runtime_api.h>

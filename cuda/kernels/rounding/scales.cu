@@ -1,5 +1,5 @@
-/* scales.cu - the scales that are best for given levels; see rounding.h and src/quantize/refine.c. Called by:
- * cuda/quantize. A block solves for one output, in doubles. */
+/* scales.cu - the scales that are best for given levels; see rounding.h and src/quantize/refine.c. A
+ * block solves for one output, in doubles. */
 #include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* squares.cu - square matrices of second moments; see rounding.h. Called by: cuda/quantize. */
+/* squares.cu - square matrices of second moments; see rounding.h. */
 #include <stdint.h>
 
 #include "cuda/kernels/ptx/lanes.cuh"

@@ -1,4 +1,4 @@
-/* altup.c - see altup.h.   Calls: ops/altup.h, products.h.
+/* altup.c - see altup.h.
  *
  * Always true: s->h is attention's input from norm_qkv_rope_append() to add_laurel(); residual_scale is 1. */
 #include "cuda/one/layers/altup.h"

@@ -1,4 +1,4 @@
-/* index.c - see index.h.   Calls: ops/index.h, attention/chosen.h. */
+/* index.c - see index.h. */
 #include "cuda/one/layers/index.h"
 
 #include "cuda/kernels/attention/chosen.h"

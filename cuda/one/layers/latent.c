@@ -1,4 +1,4 @@
-/* latent.c - see latent.h.   Calls: ops/latent.h, products.h, residual.h.
+/* latent.c - see latent.h.
  *
  *     residual -norm-> q_a, kv_a -norm-> q -+-> rotated part ---------------> q -+
  *                             |             +-> x -key_heads-> the rest of q ----+

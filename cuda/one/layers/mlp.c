@@ -1,4 +1,4 @@
-/* mlp.c - see mlp.h.   Calls: products.h, experts.h, norm_rope.h, residual.h, narrow.h. */
+/* mlp.c - see mlp.h. */
 #include "cuda/one/layers/mlp.h"
 
 #include "cuda/kernels/experts/experts.h"

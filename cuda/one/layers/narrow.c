@@ -1,4 +1,4 @@
-/* narrow.c - see narrow.h.   Calls: products.h, rows.h.
+/* narrow.c - see narrow.h.
  *
  * Always true: planes of h are read by the operation after the one that made them (BackendState.ready),
  *              those of a and g by the next matmul of the layer. */

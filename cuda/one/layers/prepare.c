@@ -1,4 +1,4 @@
-/* prepare.c - see prepare.h.   Calls: linear.h, weights.h, draft.h. */
+/* prepare.c - see prepare.h. */
 #include "cuda/one/layers/prepare.h"
 
 #include "cuda/one/draft.h"

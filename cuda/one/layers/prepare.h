@@ -1,5 +1,5 @@
 /* prepare.h - the matrices that a session multiplies: whether each has a kernel, and whether all have fast
- * ones that sum in one order for any number of rows (StateOptions.invariant).   Called by: table.c. */
+ * ones that sum in one order for any number of rows (StateOptions.invariant). */
 #pragma once
 
 #include "cuda/one/device_model.h"

@@ -1,4 +1,4 @@
-/* streams.c - see streams.h.   Calls: ops/streams.h, ops/streams_few.h, products.h.
+/* streams.c - see streams.h.
  *
  * Always true: x is 0 where a block (attention or MLP) begins, so that what the block adds to x is its
  *              result; the block reads h, its router `mixed`. With few rows x is injected into the streams by

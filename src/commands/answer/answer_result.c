@@ -1,5 +1,4 @@
-/* answer_result.c - see answer_result.h.   Called by: answer.c, filters.c, reply.c, map.c, map_answer.c,
- * dialogue.c, chat_commands.c. */
+/* answer_result.c - see answer_result.h. */
 #include "commands/answer/answer_result.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* assistant.c - see assistant.h: opening, prompts, context. Called by: files of answer/, chat/, keep/ and
- * map/; run.c, measure/bench.c. */
+/* assistant.c - see assistant.h: opening, prompts, context. */
 #include "commands/answer/assistant.h"
 
 #include <stdio.h>

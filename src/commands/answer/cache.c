@@ -1,4 +1,4 @@
-/* cache.c - see cache.h. Called by: assistant.c, map.c, map_job.c, cache_list.c.
+/* cache.c - see cache.h.
  * Always true: no file is used before the hash of the weights is known. Computing it reads all weights: at
  *              the first use of a checkpoint, that happens at the end, when the answer is complete. */
 #include "commands/answer/cache.h"

@@ -1,4 +1,4 @@
-/* choose.c - see choose.h. Called by: run.c, map.c, map_answer.c, map_many.c.
+/* choose.c - see choose.h.
  * Always true: the common prefix of prompt and answers is computed once, and each answer's own tokens
  *              once, except its last, after which no logits are needed. */
 #include "commands/answer/choose.h"

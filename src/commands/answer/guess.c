@@ -1,5 +1,4 @@
-/* guess.c - see guess.h. Called by: assistant.c, measure/bench_guesses.c.   Calls:
- * engine/drafters/. */
+/* guess.c - see guess.h. Called by: assistant.c, measure/bench_guesses.c. */
 #include "commands/answer/guess.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* prompt.c - see prompt.h. Called by: run.c, choose.c, reply.c, map.c, map_answer.c. */
+/* prompt.c - see prompt.h. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat.c, dialogue.c.   Calls: markdown.c,
- * output.c. */
+/* show.c - see show.h. */
 #include "commands/answer/show.h"
 
 #include <stdlib.h>

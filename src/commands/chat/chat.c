@@ -1,5 +1,5 @@
 /* chat.c - `auk chat`: a dialogue between a user and a model. Called by: main.c through the command table,
- * run.c. Calls: dialogue.c, chat_commands.c, chat_input.c, console.c.
+ * run.c.
  * Always true: the terminal is restored, whatever ends the chat. */
 #include "commands/chat/chat.h"
 

@@ -1,5 +1,4 @@
-/* chat_settings.c - see chat_settings.h.   Called by: chat.c, chat_commands.c, dialogue.c; chat_complete.c
- * uses chat_setting_names. Calls: flags.c, which handles names, ranges and mistakes. */
+/* chat_settings.c - see chat_settings.h. */
 #include "commands/chat/chat_settings.h"
 
 #include <stdio.h>

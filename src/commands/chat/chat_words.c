@@ -1,4 +1,4 @@
-/* chat_words.c - see chat_words.h.   Called by: chat.c, chat_commands.c, chat_complete.c. */
+/* chat_words.c - see chat_words.h. */
 #include "commands/chat/chat_words.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* tool_results.c - calls of functions that wait for their results: what the user gives with /tool, or what
- * --tool-command writes; see dialogue.h. Called by: dialogue.c, chat_commands.c. Calls: shell_command.c. */
+ * --tool-command writes; see dialogue.h. Called by: dialogue.c, chat_commands.c. */
 #include <sys/wait.h>
 
 #include "base/utf8.h"

@@ -1,5 +1,5 @@
 /* chats.c - `auk chats`: lists, shows and removes the chats that were kept.   Called by: main.c through the
- * command table.   Calls: kept_chat.c. A list reads only the beginning of each file. */
+ * command table. A list reads only the beginning of each file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

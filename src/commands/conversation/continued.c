@@ -1,4 +1,4 @@
-/* continued.c - see continued.h.   Called by: chat.c, dialogue.c, run.c.   Calls: kept_chat.c. */
+/* continued.c - see continued.h.   Called by: chat.c, dialogue.c, run.c. */
 #include "commands/conversation/continued.h"
 
 #include <stdlib.h>

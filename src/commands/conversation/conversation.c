@@ -1,4 +1,4 @@
-/* conversation.c - see conversation.h.   Called by: the files of this folder and of chat/, run.c. */
+/* conversation.c - see conversation.h. */
 #include "commands/conversation/conversation.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* conversation_file.c - see conversation_file.h.   Called by: the files of this folder, chat.c,
- * chat_commands.c. Calls: base's JSON. */
+/* conversation_file.c - see conversation_file.h. */
 #include "commands/conversation/conversation_file.h"
 
 #include <stdio.h>

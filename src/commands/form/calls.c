@@ -1,10 +1,9 @@
-/* calls.c - see calls.h. Called by: filters.c. Calls: bound.h, tools.h.
+/* calls.c - see calls.h. Called by: filters.c.
  *
  *   text  <tool_call> \n {"name": ...}  \n</tool_call>  \n <tool_call> ...
  *   NONE  | INSIDE                      | MARKS         | BETWEEN | INSIDE
  *
- * A call in parts is in INSIDE during each part, and in MARKS during forced tokens between two parts.
- */
+ * A call in parts is in INSIDE during each part, and in MARKS during forced tokens between two parts. */
 #include "commands/form/calls.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* channels.c - see channels.h. Called by: filters.c. Calls: bound.h, tools.h. */
+/* channels.c - see channels.h. Called by: filters.c. */
 #include "commands/form/channels.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* form.c - see form.h. Called by: the files of this folder, assistant.c, run.c, chat.c, reply.c,
- * map_answer.c, schema.c. Calls: constraint.h. */
+/* form.c - see form.h. */
 #include "commands/form/form.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* messages.c - see messages.h. Called by: tools.c, conversation_file.c, map_prompt.c, template.c.
+/* messages.c - see messages.h.
  * Always true: the texts were accepted by json_parse(). */
 #include "commands/form/messages.h"
 

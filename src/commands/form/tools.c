@@ -1,5 +1,4 @@
-/* tools.c - see tools.h. Called by: calls.c, assistant.c, reply.c, dialogue.c, conversation_file.c,
- * map_prompt.c. Calls: form.c, chat.h. */
+/* tools.c - see tools.h. */
 #include "commands/form/tools.h"
 
 #include <string.h>

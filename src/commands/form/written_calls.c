@@ -1,4 +1,4 @@
-/* written_calls.c - see written_calls.h. Called by: tools.c, calls.c. Calls: form.h, plain_text.h. */
+/* written_calls.c - see written_calls.h. */
 #include "commands/form/written_calls.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* launch.c - see launch.h. Called by: start.c.
+/* launch.c - see launch.h.
  *
  * The process is the grandchild of the call, in a session of its own: a terminal that closes does not end it,
  * no process has to wait for it, and it inherits no descriptors, so that a reader of the call's output sees

@@ -1,4 +1,4 @@
-/* place.c - see place.h. Called by: start.c, holder.c, keep.c; keep_time() by answer/assistant.c. */
+/* place.c - see place.h. */
 #include "commands/keep/place.h"
 
 #include <dirent.h>

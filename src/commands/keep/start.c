@@ -1,4 +1,4 @@
-/* start.c - see start.h. Called by: answer/assistant.c, keep.c. Calls: launch.c, remote.c. */
+/* start.c - see start.h. Called by: answer/assistant.c, keep.c. */
 #include "commands/keep/start.h"
 
 #include <dirent.h>

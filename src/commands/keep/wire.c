@@ -1,4 +1,4 @@
-/* wire.c - see wire.h. Called by: the files of this folder. */
+/* wire.c - see wire.h. */
 #include "commands/keep/wire.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* map_blocks.c - see map_blocks.h.   Called by: map.c, merge/merge_parts.c.   Calls: map_claim.c,
- * map_records.c. */
+/* map_blocks.c - see map_blocks.h.   Called by: map.c, merge/merge_parts.c. */
 #include "commands/map/map_blocks.h"
 
 #include <stdio.h>

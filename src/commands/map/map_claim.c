@@ -1,5 +1,4 @@
-/* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.   Calls: map_claim_life.c,
- * map_resume.c, map_records.c.
+/* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.
  *
  * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
  *              the same block is possible (one was slow to prove that it lives), but only costs time. */

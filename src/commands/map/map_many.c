@@ -1,7 +1,7 @@
-/* map_many.c - answers the records of --map, one or many at once, from one queue to one writer. Each
- * device (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
+/* map_many.c - answers the records of --map, one or many at once, from one queue to one writer. Each device (a CPU,
+ * a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
  *
- * Called by: map.c.   Calls: assistant.c, map_answer.c.
+ * Called by: map.c.
  * Always true: results are written in the order of the records (not with --unordered), so that a process that
  *              is killed leaves the results of the first records; at most WINDOW records are begun and not
  *              written, and none is begun while unwritten results have WINDOW_BYTES; each record in flight

@@ -1,4 +1,4 @@
-/* map_part.c - see map_part.h.   Called by: map.c, merge/merge_parts.c.   Calls: map_records.c. */
+/* map_part.c - see map_part.h.   Called by: map.c, merge/merge_parts.c. */
 #include "commands/map/map_part.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* map_records.c - see map_records.h.   Called by: map.c, map_blocks.c, map_part.c, map_results.c. */
+/* map_records.c - see map_records.h. */
 #include "commands/map/map_records.h"
 
 #include <errno.h>

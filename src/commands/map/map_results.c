@@ -1,5 +1,4 @@
-/* map_results.c - see map_results.h. Called by: map.c, map_answer.c, map_resume.c, merge/.
- * Calls: map_resume.c.
+/* map_results.c - see map_results.h.
  * Always true: `end` is the offset of the next result, and anything after it is cut off before writing;
  *              nothing is written before the existing content is verified, or after another program has
  *              changed it. */

@@ -1,5 +1,4 @@
-/* map_resume.c - see map_resume.h.   Called by: map_results.c, map_claim.c, merge/merge_parts.c.   Calls:
- * map_settings.c. */
+/* map_resume.c - see map_resume.h.   Called by: map_results.c, map_claim.c, merge/merge_parts.c. */
 #include "commands/map/map_resume.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* map_settings.c - see map_settings.h.   Called by: the files of this folder, merge/merge_parts.c.
+/* map_settings.c - see map_settings.h.
  *
  * Always true: every run writes the same names in the same order. */
 #include "commands/map/map_settings.h"

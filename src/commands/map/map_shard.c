@@ -1,4 +1,4 @@
-/* map_shard.c - see map_shard.h.   Called by: map.c, merge/merge_parts.c. */
+/* map_shard.c - see map_shard.h. */
 #include "commands/map/map_shard.h"
 
 #include <stdio.h>

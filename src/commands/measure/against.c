@@ -1,4 +1,4 @@
-/* against.c - see against.h. Called by: eval.c, quantize.c. Calls: engine/session.h, engine/sampler.h. */
+/* against.c - see against.h. Called by: eval.c, quantize.c. */
 #include "commands/measure/against.h"
 
 #include <math.h>

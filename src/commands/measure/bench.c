@@ -1,7 +1,6 @@
 /* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
- * Called by: main.c through the table of commands.c.   Calls: session.c; bench_kernels.c for single kernels,
- * bench_roofline.c for the limits of the machine, bench_subject.c to print.
+ * Called by: main.c through the table of commands.c.
  * Always true: each run of a test has its own fixed tokens; every timed token is computed anew; an untimed
  *              run of each test comes first. A decoded token is sampled (greedily without flags) and
  *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */

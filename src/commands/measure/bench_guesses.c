@@ -1,6 +1,6 @@
 /* bench_guesses.c - see bench_guesses.h.
  *
- * Called by: bench.c.   Calls: session.c, answer/guess.c, bench_subject.c.
+ * Called by: bench.c.
  * Always true: a token is picked from every row of logits that is used, as in an answer; whether a guess
  *              counts as right is drawn separately, with the same draws in each repetition. */
 #include "commands/measure/bench_guesses.h"

@@ -1,4 +1,4 @@
-/* bench_kernels.c - see bench_kernels.h.   Called by: bench.c.   Calls: engine/probe.h. */
+/* bench_kernels.c - see bench_kernels.h.   Called by: bench.c. */
 #include "commands/measure/bench_kernels.h"
 
 typedef struct {

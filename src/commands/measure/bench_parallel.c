@@ -1,4 +1,4 @@
-/* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.   Calls: engine/engine.c.
+/* bench_parallel.c - see bench_parallel.h.   Called by: bench.c.
  *
  * All sequences begin at once, each with a prompt of its own. A row has three rates: prompt tokens until the
  * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. The row

@@ -1,4 +1,4 @@
-/* bench_roofline.c - see bench_roofline.h.   Called by: bench.c.   Calls: step_cost.c. */
+/* bench_roofline.c - see bench_roofline.h.   Called by: bench.c. */
 #include "commands/measure/bench_roofline.h"
 
 #include <math.h>

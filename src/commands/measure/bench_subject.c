@@ -1,4 +1,4 @@
-/* bench_subject.c - see bench_subject.h. Called by: bench.c and the files of its tests, bench_*.c. */
+/* bench_subject.c - see bench_subject.h. */
 #include "commands/measure/bench_subject.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* bench_table.c - see bench_table.h. Called by: bench.c, bench_*.c. */
+/* bench_table.c - see bench_table.h. */
 #include "commands/measure/bench_table.h"
 
 #include <math.h>

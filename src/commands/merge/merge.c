@@ -1,6 +1,6 @@
 /* merge.c - `auk merge OUT.*` and `auk merge DIR`: puts the results of --shard or --claim together.
  *
- * Called by: main.c through the table of commands.c.   Calls: merge_parts.c.
+ * Called by: main.c through the table of commands.c.
  * Always true: what is written is what one run over all records would have written with --resume, byte for
  *              byte; nothing is written unless every result is there, and a file (-o) appears whole. */
 #include <sys/resource.h>

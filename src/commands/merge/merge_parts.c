@@ -1,4 +1,4 @@
-/* merge_parts.c - see merge_parts.h.   Called by: merge.c.   Calls: map_results.c, map_claim.c. */
+/* merge_parts.c - see merge_parts.h.   Called by: merge.c. */
 #include "commands/merge/merge_parts.h"
 
 #include <dirent.h>

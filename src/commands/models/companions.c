@@ -1,4 +1,4 @@
-/* companions.c - see companions.h. Called by: pack.c. Calls: model/model.h, base/file.h.
+/* companions.c - see companions.h. Called by: pack.c.
  * Always true: files that existed before are not written to, replaced or removed. */
 #include "commands/models/companions.h"
 

@@ -1,4 +1,4 @@
-/* decimal.c - see decimal.h. Called by: inspect*.c, pack.c, model_flags.c. */
+/* decimal.c - see decimal.h. */
 #include "commands/models/decimal.h"
 
 #include <math.h>

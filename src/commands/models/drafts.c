@@ -1,4 +1,4 @@
-/* drafts.c - see drafts.h.   Called by: models.c, inspect.c.   Calls: model/config, checkpoints.c.
+/* drafts.c - see drafts.h.   Called by: models.c, inspect.c.
  * A drafter fits every model with the sizes of its target: hidden_size, tokens, layers. Several models may
  * have these sizes, so the target's name is shown, too, if the drafter's config has one. */
 #include "commands/models/drafts.h"

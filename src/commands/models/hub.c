@@ -1,5 +1,4 @@
-/* hub.c - see hub.h.   Called by: model_flags.c, checkpoints.c, known_names.c, models.c.
- * Calls: base/file.h, base/json.h.
+/* hub.c - see hub.h.
  * Always true: no path leads out of the cache, since parts of names are checked before they become parts of
  * paths. */
 #include "commands/models/hub.h"

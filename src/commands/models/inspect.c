@@ -1,7 +1,6 @@
-/* inspect.c - `auk inspect MODEL`: describes a checkpoint, in lines or as JSON. Called by: main.c through the
- * table of commands.c. Calls: model/model.h, inspect_arithmetic.c, inspect_json.c. It reads no matrices, so
- * it is fast for any size. Names from files are escaped, so that a terminal does not obey their control
- * characters. */
+/* inspect.c - `auk inspect MODEL`: describes a checkpoint, in lines or as JSON. Called by: main.c through
+ * the table of commands.c. It reads no matrices, so it is fast for any size. Names from files are escaped,
+ * so that a terminal does not obey their control characters. */
 #include "commands/models/inspect.h"
 
 #include <string.h>

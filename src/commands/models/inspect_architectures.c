@@ -1,5 +1,5 @@
 /* inspect_architectures.c - `auk inspect --architectures`: the models that auk knows, a line for each name
- * that config.json may give. Called by: inspect.c. Calls: model/config/architectures.h.
+ * that config.json may give. Called by: inspect.c.
  * scripts/models_page.py makes a table of the lines: models.md, "Architectures". */
 #include "commands/models/inspect.h"
 #include "model/config/architectures.h"

@@ -1,5 +1,5 @@
-/* inspect_pools.c - `auk inspect`: the memory of a device for many sequences at once, with the defaults
- * of `auk --map`. Called by: inspect.c.   Calls: batch_memory.c. */
+/* inspect_pools.c - `auk inspect`: the memory of a device for many sequences at once, with the defaults of
+ * `auk --map`. Called by: inspect.c. */
 #include "commands/device.h"
 #include "commands/models/inspect.h"
 #include "engine/batch_memory.h"

@@ -1,5 +1,4 @@
-/* inspect_shares.c - `auk inspect --split N`: what each of N GPUs that share a model would hold. Called by:
- * inspect.c. */
+/* inspect_shares.c - `auk inspect --split N`: what each of N GPUs that share a model would hold. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
 /* pack.c - `auk pack MODEL -o FILE`: writes a checkpoint's weights as one packed file, and copies its
- * companions. Called by: main.c through the table of commands.c. Calls: companions.c, model/model.h. All
- * files appear complete and together, or none does. Standard error reports what would keep the packed file
- * from running like the checkpoint. */
+ * companions. Called by: main.c through the table of commands.c. All files appear complete and together, or
+ * none does. Standard error reports what would keep the packed file from running like the checkpoint. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/stat.h>

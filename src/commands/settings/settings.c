@@ -1,4 +1,4 @@
-/* settings.c - see settings.h.   Called by: commands.c.   Calls: flags.c, which handles values and rules. */
+/* settings.c - see settings.h.   Called by: commands.c. */
 #include "commands/settings/settings.h"
 
 #include <stdio.h>

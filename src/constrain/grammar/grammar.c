@@ -1,5 +1,4 @@
-/* grammar.c - see grammar.h. Called by: constraint.c, forced.c, plain_text.c, commands/form/.
- * Calls: gbnf.c, productions.c, lang.c, lex_masks.c. */
+/* grammar.c - see grammar.h. */
 #include "constrain/grammar/grammar.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* plain_text.c - see plain_text.h. Called by: commands/form/. Calls: schema.h, grammar.h. */
+/* plain_text.c - see plain_text.h. */
 #include "constrain/grammar/plain_text.h"
 
 #include <string.h>

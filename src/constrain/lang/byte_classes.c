@@ -1,4 +1,4 @@
-/* byte_classes.c - see byte_classes.h. Called by: lang.c, multiple.c. */
+/* byte_classes.c - see byte_classes.h. */
 #include "constrain/lang/byte_classes.h"
 
 #include <string.h>

@@ -1,8 +1,7 @@
 /* lang.c - makes, simplifies and derives expressions of regular languages; see lang.h.
  *
- * Called by: most files of src/constrain. The derivative of an expression by a byte (Brzozowski 1964) is
- * computed together with its cell, the set of bytes that have the same derivative, so that a state costs one
- * computation for each cell. */
+ * The derivative of an expression by a byte (Brzozowski 1964) is computed together with its cell, the set of
+ * bytes that have the same derivative, so that a state costs one computation for each cell. */
 #include "constrain/lang/lang.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* lang_words.c - unions of many words, or of other languages, as prefix trees; see lang.h. Called by: schema,
- * grammar and frame files, closing.c, key_order.c, numbers.c, regular_expression.c. */
+/* lang_words.c - unions of many words, or of other languages, as prefix trees; see lang.h. */
 #include <stdlib.h>
 #include <string.h>
 

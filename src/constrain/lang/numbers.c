@@ -1,8 +1,7 @@
 /* numbers.c - comparisons of decimal texts as languages; see numbers.h.
  *
- * Called by: schema.c, schema_compile.c, machine.c, closing.c, explain.c. Texts without a sign are compared
- * digit by digit: a text with more integer digits is larger; between two of equal length the first different
- * digit decides. Scientific texts are compared by their exponent first. */
+ * Texts without a sign are compared digit by digit: a text with more integer digits is larger; between two
+ * of equal length the first different digit decides. Scientific texts are compared by their exponent first. */
 #include "constrain/lang/numbers.h"
 
 #include <stdlib.h>

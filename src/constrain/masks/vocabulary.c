@@ -1,5 +1,4 @@
-/* vocabulary.c - builds the tries of vocabulary.h. Called by: commands/form/form.c, commands/schema.c;
- * class_of_byte() by lex.c, lex_masks.c, masks.c. */
+/* vocabulary.c - builds the tries of vocabulary.h. */
 #include "constrain/masks/vocabulary.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* failure.c - see failure.h. Called by: all files that keep a store. */
+/* failure.c - see failure.h. */
 #include "constrain/store/failure.h"
 
 enum { LOOK_EVERY = 1 << 18 }; /* units */

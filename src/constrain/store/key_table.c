@@ -1,5 +1,4 @@
-/* key_table.c - see key_table.h. Called by: closing.c, closing_plain.c, grammar.c, key_order.c, masks.c,
- * schema_resources.c. */
+/* key_table.c - see key_table.h. */
 #include "constrain/store/key_table.h"
 
 #include <stdlib.h>

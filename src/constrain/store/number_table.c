@@ -1,5 +1,4 @@
-/* number_table.c - see number_table.h. Called by: files that keep equal items once, such as lang.c,
- * formula.c, lex.c, schema.c, vocabulary.c. */
+/* number_table.c - see number_table.h. */
 #include "constrain/store/number_table.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* pool.c - see pool.h. Called by: byte_classes.c, lang.c, closing.c, machine.c, masks.c. */
+/* pool.c - see pool.h. */
 #include "constrain/store/pool.h"
 
 #include <stdlib.h>

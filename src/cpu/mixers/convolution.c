@@ -1,7 +1,7 @@
 /* convolution.c - causal convolutions along the tokens: of the gated delta rule's channels, and of layers
  * with a short convolution (operations.def, norm_short_conv).
  *
- * Called by: backend.c, delta.c, load.c.   Calls: linear.c, the kernels.
+ * Called by: backend.c, delta.c, load.c.
  * Always true: each number is computed by one thread from the same rows, so that chunks and threads change
  *              no bit. The state of a layer with a short convolution: [taps - 1][plan.hidden], the last
  *              rows of b * u, the oldest first. */

@@ -1,7 +1,7 @@
 /* delta.c - layers with the gated delta rule or Mamba-2, and their recurrent states (operations.def,
  * norm_delta_rule).
  *
- * Called by: backend.c, states.c.   Calls: linear.c, the kernels.
+ * Called by: backend.c, states.c.
  * Always true: each number of a state is computed by one thread, token by token, so that chunks and threads
  *              change no bit. The state of a layer:
  *                [conv - 1][channels]                 inputs of the convolution, the oldest first

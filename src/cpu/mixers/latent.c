@@ -1,6 +1,6 @@
 /* latent.c - multi-head latent attention: the steps before and after attention itself (LatentConfig).
  *
- * Called by: backend.c.   Calls: linear.c, rope.c, the kernels.
+ * Called by: backend.c.
  *
  * A row of the cache serves all heads: | rotated key, rope_dim | normalised latent, kv_rank |. A query has
  * the same form: its rotated part, then its other part times the head's matrix in key_heads.

@@ -1,4 +1,4 @@
-/* draft_model.c - see draft_model.h.   Called by: the commands.   Calls: session.c. */
+/* draft_model.c - see draft_model.h. */
 #include "engine/drafters/draft_model.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* guessing.c - see guessing.h. Called by: session.c, batch.c. */
+/* guessing.c - see guessing.h. */
 #include "engine/drafters/guessing.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* published.c - see published.h.
  *
- * Called by: commands/answer/guess.c.   Calls: forward.c, the backend, sampler.c.
+ * Called by: commands/answer/guess.c.
  * Always true: the cache's rows 0 .. n_rows - 1 belong to the text's tokens from position `first` on. Tokens
  *              before `first` were not seen; in a rope only distances count. EAGLE-3 and MTP: row i is made
  *              of the state of token first + i and the embedding of the token after it; if has_last, the

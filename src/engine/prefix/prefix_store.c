@@ -1,6 +1,6 @@
 /* prefix_store.c - see prefix_store.h.
  *
- * Called by: commands/answer/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
+ * Called by: commands/answer/cache.c.
  * Always true: a file is found by hash and used if its ids are the text's; a layer's bytes go into the
  *              session's cache only if their checksum is right, and a block counts only if all its layers
  *              were read. A recurrent state counts only if it was read whole and the keys and values before

@@ -1,6 +1,6 @@
 /* altup.c - Gemma 3n in config.json: AltUp, LAuReL, sparse gates, widths of MLPs by layer.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c, layer_sizes.c.
+ * Called by: config.c or positions.c through a row of architectures.c.
  * Source: transformers 5.23, gemma3n/configuration_gemma3n.py, modeling_gemma3n.py.
  * Always true afterwards: a token's streams are at most MAX_STREAMS * MAX_HIDDEN numbers; 0 <= sparsity < 1,
  *                         also in fp32. altup_coef_clip is ignored: it is for training. */

@@ -1,6 +1,5 @@
 /* architectures.c - the table of architectures; see architectures.h. `auk inspect --architectures` prints it.
  *
- * Called by: config.c, draft.c, commands/models/inspect_architectures.c; activation_name() by others.
  * Always true: meanings and defaults of members are those of transformers 5.23
  * (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model for every row, by
  * itself or as a part of another, except those that test_architectures.py names. */

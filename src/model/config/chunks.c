@@ -1,7 +1,7 @@
 /* chunks.c - attention in chunks of config.json (Llama 4): which layers have it, and what layers with and
  * without a rope do with queries and keys.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/llama4.
  * Always true afterwards: q and k are normalised, if at all, only in layers with a rope. */
 #include "model/config/architectures.h"

@@ -1,6 +1,5 @@
 /* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
  *
- * Called by: the loaders of src/model.   Calls: architectures.c, positions.c, quantization.c.
  * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
  *              models/NAME/configuration_NAME.py); members that would change the result and are not
  *              implemented are refused by name; products of three sizes fit int64. */

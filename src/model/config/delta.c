@@ -1,6 +1,6 @@
 /* delta.c - layers with the gated delta rule in config.json: their sizes, and which layers they are.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/qwen3_5/configuration_qwen3_5.py,
  * models/olmo_hybrid/configuration_olmo_hybrid.py, models/kimi_linear/configuration_kimi_linear.py. */
 #include "model/config/architectures.h"

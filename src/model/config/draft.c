@@ -1,6 +1,5 @@
 /* draft.c - config.json of drafters as they are published: EAGLE-3, DFlash, Gemma 4's assistants.
  *
- * Called by: hf_draft.c, commands/models.   Calls: config.c, architectures.c, reader.c.
  * Sources: SafeAILab/EAGLE eagle/model/cnets.py and configs of EAGLE-3 checkpoints; vllm-project/speculators
  * models/eagle3 and models/dflash/config.py; z-lab/dflash dflash/model.py; transformers 5.23
  * gemma4_assistant/configuration_gemma4_assistant.py.

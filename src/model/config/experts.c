@@ -1,7 +1,7 @@
 /* experts.c - mixtures of experts in config.json: how many, how they are chosen, and which layers have them.
  *
- * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, models/NAME/configuration_NAME.py and
- * the routers in modeling_NAME.py, of the families in architectures.c.
+ * Source: transformers 5.23, models/NAME/configuration_NAME.py and the routers in
+ * modeling_NAME.py, of the families in architectures.c.
  * Always true afterwards: n_chosen is at least 1, and at most the number of experts in the chosen groups; the
  *                         sizes are within the ranges of config.h. */
 #include <stdlib.h>

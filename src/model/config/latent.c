@@ -1,7 +1,7 @@
 /* latent.c - multi-head latent attention in config.json (DeepSeek-V2 and V3, GLM-4.7-Flash and others).
  *
- * Called by: config.c, positions.c.   Calls: reader.c. Source: transformers 5.23, configuration_NAME.py and
- * modeling_NAME.py of models/deepseek_v2, deepseek_v3, glm4_moe_lite, minicpm3, mistral4 and youtu. */
+ * Source: transformers 5.23, configuration_NAME.py and modeling_NAME.py of models/deepseek_v2, deepseek_v3,
+ * glm4_moe_lite, minicpm3, mistral4 and youtu. */
 #include <math.h>
 
 #include "model/config/architectures.h"

@@ -1,6 +1,6 @@
 /* layer_lists.c - what config.json lists by layer (Step 3.5): ropes, limits of the gated product, heads.
  *
- * Called by: positions.c through a row of architectures.c.   Calls: reader.c. Source: transformers 5.24,
+ * Called by: positions.c through a row of architectures.c. Source: transformers 5.24,
  * step3p7/configuration_step3p7.py, and the published config.json, whose further members must say what
  * transformers computes.
  * Always true afterwards: layers with the same attention (with or without a window) have the same rope. */

@@ -1,8 +1,7 @@
 /* layer_sizes.c - the sizes in which layers of one model differ (Gemma 3n and 4, Laguna).
  *
- * Called by: positions.c, altup.c.   Calls: reader.c. Source: transformers 5.23,
- * gemma4/configuration_gemma4.py, laguna/modular_laguna.py and integrations/heterogeneity/
- * configuration_utils.py.
+ * Source: transformers 5.23, gemma4/configuration_gemma4.py, laguna/modular_laguna.py and
+ * integrations/heterogeneity/configuration_utils.py.
  * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; in Gemma 4 layers of one kind
  *                         (with or without a window) have as many heads of the same size. */
 #include <stdlib.h>

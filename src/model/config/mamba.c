@@ -1,7 +1,7 @@
 /* mamba.c - layers with Mamba-2 in config.json (Granite 4.0, Bamba, Falcon-H1, Nemotron-H): their sizes,
  * which layers they are, and whether attention has a rope.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, configuration_NAME.py and modeling_NAME.py of models/granitemoehybrid, bamba, falcon_h1
  * and nemotron_h. */
 #include <math.h>

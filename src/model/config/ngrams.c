@@ -1,7 +1,6 @@
 /* ngrams.c - how n-grams of tokens are hashed into rows of a table.
  *
- * Called by: the loaders, the CPU's streams.c. Source: transformers 5.23, Qwen4ExpTextNGramEmbedding of
- * models/qwen4_exp/modular_qwen4_exp.py. */
+ * Source: transformers 5.23, Qwen4ExpTextNGramEmbedding of models/qwen4_exp/modular_qwen4_exp.py. */
 #include "model/config/config.h"
 
 /* The finaliser of SplitMix64 (Steele, Lea and Flood, 2014). */

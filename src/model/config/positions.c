@@ -1,7 +1,6 @@
 /* positions.c - rotary positions and sliding windows in config.json.
  *
- * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, modeling_rope_utils.py and the
- * config classes named in architectures.c. */
+ * Source: transformers 5.23, modeling_rope_utils.py and the config classes named in architectures.c. */
 #include "model/config/architectures.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* reader.c - see reader.h. Called by: config.c, positions.c, src/model/quant.   Calls: base/json.c. */
+/* reader.c - see reader.h. */
 #include "model/config/reader.h"
 
 #include <stdarg.h>

@@ -1,6 +1,5 @@
 /* rope.c - frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
  *
- * Called by: the backends when they load a model, session.c.
  * Always true: operations on tensors are fp32, in transformers' order, with Python numbers rounded to fp32
  *              first; operations on Python numbers alone are doubles.
  * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */

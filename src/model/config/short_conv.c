@@ -1,7 +1,7 @@
 /* short_conv.c - layers with a short convolution in config.json (LFM2, LFM3): which they are, and what else
  * these families have of their own.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/lfm2 and models/lfm3, configuration_*.py and modeling_*.py. */
 #include "model/config/architectures.h"
 

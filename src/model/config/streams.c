@@ -1,7 +1,7 @@
 /* streams.c - Qwen3.8-Flash-Next in config.json: hyper-connections, embeddings of n-grams, sparse attention,
  * and the gate of the delta rule.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py.
  * Always true afterwards: a token's streams are at most MAX_STREAMS * MAX_HIDDEN numbers; a table of n-grams
  *                         has at most 2^31 - 1 rows; layers with n-grams have the delta rule. */

@@ -1,7 +1,7 @@
 /* value_heads.c - heads whose values are shorter than their keys, in config.json (MiMo), and what differs
  * between layers with a window and without.
  *
- * Called by: config.c or positions.c through a row of architectures.c.   Calls: reader.c. Source:
+ * Called by: config.c or positions.c through a row of architectures.c. Source:
  * transformers 5.23, models/mimo_v2_flash, which does not read some members of the published config.json.
  * These members must agree with what it computes. */
 #include "model/config/architectures.h"

@@ -1,6 +1,5 @@
 /* ak48.c - the header of a packed file, and the walk over its body.
  *
- * Called by: ak48_read.c, ak48_write.c.   Calls: layers.c.
  * Source of the format: AWQ files, version 5, of the OrinMLLM engine for Qwen3; head_dim and group_size
  * follow the one-byte flag and so are not aligned. Always true: reader and writer use the same walk, so they
  * agree on every tensor's offset. */

@@ -1,6 +1,6 @@
 /* ak48_write.c - writes a Model as a packed file.
  *
- * Called by: commands/models/pack.c.   Calls: ak48.c, base/file.h.
+ * Called by: commands/models/pack.c.
  * Two passes over the model: the first refuses by name what the format cannot express, before anything is
  * written; the second writes. Every weight reads back to the same number. Memory: one small buffer. */
 #include <inttypes.h>

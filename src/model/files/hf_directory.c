@@ -1,9 +1,8 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
- * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c, hf_unknown.c.
- * Tensor names are those of transformers (layers.c). Only these data are read here: vectors, except biases of
- * matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the config
- * says is tied, to compare it with the embedding. */
+ * Tensor names are those of transformers (layers.c). Only these data are read here: vectors, except biases
+ * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the
+ * config says is tied, to compare it with the embedding. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* hf_draft.c - opens a drafter: a directory of its own, or the multi-token prediction layer of a checkpoint.
  *
- * Called by: open.c.   Calls: config/draft.c, hf_directory.c (layers and tables), hf_tensors.c.
  * Layouts: models.md, "Drafters". Always true: every tensor of a drafter's directory is used, or one that
  * is_of_no_use() knows, since an unknown tensor could change what a drafter computes. */
 #include <inttypes.h>

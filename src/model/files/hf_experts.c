@@ -1,6 +1,5 @@
 /* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
  *
- * Called by: hf_directory.c.   Calls: hf_tensors.c, hf_quantised.c (hf_weights_take).
  * Experts are stored one by one, each an ordinary linear layer; or all of a layer in tensors with one
  * dimension more. Such tensors are taken expert by expert, too: a view is one expert's part of a tensor,
  * under the name of a tensor for that expert alone, so that every layout is read by the same code. */

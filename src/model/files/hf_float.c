@@ -1,5 +1,5 @@
 /* hf_float.c - finds the weights and scales of a linear layer in FP8 or FP4 and checks their shapes against
- * the config's scheme. Called by: hf_quantised.c.   Calls: hf_tensors.c.
+ * the config's scheme. Called by: hf_quantised.c.
  *
  * Weights are used in place; float_scales.c checks and converts the scales. Scales of activations and of the
  * KV cache (input_scale, input_global_scale, activation_scale, k_scale, v_scale) are not used. */

@@ -1,6 +1,6 @@
 /* hf_ngrams.c - takes tables of n-grams.
  *
- * Called by: hf_directory.c.   Calls: hf_tensors.c. No rows are read here. */
+ * Called by: hf_directory.c. No rows are read here. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"

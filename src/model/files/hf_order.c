@@ -1,6 +1,6 @@
 /* hf_order.c - inputs that are permuted for quantisation: GPTQ's act-order (desc_act), actorder "group".
  *
- * Called by: hf_quantised.c, hf_directory.c.   Calls: hf_tensors.c, repack.c (memory).
+ * Called by: hf_quantised.c, hf_directory.c.
  * A tensor (g_idx) names the group of each input. Inputs are sorted by their groups; Linear.order is the
  * result. repack.c puts the rows of weights into this order, and a device gathers x before the product. The
  * order of down's inputs needs no gathering where gate and up are repacked: their outputs are put into that

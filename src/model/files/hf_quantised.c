@@ -1,7 +1,6 @@
 /* hf_quantised.c - finds the weights of one linear layer of a Hugging Face directory, dense or quantised,
  * and checks their shapes against the config's scheme.
  *
- * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, hf_float.c, hf_order.c, repack.c (sizes).
  * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
  * name. Only the data of weight_shape, of the zero points of symmetric layers and of g_idx (hf_order.c) are
  * read here. Quantised layers that are stored in a Linear's form get their data here, the other quantised

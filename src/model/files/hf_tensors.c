@@ -1,4 +1,4 @@
-/* hf_tensors.c - see hf_tensors.h. Called by: hf_directory.c, hf_quantised.c. */
+/* hf_tensors.c - see hf_tensors.h. */
 #include "model/files/hf_tensors.h"
 
 #include <string.h>

@@ -1,9 +1,8 @@
 /* safetensors.c - validates a .safetensors header against its file.
  *
- * Called by: weight_files.c.   Calls: base/json.h, base/file.h.
- * Always true after safetensors_parse(): every tensor's data lies inside the file, its bytes are the
- * product of its shape and dtype, the tensors cover the data exactly once, names are unique. A sorted index
- * instead of a hash table cannot be attacked with colliding names. */
+ * Always true after safetensors_parse(): every tensor's data lies inside the file, its bytes are the product
+ * of its shape and dtype, the tensors cover the data exactly once, names are unique. A sorted index instead
+ * of a hash table cannot be attacked with colliding names. */
 #include "model/files/safetensors.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* weight_files.c - see weight_files.h.
  *
- * Called by: hf_directory.c, hf_tensors.c.   Calls: safetensors.c, base/json.h.
  * Always true after weight_files_open(): every tensor of the index is in its shard; shards are files of the
  * index's directory. As in transformers, model.safetensors takes precedence over an index. */
 #include "model/files/weight_files.h"

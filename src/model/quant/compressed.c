@@ -1,4 +1,4 @@
-/* compressed.c - compressed-tensors' quantization_config. Called by: quantization.c.   Calls: rules.c.
+/* compressed.c - compressed-tensors' quantization_config. Called by: quantization.c.
  *
  *   config_groups: {"group_0": {targets: ["Linear"], weights: {num_bits, group_size, ...},
  *                               input_activations: {...}}, ...}

@@ -1,6 +1,5 @@
 /* float_configs.c - quantization_config of weights in FP8 and FP4: `quant_method` fp8 and mxfp4, and NVIDIA
  * ModelOpt's, which is in config.json or in hf_quant_config.json. Called by: quantization.c, compressed.c.
- * Calls: rules.c.
  *
  *   fp8:      {weight_block_size: [128, 128], modules_to_not_convert: [...]}
  *   modelopt: {quant_algo: "NVFP4", group_size: 16, exclude_modules: ["lm_head", "model.layers.0*"]}

@@ -1,6 +1,6 @@
 /* float_scales.c - checks the scales of layers in FP8 and FP4 and makes a Linear's scales from them.
  *
- * Called by: repack.c (model_prepare_scales()).   Calls: model.c (floats, checks).
+ * Called by: repack.c (model_prepare_scales()).
  * FP8: the scales of the layer's blocks in fp32. FP4: the scales stay in the file as bytes; a table of 256
  * numbers says what each byte means, with the matrix's global scale in it. */
 #include <math.h>

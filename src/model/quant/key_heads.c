@@ -2,10 +2,9 @@
  * attention that GPT-NeoX and Falcon store by KV head, put into the order in which all other models store
  * them.
  *
- * Called by: repack.c (model_prepare), hf_directory.c (sizes).
  * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
- * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix, and
- * z, b and a one matrix each. In attention each KV head has its queries, its key and its value in one
+ * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix,
+ * and z, b and a one matrix each. In attention each KV head has its queries, its key and its value in one
  * matrix; afterwards q, k and v are one matrix each. No number changes. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* latent_heads.c - the parts of kv_b_proj that belong to one head of latent attention.
  *
- * Called by: hf_directory.c, dummy.c (shapes), repack.c (model_prepare).
  * A head has nope_dim outputs for its key and value_dim for its value (LatentConfig). value_heads[h] is a
  * view of the head's value outputs; key_heads[h] is a copy of its key outputs, transposed, since attention
  * multiplies queries by it. The copy is dense: in the type of a dense kv_b_proj, else in fp16, which rounds

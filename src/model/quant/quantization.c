@@ -1,7 +1,6 @@
 /* quantization.c - see quantization.h: finds the producer of a config, and reads the configs of AutoAWQ,
  * GPTQModel, AutoGPTQ and AutoRound.
  *
- * Called by: config.c.   Calls: compressed.c, float_configs.c, rules.c, reader.c.
  * Sources: AutoAWQ 0.2.9 (awq/models/_config.py), GPTQModel 7.7 (quantization/config.py), AutoRound 0.16
  * (export, inference/convert_model.py), transformers 5.23 (utils/quantization_config.py). */
 #include "model/quant/quantization.h"

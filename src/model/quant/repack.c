@@ -1,6 +1,5 @@
 /* repack.c - repacks quantised layers into the form of a Linear.
  *
- * Called by: src/commands (model_prepare), hf_quantised.c (sizes).
  * Layers stored in that form stay mapped. For others, weights are transposed in blocks from words along the
  * inputs to words along the outputs, zero points and scales are converted, and the stored weights' pages are
  * dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */

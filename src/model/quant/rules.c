@@ -1,4 +1,4 @@
-/* rules.c - see rules.h. Called by: quantization.c, compressed.c, float_configs.c, hf_quantised.c, dummy.c.
+/* rules.c - see rules.h.
  *
  * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
  * match exceed limits that are far above what real expressions need. */

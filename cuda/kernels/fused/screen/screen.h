@@ -11,9 +11,7 @@
  *     norm      |scale q| + lost, which is at least |w|
  *
  * lost and norm are some 2^-10 too large, to make up for rounding of their sums; rounding of products, some
- * 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN.
- *
- * Called by: fused.c, test_step.cu. */
+ * 2^-23 of w, is among what a step allows for. Where w has a NaN or an infinity, lost is NaN. */
 #pragma once
 
 #include <cuda_runtime_api.h>

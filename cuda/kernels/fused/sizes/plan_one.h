@@ -1,8 +1,7 @@
 /* plan_one.h - the plan of a step of one token (plan.h), from a shape alone. In C++ the plan can be made when
  * a kernel is compiled (models.cuh).
  *
- * Called by: plan.c, models.cuh.   Always true: areas at the same offset are never in use at once
- * (one_kernel.cuh). */
+ * Always true: areas at the same offset are never in use at once (one_kernel.cuh). */
 #pragma once
 
 #include "cuda/kernels/fused/plan.h"
