@@ -359,7 +359,8 @@ def callers_of(product):
             functions[name][static != "" and not name.endswith("h")].add(function)
     calls = {}
     for name in product:
-        known = set().union(*(functions[header][False] for header in with_headers(name) - {name} if header in functions))
+        headers = (with_headers(name) - {name}) & set(product)
+        known = set().union(*(functions[header][False] for header in headers))
         calls[name] = known & set(re.findall(r"\w+", code_of(name))) - functions[name][True] - functions[name][False]
     callers = {}
     for name in product:

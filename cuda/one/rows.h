@@ -1,4 +1,5 @@
-/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the cache. */
+/* rows.h - the rows of a step on the device: positions, ids, rope tables, and what they append to the
+ * cache. */
 #pragma once
 
 #include "cuda/kernels/ops/norm_rope.h"

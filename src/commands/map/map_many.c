@@ -1,5 +1,5 @@
-/* map_many.c - answers the records of --map, one or many at once, from one queue to one writer. Each device (a CPU,
- * a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
+/* map_many.c - answers the records of --map, one or many at once, from one queue to one writer. Each device
+ * (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
  *
  * Called by: map.c.
  * Always true: results are written in the order of the records (not with --unordered), so that a process that

@@ -1,5 +1,6 @@
 /* quantize.c - `auk quantize MODEL -o DIR`: writes a checkpoint with 4-bit weights. Called by: main.c
- * through the table of commands.c. Standard output gets a report, standard error progress with an estimate. */
+ * through the table of commands.c. Standard output gets a report, standard error progress with an
+ * estimate. */
 #include <limits.h>
 #include <math.h>
 #define PCRE2_CODE_UNIT_WIDTH 8

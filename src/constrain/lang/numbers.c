@@ -1,7 +1,8 @@
 /* numbers.c - comparisons of decimal texts as languages; see numbers.h.
  *
  * Texts without a sign are compared digit by digit: a text with more integer digits is larger; between two
- * of equal length the first different digit decides. Scientific texts are compared by their exponent first. */
+ * of equal length the first different digit decides. Scientific texts are compared by their exponent
+ * first. */
 #include "constrain/lang/numbers.h"
 
 #include <stdlib.h>
