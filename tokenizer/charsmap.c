@@ -5,9 +5,9 @@
  *
  *   bytes of the trie (4, little endian) | its units, 4 bytes each | texts, each followed by a NUL
  *
- * A unit has its label in bits 0-7 and 31, and from bit 9 on an offset: the child by byte c of the node at
- * `at` is at (at ^ offset ^ c), if its label is c. With bit 8 a string ends at the node, and the unit at
- * (at ^ offset) holds in bits 0-30 where its replacement begins.
+ * A unit has its label in bits 0-7 and 31, and in bits 10-30 an offset, times 256 if bit 9 is set: the child
+ * by byte c of the node at `at` is at (at ^ offset ^ c), if its label is c. With bit 8 a string ends at the
+ * node, and the unit at (at ^ offset) holds in bits 0-30 where its replacement begins.
  *
  * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme replaces all of it,
  * if the grapheme has less than 6 bytes; else each character is looked up by itself. Letters of Hangul, the

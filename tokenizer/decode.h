@@ -66,7 +66,7 @@ Status append_replaced(Buffer *buffer, const char *text, size_t size, const char
                        const char *to, size_t to_size, Error *err);
 
 /* Appends the whole characters that are certain after the next token, token[0 .. size) as in the
- * vocabulary. STATUS_MODEL if the steps exceed growth_of(). */
+ * vocabulary. STATUS_MODEL if the steps make more text than growth_of() allows. */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
 /* Appends the rest and prepares for a new text. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);

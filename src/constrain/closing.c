@@ -26,7 +26,7 @@ enum {
   MAX_SCANNED = 512, /* last strings or numbers of the text that drop_written() tries as the child */
 };
 #define MAX_KEPT     ((size_t)1 << 16) /* answers in Machine.closings */
-#define MAX_SEARCHED (MAX_WORK / 32)   /* units of work of the searches for a mask, which needs the rest */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* work of the searches for a mask; it needs the rest of MAX_WORK */
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;
@@ -102,13 +102,14 @@ static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts,
 typedef struct {
   Lang strings, numbers;
   unsigned scalars; /* KIND_BIT() of null, false and true */
-  Formula need;     /* a formula over ATOM_GOAL */
+  Formula need;     /* the verdicts so far, as a formula over ATOM_GOAL */
   uint32_t n_true, n_false;
 } Cube;
 
-/* Sets of verdicts by the result of their search, as formulas over ATOM_GOAL. */
+/* Sets of verdicts, by the result of their search: each formula over ATOM_GOAL is true for the sets (which
+ * goals the child satisfies) that had this result. */
 typedef struct {
-  Formula sure;
+  Formula sure;   /* the frame can close */
   Formula unsure; /* a search ended without an answer */
   Formula cut;    /* no search began, since the limit was reached */
 } Found;
@@ -388,7 +389,8 @@ static void mention_atom(Machine *m, const FormulaNode *atom, bool positive, boo
   found->wants_more |= !positive;
 }
 
-/* Collects what the formula mentions. `negated`: below a NOT. */
+/* Collects the keys and languages that the formula mentions. `positive`: below an even number of NOTs;
+ * `negated`: below at least one. Below a FORMULA_ONE both signs count. */
 static void mention(Machine *m, Formula formula, bool positive, bool negated, Mentioned *found) {
   const Formulas *f = formulas_of(m);
   const FormulaNode node = f->nodes[formula];
@@ -487,8 +489,8 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
   return made->order ? made : frame;
 }
 
-/* Keys and languages that the formulas of the frame mention. Which members are evaluated may depend on
- * whether other goals of the value come true. */
+/* Keys and languages that frame_rest() mentions. If it has ATOM_SAME, which members are evaluated depends on
+ * other goals of the value: then the formulas of all goals and their negations count, too. */
 static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   Mentioned found = {.n = 0};
   const Formula rest = frame_rest(m, frame);
@@ -636,8 +638,8 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* CLOSE_UNSURE is stored as budget_of() the search: KEPT_UNSURE or more, unlike any other Closing. A search
- * with the same budget or less would not find more. */
+/* CLOSE_UNSURE is stored as budget_of() the search: KEPT_UNSURE, more than any Closing, plus the steps left,
+ * in quarters (FEWER_STEPS) of MAX_STEPS. A search with the same budget or less would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
 static uint32_t budget_of(const Machine *m) {

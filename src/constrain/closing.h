@@ -3,8 +3,9 @@
  * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
  * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
  * counts together with conditions, and several subschemas for one member. For these a search looks for a next
- * member or item with verdicts after which the frame can close. The search is bounded. If it ends without
- * an answer, that is CLOSE_UNSURE, and the step is allowed unless another step is known to be better. */
+ * member or item with verdicts (which subschemas it satisfies) after which the array or object can close.
+ * The search is bounded. If it ends without an answer, that is CLOSE_UNSURE, and the step is allowed unless
+ * another step is known to be better. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -13,15 +14,15 @@ typedef enum { CLOSE_NEVER, CLOSE_UNSURE, CLOSE_SURE } Closing;
 
 /* Bounds the work until the next call: the work of languages, formulas and searches. */
 void closing_begin_work(Machine *m);
-/* True if the frame's rules join members or items, or if values are hashed and the frame may run out of
- * them. */
+/* True if the frame's rules join members or items, or if values are hashed (uniqueItems) and the frame may
+ * run out of different values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
 /* CLOSE_SURE if some text closes the frame so that the values around it whose items may not repeat can close,
  * too. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
-/* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL of
- * frame_children(). `before` is the frame before the child began. *unsure: no verdicts were found to be
- * CLOSE_SURE. */
+/* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL: i stands for
+ * "the child satisfies frame_children()[i]". `before` is the frame before the child began. *unsure: no
+ * verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
 /* `keys` without those with which no member may begin because the frame could never close after it. Such keys
  * may stay, and are refused where they end, if `keys` is lang_is_endless() or has too many keys to judge.
@@ -41,16 +42,17 @@ void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */
 
-enum { CLOSING_FEW = 64 }; /* values of a language that are tried one by one */
+enum { CLOSING_FEW = 64 }; /* a language of up to this many strings is tried string by string */
 
 /* True if frames.c judges the formula exactly: its parts can be satisfied independently of one another. */
 bool closing_is_plain(Machine *m, Formula formula);
-/* True if the frame is known to have so many values that it and the frames around it need not repeat a
- * value. */
+/* True if the frame is known to be able to become so many different values that neither it nor a frame around
+ * it need repeat a value. */
 bool closing_never_runs_out(Machine *m, const Frame *frame);
 /* The formula without uniqueItems. */
 Formula closing_without_unique(Machine *m, Formula rest);
-/* True if the language has at most CLOSING_FEW strings. */
+/* True if the language is known to have at most CLOSING_FEW strings. */
 bool closing_has_few(Machine *m, Lang texts);
-/* One text for each number: without exponent, zeros at the end of a fraction and a sign before zero. */
+/* The language with one text for each number: no exponent, no zeros at the end of a fraction, no sign before
+ * zero. */
 Lang closing_plain_number(Machine *m);

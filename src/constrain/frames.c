@@ -110,8 +110,8 @@ static bool contradicts(const Relax *r, const FormulaNode *list) {
 }
 
 /* Over-approximates FORMULA_ONE: OR over i of (part i, and none of the others); negated: none of the parts,
- * or two. With more than 16 parts "none of the others" is left out, and with more than 8 the negation is
- * FORMULA_TRUE, which only allows more. */
+ * or at least two. With more than 16 parts "none of the others" is left out, and with more than 8 the
+ * negation is FORMULA_TRUE, which only allows more. */
 static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   Formulas *f = formulas_of(r->m);
   if (!positive && node.b > 8) return FORMULA_TRUE;
@@ -192,8 +192,8 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Completes `frame`, the frame after `before` in which a child begins; its goals are set. Adds the children
- * that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
+/* Completes `frame`, the frame after `before` in which a child begins; its goals are set. Adds the schemas of
+ * the child that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;
@@ -257,7 +257,7 @@ bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *ver
   return frame_allows(m, frame, verdicts);
 }
 
-/* child_need with each goal replaced by the language of its schema. */
+/* The formula, child_need or a part of it, with each goal replaced by the language of its schema. */
 static Lang lang_of(Machine *m, const Frame *frame, Formula formula, JsonKind kind) {
   const Formulas *f = formulas_of(m);
   Langs *l = &m->set->langs;

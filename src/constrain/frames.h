@@ -16,7 +16,8 @@ const Frame *frame_inside(Machine *m, const Frame *parent, FrameKind kind);
 /* Begins one more item, or a member with this key. */
 const Frame *frame_next_item(Machine *m, const Frame *frame);
 const Frame *frame_next_member(Machine *m, const Frame *frame, const char *key, size_t size);
-/* Ends the open child; verdicts[i]: whether it satisfies frame_children()[i]. */
+/* Ends the open child; verdicts[i]: whether it satisfies frame_children()[i]; `hash`: of its value, used only
+ * if frame->hashing. */
 const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
 /* frame_child_ended() without the check that the frame can close. */
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);

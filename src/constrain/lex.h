@@ -1,8 +1,8 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
  * A state holds languages of what may follow: first that of all allowed texts, then one for each goal of the
- * open child, which has the empty string at the end if the goal is satisfied. Without goals, or if the only
- * goal is what every allowed text satisfies, there is only the first. Escapes are decoded on the way. */
+ * open child, which has the empty string where the text so far satisfies the goal. Without goals, or if the
+ * only goal is what every allowed text satisfies, there is only the first. Escapes are decoded on the way. */
 #pragma once
 
 #include "constrain/machine.h"

@@ -153,7 +153,7 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 bool machine_may_end(Machine *machine, const JsonState *state);
 
 /* Ends the open string, key or number here, before its quote; false if this end is refused. If a string is
- * not hashed and has one language, its text is not read: it ends as any text of the language would. */
+ * not hashed and has one language (Lex.n), its text is not read: any text of the language ends alike. */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);

@@ -175,7 +175,7 @@ Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err) {
 static Status search_numbers(SchemaSet *set, Error *err) {
   Langs *l = &set->langs;
   const size_t start = l->count;
-  if (l->divisors_count > 0) return STATUS_OK; /* multiples have too many expressions */
+  if (l->divisors_count > 0) return STATUS_OK; /* multipleOf makes too many expressions */
   for (uint32_t i = 0; i < set->count && l->count - start < MAX_SEARCHED_NOW; i++) {
     const Lang own = schema_numbers(set, i);
     if (own == LANG_ALL || own == LANG_NONE) continue;

@@ -101,7 +101,7 @@ typedef struct {
 } Key;
 
 typedef struct {
-  bool exponents;      /* bounded numbers may have an exponent: 1.5e+3 */
+  bool exponents;      /* restricted numbers may have an exponent: 1.5e+3 */
   bool ignore_formats; /* formats are annotations */
   bool ordered_keys;   /* keys of `properties` come in their order, other keys after them */
   bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
@@ -129,7 +129,7 @@ typedef struct {
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
   bool hides_evaluated; /* a keyword that evaluates members or items was let go */
   Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
-  Lang any_number, bounded_number, integers; /* LANG_UNKNOWN: not made yet */
+  Lang any_number, bounded_number, integers; /* of numbers.h; LANG_UNKNOWN: not made yet */
 } SchemaSet;
 
 /* Compiles a schema's text. Refusals are STATUS_USAGE and name the keyword and its JSON pointer. A text that

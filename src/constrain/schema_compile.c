@@ -601,7 +601,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* or `additional` would also judge keys that the lost pattern matches */
+    s->additional = SCHEMA_NONE; /* else it would also judge keys that the lost pattern matches */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;

@@ -51,7 +51,7 @@ static Status append_message(Buffer *json, const ChatMessage *m, bool in_parts, 
   return buffer_append_string(json, "}", err);
 }
 
-/* Most templates know the switch as enable_thinking, some as thinking. */
+/* The switch for thinking is enable_thinking in most templates, thinking in some. */
 static Status append_variables(Buffer *json, const ChatMessage *messages, size_t n, bool in_parts,
                                ChatOptions options, Error *err) {
   TRY(buffer_append_string(json, "{\"messages\":[", err));

@@ -18,8 +18,8 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
  *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in
  *   choice FILE   a path (it has a '/' or exists): its text is the template
  * Special tokens (bos_token, ...: strings or objects with "content") come from tokenizer_config.json and
- * special_tokens_map.json in DIRECTORY. directory may be NULL (only NAME and FILE then); tokenizer may be
- * NULL: no built-in is chosen then. An unknown NAME is STATUS_USAGE with a list of the known ones. */
+ * special_tokens_map.json in DIRECTORY. directory may be NULL: only built-ins and FILE then; tokenizer may be
+ * NULL: its tokens then choose no built-in. An unknown NAME is STATUS_USAGE with a list of the known ones. */
 Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
                  Error *err);
 void chat_close(Chat *chat); /* NULL is fine */
@@ -83,9 +83,9 @@ int64_t chat_now(void);
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);
 
-/* Appends the tokens that end a turn of this chat, besides the checkpoint's own end tokens: eos_token, and
- * each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) that the template
- * mentions and the tokenizer has as a special token. */
+/* Appends tokens that end a turn of this chat, beside those that the checkpoint's configuration lists:
+ * eos_token, and each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, ...) that the template
+ * writes and the tokenizer has as a special token; <|end|> only if the template has no <|channel|>. */
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
 
 /* How a model marks its reasoning, according to its template and tokenizer. */

@@ -10,7 +10,7 @@ enum {
   RENDER_MAX_DEPTH = 1000, /* nesting of evaluation: nodes, macros, values */
   RENDER_MAX_RANGE = 100000,
   BYTES_OF_STEP = 128,
-  APPENDED_IN_PLACE = 4096, /* a text of this many bytes gets room to grow */
+  APPENDED_IN_PLACE = 4096, /* a text of at least this many bytes gets room to grow */
 };
 #define RENDER_MAX_TEXT   ((size_t)64 << 20) /* bytes of the output, and of any string */
 #define RENDER_MAX_MEMORY ((size_t)512 << 20)
@@ -81,7 +81,7 @@ typedef struct {
 } Keyword;
 typedef struct {
   Value self;         /* the object of a method, operand of a filter or test, else MISSING */
-  int mode;           /* the builtin's */
+  int mode;           /* Builtin.mode */
   const Value *items; /* [count] by position */
   size_t count;
   const Keyword *keywords; /* [n_keywords] */

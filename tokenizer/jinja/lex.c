@@ -253,9 +253,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* Decodes the escape after a backslash at text[*at] to `out` and moves *at past it; false if it is invalid.
- * An unknown escape stays as it is, as in Python; a character beyond ASCII becomes its \x or \u form, which
- * is how jinja2 passes strings to Python's decoder. */
+/* Decodes an escape, whose backslash is before text[*at], to out[*n ..) and moves *at past it; false if it is
+ * invalid. An unknown escape stays as it is, as in Python; a character beyond ASCII becomes its \x, \u or \U
+ * form, which is how jinja2 passes strings to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];
@@ -302,7 +302,8 @@ static Status lex_string(Lexer *lexer, Token *token, Error *err) {
   if (to >= lexer->source.size) return lex_fail(lexer, lexer->line, "a string has no end", err);
   const char *text = lexer->source.data + from;
   size_t size = to - from, n = 0;
-  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err); /* at most 5 bytes become 10: \U0001f600 */
+  /* An escape at most doubles: a backslash and 4 bytes of UTF-8 become the 10 of \U0001f600. */
+  char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err);
   if (!out) return STATUS_FAILED;
   for (size_t at = 0; at < size;) {
     if (text[at] != '\\') {

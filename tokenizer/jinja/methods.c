@@ -16,7 +16,8 @@ static bool is_none(Value value) {
 /* --- searching */
 
 /* Finds the bytes [*from, *to) of the slice that a method searches, given by its second and third argument;
- * negative bounds count from the end. *inside is false if the slice begins after the end. */
+ * negative bounds count from the end. *inside is false if the slice begins after its own end or
+ * the text's. */
 static Status look_at(Render *render, const CallArgs *args, size_t *from, size_t *to, bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
   Text text = *args->self.text;
@@ -416,7 +417,7 @@ const Builtin template_string_methods[] = {
 
 /* --- lists, tuples */
 
-/* index() or, in any other mode than MUST_FIND, count() */
+/* index() in the mode MUST_FIND, else count() */
 static Status list_find(Render *render, const CallArgs *args, Value *out) {
   const List *list;
   int64_t count = 0;

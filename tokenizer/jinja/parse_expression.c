@@ -383,7 +383,7 @@ static Status parse_operand(Parser *parser, Node **node) {
 
 typedef Status Parse(Parser *parser, Node **node);
 
-/* Parses a op b op c from the left, for a word or, if that is NULL, the operators from `low` to `high`. */
+/* Parses "a op b op c" as (a op b) op c; op is `word` or, if that is NULL, one from `low` to `high`. */
 static Status parse_chain(Parser *parser, NodeKind kind, const char *word, Operator low, Operator high,
                           Parse *parse_side, Node **node) {
   TRY(parse_side(parser, node));

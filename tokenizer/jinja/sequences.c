@@ -478,7 +478,7 @@ Status filter_groupby(Render *render, const CallArgs *args, Value *out) {
 
 /* --- in parts */
 
-/* Makes a list of items[from, to) and, if `filler` is given, of n_fill copies of it. */
+/* Makes a list of the elements [from, to) and, if `filler` is given, of n_fill fillers after them. */
 static Status part(Render *render, const List *list, size_t from, size_t to, Value filler, size_t n_fill,
                    Value *out) {
   Value *items;

@@ -7,10 +7,10 @@ typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
 
 /* Concatenates two texts. */
 Status string_appended(Render *render, Text a, Text b, Text *out);
-/* Repeats the text; the cost is the size of the result. */
+/* Repeats the text; charges steps for the size of the result. */
 Status string_repeated(Render *render, Text text, size_t times, Text *out);
 Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
-                       Value *out); /* -1: all */
+                       Value *out); /* `count` -1: all */
 Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);
 /* strip(): removes white space or, if given, `characters`. */
 Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out);

@@ -181,7 +181,7 @@ bool value_same(Value a, Value b); /* as Python's `is`, but strings and numbers 
 
 /* Walking. */
 bool value_is_iterable(Value value);
-Status cursor_begin(Render *render, Value source, Cursor *cursor); /* "'int' object is not iterable" */
+Status cursor_begin(Render *render, Value source, Cursor *cursor); /* fails if it is not iterable */
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more);
 bool value_length(Value value, size_t *length);          /* false: no length. Counts a string's characters */
 Status value_charge_length(Render *render, Value value); /* charges for counting the length */

@@ -274,7 +274,7 @@ static Status spread(Langs *langs, const Productions *p, SymbolTest test, bool *
   return langs_check(langs, err);
 }
 
-/* Removes alternatives that no text fits. */
+/* Removes alternatives that no text fits; refuses a rule of the tree that has none left. */
 static Status drop_dead(Maker *m, bool *holds, uint32_t *lacks) {
   Productions *p = m->out;
   TRY(spread(m->langs, p, test_alive, holds, lacks, m->err));

@@ -1,5 +1,5 @@
 /* productions.h - a grammar as productions over regular languages: the rules that remain once every part
- * that does not refer to itself is one language.
+ * that does not refer to itself is one language. Simplified, without some rules of one symbol:
  *
  *   list ::= "[" (list ("," list)*)? "]"      rule 0: LANG "[" RULE 1 LANG "]" END
  *                                             rule 1: RULE 0 RULE 2 END | END
@@ -33,7 +33,7 @@ typedef struct {
   size_t n_symbols, symbols_capacity;
   Alternative *alternatives; /* [n_alternatives] */
   size_t n_alternatives, alternatives_capacity;
-  Rule *rules; /* [n_rules] each rule has a text; the root is rule 0 */
+  Rule *rules; /* [n_rules] the root is rule 0; each rule that it leads to has a text */
   size_t n_rules, rules_capacity;
 } Productions;
 

@@ -15,8 +15,8 @@
 #define MAX_DEPTH              2000              /* nesting of expressions, into which functions recurse */
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
-#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* expressions in a search with multiples */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries at most this many expressions */
+#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if they have a MULTIPLE (multipleOf) */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions of a search that has_witness() tries */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
@@ -596,7 +596,7 @@ static bool has_witness(Langs *langs, Lang a) {
   return false;
 }
 
-/* `a` with each part that has multiples replaced, so that the result contains `a` (`above`) or is contained
+/* `a` with each part that has a MULTIPLE replaced, so that the result contains `a` (`above`) or is contained
  * in it. Without `exponents` a MULTIPLE that needs an exponent has no string. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
@@ -613,7 +613,7 @@ static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) 
   return made;
 }
 
-/* False if `a` has no string even if all numbers are multiples. */
+/* False if `a` has no string even if all numbers count as multiples. */
 static bool may_be_alive(Langs *langs, Lang a) {
   const Lang e = lang_or(langs, lang_byte(langs, 'e'), lang_byte(langs, 'E'));
   const Lang digits = lang_repeat(langs, lang_bytes(langs, '0', '9'), 0, LANG_NO_END);
@@ -642,7 +642,7 @@ static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   return false;
 }
 
-/* `alive` of an expression with multiples; 0: only a search can find it. */
+/* LangNode.alive of an expression with a MULTIPLE; 0: only a search can find it. `witnesses`: tries texts. */
 static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples || node.alive) return node.alive;

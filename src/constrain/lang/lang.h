@@ -145,7 +145,7 @@ static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs
 }
 
 bool lang_has_empty(const Langs *langs, Lang a);
-/* True for LANG_ALL, and for languages made without intersections, complements and multiples. */
+/* True for LANG_ALL, and for languages made without intersections, complements and lang_multiple(). */
 bool lang_is_plain(const Langs *langs, Lang a);
 /* The derivative by a byte: the rests of the strings of `a` that begin with `byte`. */
 Lang lang_next(Langs *langs, Lang a, unsigned char byte);
@@ -156,7 +156,7 @@ typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE }
  * expression does not show that it is the same. */
 Lang lang_next_class(Langs *langs, Lang a, WideClass class);
 /* True if `a` has a string. A search that meets its limit fails (langs_check()), or returns true if `a` has
- * multiples. */
+ * a part from lang_multiple(). */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
 /* True if every text is the beginning of a string of `a`; false where the expression does not show that. */

@@ -10,7 +10,7 @@ typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
  *   OR, AND   a: index of the first part in lists, b: number of parts, sorted
  *   NOT       a
  *   REPEAT    a, min, b: max
- *   MULTIPLE  a: index in divisors, b: remainder, min: what multiple.c packs there
+ *   MULTIPLE  a: index in divisors, b: remainder, min: digits and exponent so far (pack() in multiple.c)
  * LANG_NONE is an OR without parts, LANG_ALL its NOT. */
 struct LangNode {
   uint8_t kind;

@@ -336,7 +336,7 @@ void number_set_release(NumberSet *set) {
 
 /* --- sides */
 
-/* Numbers of one sign (`positive`: d's own, unless d is zero) that are farther from zero than d. */
+/* The positive or negative numbers that are farther from zero than d. PRECOND d has that sign, or is zero */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   Lang far = unsigned_set(numbers, d, 1);
   return positive ? far : negated(numbers.langs, far);

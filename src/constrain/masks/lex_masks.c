@@ -66,9 +66,9 @@ static LexMask *entry(LexMasks *masks, uint32_t lex) {
 
 typedef struct {
   LexMasks *masks;
-  uint64_t whole, others;
-  uint32_t mark;      /* Lex.mark of the states in the list */
-  uint32_t min_depth; /* before this many characters, the plan gives up classes instead of ending */
+  uint64_t whole, others; /* LexPlan.whole, LexMask.others */
+  uint32_t mark;          /* Lex.mark of the states in the list */
+  uint32_t min_depth;     /* before this many characters, the plan gives up classes instead of ending */
   uint32_t depth, n;
   bool ends;                                     /* the string may end in a state that is reached */
   uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
@@ -196,7 +196,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find where a part may end: no plan is used if ends are wanted. */
+  /* Only walks find where a part of a grammar may end: no plan is used if such ends are wanted. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }
