@@ -145,7 +145,7 @@ size_t attention_prefill_shared(const AttentionArgs &a);
 size_t attention_wgmma_shared(const AttentionArgs &a);
 int attention_wgmma_rows(const AttentionArgs &a);
 
-/* n_blocks: blocks of each KV head: splits of the keys or, with a.units, units of one token each. */
+/* n_blocks: blocks of each KV head, one for each split of the keys or, with a.units, for each unit. */
 Status attention_decode(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err);
 /* n_tiles: number of a.tiles; 0 without them. */
 Status attention_prefill(const AttentionArgs &a, int n_tokens, int n_tiles, cudaStream_t stream, Error *err);

@@ -77,15 +77,15 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
-  int box_keys; /* keys of one copy from the cache: a step's keys, or so many that they lie in one page */
+  int box_keys; /* keys of one copy: those of a step of keys, or so many that they lie in one cache page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */
 struct Unit {
   int kv_head, first_token, n_tokens;
   int pos;        /* position of the first token */
-  int length;     /* keys in the sequence's cache after the step */
-  int begin, end; /* the first step and the one after the last */
+  int length;     /* keys in the sequence's cache, new ones included */
+  int begin, end; /* the first step of keys and the one after the last */
   int used;       /* splits that have keys */
   size_t place;   /* index among the partial results of all units, each of partial_stride() rows */
 };

@@ -1,4 +1,4 @@
-/* copy_page.cu - copies a page of the cache in all layers, for a sequence that begins with a part of
+/* copy_page.cu - copies a page of the KV cache in all layers, for a sequence that begins with a part of
  * another sequence's page. */
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/ptx/launch.cuh"

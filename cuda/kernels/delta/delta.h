@@ -36,10 +36,10 @@ typedef struct {
   float eps;           /* of the norm of outputs */
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
-  /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the channels, z
-   * [n_value_heads][value_dim]. The channels of values may be overwritten, with Mamba-2 also z. With `gates`
-   * b and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank numbers that are
-   * not read, z, and a [n_value_heads][key_dim], which is overwritten. */
+  /* device: fp32 rows of `stride` floats, 16-byte aligned: b and a [n_value_heads], the convolution's
+   * channels, z [n_value_heads][value_dim]. The channels of values may be overwritten, with Mamba-2 also z.
+   * With `gates` b and a are not read; Mamba-2 has no b. With by_channel: b, the channels, 2 gate_rank
+   * numbers that are not read, z, and a [n_value_heads][key_dim], which is overwritten. */
   float *projections;
   int stride;
   /* If the step family is to make b and a (delta_step_takes()): their rows of weights, dense, and the step's

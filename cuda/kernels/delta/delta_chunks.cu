@@ -168,7 +168,8 @@ __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   }
 }
 
-/* multiply_blocks() gives a thread 8 neighbours of a row of a 32 x 32 product: their row and first column. */
+/* multiply_blocks() gives a thread 8 neighbouring numbers in a row of a 32 x 32 product: that row, and their
+ * first column. */
 __device__ __forceinline__ int eighth_row() {
   return threadIdx.x / 4;
 }
@@ -462,7 +463,7 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
     const bool more = chunk + 1 < n_chunks;
     const __half *keys = s.keys[chunk % 2];
     store_state(s, state, warp, lane);
-    copy_async_wait<1>(); /* keys, queries, values, G */
+    copy_async_wait<1>(); /* keys, queries, values, G, dt */
     __syncthreads();
     places.copy_mask(s, chunk);
     if (more) places.copy_keys(s, chunk + 1);

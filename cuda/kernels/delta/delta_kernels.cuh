@@ -40,7 +40,7 @@ struct DeltaArgs {
   const int *segment_of;   /* of each row */
   int first_segment, n_segments, first_chunk, n_chunks; /* those that the launch takes */
   size_t state_step;
-  int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk - first_chunk */
+  int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk, less first_chunk */
 
   /* The rule and the sizes of the step and chunks families, as constants of their kernels. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
@@ -160,7 +160,7 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* DeltaArgs.n_tokens is the number of tokens, or with segments of all rows of the step.
+/* DeltaArgs.n_tokens is the number of tokens or, with segments, the number of all rows of the step.
  *
  * The step family; with segments, those of the launch are single rows. Stores the inputs of the convolution
  * for later steps if there is one token, and with segments always. Mamba-2's outputs, times mamba_gate(z),

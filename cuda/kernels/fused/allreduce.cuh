@@ -1,11 +1,12 @@
 /* allreduce.cuh - all-reduce across clusters through L2. One 64-bit word per column holds a fixed-point sum
  * and a count of contributions: each contributor adds its part once; readers poll until the count is full.
+ * For one token (several tokens clear the words and have no `last`: few/residual.cuh):
  *
  *     totals  uint64 [3 buffers][words]      o | down in even layers | down in odd layers
  *     last    uint64 [n_clusters][3][words]  the word when the cluster last found it complete
  *
- * A buffer has a word for each column (with several tokens, of each token: few/residual.cuh) and, for one
- * token of a mixture of experts, one for each row of the router, whose logits are added up with o.
+ * A buffer has a word for each column and, with a mixture of experts, one for each row of the router, whose
+ * logits are added up with o.
  *
  *     a word   63 ................... 5 | 4 .. 0
  *              sum of all contributions | their number

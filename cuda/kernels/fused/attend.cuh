@@ -3,10 +3,10 @@
  *
  *     S^T [16 keys x 8 heads] = K [16 x kDim] Q^T     O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
- * K and V lie in the ring as in the cache, in rows of kDim halves without padding. A dot product may take the
- * dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of steps 2
- * s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank. From V
- * the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
+ * K and V lie in the ring as in the KV cache, in rows of kDim halves without padding. A dot product may take
+ * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
+ * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
+ * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
  * is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (cache/q8.cuh). A vector is 16
@@ -22,8 +22,8 @@
 
 namespace step {
 
-/* Online-softmax states: attention's output over some of the keys, for each query. With kQ8 the maximum may
- * be lower, by at most OnlineSoftmax::kSlack. */
+/* Online-softmax states: attention's output over some of the keys, for each query. With kQ8 `maximum` may be
+ * below the greatest score, by at most OnlineSoftmax::kSlack. */
 struct States {
   __half *values;  /* [n][queries][kDim] */
   float2 *weights; /* [n][queries] {maximum of log2 scores, sum of 2^(score - maximum)} */

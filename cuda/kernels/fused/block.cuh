@@ -18,8 +18,8 @@
 
 namespace step {
 
-/* A layer in the table in device memory: 12 pointers, three a matrix, and three of experts. Lanes read the
- * pointers as an array (weight_ring.cuh). */
+/* A matrix in the table of layers in device memory. A layer is an array of pointers (weight_ring.cuh): three
+ * for each matrix, then three for experts. */
 struct Matrix {
   /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8 and fp16: kMaps tensor
    * maps in place of tiles; int8 also has the outputs' scales in place of zeros. */
@@ -32,8 +32,8 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
  * swizzle. */
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
-/* Args.bounds: kLargestAt is the word where the largest x of int8 (one_bytes.cuh) begin, kOnesAt where scales
- * of 1 begin, for a stage of FP8 that has factors alone; kBoundsWords is the number of all words. */
+/* Words of Args.bounds: bounds of logits; from kLargestAt on the largest |x| for int8 (one_bytes.cuh); from
+ * kOnesAt on fp16 scales of 1, for stages of FP8 with factors alone. kBoundsWords counts all of them. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -229,7 +229,7 @@ struct Share {
   int log_k_warps, log_rows;
   int inverse;  /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at; /* offset in shared memory */
-  int next;     /* floats to the sums of a warp's next stage; 0: that is of another split (tasks_at) */
+  int next;     /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
   int all_groups, group; /* groups of the matrix's inputs; the share's first group */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
@@ -246,7 +246,7 @@ struct Vars {
   int page;          /* index in StepCall.pages of the first page of that token's sequence */
   unsigned loaded;   /* stages begun by the first loading warp; for prefetches and wait_until_loading() */
   float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
-  uint32_t sink;     /* of numbers that nothing reads (l2_prefetch.cuh) */
+  uint32_t sink;     /* a use for prefetched words that nothing reads (l2_prefetch.cuh) */
   int id;            /* one token: the step's input */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
@@ -258,7 +258,7 @@ struct MixVars {
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
   StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
   int contributors[2];               /* step_mix_clusters() for both kinds of layers */
-  int first_stage[MATRICES + 2];     /* of each share_at(), in the table of stages */
+  int first_stage[MATRICES + 2];     /* index in the table of stages where each share_at() begins */
   RingRun states_run;                /* stages of this block's states */
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
   float decay[STEP_DELTA_HEADS], beta[STEP_DELTA_HEADS];

@@ -2,8 +2,8 @@
  * blocks and the ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM
  * reads them at almost twice the memory's rate.
  *
- * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
- * kind) or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a
+ * That place is the SM's own half of L2. Data stays there after a load, but not after a prefetch
+ * instruction or cp.async (LOG.md, "L2 and prefetches"), so this warp loads a word of each 32 bytes into a
  * register. It brings one stage at a time, since the exchange between clusters queues after the loads. */
 #pragma once
 

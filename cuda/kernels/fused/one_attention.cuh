@@ -7,7 +7,8 @@
  *
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
  * where each block merges the eight results. The last block takes the new key and value as one more warp's
- * state, and also appends them to the cache. All orders are fixed. READS  4 * pos * kDim bytes a cluster. */
+ * state, and also appends them to the cache. All orders are fixed.
+ * READS  4 * pos * kDim bytes a cluster; of a cache in 8 bits half as many, and the scales. */
 #pragma once
 
 #include "cuda/kernels/fused/attend.cuh"
@@ -47,8 +48,8 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   }
 }
 
-/* Bias and norm weights that make the heads of a pack of a matmul's outputs, for the lane's four outputs lane
- * + 32 i. They are read while the outputs are under way. */
+/* Bias and norm weights of the lane's four outputs of a pack, lane + 32 i. They are read while the outputs of
+ * the matmul are under way. */
 struct HeadFactors {
   float bias[4], norm[4];
 };
@@ -114,7 +115,7 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
   const int pack = b.warp(), lane = b.lane();
   if (pack >= p.all_packs) return;
   const float *from = b.exchange() + pack * STEP_PACK + lane;
-  float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96); heads of 64: neighbours are pairs */
+  float v[4]; /* rope rotates v[0] with v[2], v[1] with v[3]; in heads of 64 v[0] with v[1], v[2] with v[3] */
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = from[32 * i] * b.vars().inverse + f.bias[i];
   if (kDim == 128 ? pack <= p.packs : pack < p.packs) {
@@ -251,7 +252,7 @@ template <class B> __device__ __forceinline__ void send_states(B &b, int n_state
   }
 }
 
-/* Waits for what the cluster's blocks have sent of attention, or of the delta rule. */
+/* Waits for the cluster's softmax states or, in layers of the delta rule, its outputs. */
 template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
   if constexpr (B::kHybrid)
     b.wait_again(b.barriers().states, b.layers_with_heads(), b.states_bytes_from(b.layer() + 1),
@@ -261,8 +262,8 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
 }
 
 /* Merges the states of the cluster's blocks into outputs of the warp's pack; in a hybrid also multiplies
- * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts a
- * further score of the lane's head, times log2(e). */
+ * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts the
+ * attention sink of the lane's head, times log2(e). */
 template <class B>
 __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float sink = -INFINITY) {
   constexpr int kDim = B::kDim;

@@ -101,7 +101,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* projection_bytes() and states_bytes() in the first layer from `layer` on where the cluster has heads. A
    * hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
-   * squares. If there is no such layer, 4 bytes, which never come, so that the phase does not end. */
+   * squares. If there is no such layer, some bytes, which never come, so that the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);

@@ -103,8 +103,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The last warp's work. In a hybrid: products for the delta rule's gates; with experts: routing; else
- * prefetches, for which the place of experts' weights is known too late. */
+/* The last warp's work: a hybrid's products for the delta rule's gates, and routing with experts; in other
+ * models prefetches. (Where experts' weights lie is known too late to prefetch them.) */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);

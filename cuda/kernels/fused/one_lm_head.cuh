@@ -49,7 +49,8 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   }
 }
 
-/* Leaves the best of the block's logits for the pick. Each lane has seen some of them, or none: {0, ~0}. */
+/* Leaves the best of the block's logits for the pick. greatest, lowest: of those that the lane has seen; 0
+ * and ~0 if it has seen none. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
   StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */
@@ -72,7 +73,7 @@ template <class B> __device__ __forceinline__ uint4 eight_inputs(const B &b, int
 }
 
 /* Spans of a row of lm_head. has_inputs(): true if the row has the lane's inputs of a span; with varied
- * experts the last span may be a part. */
+ * experts the last span may be shorter. */
 template <class B> __device__ __forceinline__ int spans_of(const B &b) {
   return (b.width() + (B::kVaried ? kSpan - 1 : 0)) / kSpan;
 }
@@ -112,7 +113,7 @@ template <class B> __device__ __forceinline__ void multiply_lm_head(B &b) {
       for (int c = 0; c < kSpans; c++) {
         const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
         if (span >= spans) break;
-        if (B::kVaried && !has_inputs(b, span)) break; /* of the lane: the last span may be a part */
+        if (B::kVaried && !has_inputs(b, span)) break; /* for this lane: the last span may be shorter */
         add_products(low, high, *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2)), x[c]);
       }
       const float sum = warp_sum(low + high);

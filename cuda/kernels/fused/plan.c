@@ -55,7 +55,7 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   plan->lm_head_width = lm_head_width(s->hidden, STEP_LM_HEAD_WIDTH);
   plan->stage_bytes = share_bytes(own_groups, parts);
 
-  /* A slot holds the largest stage of any share, of the cache and of lm_head. */
+  /* A slot holds the largest stage of any share, of the KV cache and of lm_head. */
   const int shares[] = {own_groups, groups / STEP_BLOCKS, packs, ffn_blocks, step_larger(1, ffn_blocks - 1)};
   int slot = step_larger(keys_bytes(s), STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD));
   for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)

@@ -63,7 +63,7 @@ enum {
   STEP_INT8_PARTS = STEP_GROUP / STEP_INT8_GROUP,
   STEP_HALF_GROUP = 2,
   STEP_HALF_PARTS = STEP_GROUP / STEP_HALF_GROUP,
-  STEP_FACTOR_BYTES = 64, /* FP4, FP8, int8: a tile row's factors, which each stage has in place of zeros */
+  STEP_FACTOR_BYTES = 64, /* FP4, FP8, int8: a tile row's factors, one fp32 an output, in place of zeros */
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4,          /* groups that a warp multiplies at once, at most */
@@ -85,16 +85,16 @@ enum {
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* experts at most; a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,       /* chosen experts of a token, at most, a shared expert included */
   STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
-  STEP_ENTRY_BYTES = 16,      /* bytes of a stage in the table of stages (stages.cuh; with experts four times
-                               * as many), or of tasks (one_matmul.cuh) */
+  STEP_ENTRY_BYTES = 16,      /* bytes of an entry in the table of stages (stages.cuh; with experts four times
+                               * as many), or in the table of tasks (one_matmul.cuh) */
   STEP_ENTRY_GROUPS = 31,     /* groups (varied experts' down: half groups) in a copy, at most: 5 bits
                                * (stages.cuh) */
-  STEP_LONG = 4096,           /* from this position on, reading the cache limits attention */
+  STEP_LONG = 4096,           /* from this position on, reading the KV cache limits attention */
   STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
   STEP_SCREEN_TAIL = 16,      /* bytes of such a row's tail; tails follow all rows (screen.h) */
-  STEP_SCREEN_SCRATCH = 2432, /* bytes for ScreenScratch (one_screen.cuh), which lies in `exchange` */
+  STEP_SCREEN_SCRATCH = 2432, /* bytes for ScreenScratch (one_screen.cuh), at StepOffsets.exchange */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */
 };
@@ -104,7 +104,7 @@ enum {
   STEP_KERNELS = 4, /* for up to 1, 2, 4 and 8 tokens */
   STEP_MAX_TOKENS = 1 << (STEP_KERNELS - 1),
   STEP_STAGE_GROUPS = 5,                        /* groups of a stage, at most */
-  STEP_SPANS_BYTES = 16 + 16 * STEP_MAX_TOKENS, /* bytes of KeySpans */
+  STEP_SPANS_BYTES = 16 + 16 * STEP_MAX_TOKENS, /* bytes of KeySpans (few/block.cuh) */
   STEP_CHUNKS = 8,                              /* slots for chunks in a block, a power of 2 */
   STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64,      /* bytes: 8 blocks x 8 tile rows x 16 floats */
   STEP_SUM_TURNS = 4,                           /* buffers of the all-reduce: few/residual.cuh */
@@ -128,8 +128,8 @@ typedef struct {
 /* The plan's input: a model's sizes and a chip's limits. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int group; /* inputs that share a scale and a zero point: 32, 64 or 128; or STEP_FP4_GROUP, STEP_FP8_GROUP,
-              * STEP_INT8_GROUP or STEP_HALF_GROUP for such weights */
+  int group; /* inputs that share a scale and a zero point: 32, 64 or 128; for FP4, FP8, int8 and fp16 weights
+              * STEP_FP4_GROUP, STEP_FP8_GROUP, STEP_INT8_GROUP and STEP_HALF_GROUP */
   int head_dim;        /* 64 or 128; 256: a hybrid, below */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   int width;           /* varied experts (below): the model's hidden size; else 0 */
@@ -157,7 +157,7 @@ typedef struct {
   /* one token */
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
                  * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
-                 * [groups of hidden]: x of lm_head in int8 planes (FP4: halves), then as halves */
+                 * [groups of hidden]: x of lm_head, first in int8 planes (FP4: halves), then as halves */
   int x_planes; /* [groups][256]: x of qkv, gate and up as in `planes`; at the offset of x if a block owns
                  * whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
@@ -210,7 +210,7 @@ typedef struct {
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
-  int states;           /* softmax states of a block's warps, at most; one token: and that of the new key */
+  int states;           /* softmax states of a block's warps, at most; one token: plus that of the new key */
   int lm_head_rows;     /* rows in a stage of lm_head */
   int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each in hidden / lm_head_width
                          * parts */
@@ -218,7 +218,7 @@ typedef struct {
   int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
   int ring_at;          /* offset of the ring: after the areas; one token: before them, since some reads go
-                         * beyond the ring's end */
+                         * beyond the ring's end, and must stay in shared memory */
   StepOffsets off;
 
   /* one token */
@@ -233,7 +233,7 @@ typedef struct {
 
   /* several tokens */
   int queries;       /* heads_per_kv * tokens */
-  int members;       /* warps that share a stage of keys; each has one column, and all keys or half of them */
+  int members;       /* warps that share a stage of keys, each for one of `columns`, with all keys or half */
   int lm_head_width; /* inputs in a stage of lm_head */
 } StepPlan;
 
@@ -332,8 +332,8 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   StepMix m = {0, 0, 0, 0};
   if (delta) {
     const int n = s->n_value_heads, c = s->n_clusters, each = n / s->n_key_heads;
-    const int fewer = c - n % c; /* the first clusters have a head less, so that fewer clusters share a key
-                                  * head */
+    const int fewer = c - n % c; /* the first clusters have a head less: fewer then begin within the value
+                                  * heads of a key head */
     m.first = cluster * (n / c) + (cluster > fewer ? cluster - fewer : 0);
     m.n = n / c + (cluster >= fewer);
     m.first_key = m.first / each;

@@ -80,7 +80,7 @@ int step_clusters(int gpu, size_t shared) {
 }
 
 /* --- device memory: table of layers (of varied experts two), their vectors, StepDelta of each layer, folded
- * routers, the words that clusters exchange, then the blocks' best logits (leave_best()) */
+ * routers, words that clusters exchange, the blocks' best logits (leave_best()), Args.bounds, tensor maps */
 
 static int vectors_stride(const StepShape &s) {
   const int more = step_is_varied(&s) ? s.hidden + s.n_experts + s.n_heads : 0;
@@ -152,7 +152,7 @@ static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
   return STATUS_OK;
 }
 
-/* Writes the scales of 1 after Args.bounds, and waits for the stream. */
+/* Writes the scales of 1 within Args.bounds (kOnesAt), and waits for the stream. */
 static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
   uint16_t ones[(step::kBoundsWords - step::kOnesAt) * 4];
   for (uint16_t &one : ones) one = 0x3c00;
@@ -173,7 +173,7 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
     const StepLayer &l = from[i / step::MATRICES];
     const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
-    if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside dense matrices */
+    if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside fp16 have no tensor maps */
       status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
   cudaError_t failed = cudaSuccess;
@@ -184,8 +184,8 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   return status ? status : cuda_status(failed, "cannot copy the layers' places", err);
 }
 
-/* Copies the table of layers, and waits for the stream. folded: the memory of folded routers; maps: of tensor
- * maps. */
+/* Copies the table of layers, and waits for the stream. folded, maps: device memory of the folded routers and
+ * of the tensor maps. */
 static Status copy_layers(const StepLayer *from, const StepShape &s, float *folded, const unsigned char *maps,
                           void *to, cudaStream_t stream, Error *err) {
   const int n = s.n_layers;

@@ -1,4 +1,4 @@
-/* device.h - CUDA's errors as Status, a GPU's attributes, and memory that is divided. */
+/* device.h - CUDA's errors as Status, a GPU's attributes, and a bump allocator. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh). */
+/* tensor_map.cuh - tensor maps for copy_box() (ptx/wgmma.cuh, ptx/cluster.cuh). */
 #pragma once
 
 #include <cuda.h>

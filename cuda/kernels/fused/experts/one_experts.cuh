@@ -27,11 +27,11 @@
 
 namespace step::one {
 
-/* How many times four rows of the folded router each of a block's four stages has, one row for each of the
+/* Sets of four rows of the folded router in each of a block's four stages; a row belongs to one of the
  * block's experts. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
-constexpr int kRouterStep = 256; /* inputs of a warp at once */
+constexpr int kRouterStep = 256; /* inputs of the router that a warp multiplies at once */
 
 /* The sum of the logits: a word gets F a from each cluster that attends, and eight parts of R (w * r) from
  * the cluster that has its row of the router, one from each block. */
@@ -232,8 +232,8 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
 
 /* A logit as an integer key: larger logits have larger keys. The low five bits are 31 - the expert's place
  * among its block's experts. So no two experts of a block have the same key. Logits that agree in all but
- * their last five bits count as equal, and the first of them wins. NaN counts as the largest or the smallest
- * number. Every key is larger than 31 and less than ~0. */
+ * their last five bits count as equal, and the first of them wins. NaN counts as the largest or, with a sign,
+ * the smallest number. Every key is larger than 31 and less than ~0. */
 constexpr uint32_t kPlaceBits = 31;
 __device__ __forceinline__ uint32_t key_of(float logit, int place) {
   const uint32_t bits = __float_as_uint(logit), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -274,7 +274,7 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
  * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own; where a
  * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the
- * experts. inverse: with varied experts 1 / rms, as logits have biases. */
+ * experts. inverse: varied experts alone: 1 / rms, by which a logit is scaled before its bias is added. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;

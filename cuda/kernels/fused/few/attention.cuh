@@ -30,8 +30,8 @@ template <class B> __device__ __forceinline__ States block_states(const B &b) {
   return {values, (float2 *)(values + owned * STEP_BLOCKS * STEP_PACK)};
 }
 
-/* A warp's place among those that attend: a member of a set has one column of queries, and all keys of a
- * stage or every second run of 16. */
+/* A warp's place among those that attend. The warps of a set share a stage of keys: each has eight queries,
+ * number `column` of StepPlan.columns such groups, and all keys of the stage or every second 16. */
 struct Attendant {
   int set, column, half, halves;
   __device__ __forceinline__ Attendant(const StepPlan &p, int warp) {
@@ -42,8 +42,7 @@ struct Attendant {
 };
 
 /* Attends to the warp's part of the stage at `cursor`, of n_keys positions. In a step of several sequences
- * the lane's first query, 2 t of the column, attends to these positions if own & 1, and the second query if
- * own & 2. */
+ * query 2 t of the warp's eight attends to these positions if own & 1, and query 2 t + 1 if own & 2. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_stage(B &b, Softmax &softmax, const Attendant &w,
                                              const RingCursor &cursor, int n_keys, int own) {
@@ -93,7 +92,7 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
 }
 
 /* Attends to the stages of several sequences. Set (round + part) % 4 takes a stage, and those of its warps
- * attend whose column has queries of the sequence. */
+ * attend that have queries of the sequence. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;

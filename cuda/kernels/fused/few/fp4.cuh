@@ -103,7 +103,7 @@ template <class B> struct Fp4Sums {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       if constexpr (kTokens < 8) {
-        constexpr int kOther = kTokens == 4 ? 2 : 1; /* the neighbour, which wants the other token */
+        constexpr int kOther = kTokens == 4 ? 2 : 1; /* XOR to the lane that wants the other token */
         const bool second = lane & kOther;
         float v = second ? y[h][1] : y[h][0];
         v += __shfl_xor_sync(~0u, second ? y[h][0] : y[h][1], kOther);

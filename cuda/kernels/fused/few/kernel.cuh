@@ -33,8 +33,8 @@
  * last time: chunks of gate and up after o (and so the states), chunks of qkv after the gated product,
  * heads after chunks, states after heads, x of o after states, the gated product after chunks. The block's
  * own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long:
- * a peer needs only down from this block's neighbours in other clusters, and may send x while this block
- * still multiplies x of down.
+ * a peer needs only what blocks of its own rank add to down, and may send x while this block still multiplies
+ * x of down.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
 #pragma once

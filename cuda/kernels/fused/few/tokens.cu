@@ -1,4 +1,4 @@
-/* few/tokens.cu - the kernels of several tokens of one sequence (few/kernel.cuh). Each takes nvcc seconds, so
+/* few/tokens.cu - the kernels of several tokens of one sequence (few/kernel.cuh). Each costs nvcc seconds, so
  * only one form has kernels for debugging, and only one has kernels that copy the residual stream. */
 #include "cuda/kernels/fused/few/kernel.cuh"
 
