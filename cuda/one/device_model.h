@@ -15,7 +15,7 @@
 enum { MAX_PROJECTIONS = 6 };
 
 typedef struct {
-  DeviceLinear parts[MAX_PROJECTIONS]; /* one matrix for each series of neighbours that can_join() allows */
+  DeviceLinear parts[MAX_PROJECTIONS]; /* each: neighbouring projections that can_join() in one matrix */
   int n_parts;
   int first[MAX_PROJECTIONS]; /* number of each part's first output among the outputs of all parts */
 } DeviceProjections;
@@ -65,7 +65,7 @@ typedef struct {
       /* One part: gate and up interleaved, gate and up stacked, or up alone. Two parts: gate, up. None: no
        * MLP, or a shared expert that is one of `experts`. */
       DeviceProjections gate_up;
-      DeviceProjections attn_mix, mlp_mix; /* outputs: streams.rank of a mix, streams.n of its injection */
+      DeviceProjections attn_mix, mlp_mix; /* the matrices mix_down and inject (StreamState.sums) */
     };
   };
   /* Only with latent attention: the heads' parts of kv_b (ModelLayer), laid out like `summed` experts, each
@@ -73,7 +73,7 @@ typedef struct {
   DeviceLinear key_heads, value_heads;
   const void *key_halves, *value_halves;
   DeviceExperts experts;
-  /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n] */
+  /* AltUp's small matrices in fp32, by SMALL_ROUTER ..: [n][hidden], [n * n][n], [n][n], n being altup.n */
   const float *small[3];
   float gate_deviations; /* gaussian_quantile() of LayerConfig.sparsity; 0 without it */
   unsigned forms;        /* bit f: form f (model/forms.def) supports all operations of the layer */
@@ -106,8 +106,9 @@ enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's g
 /* A model on one GPU, or one GPU's part of a model that several GPUs share. */
 struct BackendModel {
   const Model *model;
-  Program program;                   /* model's */
-  const struct BackendModel *target; /* a drafter's target, whose stream (perhaps lm_head) it uses; or NULL */
+  Program program; /* model's */
+  const struct BackendModel
+      *target; /* a drafter's target, whose CUDA stream (perhaps lm_head) it uses; or NULL */
   int gpu;
   int rank;       /* which of the GPUs that share a model this is; else 0 */
   Reduce *reduce; /* sums over GPUs that do not reach each other's memory; else NULL */
@@ -152,7 +153,7 @@ struct BackendModel {
 #include "model/tensors.def"
     };
   };
-  DeviceProjections mix; /* mix_down alone: as attn_mix, but without the outputs of injection */
+  DeviceProjections mix; /* like attn_mix, for the logits: mix_down alone, without inject */
   void *rounded_head;    /* the memory of a drafter's lm_head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */

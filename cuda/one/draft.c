@@ -1,7 +1,8 @@
 /* draft.c - see draft.h.
  *
- * Always true: rows of states are fp32 on the device. For DRAFT_DFLASH, where a norm follows W_states, they
- *              are divided by STATES_DIVISOR first, since a residual stream may have numbers above 65504. */
+ * Always true: rows of the target's hidden states are fp32 on the device. For DRAFT_DFLASH, where a
+ *              norm follows W_states, they are divided by STATES_DIVISOR before they become fp16, whose range
+ *              ends at 65504. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"
@@ -232,7 +233,7 @@ Status cuda_draft_embed(BackendState *s, TokenRange span, int layer, Error *err)
   return s->rope_tables[ROPE_LOCAL] ? rows_rope_table(s, span, ROPE_LOCAL, err) : STATUS_OK;
 }
 
-/* Everything of draft_context() that does not depend on the position, which lies in device memory. */
+/* The part of draft_context() that a graph can replay: it reads positions from device memory. */
 static Status append_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

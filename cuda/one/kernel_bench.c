@@ -1,7 +1,8 @@
 /* kernel_bench.c - see kernel_bench.h.
  *
- * Always true: everything runs on one stream; the device memory of one matrix is freed before the next one's
- * is allocated; a captured graph is destroyed before the workspace can grow. */
+ * Always true: everything runs on one stream; the device memory of a matrix, and of the dense one that cuBLAS
+ * multiplies in its place, is freed before the next matrix's is allocated; a captured graph is destroyed
+ * before the workspace can grow. */
 #include "cuda/one/kernel_bench.h"
 
 #include <math.h>
@@ -15,9 +16,8 @@
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
-static const double shortest_graph_us = 2e3,
-                    longest_graph_us = 50e3, /* enough calls to make launch overhead negligible */
-    long_matmul_us = 1e3;
+/* A graph has enough calls to last shortest_graph_us, beside which its launch overhead is negligible. */
+static const double shortest_graph_us = 2e3, longest_graph_us = 50e3, long_matmul_us = 1e3;
 static const size_t usual_staging = (size_t)32 << 20;
 static const char cublas_row[] = "dense_cublas", cublas_name[] = "cublas fp16";
 

@@ -33,7 +33,7 @@ static size_t most(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Numbers of a row of expert_g, as LinearCall requires for rows of summed experts. */
+/* Numbers of a row of expert_g: the experts' width, padded as LinearCall requires for DeviceLinear.summed. */
 static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
@@ -73,7 +73,8 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   return sizes;
 }
 
-/* The number of attention's partial results with `invariant`; else 0: attention's own number is enough. */
+/* With `invariant` the most partial results of an attention layer in a step; else 0, with which
+ * attention_workspace_bytes() makes room for those that attention makes without it. */
 static int unit_places(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
@@ -111,7 +112,7 @@ static size_t place_rows(BackendState *s, void *base) {
 }
 
 /* As place_peers(), for the pointers to the parts of all layers' caches. They are one allocation, since a
- * CachePlace is a distance from the keys. */
+ * CachePlace is a distance from s->cache[KEYS]. */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};
   for (CachePart part = 0; part < CACHE_PARTS; part++)

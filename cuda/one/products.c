@@ -120,7 +120,8 @@ const char *products_kernel(const BackendState *s) {
 LinearCall products_call(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
                          int n_tokens, LinearOutput output, void *y, int y_stride) {
   const BackendModel *m = s->loaded;
-  const bool is_special = weights == &m->head || weights->n_experts > 0; /* fp16 x, no forced kernel */
+  const bool is_special =
+      weights == &m->head || weights->n_experts > 0; /* x stays fp16, --kernel does not apply */
   return (LinearCall){.weights = weights,
                       .x = x,
                       .x_stride = x_stride,
@@ -129,7 +130,7 @@ LinearCall products_call(const BackendState *s, const DeviceLinear *weights, con
                       .y = y,
                       .y_stride = y_stride,
                       .act = is_special ? ACT_F16 : m->act,
-                      .dependent = !weights->host, /* kernels fetch weights before they wait */
+                      .dependent = !weights->host, /* such kernels fetch weights before they wait */
                       .kernel = s->options.invariant || is_special ? products_kernel(s) : m->kernel};
 }
 

@@ -20,8 +20,8 @@ int products_cpu_rows(const BackendModel *m);
 /* True if a step of n_rows rows streams weights; such a step cannot be captured as a graph. */
 bool products_stream(const BackendModel *m, int n_rows);
 
-/* The kernel to force where the user's --kernel does not apply: LINEAR_INVARIANT if the session has to be
- * (StateOptions.invariant), else NULL. */
+/* The kernel to force where the user's --kernel does not apply: LINEAR_INVARIANT with StateOptions.invariant,
+ * else NULL. */
 const char *products_kernel(const BackendState *s);
 
 /* A LinearCall with the fields that every matmul of a session sets. */

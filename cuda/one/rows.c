@@ -66,7 +66,7 @@ static float *rows_queries(const BackendState *s, int layer) {
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
 }
 
-/* The norms of q and of k over all heads together, or those that subtract each head's mean. */
+/* Normalises q and k: over all heads together or, QK_NORM_CENTRED, each head after subtracting its mean. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

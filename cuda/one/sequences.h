@@ -49,7 +49,7 @@ typedef struct {
   /* From here on: what sequences_set_step() has made of the last step. */
   int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
-  long long unit_keys, tile_keys[TILE_SIZES]; /* AttentionWork's */
+  long long unit_keys, tile_keys[TILE_SIZES]; /* sums of keys, as in AttentionWork */
   bool only_singles;
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;

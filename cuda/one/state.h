@@ -51,30 +51,31 @@ typedef struct {
  * the host (products.h); zeros if there are no such weights. */
 typedef struct HostCall HostCall;
 typedef struct {
-  float *x, *y, *weights; /* x, y: large enough for any such matmul; experts' weights [n_rows][n_chosen] */
+  float *x, *y, *weights; /* x, y: large enough for any such matmul; weights: [n_rows][n_chosen] of experts */
   int *ids;               /* [n_rows][n_chosen] */
   HostCall *calls;        /* [n_host][n_rows] */
   int n_rows;             /* most rows that the CPU multiplies at once */
 } HostRows;
 
-/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. S: streams.n * hidden; R:
- * the larger of max_chunk and max_logit_rows. */
+/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix is that of
+ * MIX_FOR_ATTENTION, MIX_FOR_MLP or LOGITS (operations.def), by the matrices mix_down, then mix_up. n:
+ * streams.n; S: n * hidden; R: the larger of max_chunk and max_logit_rows. */
 typedef struct NgramCall NgramCall;
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
-  float *sums, *weights; /* [R][rank + n], [R][S] outputs of a mix's matrices */
-  /* [R][n] 1 / rms of each stream; factors of the injection, and those that the next mix writes: then the two
-   * are swapped. */
+  float *sums, *weights; /* [R][rank + n] outputs of mix_down, then inject; [R][S] of mix_up */
+  /* [R][n] 1 / rms of each stream; INJECT's factors, and those that the next mix writes: then the two are
+   * swapped. */
   float *inverses, *factors, *spare_factors;
-  void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of a mix's matrices */
+  void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of mix_down, mix_up */
   float *few_ranks;  /* [STREAMS_FEW_ROWS][rank] */
   float *mixed;      /* [max_chunk][hidden] h in fp32, for the router */
   float *ngram_rows; /* [max_chunk][ngrams.width] rows of the table */
   void *ngram_x;     /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
   float *values, *gated,
-      *conv_inputs;  /* n-grams': [max_chunk][hidden], [max_chunk][S] twice; keys: `weights` */
+      *conv_inputs;  /* of n-grams: [max_chunk][hidden], twice [max_chunk][S]; keys: in `weights` */
   int32_t *tokens;   /* pinned [max_chunk][longest]: ops_ngram_tokens() */
   float *host_rows;  /* pinned copy of ngram_rows */
   NgramCall *calls;  /* [layers with n-grams][max_chunk] the host function's argument for 1, 2 .. rows */
@@ -174,7 +175,7 @@ struct BackendState {
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
   int h_stride, projection_stride,
-      expert_stride;   /* each layer's q and a are as wide as o's input, and its g as down's input */
+      expert_stride;   /* rows of q and a are as wide as the layer's o reads them, of g as down does */
   ReadyInput ready;    /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 

@@ -1,4 +1,4 @@
-/* step_graphs.h - steps of a session as CUDA graphs, kept by what decides their launches.
+/* step_graphs.h - steps of a session as CUDA graphs, found by a key of all that decides their launches.
  *
  * Always true: a graph is launched only for a step whose kernels and arguments would be the same; position
  * and ids lie in device memory. */

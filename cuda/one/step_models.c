@@ -48,7 +48,7 @@ int step_attn_group(const Model *model) {
   return is_varied(&model->config) ? group_of(&model->layers[0].o) : 0;
 }
 
-/* True for a dense b or a in fp16 or bf16, without bias and of the type of `first`. */
+/* True if this matrix (delta_b or delta_a) is dense, fp16 or bf16 like `first`, and has no bias. */
 static bool is_gate(const Linear *l, const Linear *first) {
   return l->kind == LINEAR_DENSE && l->dtype == first->dtype && !l->bias.data &&
          (l->dtype == DTYPE_F16 || l->dtype == DTYPE_BF16);
@@ -64,7 +64,7 @@ static const char *unsupported_delta(const Model *model, int layer) {
   return l->delta_qkv.bias.data || l->delta_z.bias.data ? "a bias of the delta rule" : NULL;
 }
 
-/* The window of a layer with one, which all such layers share; 0: no layer has one. */
+/* The window of the last layer that has one; 0: no layer has one. */
 static int window_of(const ModelConfig *c) {
   int window = 0;
   for (int i = 0; i < c->n_layers; i++)

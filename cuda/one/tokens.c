@@ -20,9 +20,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's counts of seen tokens to the device if they differ. The counts stay the same
- * while only picks are added: with penalties the device counts its picks itself, also those that the host has
- * not read yet (n_enqueued - n_taken). */
+/* Copies the host sampler's counts of seen tokens to the device, unless the device's are up to date. They
+ * stay so while only picks are added: with penalties the device counts its picks itself, also those that the
+ * host has not read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -255,12 +255,12 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* --- what guesses cost */
 
-/* The costs of the fused step are an H200's, between those with an empty context and with one of 8,192
- * tokens; they rise in steps, since its kernels have 2, 4 or 8 rows. The costs of hybrids are an H200's with
- * Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs of rows that
- * choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2
- * to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps beside a
- * fused step of one row. */
+/* Backend.row_costs. The costs of the fused step are an H200's, between those with an empty context and with
+ * one of 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows takes over. The costs of hybrids are an
+ * H200's with Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs
+ * of rows that choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md,
+ * "Experts of 2 to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps
+ * beside a fused step of one row. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},

@@ -71,7 +71,8 @@ static Status next_slot(Uploader *u, Error *err) {
   TRY(upload_send(u, err));
   TRY(cuda_status(cudaEventRecord(u->done[u->slot], u->stream), "loading failed", err));
   u->slot = (u->slot + 1) % UPLOAD_SLOTS;
-  u->used = u->sent = 0; /* waiting for an event that was never recorded returns at once */
+  u->used = u->sent = 0;
+  /* In the first round no event of the slot was recorded: then this returns at once. */
   return cuda_status(cudaEventSynchronize(u->done[u->slot]), "loading failed", err);
 }
 

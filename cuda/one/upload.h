@@ -28,8 +28,8 @@ typedef struct {
   char *staged;                   /* the same on the device */
   cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
   int slot;                       /* the slot that is being filled */
-  size_t used, sent;              /* bytes of the slot that arrays take, and that were already sent */
-  UploadRows rows[UPLOAD_ROWS];   /* arrays added since the last copy */
+  size_t used, sent;            /* bytes of the slot that added arrays take, and those of them already sent */
+  UploadRows rows[UPLOAD_ROWS]; /* arrays added since the last copy */
   int n_rows;
 } Uploader;
 

@@ -53,7 +53,7 @@ typedef struct {
   Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
-  /* Matrices of all experts: of each expert the n layers in `parts` (EXPERT_GATE ..), interleaved if n is 2.
+  /* Matrices of all experts: each expert's n linear layers `parts` (EXPERT_GATE ..), interleaved if n is 2.
    * EXPERT_DOWN and matrices of heads (KEY_HEADS ..) are DeviceLinear.summed: each has an x of its own. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
@@ -405,7 +405,7 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->staging_need = 0;
   loader->slot_bytes = (size_t)8 << 20; /* usually enough */
   TRY(lay_out(loader, err));
-  /* lay_out() takes the staging first, once its size is known */
+  /* lay_out() above took no staging, since staging_need was still 0 */
   arena_take(&loader->arena, loader->staging_need, 1);
   if (loader->arena.used > SIZE_MAX - UPLOAD_SLOTS * loader->slot_bytes)
     return error_set(err, STATUS_MODEL, "the model is too large for any memory");
@@ -497,7 +497,7 @@ static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Lin
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
-/* Scales of FP4. 0x38 is the E4M3 code of 1. */
+/* Lays out FP4's scales. The value of 0x38, E4M3's code of 1, is the matrix's factor (NVFP4). */
 static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
   return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,

@@ -16,7 +16,7 @@ typedef enum {
 } CallKind;
 
 /* The message for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
- * [n_picked]; set_pages by pages [n_ids]. a, b: the numbers of the other calls. */
+ * [n_picked]; set_pages by pages [n_ids]. a, b: the arguments of the other calls. */
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;
@@ -80,7 +80,7 @@ Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const i
   return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
 }
 
-/* Sends a call that two numbers describe. */
+/* Sends a call with two arguments. */
 static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
   const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);

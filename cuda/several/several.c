@@ -320,7 +320,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* Estimates from the tokens/s of such steps beside a fused step of one row (LOG.md, "Several GPUs"). */
+/* `costs`: steps of more rows, by separate kernels, beside a fused step of one row, estimated from the
+ * tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};

@@ -1,6 +1,6 @@
 /* attention.c - the attention of a step, split among threads.
  *
- * Called by backend.c. All three drivers merge the segments of the cache in order into a query's online
+ * Called by backend.c. All three drivers merge the segments of the KV cache in order into a query's online
  * softmax, so the result does not depend on the number of rows, sequences or threads. One row: each segment
  * of each KV head is a task, and the results are merged when all are done. Several rows: a task takes some
  * queries of one sequence and KV head over all their segments. Sparse attention: a task is a row and a KV
@@ -33,7 +33,7 @@ static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
-/* The first and last position that a row sees; with `gathered`, places in that cache. Each row of a DFlash
+/* The first and last position that a row sees; with `gathered`, indices in that copy. Each row of a DFlash
  * block sees the whole block. A row of a Gemma 4 assistant sees the target's keys before its own position;
  * its window is one position longer than in other models, as in transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {

@@ -133,7 +133,7 @@ static size_t lines_of(size_t n, size_t size) {
   return bytes < SIZE_MAX - LINE ? (bytes + LINE - 1) / LINE * LINE : SIZE_MAX;
 }
 
-/* The sizes of a layer's cache; the caller sets `heads`. */
+/* The sizes of a layer's KV cache; the caller sets `heads`. */
 static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   const size_t item = kv_number_bytes(options->kv);
   const size_t places =
@@ -152,7 +152,7 @@ static LayerCache size_cache(LayerConfig layer, const StateOptions *options) {
   return cache;
 }
 
-/* Takes the memory of all caches: turn 0 adds up its bytes, turn 1 divides it among the layers. */
+/* Takes the memory of all KV caches: turn 0 adds up its bytes, turn 1 divides it among the layers. */
 static void take_caches(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const LayerCache *shared = options->target ? options->target->kv : state->kv;
@@ -167,7 +167,7 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
       if (turn == 0 && __builtin_add_overflow(all, bytes, &all)) all = SIZE_MAX;
       if (turn == 0 || !state->kv) continue; /* kv: NULL while sizes are counted */
       cache.heads = at;
-      if (bytes) at += bytes; /* `at` is NULL for a drafter whose layers all share */
+      if (bytes) at += bytes; /* `at` is NULL for a drafter whose layers all read the target's cache */
       state->kv[layer] = own.shares_kv ? shared[own.kv_layer] : cache;
     }
   }

@@ -19,7 +19,8 @@ typedef struct {
   CpuLinear gate, up, down;
 } CpuExpert;
 
-/* The matrices that mix a token's streams; inject.linear is NULL for the mix before the logits. */
+/* The matrices of a mix of streams (operations.def, MIX_FOR_ATTENTION); inject.linear is NULL for the mix
+ * before the logits. */
 typedef struct {
   CpuLinear down, up, inject;
 } CpuMix;
@@ -113,7 +114,7 @@ typedef struct {
   int n_sequences, n_table;        /* n_table: entries of a page table */
 } StatePlan;
 
-/* The cache of one layer. Layers that share a cache have equal structs. */
+/* The KV cache of one layer. Layers that share a cache have equal structs. */
 typedef struct {
   uint8_t *heads;             /* [n_cache_heads][head_bytes] */
   size_t k_bytes, head_bytes; /* bytes of one KV head: of K without scales, and in all */
@@ -217,7 +218,7 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
-  int64_t *angled; /* [max_chunk] a row's angles are those of 1 + 2 position + long_rope; 0: none yet */
+  int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope of a row's angles; 0: it has none yet */
   /* Models with streams (streams.c): the streams; then scratch rows: normalised streams, their weights, the
    * input of a mix's second matrix, and the factors of a block's output. The step's ids, and the n-gram
    * table's rows for them. With AltUp (altup.c) a stream is plan.hidden numbers, and the scratch rows hold
@@ -300,8 +301,8 @@ enum { CONVOLUTION_BLOCK = 64 }; /* columns of a task */
 void cpu_convolve(const Kernels *kernels, const Convolution *convolution, int first);
 
 /* cpu_take_...() copy numbers as fp32 to place[*next] and advance *next; with place NULL they only count. In
- * order: n numbers that the caller sets; taps, transposed; n numbers padded with zeros (without data all are
- * zeros); a vector plus `plus`, or NULL for an absent vector; a linear layer's bias. */
+ * the order below: n numbers that the caller sets; taps, transposed; n numbers padded with zeros (without
+ * data all are zeros); a vector plus `plus`, or NULL for an absent vector; a linear layer's bias. */
 float *cpu_take_floats(size_t n, float *place, size_t *next);
 const float *cpu_take_taps(const Vector *from, int n_taps, float *place, size_t *next);
 const float *cpu_take_padded(const Vector *from, size_t n, float *place, size_t *next);

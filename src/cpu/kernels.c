@@ -236,7 +236,7 @@ static void rotate_neighbours(float *head, const float *cosines, const float *si
 #define NAME_OF(isa)     #isa
 #define NAME(isa)        NAME_OF(isa)
 
-/* SmolLM2-135M AWQ on a Xeon (Sapphire Rapids): ms of matmul_few() and of matmul_rows(). AVX-512: 16 rows 47
+/* SmolLM2-135M AWQ on a Xeon (Sapphire Rapids), ms by matmul_few() and by matmul_rows(). AVX-512: 16 rows 47
  * and 58, 24 rows 70 and 75; AVX2: 8 rows 44 and 55, 16 rows 82 and 78; SSE2: 4 rows 75 and 89, 8 rows 142
  * and 129. */
 #if LANES == 16

@@ -14,7 +14,7 @@
 
 enum {
   ALIGN_FLOATS = 16,   /* rows of activations and of V are padded with zeros to a multiple of this */
-  KEY_BLOCK = 16,      /* keys whose dimensions are interleaved in the cache */
+  KEY_BLOCK = 16,      /* keys whose dimensions are interleaved in the KV cache */
   PAGE_TOKENS = 32,    /* positions of a page; whole KEY_BLOCKs, and SEGMENT has whole pages */
   SEGMENT = 256,       /* positions of one softmax block; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,    /* queries that share one pass over a segment */
@@ -253,7 +253,7 @@ typedef struct {
   void (*rotate_neighbours)(float *head, const float *cosines, const float *sines, int half, int dim,
                             float scale);
 
-  /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
+  /* Puts the key and value of `position` into the KV cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
   /* sums[i] and out[i][v_width] = the softmax of query i over the keys that it sees of the SEGMENT positions

@@ -1,4 +1,4 @@
-/* kernels_attention.h - softmax(q K) V over one segment of the cache, for the queries of one KV head.
+/* kernels_attention.h - softmax(q K) V over one segment of the KV cache, for the queries of one KV head.
  *
  * Part of kernels.c. Two matmuls of outer.h with a softmax between them, over the whole segment at once: 256
  * scores per query fit into the L1 cache, so nothing is rescaled inside a segment. Keys that a query of the
@@ -7,7 +7,7 @@
 
 #include "cpu/outer.h"
 
-enum { KV_AHEAD = 8192 }; /* bytes of the cache between prefetch and use */
+enum { KV_AHEAD = 8192 }; /* bytes of K or V between prefetch and use */
 
 /* Converts n floats to fp16, rounded to nearest even. */
 INLINE void to_f16(const float *from, int n, uint16_t *to) {
@@ -16,9 +16,9 @@ INLINE void to_f16(const float *from, int n, uint16_t *to) {
   for (; i < n; i++) to[i] = float_to_f16(from[i]);
 }
 
-/* q[i] = x[i] / scale rounded to nearest even; returns the scale in fp16: largest |x| / 127 rounded up, so
- * that no q is larger than 127, or NaN if a number is not finite. All instruction sets give the same numbers.
- */
+/* q[i] = x[i] / scale rounded to nearest even; returns the scale in fp16: largest |x| / 127 rounded up to 7
+ * significant bits, so that no q is larger than 127, or NaN if a number is not finite. All instruction sets
+ * give the same numbers. */
 INLINE uint16_t to_q8(const float *x, int n, int8_t *q) {
   float largest = 0, strange = 0;
   for (int i = 0; i < n; i++) {
@@ -29,7 +29,7 @@ INLINE uint16_t to_q8(const float *x, int n, int8_t *q) {
   const float wanted = strange == 0 ? largest / 127 : NAN;
   uint16_t half = float_to_f16(wanted);
   if (f16_to_float(half) < wanted) half++;
-  if (strange == 0) half = (uint16_t)((half + 15) & ~15); /* rounds up to 7 significant bits */
+  if (strange == 0) half = (uint16_t)((half + 15) & ~15);
   const float scale = f16_to_float(half);
   for (int i = 0; i < n; i++) q[i] = scale > 0 ? (int8_t)((x[i] / scale + 0x1.8p23f) - 0x1.8p23f) : 0;
   return half;

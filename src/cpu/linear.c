@@ -1,11 +1,11 @@
 /* linear.c - the matmuls of a step, split among threads.
  *
- * Many rows: a task is a block of columns times a block of rows;
- * threads take tasks one by one. A few rows: split-K. Imagine the splits of all matrices of a call end to
- * end. Each thread takes an equal stretch of the first half of their bytes, then small pieces of the other
- * half one by one, so that a slower core does not keep the others waiting; with few threads or few bytes all
- * bytes are shared equally (shared_first()). A stretch has all columns of each whole split in it, so that
- * weights are read in memory's order, once for all rows:
+ * Many rows: a task is a block of columns (outputs) times a block of rows; threads take tasks one by one. A
+ * few rows: split-K. Imagine the splits of all matrices of a call end to end. Each thread takes an equal
+ * stretch of the first half of their bytes, then small pieces of the other half one by one, so that a slower
+ * core does not keep the others waiting; with few threads or few bytes all bytes are shared equally
+ * (shared_first()). A stretch has all columns of each whole split in it, so that weights are read in memory's
+ * order, once for all rows:
  *
  *     w: split 0      split 1      split 2      split 3    gate: split 0      split 1   ...
  *        |--- thread 0 ---|--- thread 1 ---|--- thread 2 ---| ... | piece | piece | piece | ...

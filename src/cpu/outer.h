@@ -8,8 +8,8 @@
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
-/* B[k][v] lies at data + (k * step + v * across) elements. For fp16 and int8, which come from the cache in
- * memory, step k prefetches a tile's vectors at data + ahead + k * ahead_step. */
+/* B[k][v] lies at data + (k * step + v * across) elements. In fp16 and int8 B is rows of the KV cache: the
+ * iteration for k then prefetches a tile's vectors at data + ahead + k * ahead_step bytes. */
 typedef struct {
   const void *data;
   KvType type;

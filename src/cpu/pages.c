@@ -1,4 +1,4 @@
-/* pages.c - page tables of several sequences in one cache, and copies of pages.
+/* pages.c - page tables of several sequences in one KV cache, and copies of pages.
  *
  * Called by: batch.c through cpu_backend.
  * Always true: a page is PAGE_TOKENS consecutive places in every KV head (kernels.h, KvHead): whole blocks of

@@ -154,8 +154,8 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
   return NEW(c->weights, n_tokens, "weights of tokens", err);
 }
 
-/* True if the operations of a layer from `at` on read no register that an operation before `at` has written,
- * except x and the residual streams. A recurrent state belongs to one operation and begins at 0. */
+/* True if the operations of a layer from `at` on read no register (program.h) that operations before `at`
+ * have written, except x and the streams. A recurrent state belongs to one operation and begins at 0. */
 static bool parts_meet(const Program *program, int at) {
   unsigned there = REGISTER_IDS | REGISTER_INPUTS | REGISTER_X | REGISTER_STREAMS | REGISTER_STATE;
   for (const Op *op = program->ops + at; op->layer == program->ops[at].layer; op++) {

@@ -23,7 +23,7 @@ typedef struct {
   size_t carried; /* floats of a row; x comes first */
   CalibrationModel original, quantised;
   OriginalInputs originals; /* of the part that the original model has computed last */
-  float *before;  /* [n_samples][length][hidden] the original model's x one part before original.rows */
+  float *before;  /* [n_samples][length][hidden] the original model's x before the part it computed last */
   float *weights; /* [n_samples][length] each token's weight in the statistics */
 } Calibration;
 

@@ -1,4 +1,4 @@
-/* default_text.c - see default_text.h. The assembler reads the file as it is. */
+/* default_text.c - see default_text.h. The assembler includes calibration.txt byte for byte. */
 #include "quantize/default_text.h"
 
 __asm__(".section .rodata\n"

@@ -215,8 +215,8 @@ static Status make_sums(const LayerWork *work, int n_a, int n_b, float **sums, E
   return work->quantizer->make(work->state, (size_t)n_a * (size_t)n_b, "moments of inputs", sums, err);
 }
 
-/* The index of the input that these Linears read, which the first call makes. -1: none of them is quantised,
- * or memory ran out. */
+/* The index of the input that these Linears read; the first call for an input adds it to work->inputs. -1:
+ * none of them is quantised, or memory ran out. */
 static int find_input(LayerWork *work, const Linear *const *linears, int n) {
   int found = -1;
   bool others = false;

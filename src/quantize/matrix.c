@@ -112,7 +112,7 @@ static double sum_of_changes(const Work *work, Rows d, int n_rows, float *produc
 
 /* --- rounding */
 
-/* The pointers of round_group() for a group whose columns all have the same scales and zero points. */
+/* The pointers of round_group() for a group whose inputs all have the same scales and zero points. */
 typedef struct {
   const float *scales[128], *zeros[128];
 } Columns;

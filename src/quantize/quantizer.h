@@ -66,7 +66,7 @@ typedef struct Quantizer {
   Status (*open)(const BackendOptions *options, QuantizerState **state, Error *err);
   void (*close)(QuantizerState *state); /* NULL is fine */
 
-  /* Memory there for n zeros; `name` is for the message if there is not enough. */
+  /* Memory there for n zeros; `name` is for the message if memory runs out. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
   /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */

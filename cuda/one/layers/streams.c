@@ -109,8 +109,9 @@ static Status settle(BackendState *s, int n_rows, Error *err) {
 
 /* --- mixes */
 
+/* A mix of streams (StreamState), and where its result goes. */
 typedef struct {
-  const DeviceProjections *in; /* down, then the matrix of the factors of injection */
+  const DeviceProjections *in; /* mix_down, then inject */
   const DeviceLinear *up;
   StreamRows rows;
   void *h;

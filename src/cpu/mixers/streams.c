@@ -26,7 +26,7 @@ static void normalise_streams(const BackendState *state, const float *from, cons
     state->loaded->kernels->rms_norm(from + at, weight + at, config->hidden, config->norm_eps, to + at);
 }
 
-/* x = silu(x / n), between the two matrices of a mix. */
+/* x = silu(x / n), between the matrices down and up of a mix (CpuMix). */
 static void activate(float *x, int width, int n) {
   for (int i = 0; i < width; i++) {
     const double value = (double)x[i] / n;
