@@ -43,9 +43,8 @@ static Rows at(const Part *p, float *rows, int row, int column) {
 
 /* --- losses */
 
-/* loss += the sum over rows of d H d^T. H is symmetric, and its lower triangle is enough: each block of
- * columns is multiplied once by H's block on the diagonal, and twice by the blocks below it. Uses SCRATCH_C
- * and SCRATCH_VECTORS. */
+/* loss += the sum over rows of d H d^T. H is symmetric, and blocks on one side of its diagonal are enough,
+ * counted twice. Uses SCRATCH_C and SCRATCH_VECTORS. */
 static Status add_loss(const Part *p, float *d, double *loss, Error *err) {
   const int block = p->n <= 1024 ? p->n : p->n / 8 < 512 ? 512 : p->n / 8;
   double *sums;

@@ -15,12 +15,12 @@ enum {
   SCRATCH_A, /* A, B, C are large: rows of a matrix, or square matrices */
   SCRATCH_B,
   SCRATCH_C,
-  SCRATCH_ERRORS, /* of a group of inputs */
-  SCRATCH_BLOCKS, /* the blocks of U on the diagonal */
+  SCRATCH_ERRORS, /* of rounding a group of inputs */
+  SCRATCH_BLOCKS, /* diagonal blocks of U, the triangular factor of H^-1 (quantize/factor.h) */
   SCRATCH_CODES,
   SCRATCH_SCALES,
-  SCRATCH_VECTORS, /* small: factors of inputs, sums of rows */
-  SCRATCH_EQUATIONS,
+  SCRATCH_VECTORS,   /* small: factors of inputs, sums of rows */
+  SCRATCH_EQUATIONS, /* for the best scales (quantize/refine.h) */
   N_SCRATCH
 };
 

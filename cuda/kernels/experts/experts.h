@@ -19,12 +19,12 @@ typedef struct {
   float *logits;         /* [n_tokens][n_experts] of the router, where its blocks pass them through memory */
   int *ids;              /* [n_tokens][n_chosen] */
   float *weights;        /* [n_tokens][n_chosen] */
-  float *shared_factors; /* [n_tokens] shared expert: its gate's sigmoid or 1, half that with halves_shared */
+  float *shared_factors; /* [n_tokens] sigmoid of the shared expert's gate; halves_shared: half, or 0.5 */
   int *begins;           /* [n_experts + 1] the first place of each expert */
   int *choices;          /* [n_tokens * n_chosen] the choice at each place */
   int *places;           /* [n_tokens * n_chosen] the place of each choice */
   float *place_weights;  /* [n_tokens * n_chosen] the weight at each place */
-  unsigned *counters;    /* [n_tokens] zero before and after every launch */
+  unsigned *counters;    /* [n_tokens] finished blocks of the router; 0 before and after every launch */
 } ExpertChoices;
 
 /* Limits of experts_few(): tokens, choices of all tokens, experts of a layer, clusters launched. */
@@ -34,8 +34,8 @@ enum {
   EXPERTS_FEW_EXPERTS = 1024,
   EXPERTS_FEW_CLUSTERS = 128
 };
-/* Most tokens for which experts_few()'s sum makes int8 planes (linear/quantise.cuh): one tile of the least
- * linear_planes_tokens(). */
+/* Most tokens for which experts_few()'s sum makes int8 planes (linear/quantise.cuh): those of the smallest
+ * tile, linear_planes_tokens(1). */
 enum { EXPERTS_PLANES_TOKENS = 16 };
 
 /* Bytes of device memory that ExpertChoices needs for n_tokens tokens. experts_place_choices() points its
@@ -67,7 +67,8 @@ typedef struct {
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
   /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
-   * least n_experts + 1; several blocks share a token's inputs only if it has as much for each 256 inputs. */
+  * least n_experts + 1; several blocks share a token's inputs only if there are that many for each 256
+  * inputs. */
   float *slices;
   size_t slice_floats;
 } Router;

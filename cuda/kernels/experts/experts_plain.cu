@@ -29,7 +29,7 @@ struct Args {
   GroupedExperts experts;
 };
 
-/* Weights of 16 outputs by 32 inputs, for the 32 threads of a warp: to[input][output]. */
+/* Tiles, Rows: a warp reads the weights of 16 outputs by 32 inputs into to[input][output]. */
 template <class W> struct Tiles {
   static __device__ __forceinline__ void read(const Args &a, int tile_row, int k0, float (*to)[kOut + 1]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, tile_in = k0 / kTileIn;

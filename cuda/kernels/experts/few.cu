@@ -3,10 +3,10 @@
  * g[choice][k] = weight * activation(gate, up) of h[token]
  * out[token][o] (+)= sum over its choices of sum_k down[expert][o][k] g[choice][k]
  *
- * With few tokens an expert has one or two rows, so the time is that of streaming its weights. An item is a
- * slice of kSlice features of one expert, for up to kRows of its rows: the tile rows of gate and up that make
- * these features, and the columns of down that read them. A cluster of two blocks takes an item, so g never
- * leaves the cluster:
+ * With few tokens an expert has one or two rows of h, so the time is that of streaming its weights. An item
+ * is a slice of kSlice features of one expert, for up to kRows of these rows: the tile rows of gate and up
+ * that make these features, and the columns of down that read them. A cluster of two blocks takes an item,
+ * so g never leaves the cluster:
  *
  *   gate, up  a warp has a tile row and a part of the inputs      its sums -> both blocks
  *   g         each block adds up sums, and has all features       g in shared memory
@@ -62,7 +62,7 @@ constexpr int kSlice = kTileIn;                                 /* features of a
 constexpr int kChunkOut = kBlocks * kWarps * kChunkTiles * kTileOut;
 constexpr size_t kBarrierBytes = 192; /* shared memory of barriers, alignment included */
 constexpr int kGRowBytes = 2 * kSlice + 16, kGBytes = kRows * kGRowBytes; /* + 16: rows in different banks */
-constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* of a warp's sums, of an item's */
+constexpr int kSumBytes = 512, kSumsBytes = kBlocks * kWarps * kSumBytes; /* sums of a warp; of all warps */
 
 /* The matrices of all experts, one below the other. */
 struct Matrices {
@@ -249,7 +249,7 @@ template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
                                            const float (&weights)[2],
                                            float (&y)[S::kDownChunks * kChunkTiles][4]) {
-  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* opaque, as in Lane */
+  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* see Slot::Lane */
   const int n = __popc(list.entries[item.entry].tokens), first = opaque(rows.first);
   float *const to = a.parts + ((size_t)(item.entry + (int)blockIdx.x / kBlocks) * kRows + 2 * t) * a.n_out +
                     first * kTileOut + g;
@@ -455,7 +455,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
 #pragma unroll 1
   for (int step = 0; step <= n; step++) {
     const int turn = step % 2, phase = step / 2 % 2;
-    float biases[2] = {}; /* weights of the biases of down's rows */
+    float biases[2] = {}; /* store_part()'s weights */
     if (begins) biases[0] = rows.weights[0], biases[1] = rows.weights[1];
     if (step < n) {
       if (step > 0 && up.entry != down.entry) find_rows(up.entry);

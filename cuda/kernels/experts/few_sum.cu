@@ -24,13 +24,13 @@ struct SumArgs {
   float *out;
   const float *norm; /* weight of the next RMSNorm; NULL: no planes */
   unsigned char *planes;
-  float *squares; /* [n_tokens][units of kUnitIn outputs] for the norm */
+  float *squares; /* sums of squares for the norm: [n_tokens][units of kUnitIn outputs] */
 };
 
 /* A block adds up the parts of 128 outputs of a token; each warp takes every fourth part of the list. The
  * block takes little shared memory, so that blocks of the next kernel may be on the same SM and load their
- * weights. A token's choices are of different experts, so that they have at most n_chosen +
- * EXPERTS_FEW_CLUSTERS parts. */
+ * weights. A token's choices are of different experts, and a cluster's first item cuts at most one of these
+ * in two, so that there are at most n_chosen + EXPERTS_FEW_CLUSTERS parts. */
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const SumArgs a) {
   __shared__ int rows[kMaxChosen + EXPERTS_FEW_CLUSTERS], n_rows;
   __shared__ float4 of_warps[kSumWarps - 1][32];

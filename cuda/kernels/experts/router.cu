@@ -27,7 +27,7 @@ __device__ __forceinline__ float4 four_of(const float *row, int i, int n, bool a
                      i + 2 < n ? __ldcg(row + i + 2) : 0, i + 3 < n ? __ldcg(row + i + 3) : 0);
 }
 
-/* v times the weights from number k of n on, k a multiple of 4; by NULL: v. */
+/* v times by[k .. k + 3], with zeros from by[n] on, k a multiple of 4; v if `by` is NULL. */
 __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k, int n) {
   if (!by) return v;
   if (k + 4 <= n) return times(v, weights_at(by, k));
@@ -35,7 +35,7 @@ __device__ __forceinline__ float4 times_weights(float4 v, const float *by, int k
 }
 
 /* Fills x[kTokens][padded] in shared memory with the router's input; the first block of the tokens also
- * stores h. kWarps / kTokens warps take a token, and each warp 128 of every kStep inputs. */
+ * stores h and experts_h. kWarps / kTokens warps take a token, and each warp 128 of every kStep inputs. */
 template <int kTokens> __device__ __forceinline__ void normalise(const Args &a, int token0, float *shared) {
   constexpr int kShare = kWarps / kTokens, kStep = 128 * kShare;
   __shared__ float squares[kWarps];
@@ -79,7 +79,7 @@ template <class T, int kRows> struct RowParts {
 #pragma unroll
     for (int r = 0; r < kRows; r++) v[r][i].load(row[r] + k, k < padded && k < (int)w.stride);
   }
-  /* Loads the first inputs of rows first, first + kWarps, ... up to `last`. */
+  /* Loads the first inputs of rows first, first + kWarps, ...; of row `last` in place of rows after it. */
   __device__ __forceinline__ void begin(const Rows &w, int first, int last, int padded) {
 #pragma unroll
     for (int r = 0; r < kRows; r++)
@@ -138,8 +138,8 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* With 8 tokens registers are limited, so that two blocks fit an SM: only multiply_shared(), called once a
- * block, then spills. */
+/* With 8 tokens registers are limited, so that two blocks fit an SM: only multiply_shared() then spills,
+ * which one warp of one block calls for these tokens. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {
@@ -186,7 +186,7 @@ size_t block_bytes(const Args &a, int tokens) {
   return (size_t)tokens * (size_t)(a.padded + choice_floats(a.config.n_experts)) * sizeof(float);
 }
 
-/* invariant: any number of tokens takes the same kernel, with as many experts a block. */
+/* invariant: any number of tokens takes the same kernel, with the same number of experts a block. */
 template <int kTokens> Status launch_tokens(Args a, bool invariant, cudaStream_t stream, Error *err) {
   const int groups = ceil_div(a.n_tokens, kTokens), n = a.config.n_experts;
   const int blocks = groups < kTargetBlocks ? kTargetBlocks / groups : 1;

@@ -2,8 +2,8 @@
  * cluster, whose first block chooses.
  *
  * A thread has the same inputs of all rows of its block, so that it loads its numbers of x once and shares
- * none. It requests weights before it waits for x, and multiplies before the norm is known, since the norm is
- * a factor of the sums. The logits go into the first block's shared memory, whose barrier `full` has one
+ * none. It requests weights before it waits for x, and multiplies before the norm is known, since its 1 / rms
+ * is a factor of the sums. The logits go into the first block's shared memory, whose barrier `full` has one
  * phase: an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits
  * for it. Where experts are many, and on chips without clusters, the blocks of a token are no cluster: then
  * the logits go through device memory, and the last block to finish chooses.
@@ -25,7 +25,7 @@ constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBloc
 /* With up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns are divided
  * among more blocks, which pass logits through device memory. */
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
-constexpr int kStep = 4 * kThreads; /* inputs of a part */
+constexpr int kStep = 4 * kThreads; /* inputs of a part: four a thread */
 constexpr int kMostParts = 4;
 constexpr int kFewTokens = 32; /* more: the other kernels (LOG.md, "The router of several tokens") */
 constexpr int kBatchNumbers =
@@ -132,7 +132,7 @@ template <class T, int kParts> struct Weights {
  * PRECOND  hidden % 4 == 0, hidden <= kParts * kStep; the shared gate, if there is one, is of T. */
 template <class T, int kParts, bool kClusters>
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
-  constexpr int kBatch = kBatchOf<T, kParts>, kEach = 32 / kBatch; /* lanes that warp_sums() gives a row */
+  constexpr int kBatch = kBatchOf<T, kParts>, kEach = 32 / kBatch; /* kEach: lanes with a row's sum */
   extern __shared__ __align__(16) float room[];                    /* for choose(), then logits */
   __shared__ float parts[2][kBatch][kWarps], squares[kWarps], gates[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_blocks = a.token_blocks,

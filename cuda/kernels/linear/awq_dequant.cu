@@ -1,7 +1,8 @@
 /* awq_dequant.cu - the stand-alone dequantisation operator; cublas_matmul.cu multiplies its results.
  *
- *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once; FP8 and FP4 without the factor
+ *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
  *
+ * FP8 and FP4 have no z, and the factor of each output (layout.cuh) is not applied.
  * Two forms give the same bits: packed (lop3 and half2 instructions), and plain (shifts, fp32) for groups
  * that are not a multiple of 16 and as a reference.
  * READS + WRITES  bits / 8 + 2 bytes a weight. */

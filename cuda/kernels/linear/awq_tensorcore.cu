@@ -134,8 +134,8 @@ template <class S, bool kExperts> struct XStage {
   }
 };
 
-/* Adds the inputs 32 h .. 32 h + 31 of a tile to sum[kR][kN]; x: address of the lane's first row of
- * ldmatrix. */
+/* Adds the products of inputs 32 h .. 32 h + 31 of a tile to sum[kR][kN]; x: address of the lane's first row
+ * of ldmatrix. */
 template <class S>
 __device__ __forceinline__ void multiply_half_tile(const uint4 (&v)[S::kR][S::W::kVectors],
                                                    const typename S::W::Meta (&meta)[S::kR], uint32_t x,
@@ -172,7 +172,7 @@ __device__ __forceinline__ void add_scaled(const typename S::W::Meta (&meta)[S::
             (i < 2 ? f16_low(meta[r].scale) : f16_high(meta[r].scale)) * group_sum[r * S::kN + n][i];
 }
 
-/* Adds one stage to the sums acc[kR][kN] of mma_f16. */
+/* Adds the products of one stage to acc[kR][kN], sums as mma_f16 leaves them. */
 template <class S, int kBlockIn>
 __device__ __forceinline__ void multiply_stage(const unsigned char *stage, typename S::Sums &acc) {
   typedef typename S::W W;

@@ -1,8 +1,8 @@
 /* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
  * Always true: every weight type has an entry that takes any token count, group and chip the program is
- * built for, with fp16 activations (int8 weights: with int8 ones; as experts they have none). Otherwise a
- * shape is refused only if a kernel is forced or int8 activations are asked for. */
+ * built for, with fp16 activations (int8 weights: with int8 ones, and not as experts). Apart from int8
+ * experts a shape is refused only if a kernel is forced or int8 activations are asked for. */
 #include "cuda/kernels/linear/dispatch.h"
 
 #include <limits.h>
@@ -27,8 +27,8 @@
 #define NEVER -1
 #define A8    ACT_INT8
 
-/* With fewer weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded: dense_rows
- * multiplies. */
+/* With fewer fp16 weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded:
+ * dense_rows multiplies. */
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
@@ -43,8 +43,8 @@
 /* clang-format off */
 /* The first match wins. Thresholds: LOG.md, "Thresholds". */
 static const LinearEntry entries[] = {
-  /* planes_wgmma also runs fewer tokens if it computes the RMSNorm of x, or takes or makes planes
-   * (linear.h). */
+  /* planes_wgmma also runs other counts up to its limit if it computes the RMSNorm of x, or takes or makes
+   * planes (LinearCall in linear.h). */
   {"planes_wgmma", LAUNCH_PLANES_WGMMA, AWQ4, .from = 17, .to = 24, .to_small = NEVER, .limit = 32,
     .group = 64, ONLY_90},
   {"narrow_wgmma", LAUNCH_NARROW_WGMMA, WIDE, .from = 2, .to = 128, .group = 16, ONLY_90},
@@ -185,8 +185,8 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
 }
 
 /* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles awq_wgmma is
- * slower than dequantising a small matrix. The last tile of tokens does not count, full or not, so that
- * choices end where linear_next_count() looks. */
+ * slower than dequantising a small matrix. The last tile of tokens does not count, full or not, so that the
+ * choice changes only after counts that linear_next_count() visits. */
 static bool has_many_tiles(const LinearQuery *query) {
   const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;

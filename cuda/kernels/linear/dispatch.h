@@ -135,7 +135,7 @@ typedef struct {
   int n_tokens;    /* > 0 */
   int n_experts;   /* > 0: n_in and n_out are those of the matrix that one token's chosen experts form */
   DeviceLimits device;
-  bool rotated; /* 4 bits: the matrix has a copy in bytes (linear.h) */
+  bool rotated; /* 4 bits: the matrix has a rotated copy in int8 (DeviceLinear.rotated) */
 } LinearQuery;
 
 /* Entry i of the table in the order of choice; NULL past the last. */
@@ -169,5 +169,5 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
                         Error *err);
 
 /* The token count to query after n_tokens. Repeated from 1 on, this visits the last count of every interval
- * of counts for which the table chooses the same entry, so that no entry and no largest need is missed. */
+ * in which the table chooses one entry: each is seen with its largest count, thus its largest workspace. */
 int linear_next_count(int n_tokens);

@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_weights(const Args &a, unsigned char *stage
   }
 }
 
-/* Adds one stage to the sums, fragments of mma m16n8k32. */
+/* Adds the products of one stage to the sums, fragments of mma m16n8k32. */
 template <class S>
 __device__ __forceinline__ void multiply(const unsigned char *stage, typename S::IntSums &sum) {
   int lane = threadIdx.x % 32;

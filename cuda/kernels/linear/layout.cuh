@@ -83,7 +83,8 @@ __device__ __forceinline__ uint32_t bits_half2(__half2 h) {
   return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* Multiplies operand a of mma_f16, q - z or a number, by the scales of rows g and g + 8, rounding once. */
+/* Multiplies operand a of mma_f16, q - z or FP8 or FP4 numbers, by the scales of rows g and g + 8, rounding
+ * once. */
 __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   __half2 low = __half2half2(__ushort_as_half((unsigned short)scale));
   __half2 high = __half2half2(__ushort_as_half((unsigned short)(scale >> 16)));
@@ -294,7 +295,7 @@ __device__ __forceinline__ void pick_weights(const uint32_t (&a)[4], int i, floa
   }
 }
 
-/* Pieces of scales without zeros: Fp8 and Fp4. */
+/* piece_step(), piece() and copy_piece() of Fp8 and Fp4, which have scales but no zeros. */
 template <class W> struct PiecesOfScales {
   static __device__ __forceinline__ int piece_step(int) { return W::kMetaBytes; }
   static __device__ __forceinline__ const unsigned char *piece(const QuantView &w, int block, int i) {

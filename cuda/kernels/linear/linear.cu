@@ -1,7 +1,7 @@
 /* linear.cu - the context of a device and a stream, and the way from a LinearCall to a launch.
  *
- * Always true: linear_run neither allocates nor waits; the workspace holds the largest need of all prepared
- * matrices; its counters are zero between launches. */
+ * Always true: linear_run neither allocates nor waits; the workspace is as large as any prepared matrix
+ * needs; the counters are zero between launches. */
 #include <new>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device,
   case LAUNCH_AWQ_WGMMA:
   case LAUNCH_DENSE_WGMMA:
   case LAUNCH_INT8_BYTES: *fast = true; break;
-  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* also the usual kernel */
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* the kernel without it, too */
   default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
   }
   *fast = *fast && device->arch == SM_90A;
@@ -179,7 +179,8 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
   size_t need = 0;
   const LinearEntry *planes;
   const int most = max_tokens < LINEAR_MOST_PLANES ? max_tokens : LINEAR_MOST_PLANES;
-  if (!kernel && !linear_choice(c, w, act, most, "planes_wgmma", &planes, NULL)) /* layers/narrow.c, norms */
+  /* entry_with_norm() and layers/narrow.c take planes_wgmma for counts at which the table does not. */
+  if (!kernel && !linear_choice(c, w, act, most, "planes_wgmma", &planes, NULL))
     need = kernels[planes->launch]->workspace(w, most, c->device);
   for (int n = 1;;) {
     const LinearEntry *entry;

@@ -28,7 +28,7 @@ C_BEGIN
 typedef struct {
   WeightType type;
   int n_in, n_out; /* n_out: of all parts; 4, 8 bits or several parts: a multiple of 8; interleaved: 16 */
-  int group;       /* inputs of a scale (if of all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
+  int group;       /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
@@ -45,7 +45,7 @@ typedef struct {
   int n_experts, n_chosen;
   bool summed;
   const struct HostMatrix *host; /* its weights lie on the host (device_model.h); NULL: on the device */
-  const void *rotated;           /* 4 bits: a copy in bytes (linear_rotate()), or NULL */
+  const void *rotated;           /* 4 bits: a rotated copy in int8 (linear_rotate()), or NULL */
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */
@@ -135,7 +135,7 @@ Status linear_round(const DeviceLinear *dense, DeviceLinear *rounded, void **mem
 
 typedef struct LinearContext LinearContext;
 
-/* Divides a matrix that linear_lay_out() set into experts. */
+/* Makes a matrix that linear_lay_out() has laid out a matrix of n_experts experts. */
 Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen, bool summed, Error *err);
 
 /* One expert of a matrix that has been placed, as a matrix of its own for the linear_fill_ functions. */
@@ -246,9 +246,9 @@ Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *d
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
-/* Checks that a kernel runs `weights` for every count up to max_tokens, grows the workspace to the largest
- * need (of `kernel` alone, unless NULL) and creates a cuBLAS handle if one is needed. Not allowed during a
- * capture; graphs captured before the workspace grew are stale. */
+/* Checks that a kernel runs `weights` for every count up to max_tokens, grows the workspace to the most that
+ * these calls need (by `kernel` alone, unless NULL) and creates a cuBLAS handle if one is needed. Not allowed
+ * during a capture; graphs captured before the workspace grew are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
 
@@ -290,7 +290,8 @@ bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights
 bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                         const char *kernel);
 
-/* The table entry that linear_run() takes for n_tokens tokens, if the call gives x and not norm.rows. */
+/* The table entry that linear_run() takes for n_tokens tokens, if the call gives x and not norm.rows. (One
+ * token with LinearExperts.begins takes the entry for 2.) */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearEntry **entry, Error *err);
 

@@ -6,8 +6,8 @@
  * of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. int8 is W4A8: d = max |x| /
  * 127.
  *
- * A block is kBlockIn inputs (32, 64 or 128), never longer than a weight group. With {d, d * sum of the
- * block's integers}
+ * A block is kBlockIn inputs (32, 64 or 128), never longer than a weight group. For each, kernels keep d and
+ * the sum of the integers X, or d times that sum:
  *     sum_k (q - z) s x = s (d * sum_k q X - z * d * sum_k X)
  * Bytes of 64 inputs are permuted like the weights (layout.cuh): byte 16t + 4j + i holds k = tile_k(j, t, i),
  * so the operands of a lane are 16 contiguous bytes. */
@@ -196,9 +196,9 @@ __device__ __forceinline__ void read_pairs(const float *row, int k, int n, float
   for (int j = 0; j < 2; j++) v[j] = k + 8 * j < n ? *(const float2 *)(row + k + 8 * j) : make_float2(0, 0);
 }
 
-/* Stores planes of a unit of one token, the operand of a norm's matmul: v, the lane's inputs, times w, the
- * norm's weights. Returns the warp's sum of the squares of v, from which the matmul computes 1 / rms. For a
- * warp. */
+/* Stores planes of a unit of one token, the operand of the matmul after a norm: v, the lane's inputs, times
+ * w, the norm's weights. Returns the warp's sum of the squares of v, from which the matmul computes 1 / rms.
+ * For a warp. */
 template <int kTokens, int kParts>
 __device__ __forceinline__ float store_normed_unit(unsigned char *planes, int unit, int token,
                                                    const float2 (&v)[2], const float2 (&w)[2]) {

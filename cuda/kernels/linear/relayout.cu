@@ -1,5 +1,5 @@
-/* relayout.cu - converts a checkpoint's layouts to the device's (layout.cuh), part by part as they are
- * staged, and makes matrices from others on the device (linear_outputs_from, linear_round).
+/* relayout.cu - converts a checkpoint's layouts to the device's (layout.cuh), each part when it is staged,
+ * and makes matrices from others on the device (linear_outputs_from, linear_round).
  *
  * Always true: a fill writes only the rows of its part, so the parts of a stacked or interleaved matrix can
  * come in any order on one stream; padding stays 0. */
@@ -153,7 +153,8 @@ __device__ __forceinline__ int awq_nibble(int c) {
   return c / 2 + 4 * (c % 2);
 }
 
-/* The weight of column g of a slab: from bytes [n_in][n_out], or from words in AutoAWQ's order. */
+/* The weight of input k and output g of a slab: from bytes [n_in][n_out], or from words in AutoAWQ's
+ * order. */
 struct FromBytes {
   const uint8_t *staged;
   __device__ __forceinline__ uint32_t at(int k, int n_out, int slab, int g) const {
@@ -336,8 +337,8 @@ template <class T> __device__ __forceinline__ T warp_max(T v) {
   return v;
 }
 
-/* A warp brings the scales of one row to fp16 relative to a power of two, which becomes part of the factor.
- * The number of an FP8 weight as kernels read it is 1 / 256 of E4M3's. */
+/* A warp brings the scales of one row to fp16 relative to a power of two, or to the row's only scale, which
+ * becomes part of the factor. The number of an FP8 weight as kernels read it is 1 / 256 of E4M3's. */
 __global__ void fill_fp8_scales(uint16_t *scales, float *factors, int n_groups, int n_stored, LinearPart part,
                                 const float *staged, int block, int block_first) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -638,7 +638,7 @@ inline Status make_plan(const LinearArgs &args, int int_bytes, SkinnyPlan *plan,
                    args.n_tokens);
 }
 
-/* Launches a kernel for each part of the plan. */
+/* Launches the kernel for each plan.launch_rows tile rows. */
 inline Status launch_parts(const LinearArgs &args, const SkinnyPlan &plan, void (*kernel)(Args), Error *err) {
   Args a = {};
   a.w = quant_view(*args.w);

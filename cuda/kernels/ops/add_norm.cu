@@ -8,7 +8,7 @@
  *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
  *   shared   the same, but each GPU reads 1 / n of the rows, and stores what it makes of them in each other
  *            GPU's memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all
- *            GPUs' flags. No GPU stores before all have begun the sum, so what was in that memory was read.
+ *            GPUs' flags. No GPU stores before all have begun the sum: by then they have read that memory.
  *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
  *            each began k + 1 when its kernel of k had ended; so k + 2 may overwrite k
  *
@@ -303,7 +303,7 @@ __device__ __forceinline__ void give_rows(const Peers &peers, uint32_t tag) {
   if (is_last) meet_peers(peers, PEERS_GAVE, tag);
 }
 
-/* Makes rows from `first` to `end`: each block takes every gridDim.x-th. While a block adds up a row, its
+/* Sums and finishes rows [first, end): each block takes every gridDim.x-th. While a block adds up a row, its
  * next row is loaded: a load from another GPU takes as long as all the rest (LOG.md, "Several GPUs"). */
 template <int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads)
@@ -360,7 +360,7 @@ __global__ void begin_step_kernel(uint32_t *first_tag, int n_sums) {
   *first_tag += n_sums;
 }
 
-/* Block (i, row) copies some of each other GPU's logits. */
+/* Block (i, row) copies every gridDim.x-th piece of the row's logits of each other GPU. */
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, int sum) {
   begin_overlapping();

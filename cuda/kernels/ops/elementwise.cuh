@@ -42,9 +42,8 @@ __device__ __forceinline__ float gated_product(Activation activation, float gate
     const float g = silu(gate);
     return (g > most ? most : g) * (up > most ? most : up < -most ? -most : up);
   }
-  if (activation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
-    return __fdividef(gate, 1 + __expf(-gate * (1 + gate * gate * 0.044715f) * 1.5957691216f)) *
-           up; /* 2 sqrt(2 / pi) */
+  if (activation == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u); 1.5957 = 2 sqrt(2 / pi) */
+    return __fdividef(gate, 1 + __expf(-gate * (1 + gate * gate * 0.044715f) * 1.5957691216f)) * up;
   const float limit = 7, c = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
   return __fdividef(c, 1 + __expf(-1.702f * c)) * (1 + u);
 }

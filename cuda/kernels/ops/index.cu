@@ -1,4 +1,4 @@
-/* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c.
+/* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c. A `block` is one of positions (IndexerConfig).
  *
  * Scores: a thread takes a block's key, and the queries are in shared memory, where all lanes of a warp read
  * the same numbers at once: one load for four multiplications.
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexCall a, float
 
 constexpr int kChoiceThreads = 1024, kChoiceWarps = kChoiceThreads / 32;
 constexpr int kBins = 256;
-/* Scores are alike in their first bits, so the threads of a warp would count in the same bin, one after
+/* Scores are alike in their high bits, so the threads of a warp would count in the same bin, one after
  * another. Therefore neighbouring threads count in different copies of a bin. */
 constexpr int kCopies = 16;
 

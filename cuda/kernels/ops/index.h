@@ -2,7 +2,7 @@
  * cache in fp16. attention/chosen.h attends to these positions.
  * Reference: src/cpu/mixers/sparse.c. Everything only enqueues.
  *
- *   index_append    the raw index key of each row, and the keys of the blocks that end at one of the rows
+ *   index_append    the raw index key of each row, and the keys of the blocks of positions that end at a row
  *   index_choose    scores of blocks, then the positions that each row sees
  *
  * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a

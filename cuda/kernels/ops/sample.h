@@ -24,8 +24,9 @@ void device_sampler_close(DeviceSampler *sampler);
 Status device_sampler_set_notes(DeviceSampler *sampler, int sequence, const uint32_t *notes,
                                 cudaStream_t stream, Error *err);
 
-/* Enqueues a copy of mask[(vocab_size + 63) / 64] (sampler_allow()), which limits the next picks; NULL: any
- * token may be picked. The mask lies in pinned host memory and stays unchanged until the copy is complete. */
+/* Enqueues a copy of mask[(vocab_size + 63) / 64] (sampler_allow()), which limits the next picks by
+ * device_sampler_pick(); NULL: any token may be picked. The mask lies in pinned host memory and stays
+ * unchanged until the copy is complete. */
 Status device_sampler_allow(DeviceSampler *sampler, const uint64_t *mask, cudaStream_t stream, Error *err);
 
 /* An entry of the host's ring: a picked token, or what is wrong with the logits. The device writes both

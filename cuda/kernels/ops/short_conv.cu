@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/* p of token `token` of the step; negative: of a token kept from before the step. */
+/* p (short_conv.h) of token `token` of the step; negative: of a token kept from before the step. */
 __device__ __forceinline__ float input(const ShortConv &a, int pos, int token, int channel) {
   if (token >= 0) {
     const float *row = a.projections + (size_t)token * a.stride;

@@ -45,10 +45,10 @@ Status ops_streams_inject(const float *x, const float *factors, int n, int hidde
  * row p % n_tail, n_tail = (taps - 1) * longest; then [longest - 1] tokens as int32, the token of position p
  * at p % (longest - 1). */
 typedef struct {
-  int n, hidden, longest, taps;
-  int empty;            /* the id that stands for tokens before the text */
-  const int *ids, *pos; /* device [n_rows] */
-  float *state;         /* of the rows' sequence; with segments: of sequence 0 */
+  int n, hidden, longest, taps; /* n: streams; longest, taps: NgramConfig's */
+  int empty;                    /* the id that stands for tokens before the text */
+  const int *ids, *pos;         /* device [n_rows] */
+  float *state;                 /* of the rows' sequence; with segments: of sequence 0 */
   Segments segments;
   const float *conv;  /* [S][taps] */
   const float *gated; /* fp32 [n_rows][S] c of ops_ngram_gate() */

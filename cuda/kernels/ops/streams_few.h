@@ -10,12 +10,12 @@ C_BEGIN
 
 enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
-/* First streams += factors * x, the injection after the previous block; x NULL: no injection. Then ranks,
- * new_factors and h are made as in ops/streams.h. S = n * hidden. */
+/* First streams += factors * x, the injection (INJECT in operations.def) of the attention or MLP before; x
+ * NULL: no injection. Then ranks, new_factors and h are made as in ops/streams.h. S = n * hidden. */
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */
-  float *next_streams;      /* [n_rows][S], not in `streams`: gets the new streams; NULL without x */
+  float *next_streams;      /* [n_rows][S], other memory than `streams`: the new streams; NULL without x */
   const float *x, *factors; /* [n_rows][hidden], [n_rows][n] */
   /* Rows of fp16, or of bf16, `stride` numbers apart, a multiple of 8: [rank][S], [n][S], [S][rank]. inject
    * NULL: there are no new factors. */

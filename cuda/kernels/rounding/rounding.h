@@ -33,8 +33,8 @@ typedef struct {
   const float *w; /* [n_out][stride] */
   size_t stride;
   const float *importance;        /* [n_groups * group] */
-  const float *factors, *inverse; /* [n_groups * group] by input: of weights, of errors; NULL: 1 */
-  const float *u;                 /* [group][group] the group's diagonal block of U, or NULL */
+  const float *factors, *inverse; /* [n_groups * group] by input, of weights and of errors; NULL: 1 */
+  const float *u;                 /* [group][group] diagonal block of U (quantize/factor.h), or NULL */
   RoundingSearch search;
   uint8_t *codes;        /* [n_out][stride], or NULL: codes, scales and zeros are not wanted */
   float *scales, *zeros; /* [n_groups][row] */
@@ -52,8 +52,9 @@ typedef struct {
   size_t row;
 } RoundingLevels;
 
-/* move_group() for group g. slopes[n_out][n_in]: the loss's derivatives by the weights, to which the caller
- * then adds changes[n_out][group], by how much weights grew, times the group's rows of h[n_in][n_in]. */
+/* move_group() for group g. slopes[n_out][n_in]: the loss's derivatives by the weights (the CPU's are
+ * negated); to them the caller then adds changes[n_out][group] (by how much weights grew) times the group's
+ * rows of h[n_in][n_in]. */
 Status rounding_move(const RoundingLevels *l, int g, const float *h, const float *slopes, float *changes,
                      cudaStream_t stream, Error *err);
 /* Levels from codes[n_out][n_in], and back. */
@@ -93,7 +94,7 @@ Status rounding_shares(int n_rows, int n, float share, const float *from, const 
                        cudaStream_t stream, Error *err);
 /* to[i] = square[i][i] */
 Status rounding_diagonal(int n, const float *square, float *to, cudaStream_t stream, Error *err);
-/* u[g][i][j] = lower[g * group + j][g * group + i]: the blocks on the diagonal of U, `lower` transposed. */
+/* u[g][i][j] = lower[g * group + j][g * group + i]: the blocks on the diagonal of U (factor_make()). */
 Status rounding_blocks(int n, int group, const float *lower, float *u, cudaStream_t stream, Error *err);
 /* sums[r] = sum over i of a[r][i] b[r][i] */
 Status rounding_dots(int n_rows, int n, const float *a, const float *b, double *sums, cudaStream_t stream,

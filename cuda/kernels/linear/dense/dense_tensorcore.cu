@@ -4,8 +4,8 @@
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
  * cuBLAS is faster at some counts of tokens, but chooses kernel and split-K by the count. Here a launch has
- * one tile of kTokens tokens, so that stream-K divides a matrix in one way, and an output is one chain of mma
- * in the order of k for each part. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
+ * one tile of kTokens tokens, so that stream-K divides a matrix in one way; each block's part of an output is
+ * one chain of mma in the order of k. bf16 becomes fp16 in registers, as in cublas_matmul.cu.
  *
  *   block  128 outputs x 128 tokens: 4 x 2 warps of 32 x 64; fragments of tokens past the last are left out
  *   stage  64 inputs: w [128][128 bytes], x [128][128 bytes], 16-byte vector c of row r at c ^ (r % 8)
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t vector_at(uint32_t matrix, int row, int vect
   return matrix + (uint32_t)(row * 128 + (vector ^ (row % 8)) * 16);
 }
 
-/* Adds a stage to the warp's sums; n: the warp's fragments that have tokens. */
+/* Adds a stage's products to the warp's sums; n: the warp's fragments that have tokens. */
 template <class T>
 __device__ __forceinline__ void multiply_stage(const unsigned char *stage, int n, Shape::Sums &acc) {
   const int lane = threadIdx.x % 32, row = Shape::warp_tile_row() * kTileOut + lane % 16;

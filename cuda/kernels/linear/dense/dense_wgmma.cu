@@ -47,7 +47,7 @@ template <class T, int kRows_, int kTokens_> struct Shape {
 };
 
 struct Args {
-  CUtensorMap w, x; /* of all heads, in boxes of 64 inputs: of kRows rows; of box_tokens tokens */
+  CUtensorMap w, x; /* of all heads; boxes of 64 inputs by kRows rows of w, or by box_tokens tokens of x */
   int box_tokens, n_tokens, n_token_tiles, n_row_tiles, n_tiles, n_steps; /* n_row_tiles: of a head */
   int y_step;   /* numbers of y from a head to the next, in fp16 */
   Epilogue out; /* of the first head */
@@ -128,7 +128,7 @@ template <class S> __device__ __forceinline__ void multiply_tiles(const Args &a,
     Epilogue out = a.out;
     out.y = (__half *)out.y + (size_t)tile.head * a.y_step;
 #pragma unroll
-    for (int n = 0; n < S::kTokens; n += 64) /* store_fragments() copies its sums */
+    for (int n = 0; n < S::kTokens; n += 64) /* in parts: store_fragments() copies its sums */
       store_fragments<8>(out, tile.row_tile * (S::kRows / kTileOut) + warp_of_block(), tile.first + n,
                          tile.token_tile * S::kTokens, min(a.n_tokens, tile.first + S::kTokens), acc + n / 2);
   }
@@ -196,8 +196,8 @@ struct TimedShape {
 constexpr TimedShape shapes[] = {DENSE_WGMMA_TILES(TILE)};
 #undef TILE
 
-/* The shape that is expected to be the fastest: the most tiles of a block, times the time of a step of 64
- * inputs. A tile has equally many steps in all shapes. */
+/* The shape that is expected to be the fastest, by the largest number of tiles of a block times the time of a
+ * step of 64 inputs. A tile has equally many steps in all shapes. */
 const TimedShape &fastest(const Product &p) {
   const auto us = [&](const TimedShape &s) {
     const int n_tiles = p.n_heads * ceil_div(p.n_out, s.rows) * ceil_div(p.n_tokens, s.tokens);

@@ -45,7 +45,7 @@ constexpr int kMostThreads = 32 * (2 * CHAIN_ROWS + 2);
 template <class W_, int kGroups_, int kBlockIn_> struct Shape {
   typedef W_ W;
   static constexpr int kGroups = kGroups_, kTokens = 16 * kGroups, kBlockIn = kBlockIn_;
-  static constexpr int kParts = kUnitTiles * kTileIn / kBlockIn; /* blocks of a tile row in a stage */
+  static constexpr int kParts = kUnitTiles * kTileIn / kBlockIn; /* scales of a row in a stage */
   static constexpr int kXBytes = kUnitTiles * kTokens * 128;
   static constexpr int kTileBytes = W::kVectors * 512, kRowBytes = kUnitTiles * kTileBytes;
   static constexpr int kExchange = CHAIN_ROWS * kTileOut * kTokens; /* sums of a block */

@@ -8,7 +8,8 @@
  *
  *     group g   sums -> staging | named barrier 4 + g | a warp reads a token's row | next sums -> staging
  *
- * Before the next sums all warps pass a named barrier: that of the next exchange, or with one group 4 again.
+ * Before the next sums all warps pass a named barrier: that of the next exchange_sums(), or barrier 4 again
+ * if there is only one group.
  *
  * Included by planes_wgmma.cu. */
 #pragma once

@@ -134,8 +134,8 @@ constexpr int kLeastHeadTokens = 128;
 constexpr int kPairTokens = 256;
 
 /* Launches pairs of blocks if there are several tiles of tokens (half of a single one could lie past the last
- * token) and best_wave() can share the tiles out. Pairs, and tiles that end as heads, are kernels of their
- * own: if one kernel held all forms, ptxas would make each product wait for the one before. */
+ * token) and best_wave() can divide the tiles among pairs. Pairs, and tiles that end as heads, are kernels of
+ * their own: if one kernel held all forms, ptxas would make each product wait for the one before. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
 Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kTokens == kPairTokens) {

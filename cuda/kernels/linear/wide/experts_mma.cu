@@ -3,7 +3,7 @@
  *     y[p][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[p][i]       p: places of the expert of output o
  *
  * A product of 16 outputs costs 8.6 cycles for each 8 rows, where wgmma takes 32 cycles for up to 64 rows. So
- * experts of fewer than about ten rows are faster here, with the bits of awq_wgmma: both add the same
+ * experts of fewer than about ten rows are faster here, with the same bits as by awq_wgmma: both add the same
  * operands from the first input to the last, 16 inputs at a time. A warp has kRows tile rows by all rows of
  * its tile.
  *

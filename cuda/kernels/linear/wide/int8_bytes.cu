@@ -1,9 +1,9 @@
-/* int8_bytes.cu - many tokens with int8 activations on Hopper, both operands bytes, one scale for each output
+/* int8_bytes.cu - many tokens with int8 activations on Hopper, both operands int8, one scale for each output
  * and one for each token (int8_gemm.cuh). int8 weights (W8A8) are stored so. Weights of 4 bits (--act int8)
- * have a rotated copy in bytes, made once (linear_rotate()); their x is rotated as well (rotated.cuh).
+ * have a rotated copy in int8, made once (linear_rotate()); their x is rotated as well (rotated.cuh).
  *
  * PRECOND  4 bits: a rotated copy.
- * READS    the bytes as int8_gemm.cuh does; linear_rotate() reads the 4-bit weights once. */
+ * READS    the operands as int8_gemm.cuh does; linear_rotate() reads the 4-bit weights once. */
 #include <string.h>
 
 #include "cuda/kernels/linear/wide/rotated.cuh"

@@ -6,7 +6,7 @@
  * the order, so that a row's bits depend neither on where tiles are cut nor on other rows.
  *
  * A block is two consumer warpgroups, each 64 outputs by kTokens tokens, and a producer thread that loads
- * kStages parts ahead. Stream-K divides the work (stream_k.cuh).
+ * kStages parts of 128 inputs ahead. Stream-K divides the work (stream_k.cuh).
  *
  *   W, X   rows of [n_in / 128][128 bytes], both in the same order
  *   stage  W [128][128 bytes], X [kTokens][128 bytes], in the 128-byte swizzle
@@ -68,7 +68,7 @@ struct Tile {
 };
 
 /* The tile at a place of stream-K's sequence. The sequence is seen as rows of `across` places, about as many
- * as a block has. Tiles are numbered down the columns, all tiles of the same outputs one after another, so
+ * as a block has tiles. Tiles are numbered down the columns, all tiles of the same outputs in a row, so
  * that blocks read the same W and x at the same time: in the order of the sequence L2 would not hold the W of
  * all blocks. The first `full` columns have `down` places, the others one less. */
 __device__ __forceinline__ Tile tile_at(const Args &a, int place) {

@@ -194,8 +194,8 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
 }
 
 /* Replaces each gate by activation(gate) * up * its row's factor. The activation is a template parameter,
- * since a branch for each number would keep latencies from overlapping: with it the end of a tile took a
- * third of the time of the tile's products. */
+ * since a branch for each number would keep latencies from overlapping: with branches the end of a tile took
+ * a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {
 #pragma unroll

@@ -26,9 +26,10 @@
  *   after the ring   at the start, experts: scratch of list.fill()
  *                    at the end of a tile: staging of each warpgroup, or the heads of all (heads_end.cuh)
  *
- * Where no tile is cut and best_wave() finds waves, blocks may be pairs, clusters of two (InPairs), with the
- * same tokens: each block copies half of a stage's x to both, and a stage is empty when both have read it. So
- * L2 is read half as often for x. That saves energy, which limits the clock where many tokens are multiplied.
+ * Where no tile is cut and best_wave() divides the tiles into waves, blocks may be pairs, clusters of two
+ * (InPairs), with the same tokens: each block copies half of a stage's x to both, and a stage is empty when
+ * both have read it. So L2 is read half as often for x. That saves energy, which limits the clock where many
+ * tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
  * Included by awq_wgmma.cu, int8_tiles.cu and int8_gemm.cuh. */
