@@ -240,7 +240,7 @@ struct Seen {
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
-   * has 11 bits from 2^-14 to 2^16. The sum has a limit of its own, as scales of values may be 0. */
+   * has 11 bits from 2^-14 to 2^16. The sum has a limit, too: a scale of 0 makes the weight 0. */
   static constexpr float kRaisedLog2 = 8, kMostWeight = 1 << 15, kMostSum = 1e30f;
   float o[kSteps][kTiles][4], shift[kTiles][2], sum[kTiles][2];
   float offset[kTiles][4]; /* with 8 bits: what the constant of values has added to each o */
@@ -744,9 +744,9 @@ int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* One stage instead of two for heads of 512 (in fp16 two fit no chip), where two do not fit this chip (sm_75:
- * 64 KB), and where all blocks run at once with one stage but not with two: a second wave of a few blocks
- * takes as long as the first. Results have the same bits. */
+/* Takes one stage instead of two for heads of 512 (in fp16 two fit no chip), where two do not fit this chip
+ * (sm_75: 64 KB), and where all blocks run at once with one stage but not with two: a second wave of a few
+ * blocks takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

@@ -93,7 +93,8 @@ template <class Run> Status with_head_size(const AttentionArgs &a, Error *err, R
   return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
 }
 
-/* Stride, in halves, of a head's rows in shared memory: 16-byte aligned, neighbours in different banks. */
+/* Stride, in halves, of a head's rows in shared memory: 16-byte aligned, neighbouring rows in different
+ * banks. */
 __host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }

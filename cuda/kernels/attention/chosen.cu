@@ -83,7 +83,7 @@ template <int kHeads> struct WarpState {
   }
 };
 
-/* Shared memory: the rows of a part's positions, and the warps' states. */
+/* Shared memory: the cache rows of a part's positions, and the warps' states. */
 template <int kHeads> struct PartMemory {
   size_t rows[kPart];
   float maxima[kWarps][kHeads], sums[kWarps][kHeads];

@@ -6,8 +6,8 @@
  * K and V lie in the ring as in the KV cache, in rows of kDim halves without padding. A dot product may take
  * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
  * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
- * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two vectors
- * is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
+ * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
+ * vectors is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (cache/q8.cuh). A vector is 16
  * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..

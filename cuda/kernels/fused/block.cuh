@@ -187,7 +187,7 @@ struct Vectors {
  *   projections   1                     q, k, v                     layer          the same
  *   states        1                     softmax states, outputs     layer          the same
  *   gated         1                     gated product               layer          the same
- *   columns       16: warps of `x`      -                           layer          last warp
+ *   columns       16: multiplying warps -                           layer          last warp
  *   logits        1                     keys of logits              layer          8 warps that choose
  *   routed        9: those, last warp   -                           layer          loading, last, 16th warp
  *   values        1                     x of o (several tokens)     layer          16 warps that multiply

@@ -49,8 +49,8 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   }
 }
 
-/* Leaves the best of the block's logits for the pick. greatest, lowest: of those that the lane has seen; 0
- * and ~0 if it has seen none. */
+/* Leaves the best of the block's logits for the pick. greatest, lowest: of the lane's logits; 0 and ~0 if the
+ * lane has none. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
   StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */
