@@ -266,9 +266,9 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* True if a declared token has to be added. It has not if an added token has the same content and flags; if
- * it has "unless_known" and one of the first n_known added tokens has its content ("promotes" makes that one
- * special); or if tokenizer.json lists a token with the id "unless_id". */
+/* True if a declared token has to be added: not if an added token has the same content and flags; nor if it
+ * has "unless_known" and one of the first n_known added tokens has its content ("promotes" makes that one
+ * special); nor if tokenizer.json lists a token with the id "unless_id". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;

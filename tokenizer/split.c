@@ -168,7 +168,8 @@ static Status alphabet_piece(const Traced *text, ByteSpan piece, TracedBuffer *o
 
 typedef enum { WRITE_METASPACE, WRITE_PREFIX, WRITE_ALPHABET } Writing;
 
-/* The state of pre_tokenize(): a step reads lists[list] and *text, and writes the other list and buffer. */
+/* The state of pre_tokenize(): a step reads lists[list] and *text, and writes the other list or
+ * buffers[buffer]. */
 typedef struct {
   SplitScratch *scratch;
   RegexScratch *regex;

@@ -18,7 +18,7 @@
 
 enum {
   MAX_STEPS = 120,   /* calls of search() for one mask or byte */
-  MAX_DEPTH = 60,    /* recursion of the search over members and items in sequence or nested: search_depth */
+  MAX_DEPTH = 60,    /* Machine.search_depth: members and items that the search has begun, nested or not */
   MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
   MAX_CELLS = 6,     /* languages of keys: each combination of them (2^6) is tried */
   MAX_NAMED = 256,   /* keys of one object or language that are tried one by one */
@@ -133,7 +133,7 @@ static const Frame *with_need(Machine *m, const Frame *frame, Formula need) {
   return made;
 }
 
-/* The best Closing of an array or object, as the child, that has the cube's verdicts. */
+/* The best Closing of an array or object that is the child and has the cube's verdicts. */
 static Closing container_exists(Machine *m, const Frame *frame, const Cube *cube) {
   Closing best = CLOSE_NEVER;
   const ArenaMark mark = machine_mark(m);
@@ -555,7 +555,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   size_t n_words = 0;
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
-  if (all && lang_is_endless(l, keys)) return keys; /* any beginning of a key begins other keys too */
+  if (all && lang_is_endless(l, keys)) return keys; /* their beginnings begin other keys, too */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];
@@ -740,7 +740,7 @@ static bool begins_others(const Values *v, const char *bytes, size_t size) {
   return false;
 }
 
-/* Takes a text out of v->texts if it is a dead end; false if enough texts are out. */
+/* Takes a text out of v->texts if it is a dead end; false once CLOSING_FEW texts are out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;

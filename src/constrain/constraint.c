@@ -51,7 +51,7 @@ static void append_keywords(const Json *schema, char *out, size_t size) {
   }
 }
 
-/* Fails, and names the innermost schema without a text that required members and allOf lead to. */
+/* Fails, and names a schema: the innermost one without a text to which required members and allOf lead. */
 static Status refuse_dead(const SchemaSet *set, Error *err) {
   uint32_t number = set->root, next = number;
   int depth = 0;

@@ -5,7 +5,8 @@
 
 /* Appends a C string for each rule that `value` breaks, at all places at once: "/age: 200 is above the
  * maximum 120", with the JSON pointer of the value (empty for the whole). anyOf and oneOf give the rules of
- * the branch that is nearest. Nothing is appended where no rule is seen to fail, or the search would take too
- * long: whether a text fits is for the machine to say (machine.h). At most EXPLAIN_MAX_REASONS. */
+ * the branch that the value comes nearest to. Nothing is appended where no rule is seen to fail, or the
+ * search would take too long: whether a text fits is for the machine to say (machine.h). At most
+ * EXPLAIN_MAX_REASONS. */
 #define EXPLAIN_MAX_REASONS 1000
 Status schema_explain(SchemaSet *set, const Json *value, Buffer *lines, Error *err);

@@ -17,7 +17,7 @@ enum { FORMULA_FALSE, FORMULA_TRUE };
 
 typedef enum {
   ATOM_CHILD,     /* the member or item that is being read satisfies schema a */
-  ATOM_GOAL,      /* the a-th goal of the open value comes true */
+  ATOM_GOAL,      /* the open value will satisfy its a-th goal, a schema that judges it */
   ATOM_SAME,      /* the open value itself satisfies schema a */
   ATOM_HAS_KEY,   /* a key with the number `a` is still to come */
   ATOM_MIN_COUNT, /* there will be at least `a` members or items */

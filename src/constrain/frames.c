@@ -377,7 +377,7 @@ typedef struct {
   Machine *m;
   const Frame *frame;
   uint32_t count; /* members or items, including the one that begins */
-  uint32_t key;   /* number of the member's key, UINT32_MAX: none */
+  uint32_t key;   /* number of the member's key; UINT32_MAX: no keyword names it */
   uint32_t rank;  /* rank of the key in frame->order; 0: frame->order is NULL */
   const char *bytes;
   size_t size;

@@ -58,7 +58,7 @@ bool lex_may_end(const Machine *m, uint32_t lex);
 bool lex_is_counter(const Machine *m, uint32_t lex, uint32_t *min, uint32_t *max);
 /* True if any text may follow inside the string, which then has no limit on its characters. */
 bool lex_takes_any_text(const Machine *m, uint32_t lex);
-/* A hash of the verdicts at the end. */
+/* A hash of lex_verdicts(). */
 uint64_t lex_verdict_hash(const Machine *m, uint32_t lex);
-/* The verdicts of n goals at the end. */
+/* The verdicts of n goals if the string or number ends here. */
 void lex_verdicts(const Machine *m, uint32_t lex, bool *verdicts, uint32_t n);

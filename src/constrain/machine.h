@@ -94,7 +94,7 @@ typedef struct {
   const Frame *top;
   uint32_t lex;     /* state of the string or number, lex.h */
   uint32_t n_text;  /* bytes so far */
-  uint32_t start;   /* where the string or number began */
+  uint32_t start;   /* where the string, after its quote, or the number began */
   uint8_t phase;    /* Phase */
   uint8_t kind, at; /* in null, true or false: its JsonKind; its bytes so far */
 } JsonState;

@@ -27,8 +27,8 @@ typedef enum {
 
 enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
 
-/* A key, or a pattern of keys, and its schema; in Schema.needed_keys the key that it requires, in
- * KeyOrder.ranks its rank. */
+/* A key, or a pattern of keys, and its schema. In place of the schema Schema.needed_keys has the key that the
+ * first one requires, KeyOrder.ranks the rank. */
 typedef struct {
   uint32_t key; /* number of the key; of a pattern: its Lang */
   uint32_t schema;
@@ -51,7 +51,7 @@ typedef struct {
   bool is_constant; /* only a value equal to `json` satisfies the schema */
   bool compiled;
   bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
-  uint8_t abundance;  /* used by closing_plain.c; 0: unknown */
+  uint8_t abundance;  /* is_abundant() of closing_plain.c; 0: unknown */
   bool is_proven;     /* some value satisfies the schema, or the search gave no answer: closing_find_dead() */
   bool widened;       /* a keyword of it, or of a subschema, was let go: it allows more than it says */
   Draft draft;

@@ -38,7 +38,7 @@ bool chat_takes_tools(const Chat *chat);
 bool chat_has_tool_use(const Chat *chat);
 bool chat_writes(const Chat *chat, const char *string);
 
-/* Hash of all that determines a rendering: the template's text and the special tokens. */
+/* Hash of all that a chat adds to a rendering: the template's text and the special tokens. */
 uint64_t chat_hash(const Chat *chat);
 
 /* The first control token of a built-in template that the vocabulary lacks, so that the model would read
@@ -78,8 +78,9 @@ Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, Tr
 /* The local time in seconds since the epoch: the usual `now`. */
 int64_t chat_now(void);
 
-/* Appends the ids of a rendered text. Special tokens count in its trusted runs only, and the tokenizer
- * adds none (the template writes BOS itself, as with transformers' apply_chat_template). */
+/* Appends the ids of a rendered text. Special tokens count in its trusted runs only or, with `trusted`,
+ * everywhere; the tokenizer adds none (the template writes BOS itself, as with transformers'
+ * apply_chat_template). */
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);
 
@@ -91,6 +92,6 @@ Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Erro
 /* How a model marks its reasoning, according to its template and tokenizer. */
 typedef struct {
   const char *open, *close; /* "<think>", "</think>"; NULL: it has no marks */
-  bool can_switch;          /* the template reads enable_thinking or thinking */
+  bool can_switch;          /* the template reads enable_thinking or thinking, and has no channels */
 } ChatThinking;
 ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer);

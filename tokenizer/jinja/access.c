@@ -238,7 +238,7 @@ static Status slice_index(Render *render, Value value, int64_t fallback, int64_t
   return STATUS_OK;
 }
 
-/* Python's slice.indices(): the first index, the index after the last, and the number of elements. */
+/* Python's slice.indices(): the first index, the index to stop at (*last), and the number of elements. */
 static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t step, int64_t *first,
                          int64_t *last, size_t *n) {
   int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;

@@ -135,7 +135,7 @@ static void prepend_zeros(NumberParts *parts, size_t wanted) {
   memset(parts->digits, '0', missing);
 }
 
-/* Prepends zeros until the digits and their separators have the width. */
+/* Prepends zeros until the digits and separators fill what sign and rest leave of the width. */
 static void zero_digits(const FormatSpec *spec, NumberParts *parts) {
   size_t around = strlen(parts->sign) + strlen(parts->rest), n = strlen(parts->digits);
   int64_t room = spec->width - (int64_t)around;

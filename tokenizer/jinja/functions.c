@@ -159,7 +159,7 @@ static Status function_strftime_now(Render *render, const CallArgs *args, Value 
   char prepared[MAX_TIME / 8], text[MAX_TIME];
   TRY(argument_text(render, "strftime() argument 1", args->items[0], &format));
   TRY(prepare_format(render, format, prepared, sizeof prepared - 1));
-  strcat(prepared, "|"); /* an empty result differs from an overflow */
+  strcat(prepared, "|"); /* so that an empty result differs from an overflow */
   struct tm parts;
   time_t now = (time_t)render->input->now;
   size_t n = gmtime_r(&now, &parts) ? strftime(text, sizeof text, prepared, &parts) : 0;

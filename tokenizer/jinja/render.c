@@ -231,7 +231,7 @@ static Status next_of_loop(Render *render, Iterator *iterator, Value *out, bool 
   return loop_take(render, iterator->state, out, more);
 }
 
-/* A source without a length is counted by taking all that is left of it. */
+/* A source without a length, or with a filter, is counted by taking all that is left of it. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
   if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {

@@ -182,7 +182,7 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
  * longer than matching it. Only a part with a watched match is measured. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
-    (void)has_time(scratch); /* the next watched match refuses */
+    (void)has_time(scratch); /* if no time is left, the next watched match refuses */
   } else {
     scratch->spent_ns += PLACE_NS * (int64_t)scratch->places;
     scratch->places = 0;

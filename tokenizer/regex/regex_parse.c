@@ -127,7 +127,7 @@ static Status emit_word(RegexParser *p, Error *err) {
   return emit_set(p, &set, err);
 }
 
-/* \b: exactly one side is a word; \B: both or neither. */
+/* \b: exactly one side is a word character; \B: both or neither. */
 static Status emit_boundary(RegexParser *p, bool negated, Error *err) {
   TRY(emit(p, "(?:(?<=", err));
   TRY(emit_word(p, err));

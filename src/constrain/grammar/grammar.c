@@ -61,7 +61,7 @@ struct Grammar {
   KeyTable transitions;    /* key: state and byte, plus one */
   KeptMask masks[N_MASKS]; /* the mask of state s is at s % N_MASKS */
   Machine machine;         /* only the machine's lex states are used */
-  LexMasks last, parts;    /* last: tokens of parts that end the text; parts: tokens of other parts */
+  LexMasks last, parts;    /* tokens of parts: after those of `last` the text ends */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */

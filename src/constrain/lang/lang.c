@@ -270,7 +270,7 @@ static bool read_run(const Langs *langs, Lang lang, Run *run) {
 }
 
 /* Unites runs among list[0..n) that differ only in min and max, if their ranges make one; returns the new n.
- * Expressions of counters then grow with the text, not with all ways to read it. */
+ * Derivatives of repetitions then grow with the text, not with the number of ways to read it. */
 static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
   Run x, y;
   for (size_t i = 0; i < n; i++) {

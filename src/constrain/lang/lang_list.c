@@ -7,7 +7,7 @@
 #include "constrain/lang/lang_internal.h"
 
 enum {
-  MAX_LISTED = 120,   /* bytes of a string; a longer one counts as endless */
+  MAX_LISTED = 120,   /* bytes of a string; with a longer one the language counts as endless */
   MAX_VISITED = 4096, /* beginnings of strings that one lang_list() visits */
   MAX_REACHED = 2048, /* expressions in the search of lang_example() */
 };

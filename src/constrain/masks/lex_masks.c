@@ -82,7 +82,7 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
 
 /* Adds the state to which the plan's at-th character, one of `class`, leads. If some classes of the plan may
  * not follow there, the plan ends before the state. Below min_depth it gives up those classes instead, or
- * `class` if that weighs less: then returns false, and the plan has to begin again. */
+ * `class` if that has fewer tokens: then returns false, and the plan has to begin again. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
