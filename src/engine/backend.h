@@ -30,9 +30,9 @@ typedef struct BackendProbe BackendProbe;
 
 /* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
  * scale for each KEY_SCALE_DIMS numbers, since a few channels of keys are far larger than the rest: the mean
- * KL divergence of SmolLM2-135M is 9e-4 with one scale for a key, 4.1e-4 with one for 32 numbers, 3.4e-4 with
- * one for 16. A value has one scale: int8 values with fp16 keys make a KL divergence of only 6e-5. (Latent
- * attention on a GPU reads the keys' bytes as its values.)
+ * KL divergence of SmolLM2-135M from itself with KV_F16 is 9e-4 with one scale for a key, 4.1e-4 with one
+ * for 32 numbers, 3.4e-4 with one for 16. A value has one scale: int8 values with fp16 keys make a KL
+ * divergence of only 6e-5. (Latent attention on a GPU reads the keys' bytes as its values.)
  * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
  * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/kernels/cache/q8.cuh). */
 typedef enum { KV_F16, KV_F32, KV_Q8 } KvType;
@@ -160,16 +160,17 @@ typedef struct {
   int gpu;       /* CUDA: the device's number */
   int split;     /* CUDA: if above 1, how many GPUs share each layer; `gpus` has their numbers */
   int gpus[MAX_SPLIT];
-  SplitSums sums;             /* CUDA, with split */
-  struct Ranks *ranks;        /* CUDA: the processes that share the model, this process among them; or NULL */
-  int ranks_rank;             /* the rank of this process */
-  size_t ranks_free_bytes;    /* the least free bytes of any rank's GPU */
-  size_t weight_bytes;        /* CUDA: the most bytes of a GPU's memory that weights may take; 0: all of it */
-  bool int8_activations;      /* CUDA: quantised layers multiply int8 activations (W4A8) */
-  bool copies;                /* CUDA: load() makes the copies of DeviceMemory.copies, too */
-  bool no_graphs;             /* CUDA: launch every step kernel by kernel */
-  DecodeStep decode_step;     /* CUDA */
-  const BackendModel *target; /* CUDA, for a drafter: it shares the target's stream, embedding and head */
+  SplitSums sums;          /* CUDA, with split */
+  struct Ranks *ranks;     /* CUDA: the processes that share the model, this process among them; or NULL */
+  int ranks_rank;          /* the rank of this process */
+  size_t ranks_free_bytes; /* the least free bytes of any rank's GPU */
+  size_t weight_bytes;     /* CUDA: the most bytes of a GPU's memory that weights may take; 0: all of it */
+  bool int8_activations;   /* CUDA: quantised layers multiply int8 activations (W4A8) */
+  bool copies;             /* CUDA: load() makes the copies of DeviceMemory.copies, too */
+  bool no_graphs;          /* CUDA: launch every step kernel by kernel */
+  DecodeStep decode_step;  /* CUDA */
+  /* CUDA, for a drafter: it shares the target's CUDA stream, and embedding and head where it has none. */
+  const BackendModel *target;
   const char *kernel; /* CUDA: the kernel of every quantised layer, or NULL: the dispatch table's choice */
   LoadProgress progress;
   void *progress_user;
@@ -190,7 +191,7 @@ typedef struct {
    * whole pages). In a step at most n_sequences + GUESS_ROWS rows belong to no prompt. A backend whose rows
    * always have these bits ignores `invariant`. */
   bool invariant;
-  TapList taps;            /* the layers that steps may keep (TokenRange.taps) */
+  TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
   /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT): it has
    * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */
@@ -239,12 +240,13 @@ typedef struct Backend {
   /* Copies row `row` of the logits that OP_LOGITS made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* Both copy the keys and values of n tokens in a layer that has its own, in this layout: keys
-   * [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales [n_cache_heads][n]
-   * [kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales [n_cache_heads][n]. With
-   * KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies those of a range (of any length within
-   * n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads
-   * may call it at the same time for different layers or positions. NULL: not supported. */
+  /* kv_read() and kv_write() copy the keys and values of n tokens in a layer that has its own, in this
+   * layout: keys [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
+   * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
+   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. The first copies those of a
+   * range (of any length within n_ctx) to the host. The second puts the first range.n_tokens of n_stored
+   * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
+   * supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);

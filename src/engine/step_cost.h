@@ -15,9 +15,9 @@ typedef struct {
  * keys and values of the past tokens that its first row sees (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
-/* Bytes of weights that a step of one token reads in the host's memory: of the chosen experts in the last
- * host_experts layers; in the last host_layers of all other matrices but kv_b, router, shared_gate, latent_in
- * and latent_out, which stay on the GPU. */
+/* Bytes of weights that a step of one token reads in the host's memory: those of the chosen experts in the
+ * last host_experts layers, and those of all other matrices in the last host_layers layers, but for kv_b,
+ * router, shared_gate, latent_in and latent_out, which stay on the GPU. */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */

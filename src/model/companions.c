@@ -36,7 +36,7 @@ static bool is_weights(const Model *model, const FileId *id) {
   const MappedFile *file;
   for (size_t i = 0; (file = model_file(model, i)); i++)
     if (file->stamp.device == id->device && file->stamp.inode == id->inode) return true;
-  return has_id(model->files->weights.path, id); /* the index */
+  return has_id(model->files->weights.path, id); /* the index of shards */
 }
 
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err) {

@@ -23,8 +23,7 @@ typedef struct {
   size_t weight_bytes; /* `used` without padding */
 } Arena;
 
-/* Takes n items of `size` bytes. A matrix is at most 2^25 by 2^20 of 2 bytes, and there are at most 4096
- * layers (config.c): nothing overflows. */
+/* Takes n items of `size` bytes. Within the ranges of config.h nothing overflows. */
 static const void *place(Arena *arena, size_t n, size_t size) {
   const void *at = arena->base ? arena->base + arena->used : NULL;
   arena->weight_bytes += n * size;
@@ -124,7 +123,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   const ModelConfig *config = &model->config;
   const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
-  TRY(place_stored(arena, model, index, whole, err)); /* a matrix's first part may have the larger `which` */
+  TRY(place_stored(arena, model, index, whole, err)); /* a matrix may begin with the part of larger `which` */
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);

@@ -21,7 +21,7 @@ typedef enum {
   WIDTH_LAYER_INPUT, /* per_layer_width */
   WIDTH_CHANNELS,    /* outputs of delta_qkv: of q alone with DELTA_APART */
   WIDTH_DELTA_VALUES,
-  WIDTH_BESIDE,  /* WIDTH_DELTA_VALUES, of Mamba-2 beside attention */
+  WIDTH_BESIDE,  /* as WIDTH_DELTA_VALUES, only for Mamba-2 beside attention */
   WIDTH_DELTA_K, /* outputs of delta_k, and of delta_v, with DELTA_APART */
   WIDTH_DELTA_V,
   WIDTH_DELTA_B,
@@ -30,7 +30,7 @@ typedef enum {
   WIDTH_DELTA_RANK, /* gate_rank */
   WIDTH_CONV,
   WIDTH_EXPERTS,       /* number of experts */
-  WIDTH_SHARED_GATE,   /* 1 */
+  WIDTH_SHARED_GATE,   /* 1, if the shared expert has a gate */
   WIDTH_EXPERT_LATENT, /* width of experts' inputs and outputs, where it is not hidden */
   WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
   WIDTH_Q_RANK,        /* width of the queries' latent */
@@ -339,8 +339,8 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
   *n_out = width_of(config, layer, linears[which].out);
 }
 
-/* False if the layer lacks this operation of tensors.def, for operations that follow from the layer's kind;
- * for others a size of 0 says that the layer lacks the tensor. */
+/* False if the layer's kind excludes this operation of tensors.def. True for operations that do not depend on
+ * the kind: there a size of 0 says that the layer lacks the tensor. */
 static bool has_operation(const LayerConfig *own, unsigned operation) {
   switch (operation) {
   case OP_QKV:

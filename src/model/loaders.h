@@ -31,14 +31,15 @@ typedef struct {
   unsigned char *to;
 } LaterWeights;
 
-/* A Linear.order. Matrices that read the same inputs are loaded within RECENT_ORDERS orders of each other. */
+/* A Linear.order. Matrices that read the same inputs are loaded so close together that an equal order is
+ * among the last RECENT_ORDERS. */
 typedef struct {
   int32_t *order; /* [2 * n_in]: Linear.order, then StoredWeights.places */
   int n_in;
 } InputOrder;
 enum { RECENT_ORDERS = 8 };
 
-/* True if the weights are used as stored; and the same for the zero points and scales. */
+/* True if the weights are used as stored. stored_groups_are_canonical(): if zero points and scales are. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
@@ -102,7 +103,8 @@ struct ModelFiles {
   size_t reserved_bytes;
 };
 
-/* AutoAWQ's order: awq_order[k] is the column of a word's nibble k, counted from the lowest bits. */
+/* AutoAWQ's order: awq_order[k] is the output, of the word's eight, in nibble k, counted from the lowest
+ * bits. */
 extern const size_t awq_order[8];
 
 /* Memory for n items of `size` bytes that belong to `linear`; model_close() frees it. NULL after a

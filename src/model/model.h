@@ -53,8 +53,8 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8, LINEAR_FP8
  *
  * LINEAR_AWQ: 4-bit weights in groups along the input,
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
- *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ
- *   gemm").
+ *   where output 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of an input's row (models.md,
+ *   "AutoAWQ gemm").
  * LINEAR_GROUPED: LINEAR_AWQ's formula with weights of 8 bits, a byte each, or with weights of 4 bits, packed
  * as above, whose zero points exceed 15 or whose scales do not fit F16.
  * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
@@ -72,11 +72,11 @@ typedef struct {
   LinearKind kind;
   int n_in, n_out; /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
   int bits;        /* AWQ, FP4: 4, GROUPED: 4 or 8, INT8, FP8: 8 */
-  /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per column; FP4: 16 or 32; FP8: n_in, or a
+  /* Inputs that share a scale. AWQ, GROUPED: n_in means one scale per output; FP4: 16 or 32; FP8: n_in, or a
    * multiple of 16, and the last group may be shorter. */
   int group;
-  /* AWQ, GROUPED: columns of each stored row that belong to other layers of a fused matrix: rows of qweight,
-   * qzeros and scales are n_out + skip columns apart; skip % 8 == 0. */
+  /* AWQ, GROUPED: outputs in each stored row that belong to other layers of a fused matrix: rows of qweight,
+   * qzeros and scales are n_out + skip outputs apart; skip % 8 == 0. */
   int skip;
   int block;           /* FP8: outputs that share a scale; the last block may be shorter */
   int block_first;     /* FP8: outputs of the first block that belong to another layer; < block */
@@ -92,7 +92,7 @@ typedef struct {
   const float *scale_values; /* FP4: [256] the scale that each code in `scales` stands for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  int row_skip;       /* dense, FP4: rows of other layers between two rows of `weight`, of FP4's `scales` */
+  int row_skip;       /* dense, FP4: rows of other layers between two of `weight`, and of FP4's `scales` */
   /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
    * the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;
@@ -204,8 +204,7 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* [vocab_size][hidden]; a drafter's: [target_vocab][width of the target's states], perhaps the target's
-   * own */
+  /* [vocab_size][hidden]; a drafter's: [target_vocab][hidden], or the target's */
   Matrix embedding;
   Matrix input_table;  /* [per_layer_vocab][n_layers * per_layer_width]; only with config.per_layer_width */
   DraftParts draft;    /* only with config.draft.kind */

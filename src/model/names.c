@@ -22,7 +22,7 @@ typedef enum {
   AROUND, /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
-  APART,       /* delta.form is DELTA_APART; the next three: also with gate_rank, by_channel, or both */
+  APART,       /* a delta layer with DELTA_APART; the next three: also gate_rank, by_channel, or both */
   APART_LOW_RANK,
   APART_BY_CHANNEL,
   APART_BOTH,

@@ -19,13 +19,13 @@ typedef enum {
 typedef enum {
   REGISTER_IDS = 1 << 0,
   REGISTER_X = 1 << 1,       /* the residual stream */
-  REGISTER_H = 1 << 2,       /* a block's input: x normalised, or a mix of several streams */
+  REGISTER_H = 1 << 2,       /* input of attention or MLP: x normalised, or a weighted mean of streams */
   REGISTER_Q = 1 << 3,       /* queries */
   REGISTER_A = 1 << 4,       /* the output of attention, or of what replaces it */
   REGISTER_BESIDE = 1 << 5,  /* the output of Mamba-2 beside attention */
   REGISTER_G = 1 << 6,       /* the hidden units of an MLP */
   REGISTER_STREAMS = 1 << 7, /* several residual streams */
-  REGISTER_FACTORS = 1 << 8, /* the factor of a block's output in each stream */
+  REGISTER_FACTORS = 1 << 8, /* for each stream, the factor of what attention or MLP adds to it */
   REGISTER_INPUTS = 1 << 9,  /* per-layer inputs of a token, for all layers */
   REGISTER_LOGITS = 1 << 10,
   REGISTER_STATE = 1 << 11, /* recurrent state */
@@ -56,8 +56,9 @@ typedef struct {
   Op *ops; /* [n], the last one OP_LOGITS */
   int n;
   /* cut: the index of the last layer's OP_OUT_PROJ, after which rows without logits need not be computed; -1
-   * if a later operation reads earlier data other than x. kept: a step without logits may end before this
-   * index, as no operation from it on writes STATE or CACHE; -1 if cut is -1. */
+   * if there is none, if it reads more than x and a, or if a later operation writes STATE or CACHE or reads
+   * earlier data other than x. kept: a step without logits may end before this index, as no operation from it
+   * on writes STATE or CACHE; -1 if cut is -1. */
   int cut, kept;
 } Program;
 

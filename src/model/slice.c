@@ -12,18 +12,18 @@
 
 enum {
   HEAD_UNIT = 16,  /* rows of lm_head are divided in whole tiles of a GPU */
-  OUTPUT_UNIT = 8, /* outputs in slabs of a GPU's layout */
+  OUTPUT_UNIT = 8, /* outputs, in slabs of a GPU's weight layout (linear/layout.cuh) */
 };
 
 /* --- shares */
 
-/* Heads, columns or rows of a part. */
+/* Heads, hidden units, inputs or outputs of a part. */
 typedef struct {
   int first, n;
 } Share;
 
-/* The columns, of `count`, that part `index` of n has, in whole units: parts differ by one unit at most, and
- * none is larger than the first. */
+/* The hidden units, of `count`, that part `index` of n has, in multiples of `unit`: parts differ by one
+ * multiple at most, and none is larger than the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;
@@ -46,7 +46,8 @@ static bool is_one_group(const Linear *l) {
   return l->kind != LINEAR_FP4 && (l->group == 0 || l->group >= l->n_in);
 }
 
-/* The unit in which inputs are divided: whole groups, and whole slabs of the layer that makes them. */
+/* Inputs are divided in multiples of this: whole groups, and whole slabs of outputs of the layer that makes
+ * them. */
 static int input_unit(const Linear *l) {
   int unit = is_one_group(l) ? OUTPUT_UNIT : l->group;
   while (unit % OUTPUT_UNIT != 0) unit *= 2;
@@ -59,7 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* The multiples in which hidden units are divided, the same in all layers. `shared`: of shared experts. */
+/* Hidden units of MLPs, shared experts and experts are divided in multiples of these, the same in all
+ * layers. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -91,8 +93,8 @@ static void refuse_order(const Linear *l, Obstacle *why) {
   snprintf(why->text, sizeof why->text, "%s has its inputs in the order of activations", l->name);
 }
 
-/* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the
- * last share need not be a multiple of 8, except in experts, which are interleaved on a GPU. */
+/* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the last
+ * share need not be a multiple of 8, except in experts: a GPU interleaves their gate and up in eights. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
   if (down->order)
@@ -160,7 +162,7 @@ static void divide_mixer(const ModelConfig *c, LayerConfig own, const ModelLayer
     if (l->linear[which].n_out > 0)
       divide_outputs(c, own, &l->linear[which], layer_linear_division(which), n, why);
   if (!*why->text) divide_inputs(&l->o, n, why);
-  /* GPUs refuse such heads (supported.c) */
+  /* A GPU refuses heads whose outputs together are no multiple of 8 (has_uneven_heads() in supported.c). */
   if (!*why->text && own.kind == LAYER_ATTENTION && l->o.n_in / n % OUTPUT_UNIT != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs, which are divided by eights", l->o.name,
              l->o.n_in);
@@ -444,7 +446,7 @@ typedef struct {
   char *taps;      /* taps of all layers of the delta rule; NULL: the part has none */
 } Part;
 
-/* Most bytes of a layer's taps. */
+/* Upper bound of the bytes of a layer's taps. */
 static size_t taps_bytes(const DeltaConfig *part) {
   return (size_t)delta_channels(part) * (size_t)part->conv * sizeof(float);
 }

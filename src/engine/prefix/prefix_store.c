@@ -80,8 +80,8 @@ static bool has_states(const Walk *walk) {
   return walk->states.layer_bytes != NULL;
 }
 
-/* The fewest matching tokens for which a block is read: one with a recurrent state, which needs all keys and
- * values before it. */
+/* The fewest matching tokens for which a block is read. It is 1 with a recurrent state, since the state is of
+ * use only with all keys and values before it. */
 static int least_use(const Walk *walk) {
   return has_states(walk) ? 1 : PREFIX_MIN_USE;
 }

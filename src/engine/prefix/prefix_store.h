@@ -7,8 +7,9 @@
  *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)              a document followed by a question
  *                                       [512 .. 690) [690 .. 768)   the same document, another question
  *
- * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used up
- * to the first different token. So two texts share exactly their common prefix, without any marks in them.
+ * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used
+ * up to the first different token. So two texts share exactly their common prefix, and no text has to mark
+ * its end.
  *
  * A model with a recurrent state needs that state as well, which has a file of its own for some of a text's
  * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common

@@ -39,8 +39,8 @@ typedef enum {
   ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
 } RopeTypes;
 
-/* Traits that an architecture has and others lack. The first are members of config.json, which architectures
- * without the trait ignore, as transformers does. */
+/* Traits that an architecture has and others lack. The first say that members of config.json are read, which
+ * architectures without the trait ignore, as transformers does. */
 typedef enum {
   END_OF_TRAITS,
   ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */
@@ -63,7 +63,7 @@ typedef enum {
   USE_QK_NORM,    /* use_qk_norm: the row's qk_norm if it is true; true is refused with QK_NORM_NONE */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
   OWN_ROPE,       /* rope parameters must be given: transformers' default is a scaled rope */
-  MUP,            /* mup_enabled: as SCALED_EMBEDDING */
+  MUP,            /* mup_enabled: if true, as SCALED_EMBEDDING */
   POST_NORM,      /* use_post_norm; logits_scaling is a factor, not a divisor (HyperCLOVA X) */
   OUTPUT_VOCAB,   /* output_vocab_size: the output head has only this many tokens, the first ones */
   OFF_ONLY,       /* use_sliding_window and clip_qkv must be off (IQuest-Coder) */
@@ -90,7 +90,8 @@ typedef enum {
   LATENT_EXPERTS,   /* moe_latent_size */
   LISTS,            /* numbers of experts may be lists, of one number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
-  /* From here on traits are not read from config.json: most are members of ModelConfig that are true. */
+  /* From here on traits have no member in config.json; one without a comment sets the bool of ModelConfig
+   * that has its name. */
   QKV_BIAS,
   BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
@@ -107,7 +108,7 @@ typedef enum {
   TIED,              /* the default of tie_word_embeddings */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
   INTERLEAVED_DELTA, /* delta layers are stored by key head */
-  SCALES_INPUT,      /* this and the next four: members of ExpertConfig */
+  SCALES_INPUT,      /* this and the next four set members of ExpertConfig */
   SHARED_GATE,
   OWN_NORMS,
   POST_NORM_OF_SUM,
@@ -122,7 +123,7 @@ typedef enum {
 } Trait;
 enum { MAX_TRAITS = 12 };
 
-enum { MAX_FACTOR = 1000000 }; /* of activations: a larger factor is likely a mistake */
+enum { MAX_FACTOR = 1000000 }; /* of factors, limits and caps in a config: larger ones are likely mistakes */
 
 /* Which layers have experts. */
 typedef enum {
@@ -159,7 +160,7 @@ typedef struct {
 } DoubleMember;
 
 struct Architecture {
-  /* architecture is NULL if this is the text part of multimodal models alone. */
+  /* architecture is NULL for a text part that occurs only within multimodal models. */
   const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
   const char *models;                    /* published models, for `auk inspect --architectures` */
 
@@ -195,7 +196,7 @@ struct Architecture {
   } windows;
   RopeTypes ropes;
   int original_max_position; /* the default; 0: max_position */
-  double rotary_part;        /* partial_rotary_factor, or the proportional rope's; 0: 1 */
+  double rotary_part;        /* default of partial_rotary_factor; 0: 1 */
   double local_rope_theta;
 
   /* Keys of config.json, or NULL. */
@@ -206,9 +207,9 @@ struct Architecture {
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
   const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
-  const char *before_key;       /* for the window minus 1, the position itself; overrides sliding_window */
-  const char *other_name;       /* another name of `architecture`, which may be that of another row */
-  const char *other_type;       /* a model_type that `architecture` may have instead */
+  const char *before_key; /* for window - 1, the positions before the own one; overrides sliding_window */
+  const char *other_name; /* another name of `architecture`, which may be that of another row */
+  const char *other_type; /* a model_type that `architecture` may have instead */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
   int more_eos[2];        /* besides eos; also used if eos_token_id is null. 0: none */
@@ -216,11 +217,13 @@ struct Architecture {
   int per_layer_vocab;    /* vocab_size_per_layer_input; 0: vocab_size */
   int n_kv_shared;        /* num_kv_shared_layers */
   int global_head_dim;    /* head_dim of layers without a window */
-  double attention_scale; /* 0: head_dim^-1/2, or by members */
+  double attention_scale; /* 0: head_dim^-1/2, unless members of the config say otherwise */
   double logit_scale;     /* a factor of logits; 0: the config has no such member */
   double query_scalar;    /* 0: head_dim */
   double attention_cap, logit_cap;
-  struct { /* defaults of the members of MULTIPLIERS; 0: 1 */
+  /* Defaults of the members of MULTIPLIERS (0: 1, but attention is head_dim^-1/2 with POST_NORM), or of
+   * scale_emb, scale_depth and dim_model_base with DEPTH_SCALE (embedding, residual, logits). */
+  struct {
     double embedding, attention, residual, logits;
   } multipliers;
 
@@ -242,7 +245,7 @@ struct Architecture {
       int n, n_chosen; /* n_group, topk_group; 0: 1 */
     } groups;
     const char *enable_key; /* experts are there only if this is true; NULL: always */
-    const char *bias_key;   /* choice_bias is there unless this is false; NULL: always where it is named */
+    const char *bias_key;   /* choice_bias exists unless this is false; NULL: always, if `names` has it */
   } experts;
 };
 
@@ -260,7 +263,7 @@ typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text;                      /* model_type of the text part, also where text_config has none */
-  const char *models;                    /* published ones */
+  const char *models;                    /* published models */
   TextPlace is;
   const char *old_text;     /* another name of `text`, or NULL */
   const char *text_key;     /* config.json's key for the text part; NULL: "text_config" */
@@ -295,11 +298,11 @@ ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams a
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
 ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, and factors (Falcon-H1) */
-ParsePart config_parse_blocks;        /* Mamba-2 in layers of one block (Nemotron-H) */
+ParsePart config_parse_blocks;        /* Mamba-2, attention, MLP or experts alone in a layer (Nemotron-H) */
 
 /* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
-ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 in full layers */
+ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 without a window */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 /* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number, which
@@ -314,8 +317,8 @@ ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sink
  * tokens. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
-ParsePart config_check_norm_type;    /* refuses norms of q and k that are not per head; rope_scaling_layers */
-ParsePart config_check_value_heads;  /* refuses members that contradict the config (value_heads.c) */
+ParsePart config_check_norm_type;   /* refuses q and k norms not per head, ropes scaled in some layers only */
+ParsePart config_check_value_heads; /* refuses members that contradict the config (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;
@@ -340,8 +343,9 @@ ParsePart config_parse_experts;
  * are filled */
 ParsePart config_parse_positions;
 
-/* Fills sizes, arithmetic, positions and experts from the object of a text model (config.c), and how weights
- * are quantised, which may be in the file's own object or in the text model's. */
+/* config_parse_text() fills sizes, arithmetic, positions and experts from the object of a text model.
+ * config_parse_quantization() fills how weights are quantised, which the file's own object or that of the
+ * text model says (config.c). */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
 /* Refuses a config with more quantisation rules than the model has matrices. */

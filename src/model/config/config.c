@@ -189,8 +189,8 @@ static Status parse_cap(const ConfigReader *r, const char *key, double fallback,
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
 }
 
-/* MiniCPM: the embedding times scale_emb, what a block adds times scale_depth / sqrt(layers), logits divided
- * by hidden / dim_model_base. The last two do nothing where they are null. */
+/* MiniCPM: the embedding times scale_emb, what attention and MLP add times scale_depth / sqrt(layers), logits
+ * divided by hidden / dim_model_base. The last two do nothing where they are null. */
 static Status parse_depth_scale(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const double root = sqrt(config->n_layers);
   double depth, base;

@@ -16,7 +16,7 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, R
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* Maxima of sizes; the minimum is 1. Products of three fit int64; any packed file is shorter than 2^60. */
+/* Maxima of sizes; the minimum is 1. Products of three fit int64; an ak48 file is shorter than 2^60 bytes. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
@@ -69,9 +69,9 @@ typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYE
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* Norms of x: RMSNorm times weight, or times 1 + weight, or times 1 + weight in all norms but the last (Muse
- * Glimmer). Centred norms subtract the mean first: LayerNorm, without a bias (Cohere), with one (PhiMoE), or
- * with one and times 1 + weight (Nemotron). Since nothing else reads x, a backend keeps x with a mean of 0
- * instead, and its norms are RMSNorm. */
+ * Glimmer). Centred norms subtract the mean first: LayerNorm, without a bias, with one, or with one and times
+ * 1 + weight (Nemotron). Since nothing else reads x, a backend keeps x with a mean of 0 instead, and its
+ * norms are RMSNorm. */
 typedef enum {
   NORM_RMS,
   NORM_PLUS_ONE,
@@ -81,10 +81,10 @@ typedef enum {
   NORM_CENTRED_PLUS_ONE,
 } NormKind;
 
-/* Matrices that are stored as one. FUSES_GATE_UP: gate and up (GLM, Granite 4). FUSES_QKV: q, k and v
- * (Sarvam). FUSES_QKV_HEADS: q, k and v by KV head, each with its queries, its key and its value, until
- * model_prepare() orders them (GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (Phi-3). FUSES_DELTA: the
- * matrices of the gated delta rule (Lara 4 Mini). */
+/* Matrices that are stored as one. FUSES_GATE_UP: gate and up. FUSES_QKV: q, k and v. FUSES_QKV_HEADS: q, k
+ * and v by KV head, each with its queries, its key and its value, until model_prepare() orders them (as in
+ * GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (as in Phi-3). FUSES_DELTA: the matrices of the gated
+ * delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
 /* The part after the mixer of tokens. MLP_OF_MODEL: experts, if the model has some (ModelConfig.experts),
@@ -123,8 +123,8 @@ typedef struct {
   int n_experts;       /* the model's, or 0 in a layer without experts (set by config_layer()) */
   int ngrams;          /* the layer's number among those with n-grams, from 1 on; 0: it has none */
   /* config_layer() sets it to n_kv_heads, plus one if the layer has index keys (IndexerConfig). The cache has
-   * these as one more KV head: its value is the position's index key, and its key is that of the block that
-   * ends at the position. */
+   * index keys as one more KV head: its value is the position's index key, its key the index key of the block
+   * that ends at the position. */
   int n_cache_heads;
 } LayerConfig;
 
@@ -195,8 +195,8 @@ typedef enum {
   SHARED_IN_LAYER
 } SharedName;
 
-/* The shape of dense tensors of all experts: [experts][outputs][inputs]; [experts][inputs][outputs]
- * (gpt-oss); or either (Qwen3-VL: inputs are first as published, but not as transformers 5 saves them). */
+/* The shape of dense tensors of all experts: [experts][outputs][inputs]; [experts][inputs][outputs];
+ * or either (Qwen3-VL: inputs are first as published, but not as transformers 5 saves them). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
 
 /* Names within a layer with experts. Experts are stored one by one, the third one's gate as
@@ -245,19 +245,20 @@ typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
 /* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_INTERLEAVED (Qwen3-Next,
  * before model_prepare()): delta_qkv has for each key head its q, its k, and the v and z of its value heads;
- * b has for each key head the b and a of its value heads; there are no z and a. DELTA_APART (Olmo Hybrid):
- * apart; delta_qkv is the matrix of q. */
+ * b has for each key head the b and a of its value heads; there are no z and a. DELTA_APART: apart;
+ * delta_qkv is the matrix of q. */
 typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
 /* Sizes of the layers with a matrix as state (LAYER_DELTA); see norm_delta_rule in operations.def. */
 typedef struct {
-  int n_key_heads;        /* heads of q and k, Mamba-2's groups; 0: no such layers */
-  int n_value_heads;      /* a multiple of n_key_heads: value head h uses key head h / (values / keys) */
+  int n_key_heads; /* heads of q and k, Mamba-2's groups; 0: no such layers */
+  /* A multiple of n_key_heads: value head h uses key head h / (n_value_heads / n_key_heads). */
+  int n_value_heads;
   int key_dim, value_dim; /* numbers of a head: 1 .. MAX_DELTA_DIM */
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
   DeltaForm form;
   StateRule rule;
-  /* Each number of a key decays by its own factor, of its own a and dt_bias (Kimi Linear). */
+  /* Each number of a key decays by its own factor, of its own a and dt_bias (Kimi Delta Attention). */
   bool by_channel;
   /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
    * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
@@ -265,7 +266,7 @@ typedef struct {
   int gate_rank;     /* a and z are each made by two matrices, with this size between them; 0: by one */
   bool doubles_beta; /* beta is 2 sigmoid(b), not sigmoid(b) (Olmo Hybrid) */
   double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
-  /* The output is multiplied by sigmoid(z), not silu(z) (Qwen3.8-Flash-Next, Kimi Linear). */
+  /* The output is multiplied by sigmoid(z), not silu(z). */
   bool gate_is_sigmoid;
   /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
    * largest step size. */
@@ -280,11 +281,11 @@ typedef struct {
 } DeltaConfig;
 
 /* Hyper-connections (Qwen3.8-Flash-Next): a token has n residual streams of hidden numbers each, which begin
- * as its embedding. A block reads a mix of them, and its output is added to each stream with a factor; the
- * logits read a mix, too. See model/operations.def. */
+ * as its embedding. Attention and MLP each read a weighted mean of them, and their outputs are added to each
+ * stream with a factor; lm_head reads a weighted mean, too. See model/operations.def. */
 typedef struct {
   int n;    /* 0: one stream, as usual */
-  int rank; /* numbers between the two matrices that make the mix's weights */
+  int rank; /* numbers between the two matrices that make the weights of the mean */
 } StreamConfig;
 
 /* AltUp (Gemma 3n; Baykal et al., arXiv:2301.13310): a token has n residual streams of hidden numbers each. A
@@ -303,7 +304,7 @@ typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of equal size */
-  int taps;         /* taps of the convolution over tokens; neighbours are `longest` tokens apart */
+  int taps;         /* taps of the convolution over tokens, which are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* seed of the hashes' factors */
@@ -334,9 +335,9 @@ typedef struct {
   bool bias;    /* the convolution and the matrices before and after it have biases */
 } ConvConfig;
 
-/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX, SCORE_SIGMOID: both by softmax
- * over all outputs, or by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose. The
- * weights are then softmax over the chosen experts' outputs (SCORE_CHOSEN), or the sigmoid of each; or
+/* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX: both by softmax over all
+ * outputs. SCORE_SIGMOID: both by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose.
+ * The weights are then softmax over the chosen experts' outputs (SCORE_CHOSEN), or the sigmoid of each; or
  * SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): the weight of a chosen expert with output r is its
  * share in softmax over the outputs s of the experts with (r - s) / max(|s|, r) <= near, except those chosen
  * before it. */
@@ -358,7 +359,7 @@ typedef struct {
   int n_experts; /* in each layer with MLP_OF_MODEL; 0: the model has no experts */
   int n_chosen;  /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;     /* outputs of an expert's gate and up */
-  int latent;    /* width of an expert's input and output, from and to which matrices project x; 0: hidden */
+  int latent;    /* width of an expert's input and output, if matrices project x to it and back; 0: hidden */
   int shared_width;  /* width of the shared expert, an MLP for every token; 0: there is none */
   ExpertScore score; /* how experts are chosen and weighted */
   double near;       /* used by SCORE_CHOSEN_NEAR */
@@ -367,12 +368,12 @@ typedef struct {
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
   int n_groups;        /* groups of equal size; a group's score is the sum of its two best experts' */
-  int n_chosen_groups; /* best groups, from which experts are chosen; with n_groups 1: from all */
+  int n_chosen_groups; /* number of best groups, from which alone experts are chosen; 1 if n_groups is 1 */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
   bool biases;      /* the router, and the experts' gate, up and down have biases */
   bool scales_input; /* the weight of a chosen expert multiplies its input, not its output (Llama 4) */
-  bool shared_gate;  /* the shared expert's output is multiplied by the sigmoid of a product with its input */
+  bool shared_gate;  /* the shared expert's output is multiplied by sigmoid(w . h), h being its input */
   ExpertNorms norms;
 } ExpertConfig;
 
@@ -402,7 +403,7 @@ typedef struct {
   int target_hidden, target_vocab; /* sizes of the target: width of a state, number of tokens */
   int target_layers;               /* 0: not given */
   int n_states;                    /* states of the target for each token */
-  int states[MAX_DRAFT_STATES];    /* [n_states] layers of the target after which x is taken: 1 or more */
+  int states[MAX_DRAFT_STATES];    /* [n_states] x is taken after so many layers of the target: 1 or more */
   bool usual_states;               /* EAGLE-3 without a list: states after 2, L / 2 and L - 3 of L layers */
   StatesNorm states_norm;          /* EAGLE-3 */
   bool norm_before_residual;       /* EAGLE-3: the residual stream begins normalised */
@@ -447,15 +448,15 @@ typedef struct {
 
   NormKind norm;
   NormPlacement norms;
-  bool norms_plain;    /* norms of x have no weights: the loader makes ones (OLMo 1, NanoChat) */
-  bool head_bias;      /* lm_head has a bias (PhiMoE) */
-  bool parallel;       /* the MLP reads attention's input, and both outputs are added: no mlp_norm (Cohere) */
-  bool parallel_norms; /* `parallel` is true, but the MLP reads mlp_norm of attn_norm's input (GPT-NeoX) */
-  bool embedding_norm; /* embeddings are normalised, without weights (Muse Glimmer) */
-  double post_norm_eps; /* epsilon of norms of outputs; 0: norm_eps */
+  bool norms_plain;     /* norms of x have no weights: the loader makes weights of 1 */
+  bool head_bias;       /* lm_head has a bias */
+  bool parallel;        /* the MLP reads attention's input, and both outputs are added: no mlp_norm */
+  bool parallel_norms;  /* `parallel` is true, but the MLP reads mlp_norm of attn_norm's input */
+  bool embedding_norm;  /* embeddings are normalised, without weights */
+  double post_norm_eps; /* epsilon of the norms after attention and MLP; 0: norm_eps */
   QkNorm qk_norm;
   bool qk_norm_plain;      /* q and k norms have no weights */
-  bool qk_norm_after_rope; /* q and k are normalised after their rope, not before (Hunyuan) */
+  bool qk_norm_after_rope; /* q and k are normalised after their rope, not before */
   TensorNames names;
   const ExpertNames *expert_names; /* NULL unless the model has experts */
   bool attn_sinks;                 /* each head's softmax has one more score, whose weight is dropped */
@@ -470,30 +471,31 @@ typedef struct {
   NgramConfig ngrams;
   IndexerConfig indexer;
   ExpertConfig experts;
-  DraftConfig draft; /* only a drafter's; its vocab_size is the number of tokens that it can guess */
+  DraftConfig draft; /* only in a drafter's config, whose vocab_size counts the tokens that it can guess */
   bool v_norm;       /* RMSNorm of v over each head, without a weight (Gemma 3n and 4) */
   bool layer_scalar; /* x after a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   int per_layer_width;    /* size of the input that a token has for each layer (Gemma 3n and 4); 0: none */
   int per_layer_vocab;    /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
-  double embedding_scale; /* x = embedding[id] * this; 1 except for Gemma (sqrt(hidden)) and Granite */
-  double attention_scale; /* scores are q k times this: head_dim^-1/2 except for Gemma (4: 1) and Granite */
+  double embedding_scale; /* x = embedding[id] * this; 1 unless the family or its config has a factor */
+  /* Scores are q k times this: head_dim^-1/2 unless the family or its config says otherwise; with latent
+   * attention config_scale_latent() sets it. */
+  double attention_scale;
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
-   * beta of 0: it is not (all but Ministral 3). query_scale_nope: only in layers without a rope, and by
-   * position + 1 (Llama 4). */
+   * beta of 0: it is not. query_scale_nope: only in layers without a rope, and by position + 1 (Llama 4). */
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
-  double residual_scale; /* x = x + this * output of attention or MLP; 1 except for Granite and Falcon-H1 */
-  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 except for Falcon-H1 */
-  double logit_divisor;         /* logits are divided by this; 1 except for Granite */
-  double attention_cap;         /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
-  double logit_cap;             /* logits become cap * tanh(logit / cap) (Gemma 2 and 4) */
+  double residual_scale; /* x = x + this * output of attention or MLP; 1 unless the config has a factor */
+  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1, but for Falcon-H1 */
+  double logit_divisor; /* logits are divided by this; 1 unless the family or its config says otherwise */
+  double attention_cap; /* scores become cap * tanh(score / cap); 0: no cap */
+  double logit_cap;     /* logits become cap * tanh(logit / cap); 0: no cap */
 
   RopeConfig rope;
-  RopeConfig local_rope; /* the rope of ROPE_LOCAL layers (Gemma 3 and 4) */
+  RopeConfig local_rope; /* the rope of ROPE_LOCAL layers */
 
   bool tied_embeddings;            /* lm_head is the embedding */
-  bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
+  bool qkv_bias, o_bias, mlp_bias; /* these must have a bias: q, k, v; o; gate, up, down */
   FusedMatrices fused;
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
@@ -515,7 +517,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err);
 /* config_load() from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 /* The config of a drafter in a directory of its own. A drafter that does not fit the target is refused; NULL:
- * no target. config_is_draft(): *is_draft is false if config.json is that of another model. */
+ * no target. config_is_draft(): *is_draft is false if config.json is an ordinary model's. */
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err);
 Status config_is_draft(const char *directory, bool *is_draft, Error *err);
 void config_release(ModelConfig *config);
@@ -583,7 +585,8 @@ void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
-/* True if the layer has the model's own heads, head_dim and width of the MLP. */
+/* True if the layer has the model's own heads, head_dim and, unless it has experts or no MLP, width of the
+ * MLP. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
 /* The numbers of one token's keys and values in a layer's cache; 0 if the layer shares another layer's, or
  * has no attention. */

@@ -58,7 +58,7 @@ static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *whic
   return STATUS_OK;
 }
 
-/* The rule wants silu after its convolution and as its gate. */
+/* silu follows the rule's convolution and, without gate_is_sigmoid, makes its gate. */
 static Status check_activation(const ConfigReader *r, const ModelConfig *config) {
   if (config->activation == ACTIVATION_SILU) return STATUS_OK;
   return reader_refuse(r, "hidden_act %s is not supported with layers of the gated delta rule, expected silu",

@@ -78,7 +78,8 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* The object with the sizes of the layers, and in *arch their architecture. */
+/* Finds the object with the sizes of the layers, `key` or else the whole config, and in *arch their
+ * architecture; NULL: not known. */
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;
@@ -258,7 +259,8 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
     draft->states[1] = n / 2;
     draft->states[2] = n - 3;
   }
-  /* Refuses the state after the last layer: some programs take it before the final norm, others after it. */
+  /* The state after the last layer is refused, too: some programs take it before the final norm, others after
+   * it. */
   for (int i = 0; i < draft->n_states && !is_of_last_state(draft); i++)
     if (draft->states[i] < 1 || draft->states[i] >= n)
       return error_set(err, STATUS_MODEL,

@@ -31,8 +31,8 @@ static Status read_number(const ConfigReader *r, const char *key, bool lists, in
   return STATUS_OK;
 }
 
-/* Reads a size under the family's own key or another that transformers takes for it. Both may be given if
- * they agree. */
+/* Reads a size under any of `keys`, all of which transformers takes for it; several may be given if they
+ * agree. *used: the first that is given, else keys[0]. */
 static Status read_any(const ConfigReader *r, const char *const *keys, bool lists, int64_t low, int64_t high,
                        int fallback, int *out, const char **used) {
   const char *first = NULL;
@@ -81,7 +81,8 @@ static Status parse_counts(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* Reads the width of experts; with two kinds of experts it may be a list that begins with that of text's. */
+/* Reads the width of experts; with two kinds of experts it may be a list that begins with the width of
+ * text's experts. */
 static Status parse_width(const ConfigReader *r, const Architecture *arch, int *width) {
   const char *key = arch->experts.width_key ? arch->experts.width_key : "moe_intermediate_size";
   const Json *list = json_member(r->object, key);

@@ -3,7 +3,7 @@
  * Source: transformers 5.23, gemma4/configuration_gemma4.py, laguna/modular_laguna.py and
  * integrations/heterogeneity/configuration_utils.py.
  * Always true afterwards: in every layer n_heads is a multiple of n_kv_heads; in Gemma 4 layers of one kind
- *                         (with or without a window) have as many heads of the same size. */
+ *                         (with or without a window) have equally many heads of the same size. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -238,7 +238,8 @@ Status config_parse_beside(const ConfigReader *r, const Architecture *arch, Mode
 
 /* --- layers of one block */
 
-/* The names of blocks in a list, their names in a list of transformers 4, and their letters in a pattern. */
+/* The kinds of layer: their names in a list, their names in a list of transformers 4, and their letters in a
+ * pattern. */
 static const struct {
   const char *name, *old_name;
   char letter;
@@ -251,7 +252,7 @@ static const struct {
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
 
-/* Finds the list of blocks or, without one, the pattern; refuses a config with neither. */
+/* Finds the list of the layers' kinds or, without one, the pattern; refuses a config with neither. */
 static Status find_blocks(const ConfigReader *r, const char **key, const Json **list, const char **pattern) {
   static const char *const keys[] = {"layers_block_type", "layer_types", NULL};
   *key = reader_first_key(r->object, keys);

@@ -51,7 +51,7 @@ const Multimodal multimodals[] = {
   { "HunYuanVLForConditionalGeneration", "hunyuan_vl", "hunyuan_vl_text", "HunyuanOCR", .is = FLAT_TEXT },
   { "PaddleOCRVLForConditionalGeneration", "paddleocr_vl", "paddleocr_vl_text",
     "PaddleOCR-VL 0.9B", .is = FLAT_TEXT },
-  /* The following lm_heads divide or multiply logits as the text model does. */
+  /* The lm_heads of the next five rows divide or multiply logits as the text model's does. */
   { "Granite4VisionForConditionalGeneration", "granite4_vision", "granite4_vision_text",
     "Granite 4 Vision", .is = ONE_TEXT, .old_text = "granite" },
   { "GraniteDoclingForConditionalGeneration", "granite_docling", "granite_docling_text",

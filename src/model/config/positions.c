@@ -437,7 +437,7 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
-/* Gemma 4 names the tokens that are seen both ways: "all", or "vision", which text does not have. */
+/* Gemma 4 names the tokens that attend in both directions: "all", or "vision", which text does not have. */
 static Status sees_both_ways(const ConfigReader *r, const Architecture *arch, bool *both_ways) {
   const char *key = "use_bidirectional_attention", *what;
   if (arch->sizes != config_parse_layer_sizes) return reader_bool(r, key, false, both_ways);

@@ -80,8 +80,8 @@ Status config_parse_value_heads(const ConfigReader *r, const Architecture *arch,
   return fill_windowed(r, config);
 }
 
-/* partial_rotary_factor beside the objects with ropes: it must turn as many numbers as the rope without a
- * window does. */
+/* partial_rotary_factor beside the objects with ropes: it must turn as many numbers as the rope of layers
+ * without a window does. */
 static Status check_part(const ConfigReader *r, const ModelConfig *config) {
   static const char key[] = "partial_rotary_factor";
   double part;

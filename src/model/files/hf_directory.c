@@ -1,8 +1,8 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
  * Tensor names are those of transformers (layers.c). Only these data are read here: vectors, except biases
- * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that the
- * config says is tied, to compare it with the embedding. */
+ * of matrices, to check that they are finite or to join parts; lm_head's bias; and an lm_head that
+ * may be tied, to compare it with the embedding. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -325,7 +325,7 @@ static bool has_part(const HfLoader *loader, const char *part) {
   return false;
 }
 
-/* Forgets names that this checkpoint does not have. */
+/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some). */
 static void find_some_names(HfLoader *loader) {
   TensorNames *names = &loader->model->config.names;
   const char **const parts[] = {&names->o, &names->delta_o, &names->gate, &names->up, &names->down};

@@ -7,7 +7,7 @@
 
 #include "model/files/hf_tensors.h"
 
-enum { MAX_SHAPE = 4, MAX_ALL = 3 }; /* MAX_ALL: tensors of all experts of a layer, at most */
+enum { MAX_SHAPE = 4, MAX_ALL = 3 }; /* MAX_ALL: gate, up and down, each a tensor of all experts */
 
 /* How the names of tensors with all experts of a layer end, and the part of each expert's linear layer that
  * they hold. */
@@ -60,7 +60,8 @@ static int expected_shape(const AllExperts *all, int kind, int64_t *shape) {
   return ranks[kind];
 }
 
-/* Sets inputs_first of a tensor whose inputs may be first: true unless the tensor has the usual shape. */
+/* Sets inputs_first of a tensor whose inputs may be first: true unless the tensor is
+ * [experts][outputs][inputs]. */
 static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }
@@ -98,7 +99,7 @@ static void make_views(const AllExperts *all, int expert, StoredTensor *views) {
     *view = *tensor;
     view->rank = tensor->rank - 1;
     memmove(view->shape, tensor->shape + 1, (size_t)view->rank * sizeof *view->shape);
-    if (kind == KIND_BLOCKS) { /* groups of 16 bytes, as rows of bytes */
+    if (kind == KIND_BLOCKS) { /* [n_out][groups][16 bytes] becomes [n_out][bytes] */
       view->rank = 2;
       view->shape[1] = all->n_in / 2;
     }

@@ -67,7 +67,8 @@ static Status find_scales(const QuantLayer *layer, StoredTensor **scales) {
   return (*scales)->dtype == DTYPE_F8_E8M0 ? STATUS_OK : hf_check_float(loader, *scales);
 }
 
-/* Sets group and block by the config, or, where the config does not give them, by the shape of the scales. */
+/* Sets the Linear's group, at most n_in, and block, which the shape of the scales gives if the config does
+ * not; refuses scales of another shape. */
 static Status set_blocks(const QuantLayer *layer, const StoredTensor *scales) {
   Linear *linear = layer->linear;
   const int n_out = (int)layer->n_out;

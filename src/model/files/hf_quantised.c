@@ -184,7 +184,7 @@ static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
   return hf_order_take(layer, ".weight_g_idx", false, stored);
 }
 
-/* The sum of this many int8 products fits an int32: 2^17 * 2^14 = 2^31. */
+/* A sum of this many int8 products, each at most 2^14, fits an int32: one more could make 2^31. */
 enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
@@ -297,7 +297,8 @@ static const struct {
     {".g_idx", "GPTQ"},     {".weight_blocks", "MXFP4"},
 };
 
-/* Tensors beside `.weight` which show that `.weight` is quantised in an unsupported layout. */
+/* Tensors beside `.weight` which show that `.weight` is quantised: in an unsupported layout, or in one that
+ * the config does not name. */
 static const struct {
   const char *suffix, *what;
 } scaled[] = {

@@ -10,8 +10,8 @@ typedef struct {
   const char *config_path; /* for messages */
   const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
   bool midlayer;           /* the file calls "layers.0." "midlayer." (EAGLE-3) */
-  /* While an expert's part of tensors of all experts is taken (hf_experts.c): hf_find() looks among these
-   * views, whatever the base is. NULL: none. */
+  /* Set while one expert is read from tensors that hold all experts of a layer (hf_experts.c): hf_find() then
+   * searches these views and ignores `base`. Else NULL. */
   StoredTensor *views;
   float *ones; /* [hidden] for norms without weights; NULL: not made yet. Belongs to the model. */
   Error *err;
@@ -27,8 +27,8 @@ StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suff
 /* Marks a tensor as used, counts its bytes once, and returns its data. */
 const void *hf_use(HfLoader *loader, StoredTensor *tensor);
 
-/* hf_missing() always fails. The others refuse another shape, and a dtype other than F16, BF16 or F32. `why`
- * ends the message. */
+/* hf_missing() always fails; hf_check_shape() refuses another shape, hf_check_float() a dtype other than F16,
+ * BF16 or F32. `why` ends the message. */
 Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, const char *why);
 Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
                       const char *why);

@@ -95,7 +95,7 @@ static int compare_tensors(const void *a, const void *b) {
   return strcmp((*(StoredTensor *const *)a)->name, (*(StoredTensor *const *)b)->name);
 }
 
-/* inspect lists shards by name. */
+/* `auk inspect` lists shards by name. */
 static int compare_shards(const void *a, const void *b) {
   return strcmp((*(Safetensors *const *)a)->file.path, (*(Safetensors *const *)b)->file.path);
 }

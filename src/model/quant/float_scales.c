@@ -31,7 +31,8 @@ size_t float_scales_made_bytes(const StoredWeights *stored) {
   return sizeof(float) * (stored->linear->kind == LINEAR_FP8 ? n_scales(stored) : FP4_SCALE_VALUES);
 }
 
-/* With this scale a weight, at most 448 scales, is finite in fp32; so are 256 scales, which the CPU needs. */
+/* A weight is at most 448 times its scale: with this scale it is finite in fp32, and so is 256 times the
+ * scale, which the CPU needs. */
 
 static const float largest_fp8_scale = 0x1p118f;
 
@@ -81,7 +82,8 @@ static Status check_codes(const StoredTensor *scales, uint8_t largest, int n_thr
                    scales->name, at, value, code, largest == LARGEST_E4M3 ? 448.0 : 0x1p125);
 }
 
-/* Reads the global scale, and refuses one with which weights (6 * 448 times it) may not be finite. */
+/* Reads the global scale, and refuses one with which weights may not be finite: the largest is 6 * 448 times
+ * the scale or, with `divisor`, 6 * 448 divided by it. */
 static Status read_factor(const StoredTensor *factor, bool divisor, float *out, Error *err) {
   const float value = stored_float(factor->data, factor->dtype, 0);
   *out = value;

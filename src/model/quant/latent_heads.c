@@ -3,7 +3,7 @@
  * A head has nope_dim outputs for its key and value_dim for its value (LatentConfig). value_heads[h] is a
  * view of the head's value outputs; key_heads[h] is a copy of its key outputs, transposed, since attention
  * multiplies queries by it. The copy is dense: in the type of a dense kv_b_proj, else in fp16, which rounds
- * a weight by at most 2^-11 of it. Where kv_b_proj rounds its inputs to int8, the copy does not.
+ * a weight by at most 2^-11 of its size. Where kv_b_proj rounds its inputs to int8, the copy does not.
  *
  *     kv_b_proj        | key of head 0 | value of head 0 | key of head 1 | ...     outputs, of kv_rank inputs
  *     key_heads[0]     kv_rank outputs of nope_dim inputs
@@ -79,9 +79,9 @@ static uint8_t byte_at(const void *data, size_t at) {
   return ((const uint8_t *)data)[at];
 }
 
-/* The number in column c of a row in AutoAWQ's packed order; `at`: the index of the row's first column. */
+/* The number of output c in a row of AutoAWQ's packed order; `at`: the index of the row's first number. */
 static int nibble_at(const void *words, size_t at, size_t c) {
-  static const int shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* bit offsets of columns 0 .. 7 in a word */
+  static const int shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* bit offsets of outputs 0 .. 7 in a word */
   uint32_t word;
   memcpy(&word, (const char *)words + (at + c) / 8 * 4, sizeof word);
   return (int)(word >> shifts[c % 8] & 15);

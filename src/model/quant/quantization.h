@@ -50,7 +50,7 @@ typedef struct {
   bool ordered;          /* GPTQ's desc_act: g_idx is required; after loading: some Linear has an order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
   bool head;             /* lm_head is quantised: set by hf_directory.c */
-  uint32_t max_steps;    /* PCRE2's steps per match */
+  uint32_t max_steps;    /* limit of PCRE2's steps per match */
   QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;
   size_t n_named; /* rules that are whole names, without wildcards */

@@ -206,7 +206,7 @@ static void transpose_weights(const StoredWeights *stored, unsigned char *to, in
   }
 }
 
-/* Copies the layer's columns of a matrix in AutoAWQ's layout. */
+/* Copies the layer's outputs from a matrix in AutoAWQ's layout, in whose rows they are neighbours. */
 static void copy_columns(const StoredWeights *stored, unsigned char *to) {
   const size_t row = (size_t)stored->linear->n_out / 2, step = (size_t)stored->n_out / 2;
   const unsigned char *from = stored->weights->data + (size_t)stored->first_out / 2;
