@@ -15,13 +15,13 @@
 enum { MAX_PROJECTIONS = 6 };
 
 typedef struct {
-  DeviceLinear parts[MAX_PROJECTIONS]; /* each: neighbouring projections that can_join() in one matrix */
+  DeviceLinear parts[MAX_PROJECTIONS]; /* each: neighbouring projections as one matrix (can_join()) */
   int n_parts;
   int first[MAX_PROJECTIONS]; /* number of each part's first output among the outputs of all parts */
 } DeviceProjections;
 
-/* All experts of a layer: gate and up interleaved, or up alone if ungated; down is DeviceLinear.summed. Zeros
- * in layers without experts. */
+/* All experts of a layer: gate and up interleaved, or up alone if ungated; down has DeviceLinear.summed set.
+ * Zeros in layers without experts. */
 typedef struct {
   DeviceLinear gate_up, down;
 } DeviceExperts;
@@ -107,8 +107,8 @@ enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's g
 struct BackendModel {
   const Model *model;
   Program program; /* model's */
-  const struct BackendModel
-      *target; /* a drafter's target, whose CUDA stream (perhaps lm_head) it uses; or NULL */
+  /* A drafter's target, whose CUDA stream (perhaps lm_head, too) the drafter uses; or NULL. */
+  const struct BackendModel *target;
   int gpu;
   int rank;       /* which of the GPUs that share a model this is; else 0 */
   Reduce *reduce; /* sums over GPUs that do not reach each other's memory; else NULL */

@@ -47,7 +47,8 @@ Status fused_check(const BackendModel *loaded, Error *err) {
 bool fused_preferred(const BackendModel *loaded) {
   StepPlan plan;
   if (!step_measured(loaded->gpu) || plan_of(loaded, KV_F16, 1, &plan, NULL) != STATUS_OK) return false;
-  /* The smallest measured share of clusters that compute attention is 4 of 15 (Qwen2.5-7B, 512 positions). */
+  /* The smallest share of a step's clusters that compute attention and was measured: 4 of 15 (Qwen2.5-7B,
+   * 512 positions). */
   return 4 * plan.attending >= plan.shape.n_clusters;
 }
 
@@ -229,7 +230,7 @@ void fused_close(FusedStep *f) {
   free(f);
 }
 
-/* The kernel for the fewest tokens that takes n_tokens, or NULL. */
+/* The kernel for n_tokens or, if it is not open, for the fewest tokens above that; NULL: there is none. */
 static const Step *step_for(const FusedStep *f, int n_tokens) {
   for (int i = 0; f && i < STEP_KERNELS; i++)
     if (n_tokens <= 1 << i && f->steps[i]) return f->steps[i];

@@ -8,7 +8,7 @@
 typedef struct FusedStep FusedStep;
 
 /* STATUS_OK if the fused kernels serve the model on this GPU, STATUS_MODEL with the reason if not,
- * STATUS_USAGE if a kernel is requested by name. Needs loaded's model, gpu, act, kernel and
+ * STATUS_USAGE if a kernel is requested by name (--kernel). Needs loaded's model, gpu, act, kernel and
  * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 

@@ -196,7 +196,7 @@ static Status time_matmul(Bench *b, const Matrices *m, LinearOutput output, int 
                         .output = output,
                         .y = m->y,
                         .y_stride = m->y_stride,
-                        .dependent = true, /* as in table.c */
+                        .dependent = true, /* as in products_call() */
                         .act = row->act,
                         .kernel = row->name}};
   TRY(linear_prepare(b->linear, &m->copies[0], row->act, n_tokens, row->name, err));
@@ -308,7 +308,7 @@ static const char *input_name(const DeviceProjections *inputs, int i) {
   return inputs->n_parts == 1 || !dot ? "qkv" : dot + 1;
 }
 
-/* Lists the matrices of one layer as table.c multiplies them; returns how many. */
+/* Lists the matrices of one layer with the LinearOutput that a step has for each; returns how many. */
 static int layer_matrices(const DeviceLayer *l, LayerMatrix out[MAX_MATRICES]) {
   static const char *const gate_up[] = {"gate", "up"};
   int n = 0;

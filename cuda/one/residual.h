@@ -18,7 +18,7 @@ static inline float post_eps(const ModelConfig *c) {
 }
 
 /* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
- * first_sum(n_layers), also after a fused step: so tags rise from step to step, whatever the kind of step. */
+ * first_sum(n_layers), also after a fused step: so tags (Peers.first_tag) rise from step to step. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }

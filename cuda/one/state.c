@@ -124,7 +124,7 @@ Attention state_attention(const BackendState *s, int layer) {
       .n_kv_heads = own.n_kv_heads,
       .head_dim = own.head_dim,
       .n_ctx = page_positions(s->options.target ? &s->options.target->options : &s->options),
-      .window = own.window + (assists && own.window > 0), /* as transformers counts windows */
+      .window = own.window + (assists && own.window > 0), /* one position longer, as in transformers */
       .chunk = own.chunk,
       .kv = s->options.kv,
       .shared_bytes = s->loaded->shared_bytes,

@@ -117,7 +117,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
-  const Expert *expert = experts ? &l->experts[0] : NULL; /* all experts on a GPU are alike (supported.c) */
+  const Expert *expert = experts ? &l->experts[0] : NULL; /* all are alike: weights.c, check_alike() */
   const LayerConfig own = config_layer(c, layer);
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA,
              varied = is_varied(c);

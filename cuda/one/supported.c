@@ -7,8 +7,8 @@
 #include "model/layers.h"
 
 /* True if a Linear's fp32 scales can be rounded to fp16, which kernels read: the squared error is at most
- * 1e-7 of the sum of squares, a fifth of the tolerance of fp16 matmuls. It is 4.3e-8 on average in fp16's
- * normal range, and more for subnormal numbers; numbers above 65504 do not fit. */
+ * 1e-7 of the sum of squares, a fifth of what test_linear.cu allows fp16 matmuls. It is 4.3e-8 on average in
+ * fp16's normal range, and more for subnormal numbers; numbers above 65504 do not fit. */
 static bool scales_fit_fp16(const Linear *linear) {
   if (linear->kind != LINEAR_GROUPED || !linear->scales) return true; /* NULL until model_prepare() */
   const double most = 1e-7;
@@ -80,7 +80,7 @@ static bool has_uneven_chunks(const ModelConfig *config) {
   return uneven;
 }
 
-/* A part of the transformer that no kernel computes, or NULL. */
+/* Names a part of the transformer that no kernel computes, or NULL. */
 static const char *unsupported_part(const ModelConfig *config) {
   const struct {
     bool there;

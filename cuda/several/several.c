@@ -56,7 +56,8 @@ enum { LARGEST_SUM = 2048 };
  * 2.28.9 and two H200s: 1.19 GB if one process has both GPUs, 1.0 GB if each GPU has a process. */
 static const size_t nccl_bytes = 5 << 28;
 
-/* Runs the statement after it for each part i, whose GPU is made the current one. Returns if that fails. */
+/* Runs the statement that follows it for each part i, after making the part's GPU the current one; if that
+ * fails, the function that has the macro returns. */
 #define EACH_PART(s, i)                                                                                      \
   for (int i = 0; i < (s)->n_parts; i++)                                                                     \
     if (use((s)->loaded->parts[i], err))                                                                     \

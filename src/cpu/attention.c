@@ -24,7 +24,7 @@ typedef struct {
   float cap;          /* of scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
   DraftKind draft;
-  const KvHead *gathered; /* the positions that a row selected (sparse.c); NULL: the positions of span_of() */
+  const KvHead *gathered; /* K and V that a row selected (sparse.c); NULL: those of span_of() in the cache */
   int n_gathered;
 } AttentionWork;
 

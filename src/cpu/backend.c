@@ -82,7 +82,7 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
   plan.heads = plan.delta_width;
   if (config->conv.taps) {
     raise_to(&plan.heads, config->hidden);
-    raise_to(&plan.channels, 2 * (int64_t)config->hidden + plan.hidden); /* where padded b, c and u end */
+    raise_to(&plan.channels, 2 * (int64_t)config->hidden + plan.hidden); /* b, c, and u padded */
   }
   for (int layer = 0; layer < config->n_layers; layer++) {
     const LayerConfig own = config_layer(config, layer);
@@ -718,7 +718,7 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
   return STATUS_OK;
 }
 
-/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp the norm is added to all
+/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp the rmsnorm is added to all
  * streams but the first, not to x. */
 static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   const BackendModel *loaded = state->loaded;

@@ -19,11 +19,11 @@
 
 enum {
   PANEL_INPUTS = 128,           /* inputs of a panel of unpacked weights: 32 KB with MATMUL_COLUMNS */
-  BAND_INPUTS = 32,             /* most inputs of a band: weights that are read run by run of columns */
-  UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
+  BAND_INPUTS = 32,             /* most inputs of a band, which is read one run of columns after another */
+  UNIT = LANES < 8 ? 8 : LANES, /* columns that are whole vectors and whole words */
   UNIT_VECTORS = UNIT / LANES,
 #if LANES > 4 || defined(__aarch64__)
-  RUN_VECTORS = 8, /* most vectors of columns in a run: sums, scales, shifts in registers */
+  RUN_VECTORS = 8, /* most vectors of columns in a run: sums, scales, shifts stay in registers */
 #else
   RUN_VECTORS = 4,
 #endif

@@ -323,8 +323,8 @@ static void run_few(MatmulWork *work) {
   run_in_parallel(work->loaded, run_share, work);
 }
 
-/* True if threads may share a few rows by outputs, without partial sums. Not LINEAR_INT8: its rows must be
- * rounded first. */
+/* True if threads may divide w's matmul with a few rows by outputs, without partial sums. Not LINEAR_INT8:
+ * the rows must be rounded first. */
 static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }

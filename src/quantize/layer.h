@@ -19,7 +19,7 @@ typedef struct {
   int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
   int which, widest;    /* the linear layer of the widest view, and its outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
-  int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn in that */
+  int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn there */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
   double before, after; /* losses, relative to the outputs' mean square: by plain rounding, by `rounded` */
@@ -59,7 +59,7 @@ typedef struct {
   int sample, n_samples;
   bool keeps;                  /* the original model is being computed: its inputs are stored */
   const float *weights;        /* [n] each token's weight in the statistics */
-  const float *original, *own; /* [n][hidden] x before the operation, in the original model and in this one;
+  const float *original, *own; /* [n][hidden] x before the operation, in the original and the quantised model;
                                 * original NULL: the operation's part of the layer adds other terms to x */
   int n;
 } SampleTokens;

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "quantize/matrix.h"
 
-enum { LINE = 64 }; /* codes of a byte in a cache line */
+enum { LINE = 64 }; /* codes, a byte each, in a cache line */
 
 static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
