@@ -67,8 +67,8 @@ typedef struct {
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
   /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
-  * least n_experts + 1; several blocks share a token's inputs only if there are that many for each 256
-  * inputs. */
+   * least n_experts + 1; several blocks share a token's inputs only if there are that many for each 256
+   * inputs. */
   float *slices;
   size_t slice_floats;
 } Router;
