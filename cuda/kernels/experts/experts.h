@@ -43,8 +43,8 @@ enum { EXPERTS_PLANES_TOKENS = 16 };
 size_t experts_choices_bytes(const ExpertConfig *config, int n_tokens);
 void experts_place_choices(ExpertChoices *choices, const ExpertConfig *config, int n_tokens, void *memory);
 
-/* Normalises x, and chooses. The router's input stays in fp32: routing must not depend on the rounding of
- * h. */
+/* experts_route() normalises x, and chooses each token's experts. The router's input stays in fp32: routing
+ * must not depend on the rounding of h. */
 typedef struct {
   const ExpertConfig *config;
   int hidden;
@@ -59,9 +59,9 @@ typedef struct {
   const float *experts_norm, *router_scale;
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
-  const float *choice_bias, *scales;        /* [n_experts] or NULL */
+  const float *choice_bias, *scales; /* [n_experts] or NULL: bias for the choice; factor of the weight */
   /* GPUs that share a model must choose the same experts, so the logits must be the same to the bit on all of
-   * them. No tensor cores then: their sums differ between generations. */
+   * them. No tensor cores then: their sums differ between GPU generations. */
   bool same_on_all_gpus;
   bool invariant; /* a token's bits must not depend on how many tokens there are (StateOptions.invariant) */
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
@@ -92,7 +92,7 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
 /* The experts of a few tokens, without experts_order(): out[token] = the sum over its choices, always in one
  * order, of down (weight * activation(gate, up) of h), or with `add` out += the sum. */
 typedef struct {
-  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is both */
+  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is gate, too */
   /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,
    * `places` the row of the choice's first part. */
   ExpertChoices choices;
@@ -114,7 +114,7 @@ bool experts_few_takes(const DeviceLinear *gate_up, const DeviceLinear *down, co
                        int n_tokens);
 Status experts_few(const FewExperts *call, const DeviceLimits *device, cudaStream_t stream, Error *err);
 
-/* The norm of a sum's rows that the next layer reads: ops_rms_norm(). */
+/* The next layer's norm of summed rows, as by ops_rms_norm(). */
 typedef struct {
   const float *weight; /* [n] */
   float eps;
@@ -123,7 +123,7 @@ typedef struct {
 } SumNorm;
 
 /* out[token] = sum over its choices of y[place], or with `add` out += the sum; always in the order of
- * choices. y fp32 [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm of out to make. */
+ * choices. y fp32 [places][n], out fp32 [n_tokens][n]. next: NULL, or the norm to make of out. */
 Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, int n, int n_tokens, bool add,
                    float *out, const SumNorm *next, cudaStream_t stream, Error *err);
 

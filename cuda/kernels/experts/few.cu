@@ -506,7 +506,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
         note_parts(a, work, list.entries[up.entry], up.entry, rows.choice, (int)blockIdx.x / kBlocks);
     }
     down = up, up.move(a, list);
-    if (step == n - 1) dependents_may_start(); /* called earlier, a token's whole step is 6% slower */
+    if (step == n - 1) dependents_may_start(); /* if called earlier, a decode step is 6% slower */
   }
 }
 

@@ -46,7 +46,7 @@ template <class W_, int kBlockIn_> struct Slot {
     const unsigned char *meta; /* the lane's piece of scales or zeros, for the same */
     int bytes;                 /* of a block's scales or zeros */
 
-    /* The share begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */
+    /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */
     __device__ __forceinline__ Copies(const QuantView &w, const Lane &lane, int tile_row, int tile, bool rows)
         : tiles((uint32_t)((tile_row * w.n_tiles_in + tile) * (32 * W::kVectors) + lane.lane)),
           bytes(lane.of_zeros ? kZeroBytes : kScaleBytes) {

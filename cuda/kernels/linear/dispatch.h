@@ -13,7 +13,7 @@
 typedef enum {
   WEIGHT_AWQ4,
   WEIGHT_AWQ8,
-  WEIGHT_FP4, /* E2M1 with a scale for 16 inputs: NVFP4, MXFP4 */
+  WEIGHT_FP4, /* E2M1 with a scale for 16 inputs: NVFP4, and MXFP4, whose scales (of 32) are repeated */
   WEIGHT_FP8, /* E4M3 */
   WEIGHT_INT8,
   WEIGHT_F16,

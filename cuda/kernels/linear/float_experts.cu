@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     copy_async_commit();
   }
   if (warp == 0) ids[lane] = id;
-  if (a.chosen.known) /* waits for x */
+  if (a.chosen.known) /* either way waits for x */
     ring.template wait<UnitRing<W>::kEarly>(depth);
   else
     ring.template wait<0>(depth);

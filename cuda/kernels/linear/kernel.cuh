@@ -23,7 +23,7 @@ struct LinearArgs {
   cudaStream_t stream;
   bool dependent;
   int variant;    /* as in LinearCall */
-  float *mailbox; /* [n_sms][kMailboxFloats], zero before and after every launch; NULL if not sm_90a */
+  float *mailbox; /* of wgmma_parts.cuh: [n_sms][kMailboxFloats], zero between launches; NULL if not sm_90a */
   const LinearExperts *experts; /* of a matrix of experts, else NULL */
   LinearNorm norm;              /* rows NULL: x is given */
   const void *planes;           /* see LinearCall */

@@ -91,7 +91,7 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
 
 Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device, bool *fast, Error *err) {
   constexpr int kRows = 256;
-  constexpr long kSmall = 1 << 16; /* weights that any kernel multiplies fast */
+  constexpr long kSmall = 1 << 16; /* so few weights that any kernel is fast */
   const LinearQuery query = linear_query(*w, ACT_F16, kRows, *device);
   const LinearInvariant *how;
   const LinearEntry *entry;
@@ -100,7 +100,7 @@ Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device,
   case LAUNCH_AWQ_WGMMA:
   case LAUNCH_DENSE_WGMMA:
   case LAUNCH_INT8_BYTES: *fast = true; break;
-  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* the kernel without it, too */
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* as without LINEAR_INVARIANT */
   default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
   }
   *fast = *fast && device->arch == SM_90A;

@@ -28,8 +28,8 @@ __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at
   if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + used);
 }
 
-/* Makes the compiler regard sums as changed; called before wgmma writes their registers and after
- * wgmma_wait<>(). It does not know that wgmma writes them until then, and could move a use above the wait. */
+/* Makes the compiler, which does not know how long wgmma writes to the registers of sums, regard them as
+ * changed; called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);

@@ -24,8 +24,8 @@ __global__ void group_dots(RoundingLevels l, const float *x, float factor, float
   if (lane == 0) to[o * step + group] = factor * sum;
 }
 
-/* Solves (A + ridge) d = b, and adds d to the scales where they stay near what they were. Column k of the
- * Cholesky factor of A + ridge is l[k][n]. */
+/* Solves (A + ridge) d = b, and adds d to the scales where they stay near what they were. l[k][0 .. n) is
+ * column k of the Cholesky factor of A + ridge. */
 __global__ void __launch_bounds__(kSolvers)
     solve_scales(RoundingLevels levels, int n, const float *a, const float *b, double *factor) {
   const int o = blockIdx.x, me = threadIdx.x;

@@ -193,8 +193,8 @@ template <class S> struct Weights {
   }
 };
 
-/* Makes the compiler regard sums as changed; called before wgmma writes their registers and after
- * wgmma_wait<>(). It does not know that wgmma writes them until then, and could move a use above the wait. */
+/* Makes the compiler, which does not know how long wgmma writes to the registers of sums, regard them as
+ * changed; called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
   for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);
