@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* The hidden units of an MLP, a shared expert or an expert are divided in multiples of its number here, except
- * that the last share may be less. The numbers hold for all layers. */
+/* The hidden units of an MLP, a shared expert or an expert are divided in multiples of its number here,
+ * except that the last share may be less. The numbers hold for all layers. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
