@@ -4,7 +4,7 @@
  * out[token][o] (+)= sum over its choices of sum_k down[expert][o][k] g[choice][k]
  *
  * With few tokens an expert has one or two rows of h, so the time is that of streaming its weights. An item
- * is a slice of kSlice features of one expert, for up to kRows of these rows: the tile rows of gate and up
+ * is a slice of kSlice features of one expert, for up to kRows rows of h: the tile rows of gate and up
  * that make these features, and the columns of down that read them. A cluster of two blocks takes an item,
  * so g never leaves the cluster:
  *
