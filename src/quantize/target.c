@@ -1,7 +1,7 @@
 /* target.c - see target.h. Called by: layer.c through cpu_quantizer.c.
  *
- * The least squares solution of GPTAQ (Li et al., arXiv:2504.02692), for a share of the gains g, which include
- * the residual stream's drift: the W' with the least E|W' a - (W a + share g)|^2 is
+ * The least squares solution of GPTAQ (Li et al., arXiv:2504.02692), for a share of the gains g, which
+ * include the residual stream's drift: the W' with the least E|W' a - (W a + share g)|^2 is
  * W + share E[g a^T] H^-1. */
 #include "quantize/target.h"
 
