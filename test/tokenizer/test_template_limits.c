@@ -67,6 +67,11 @@ TEST(a_template_has_at_most_a_mebibyte) {
   free(text);
 }
 
+/* A value that is wrapped n times. */
+#define NESTED(n, value, wrapped, used)                                                                      \
+  "{% set ns = namespace(v=" value ") %}{% for i in range(" #n ") %}{% set ns.v = " wrapped                  \
+  " %}{% endfor %}{{ (" used ")|length }}"
+
 typedef struct {
   const char *fits;
   size_t size; /* of what that gives */
@@ -95,6 +100,12 @@ TEST(what_a_rendering_takes_is_refused_one_past_its_limit) {
        "a batch cannot have 10000001 items"},
       {"{{ []|slice(1000000)|list|length }}", 7, "{{ []|slice(10000001)|list }}",
        "there cannot be 10000001 slices"},
+      {NESTED(990, "()", "(ns.v,)", "{ns.v: 1}"), 1, NESTED(100000, "()", "(ns.v,)", "{ns.v: 1}"),
+       "values are nested too deep for a key"},
+      {NESTED(990, "[1]", "ns.v|select", "ns.v|list"), 1, NESTED(100000, "[1]", "ns.v|select", "ns.v|list"),
+       "iterators are nested too deep"},
+      {NESTED(990, "[1]", "ns.v|map('abs')", "ns.v|list"), 1,
+       NESTED(100000, "[1]", "ns.v|map('abs')", "ns.v|list"), "iterators are nested too deep"},
   };
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     Result fits = render(limits[i].fits, strlen(limits[i].fits), NULL, NULL);
@@ -121,6 +132,7 @@ TEST(levels_of_evaluation_are_given_back) {
       "[[i]]|sort",
       "d == d",
       "[i]|map('abs')|list",
+      "{(i, (i,)): i}",
       "'%s' % [i]",
       "x ~ [x]",
       "i is odd",

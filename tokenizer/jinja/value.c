@@ -184,12 +184,15 @@ static Status value_hash(Render *render, Value value, uint64_t *hash) {
     if (number != 0) memcpy(&bits, &number, sizeof bits);
     *hash = hash_word(seed, bits);
   } else if (value.kind == VALUE_TUPLE) {
+    if (++render->depth > RENDER_MAX_DEPTH)
+      return render_fail(render, "values are nested too deep for a key");
     *hash = hash_word(seed, value.list->count);
     for (size_t i = 0; i < value.list->count; i++) {
       uint64_t item;
       TRY(value_hash(render, value.list->items[i], &item));
       *hash = hash_word(*hash, item);
     }
+    render->depth--;
     return render_charge(render, value.list->count);
   } else if (value.kind == VALUE_LIST || value.kind == VALUE_DICT ||
              (value.kind == VALUE_VIEW && value.view->kind != VIEW_VALUES)) {
@@ -311,7 +314,12 @@ Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more) {
   TRY(render_charge(render, 1));
   Value source = cursor->source;
   size_t count = 0;
-  if (source.kind == VALUE_ITERATOR) return source.iterator->next(render, source.iterator, out, more);
+  if (source.kind == VALUE_ITERATOR) {
+    if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "iterators are nested too deep");
+    TRY(source.iterator->next(render, source.iterator, out, more));
+    render->depth--;
+    return STATUS_OK;
+  }
   if (source.kind == VALUE_STRING) {
     size_t begin = cursor->at;
     *more = begin < source.text->size;
