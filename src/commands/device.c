@@ -140,7 +140,7 @@ static void take_all(GpuList *gpus) {
 /* Chooses the GPUs that share the model: those that --gpu names, or the first n. The records of --map may
  * also be answered by several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
-  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* one GPU, or none */
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* one is visible, or none */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
   if (n > 1 && named && values->several_gpus && gpus->count % n != 0)
@@ -411,7 +411,7 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* Weights that are mapped already count as used here, and as needed in the caller. */
+  /* The process's memory has the mapped weights, which the caller counts as needed: add them back. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }
@@ -433,7 +433,8 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Adds the copies of weights to memory->weights: before loading if they fit, afterwards if they were made. */
+/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights: before loading if they fit,
+ * afterwards if they were made. Otherwise sets memory->copies to 0. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;
@@ -449,7 +450,8 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
     count_copies(device, memory);
     return STATUS_OK;
   }
-  *memory = (DeviceMemory){.weights = model_loaded_bytes(model) - model->table_bytes, /* few rows are read */
+  /* Tables of n-grams are left out: few of their rows are read. */
+  *memory = (DeviceMemory){.weights = model_loaded_bytes(model) - model->table_bytes,
                            .free_bytes = memory_available(model)};
   return STATUS_OK;
 }
@@ -598,7 +600,7 @@ static Status report_places(const Device *device, const Model *model, Error *err
   return STATUS_OK;
 }
 
-/* Decides whether load() makes copies of weights. */
+/* Decides whether load() makes the copies of weights that DeviceMemory.copies counts. */
 static Status choose_copies(Device *device, const Model *model, Error *err) {
   DeviceMemory memory;
   if (!device->backend->memory || !device->options.int8_activations) return STATUS_OK;

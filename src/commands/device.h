@@ -47,7 +47,7 @@ typedef struct {
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
   bool invariant;       /* answers do not depend on their batch: --invariant, or --map's default */
-  bool without_copies;  /* DeviceMemory.copies do not fit beside what the sessions take */
+  bool without_copies;  /* no copies of weights (DeviceMemory.copies) are made: sessions need the memory */
 } Device;
 
 /* Refuses flags that are wrong, or that no device which --device allows would obey. Opens no device. */
@@ -88,8 +88,8 @@ enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
 /* Reports the device's free bytes, at most --gpu-memory, and the bytes that weights take. Unless
- * without_copies is set, copies of weights are made, and count as weights, if they take at most half of what
- * the weights leave free: the other half is for a context. */
+ * without_copies is set, copies of weights (DeviceMemory.copies) are made, and count as weights, if they take
+ * at most half of what the weights leave free: the other half is for a context. */
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
 /* "experts of layers 30 to 47": the weights that stay on the host. */
@@ -113,8 +113,8 @@ void device_shares_release(DeviceShares *shares);
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
                       MachineRates *gpu, MachineRates *host, Error *err);
 
-/* The most bytes that sessions should take: what all weights on the device would leave free; if they do not
- * fit, a quarter of a GPU's free memory (0 on a CPU). */
+/* The most bytes that sessions should take: what would be free with all weights on the device; if these do
+ * not fit, a quarter of a GPU's free memory (0 on a CPU). */
 Status device_room(const Device *device, const Model *model, size_t *bytes, Error *err);
 
 /* The sizes by which memory is counted: the model's, or those of one GPU's part if several share the model.

@@ -214,7 +214,7 @@ typedef struct {
   void *options;  /* the struct that the interface's groups describe */
   Word *given;    /* [number of flags] */
   size_t n_given; /* flags on the command line; a repeated flag counts each time */
-  int *sources;   /* [number of flags] of each given flag: 0: the command line, else FlagSetting.source */
+  int *sources;   /* [number of flags] who gave the flag: 0: the command line, else FlagSetting.source */
   bool helped;    /* the help was printed, and nothing else is to be done */
   bool no_config;
   Buffer unknown, idle; /* message on flags that the command lacks; list of ignored flags of llama.cpp */

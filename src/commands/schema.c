@@ -48,7 +48,7 @@ static Status find_reasons(Constraint *constraint, const char *name, const char 
 }
 
 /* Says that no text fits from byte `at` on. `no_json`, unless NULL, says why the text is no JSON, and is the
- * message if it names the same place. */
+ * message if it names the same place, or a duplicate key. */
 static Status refuse_place(const char *name, const Buffer *text, size_t at, const char *no_json, Error *err) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i < at; i++) {
@@ -129,7 +129,7 @@ typedef struct {
   uint64_t *mask; /* [vocabulary.n_words] */
 } Lines;
 
-/* CPU microseconds for each mask of a line and the step by the token after the mask. */
+/* CPU microseconds for each token of a line: its mask, and the constraint's step by the token. */
 typedef struct {
   double *items; /* [count] */
   size_t count, capacity;

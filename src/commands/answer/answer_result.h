@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
   /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
-   * FINISH_STOP. Excludes the marks of a thought and white space around them. */
+   * FINISH_STOP. Excludes the marks of a thought (such as <think>) and white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
   IdList *ids;       /* receives each token's id before its text; may be NULL */
   ScoreList *scores; /* receives each token's scores; may be NULL */
@@ -29,7 +29,7 @@ typedef struct {
   FinishReason reason;
   int n_prompt;    /* tokens */
   int n_reused;    /* tokens of the prompt already in the session */
-  int n_generated; /* thought, marks and answer, without the end token */
+  int n_generated; /* tokens of thought, its marks and answer, without the end token */
   int n_thought;   /* part of n_generated: tokens of thought */
   int n_forced;    /* part of n_generated: tokens for which the answer's form left no choice */
   GuessCounts guesses;

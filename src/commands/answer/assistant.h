@@ -118,7 +118,7 @@ typedef struct {
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or no template */
-  ChatThinking thinking;   /* the chat's marks of thoughts; open is NULL without marks */
+  ChatThinking thinking;   /* the chat's marks of thoughts, such as <think>; open is NULL without marks */
   ThinkChoice think;       /* from --think and --no-think; may change between answers */
   int think_budget;        /* may change between answers; -1: no limit */
   int max_tokens;          /* may change between answers; -1: no limit */
@@ -188,7 +188,8 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 /* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages, and a session
- * if a batch computes otherwise than a session. PRECOND only assistant_open_engine() was called */
+ * if it has none, if a batch rounds differently, or if the model has recurrent states, from which a batch
+ * cannot continue. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
 /* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */

@@ -80,7 +80,7 @@ void choices_release(Choices *choices) {
 
 /* --- prompt and answer as one text */
 
-/* The pieces of a prompt, with room for four more. */
+/* The pieces of a prompt, with room for four more: three that close a thought, and an answer. */
 typedef struct {
   TrustedText text;
   PromptPiece *pieces;
@@ -109,8 +109,8 @@ static Status render(const Assistant *a, const ChatMessage *messages, size_t n_m
   return STATUS_OK;
 }
 
-/* Closes a thought that the template has opened, in the way that templates write an empty thought. Where
- * messages have channels, begins the answer's message instead. */
+/* Closes a thought that the template has opened, in the way that templates write an empty thought. If
+ * messages have channels (gpt-oss), begins the message of the channel "final" instead. */
 static void close_thought(const Assistant *a, Pieces *prompt) {
   if (!a->thinking.open || prompt->n == 0) return;
   static const char channel[] = "<|channel|>", final[] = "<|channel|>final<|message|>";

@@ -48,7 +48,7 @@ static Status read_files(const char *directory, Names *files, Error *err) {
     const size_t size = strlen(name);
     OWNED(mem_release) char *path = path_join(directory, name, err);
     if (!path) status = STATUS_FAILED;
-    const bool is_copy = name[size - 1] == '~'; /* an editor's */
+    const bool is_copy = name[size - 1] == '~'; /* an editor's backup */
     if (path && !is_copy && utf8_valid_prefix(name, size) == size && !file_is_directory(path))
       files->items[n++] = name;
     else

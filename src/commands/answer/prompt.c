@@ -121,8 +121,8 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-/* Makes `text`, one of the -p (NULL: none), the frame of the prompt; if there is no input, `text` becomes the
- * input itself. */
+/* Makes `text`, the value of one -p or the text of -P (NULL: none), the frame of the prompt; if there is no
+ * input, `text` becomes the input itself. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
   const bool is_empty = prompt->input.size == 0 && (!text || !*text);
   if (is_empty && text)
@@ -136,7 +136,8 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
   return STATUS_OK;
 }
 
-/* Sets the parts of the prompt. `text` is one of the -p (NULL: none); with -P it ends the input. */
+/* Sets the parts of the prompt. `text`: the value of one -p, NULL: none; with -P it is appended to the
+ * input. */
 static Status set_parts(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                         Error *err) {
   if (!flags->name) return set_text(text, has_input, prompt, err);

@@ -22,7 +22,7 @@ extern const Flag prompt_flags[5];
 /* The parts of a prompt; prompt_join() combines them:
  *   no -p                    the input
  *   -p with {}, and input    -p with the input in place of each {}; {{}} becomes {}
- *   -p without, and input    the input, a newline, and -p
+ *   -p without {}, input     the input, a newline, and -p
  *   -p alone                 -p unchanged, with its braces
  * With -P, the named prompt is the -p of this table, and -p is the last part of the input. */
 typedef struct {

@@ -80,7 +80,7 @@ static Status end_kind(Show *show, Error *err) {
   return take_shown(show, err);
 }
 
-/* Appends the mark between answer and thought. */
+/* Appends what separates answer and thought: the model's mark (such as <think>), or empty lines. */
 static Status put_border(Show *show, TextKind kind, Error *err) {
   OWNED(buffer_release) Buffer mark = {0};
   TRY(end_kind(show, err));

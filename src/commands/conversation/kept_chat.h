@@ -19,8 +19,8 @@ typedef struct {
 } KeptChat;               /* starts zeroed */
 
 /* Writes the conversation and its head to the chat's file. A conversation without a message of the user has
- * no file; an existing file is removed. *moved: another process has written to the file, so that the chat has
- * another name now. */
+ * no file; an existing file is removed, unless another process has written to it. *moved: another process has
+ * written to the file, so that the chat has another name now. */
 Status kept_save(KeptChat *kept, const Conversation *conversation, ConversationHead head, bool *moved,
                  Error *err);
 /* Forgets the file: the next conversation gets a new one. */

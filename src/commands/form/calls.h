@@ -1,5 +1,5 @@
-/* calls.h - calls of functions within an answer: free text first, then calls that have the form of their
- * schemas, and nothing after them. */
+/* calls.h - calls of functions within an answer: free text first, then calls between marks (such as
+ * <tool_call>) that have the form of their schemas, and nothing after them. */
 #pragma once
 
 #include "commands/form/bound.h"
@@ -21,7 +21,7 @@ typedef struct {
   Buffer call;    /* text so far of the call, or of its current part */
   IdList marks;   /* tokens that are forced around calls and their parts */
   size_t n_marks; /* how many of `marks` are still to come */
-  WrittenCall written;
+  WrittenCall written; /* a call that is written in parts (written_calls.h) */
   IdList exit; /* tokens that follow the current part of a call */
 } Calls;       /* starts zeroed, except tools and bound */
 

@@ -103,7 +103,7 @@ static void keep_headers(Channels *c, int32_t id) {
 
 /* The word after `mark` in the header, of *size bytes; NULL: the header has no `mark`. */
 static const char *word_after(const Channels *c, const char *mark, size_t *size) {
-  if (c->header.size == 0) return NULL; /* it may have no data */
+  if (c->header.size == 0) return NULL; /* `data` may be NULL */
   const char *at = memmem(c->header.data, c->header.size, mark, strlen(mark));
   if (!at) return NULL;
   at += strlen(mark);

@@ -49,13 +49,14 @@ static const CallMarks
                        .after_key = "</arg_key><arg_value>",
                        .after_value = "</arg_value>",
                        .end = "</tool_call>"},
-    /* Mistral's tokenizer v11, and from v13 on */
+    /* Mistral's tokenizer v11 */
     mistral_id_marks = {.before_name = "",
                         .after_name = "",
                         .before_id = "[CALL_ID]",
                         .before_object = "[ARGS]"},
     /* gpt-oss: the marks are those of channels.h. */
     channel_marks = {.before_name = "", .after_name = "", .before_object = "<|message|>"},
+    /* Mistral's tokenizer from v13 on */
     mistral_marks = {.before_name = "", .after_name = "", .before_object = "[ARGS]"};
 
 /* All formats, in the order in which a template is compared with them. */

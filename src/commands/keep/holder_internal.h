@@ -5,7 +5,7 @@
 #include "commands/keep/holder.h"
 #include "commands/keep/wire.h"
 
-/* A connected call. */
+/* A connected call: a process of auk that asks for answers. */
 typedef struct Caller {
   Wire wire;
   bool greeted;
@@ -26,7 +26,7 @@ typedef struct Request {
   bool running;       /* in the engine */
   bool has_mask;
   bool has_forced; /* `forced` was not passed to the engine yet */
-  bool awaits;     /* in lockstep: the call has not said yet what comes next */
+  bool awaits;     /* in lockstep (wire.h): the call has not said yet what comes next */
   int n_forced;    /* forced tokens that the engine was given and the sink has not received yet */
   double asked_ms; /* when the request began to wait for the reply */
 } Request;

@@ -142,7 +142,7 @@ static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error 
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* A cancelled request's steps are not known: assumes one a token; if alone, none for the first token. */
+  /* A cancelled request's steps are not known: assumes one per token, but with `alone` none for the first. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - ended.request.alone;
   const EngineResult result = a->result;

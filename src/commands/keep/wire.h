@@ -1,4 +1,4 @@
-/* wire.h - messages between a call and the process that keeps a model (holder.h), over a unix socket.
+/* wire.h - messages between a call of auk and the process that keeps a model (holder.h), over a unix socket.
  *
  *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
  *                                    (place.h) makes sure that both processes are of one build

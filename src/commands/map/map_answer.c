@@ -245,7 +245,7 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
 /* Sets the tokens to compute before the prompt (base), and whether requests come one at a time (alone). */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
-  static const int32_t none[1]; /* stands for an empty base: NULL would be none */
+  static const int32_t none[1]; /* an empty base: NULL would mean that there is no base */
   request->base = !m->base ? NULL : m->base->count ? m->base->ids : none;
   request->n_base = m->base ? (int)m->base->count : 0;
 }

@@ -56,7 +56,7 @@ typedef struct {
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
 
-/* The index of the `nth` result among those of this share. Each record has n_copies results. */
+/* The index, among all results, of the `nth` result of a share. Each record has n_copies results. */
 size_t record_index(const RecordShare *share, int n_copies, size_t nth);
 
 /* FNV-1a, 64 bits: detects changed records, not forged ones. */

@@ -15,7 +15,7 @@ typedef struct {
   const GuessTests *tests;
   int n_guesses, depth, n;
   Session *session;
-  int32_t *ids; /* [depth], or [1] for depth 0: the tokens before */
+  int32_t *ids; /* [depth], or [1] for depth 0: the tokens before the answer */
   uint64_t random;
 } Run;
 

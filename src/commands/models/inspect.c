@@ -109,7 +109,7 @@ static Status print_latent(Buffer *out, const ModelConfig *config, Error *err) {
                        latent->value_dim);
 }
 
-/* Prints residual streams, n-grams, and attention to chosen positions. */
+/* Prints residual streams, n-grams, and attention to the positions that an indexer chooses. */
 static Status print_streams(Buffer *out, const ModelConfig *config, Error *err) {
   const NgramConfig *ngrams = &config->ngrams;
   const IndexerConfig *indexer = &config->indexer;

@@ -11,14 +11,14 @@ typedef struct {
   const Model *model;
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
-  size_t n_8bit;                         /* quantised layers with 8 bits */
-  size_t n_fp8, n_fp4;                   /* quantised layers in FP8, in FP4 */
+  size_t n_8bit;                         /* linear layers with 8 bits */
+  size_t n_fp8, n_fp4;                   /* linear layers in FP8, in FP4 */
 } Inspection;
 
 /* Bytes of n_tokens in a KV cache of a type; SIZE_MAX if that overflows. */
 size_t inspect_kv_bytes(const ModelConfig *config, KvType kv, size_t n_tokens);
 
-/* Bytes of the recurrent state of all layers at one position; 0 without such layers. */
+/* Bytes of a sequence's recurrent states in all layers; 0 without recurrent layers. */
 size_t inspect_recurrent_bytes(const ModelConfig *config);
 
 /* True if some layers have their norms elsewhere than config->norms says (before, around, after blocks). */
@@ -33,7 +33,7 @@ typedef struct {
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
   double tokens_per_second;       /* what these bytes at these rates allow */
 } Prediction;
-/* `size`: of --gpu-memory, or NULL. Measures the rate at which the host reads its memory. */
+/* `size`: of --gpu-memory, or NULL: predicts nothing. Measures the rates that device_predict() measures. */
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);
 Status inspect_print_places(Buffer *out, const Model *model, const Prediction *prediction, Error *err);
 

@@ -11,7 +11,7 @@
  * too. */
 static const struct {
   const char *rank, *size;
-  const char *starter; /* NULL, or set by this pair's launcher alone: others use the pair's names too */
+  const char *starter; /* variable that this pair's launcher alone sets (others set the pair, too); or NULL */
   const char *step;    /* set in tasks, but not in the job's script; or NULL */
 } variables[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", NULL},
