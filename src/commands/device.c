@@ -140,7 +140,7 @@ static void take_all(GpuList *gpus) {
 /* Chooses the GPUs that share the model: those that --gpu names, or the first n. The records of --map may
  * also be answered by several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
-  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* one is visible, or none */
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* 1 or 0 visible */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
   if (n > 1 && named && values->several_gpus && gpus->count % n != 0)
@@ -411,7 +411,7 @@ static void apply_limit(int resource, const char *key, const Model *model, uint6
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* The process's memory has the mapped weights, which the caller counts as needed: add them back. */
+  /* `kib` includes the mapped weights, which the caller counts as needed: they are added back. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }

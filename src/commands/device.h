@@ -43,7 +43,7 @@ typedef struct {
   BackendOptions options;
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
-  int n_gpus;           /* number of GPUs, or groups of --split, that answer records separately; 1 on a CPU */
+  int n_gpus;           /* number of GPUs, or groups of --split, that share --map's records; 1 on a CPU */
   ModelConfig part;     /* device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
   bool invariant;       /* answers do not depend on their batch: --invariant, or --map's default */

@@ -14,7 +14,7 @@ typedef struct {
   Role role;
   Buffer text;
   Buffer thinking; /* thought of the assistant; size 0: none */
-  Buffer members;  /* ChatMessage.members: calls of functions, or which call this is the result of */
+  Buffer members;  /* ChatMessage.members: calls of functions, or the id of the call whose result this is */
   Buffer model;    /* the model that wrote an assistant's message; size 0: unknown */
 } Message;
 

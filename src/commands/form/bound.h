@@ -38,7 +38,8 @@ void bound_mask_thought(Bound *bound, const uint64_t **mask);
 void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
 /* Adds a token to the mask that was set last. */
 void bound_allow(Bound *bound, int32_t id);
-/* Sets *mask to all tokens but those that begin, after white space, with `first` and do not fit the form. */
+/* Sets *mask to all tokens but those whose first byte other than white space is `first` and that do not fit
+ * the form. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
 /* Begins the form anew, for another part of the same answer. */
 Status bound_restart(Bound *bound, Error *err);

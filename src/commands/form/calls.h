@@ -16,14 +16,14 @@ typedef struct {
   const Tools *tools; /* or NULL: the answer has no calls */
   Bound *bound;
   CallsState state, after;
-  bool begun;     /* the answer has text other than white space */
-  int n_spaces;   /* tokens of white space since the last mark */
-  Buffer call;    /* text so far of the call, or of its current part */
-  IdList marks;   /* tokens that are forced around calls and their parts */
-  size_t n_marks; /* how many of `marks` are still to come */
+  bool begun;          /* the answer has text other than white space */
+  int n_spaces;        /* tokens of white space since the last mark */
+  Buffer call;         /* text so far of the call, or of its current part */
+  IdList marks;        /* tokens that are forced around calls and their parts */
+  size_t n_marks;      /* how many of `marks` are still to come */
   WrittenCall written; /* a call that is written in parts (written_calls.h) */
-  IdList exit; /* tokens that follow the current part of a call */
-} Calls;       /* starts zeroed, except tools and bound */
+  IdList exit;         /* tokens that follow the current part of a call */
+} Calls;               /* starts zeroed, except tools and bound */
 
 void calls_release(Calls *calls);
 

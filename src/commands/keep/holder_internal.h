@@ -39,7 +39,7 @@ typedef struct Holder {
   ino_t inode; /* inode of the socket; 0: not made yet */
   int listener;
   int mark;  /* descriptor from keep_mark_holder(), or -1 */
-  int image; /* descriptor of the tokenizer's image, or -1 */
+  int image; /* descriptor of the tokenizer's image (tokenizer_image_make()), or -1 */
   bool image_tried;
   bool stops;
   double deaf_until_ms; /* no call is accepted until then, since memory or descriptors ran out */

@@ -1,5 +1,5 @@
-/* remote.h - the engine of another process, as a call sees it: what engine.h promises, over a connection
- * (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
+/* remote.h - the engine of another process, as a call of auk sees it: what engine.h promises, over a
+ * connection (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
 #pragma once
 
 #include "base/status.h"
@@ -16,7 +16,8 @@ RELEASE_BY(remote_release, Remote, remote_close)
 
 const WireWelcome *remote_facts(const Remote *remote);
 bool remote_is_alive(Remote *remote); /* false: the holder has ended */
-/* Descriptor of the tokenizer's image that the holder has sent, or -1; owned by the remote. */
+/* Descriptor of the tokenizer's image (tokenizer_image_make()) that the holder has sent, or -1; owned by the
+ * remote. */
 int remote_image(const Remote *remote);
 
 /* engine_run() with up to n_at_once requests at a time. A request whose generate.interrupted is set ends with

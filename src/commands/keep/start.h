@@ -1,5 +1,5 @@
-/* start.h - how a call gets at a model that is kept: it finds the holder (holder.h), starts one, or makes
- * room for another. */
+/* start.h - how a call of auk gets at a model that is kept: it finds the holder (holder.h), starts one, or
+ * makes room for another. */
 #pragma once
 
 #include "commands/keep/place.h"

@@ -3,7 +3,7 @@
  * process that has died are taken over.
  *
  *     DIR/job/settings             settings like the head of OUT.resume, equal to those of every process
- *     DIR/taken/00000012/OWNER     block 12 is OWNER's, which is the machine, the process and a random number
+ *     DIR/taken/00000012/OWNER     block 12 is taken by OWNER: machine, process id and a random number
  *     DIR/done/00000012            all results of block 12, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *

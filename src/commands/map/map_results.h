@@ -19,8 +19,8 @@ typedef struct {
   const MapSettings *settings; /* NULL only for text without resume */
   RecordShare share;           /* the records that have results in the file */
   int n_copies;                /* results of each record; 0: one */
-  const char *merged_with;     /* only read, and `settings` are those of this other file; NULL: no merge */
-  bool is_block;               /* only read: a block of --claim, which ends in a hash and has no OUT.resume */
+  const char *merged_with;     /* the file is only read; `settings` are this other file's. NULL: no merge */
+  bool is_block;               /* the file is a block of --claim: only read, ends in a hash, no OUT.resume */
   uint64_t block_hash;         /* with is_block: value of claims_hash_start() */
 } ResultsOptions;
 

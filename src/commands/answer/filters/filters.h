@@ -19,7 +19,7 @@
 typedef struct Filters {
   const Assistant *assistant;
   AnswerResult *result;
-  SamplerSettings sampler; /* of the request: the assistant's change from answer to answer */
+  SamplerSettings sampler; /* the request's copy: the assistant's settings change from answer to answer */
   Channels channels;
   Calls calls;
   Bound bound; /* the form that the answer, or its calls, keep to */
