@@ -153,7 +153,7 @@ bool flag_next_choice(const char **at, Word *word);
 /* Refuses a flag that would have no effect beside, or without, another flag. A rule may use any of a flag's
  * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
-  const char *flags; /* "-a, --best": the rule is for each flag */
+  const char *flags; /* "-a, --best": the rule holds for each of them */
   /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none whose value
    * (KIND_STRING) is other than 0. IDLE_AT_ZERO: none whose value (KIND_DOUBLE) is 0; checked only for a
    * setting, since a command line may have both. */

@@ -40,7 +40,7 @@ void answer_free(Answer *answer) {
 typedef struct {
   const EngineRequest *request; /* NULL: the engine has it already */
   Answer *answer;
-  Status status; /* this and `error`: of answer_end() */
+  Status status; /* this and `error`: the result of answer_end() */
   Error error;
 } Alone;
 

@@ -40,7 +40,7 @@ const Flag prompt_flags[] = {
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;
-  if ((fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY) return false; /* closed: see output_begin() */
+  if ((fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY) return false; /* was closed: output_begin() */
   return !beside_others || S_ISREG(kind.st_mode) || S_ISFIFO(kind.st_mode) || S_ISSOCK(kind.st_mode);
 }
 

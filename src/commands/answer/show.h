@@ -17,7 +17,7 @@ typedef struct {
   Status (*write)(void *user, const char *bytes, size_t size, Error *err); /* NULL: standard output */
   void *user;
   bool terminal;            /* the output is a terminal: control characters become pictures */
-  int screen;               /* descriptor whose width counts; -1: no word is wrapped */
+  int screen;               /* descriptor of the terminal at whose width words wrap; -1: they do not wrap */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
   bool source;              /* answers are code or have a form: no Markdown styles, no wrapped words */
   bool thoughts;            /* thoughts are shown */

@@ -81,7 +81,7 @@ static Status await_output(pid_t child, int from, const ShellOptions *o, int *ho
     const pid_t changed = runs ? waitpid(child, how, WNOHANG | WUNTRACED) : 0;
     if (runs)
       pass_on(child, n_interrupts + interrupt_came() - before, &n_passed, changed == child ? *how : 0);
-    const bool is_gone = changed < 0 && errno != EINTR; /* where SIGCHLD is ignored */
+    const bool is_gone = changed < 0 && errno != EINTR; /* if SIGCHLD is ignored, waitpid() fails */
     if (!runs || (!is_gone && (changed != child || WIFSTOPPED(*how)))) continue;
     runs = false;
     end_ms = clock_ms() + LAST_WORDS_MS;

@@ -30,7 +30,7 @@ typedef struct {
   int32_t start, end, message; /* ids */
   const Tokenizer *tokenizer;
   const Tools *tools; /* or NULL */
-  Bound *bound;       /* of the answer, or of a call's arguments */
+  Bound *bound;       /* the form of the answer, or of a call's arguments */
   bool no_thought;    /* no thought is allowed */
   bool chooses;       /* headers are chosen among `headers` */
   ChannelState state;

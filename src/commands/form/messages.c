@@ -24,7 +24,7 @@ static bool is_null(JsonSpan value) {
 typedef struct {
   JsonCursor cursor;
   bool first;
-  Buffer key; /* of the member, NUL-terminated */
+  Buffer key; /* the member's key, NUL-terminated */
   JsonSpan value;
 } Members;
 

@@ -17,7 +17,7 @@ enum { NOT_FOUND = 127 };
 /* Takes "NAME@REVISION" apart; *revision is NULL without one. */
 static Status read_name(const char *text, char *name, size_t size, const char **revision, Error *err) {
   static const char letters[] =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* used in the site's names */
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* those of huggingface.co */
   const char *at = strchr(text, '@'), *slash = strchr(text, '/');
   const size_t length = at ? (size_t)(at - text) : strlen(text);
   *revision = at ? at + 1 : NULL;
@@ -66,7 +66,7 @@ static Status check(const char *name, Error *err) {
 }
 
 static Status run(CommandCall *call, Error *err) {
-  static const char *const programs[] = {"hf", "huggingface-cli"}; /* the older name of hf */
+  static const char *const programs[] = {"hf", "huggingface-cli"}; /* hf and its older name */
   char name[512];
   const char *revision;
   int how = NOT_FOUND;

@@ -17,7 +17,7 @@
 
 #define REPOSITORY_PREFIX "models--"
 
-enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* limits for names on the site, and for branches and tags */
+enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* bytes: huggingface.co's limits; revision: branch or tag */
 
 /* --- names */
 

@@ -33,7 +33,7 @@ typedef enum { METHOD_FULL, METHOD_GPTQ, METHOD_AWQ, METHOD_SEARCH, METHOD_PLAIN
 typedef struct {
   ModelFlags model;
   const char *output, *keep;
-  int bits, group, format, head, method; /* indices of words */
+  int bits, group, format, head, method; /* indices into the flags' words */
   StringList calibration;
   int samples, length, offset, refinements;
   double drift;

@@ -21,7 +21,7 @@ typedef enum {
 } ShellValue;
 
 ShellValue flag_shell_value(const Flag *flag);  /* SHELL_NOTHING: a switch */
-const char *flag_shell_words(const Flag *flag); /* words to choose from, for the last two kinds; else NULL */
+const char *flag_shell_words(const Flag *flag); /* for SHELL_WORDS and SHELL_WORD_OR_FILE; else NULL */
 ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
 
 Status completions_put_words(Buffer *out, const char *choice, Error *err);
