@@ -27,13 +27,15 @@ static int decode_splits(int n_kv_heads, int head_dim) {
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-/* The number of units' partial results that the workspace holds: one for each block of a unit with splits. */
+/* The number of units' partial results that the workspace has room for. Each block of a unit needs one if the
+ * token has several splits. */
 static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
 
-/* Bytes of the tickets, counters by which the last block to finish merges the splits. Layers of other sizes
- * share the workspace, and tickets stay zero between launches, so this size must not depend on the layer. */
+/* Bytes of the tickets: counters by which a block learns that it is the last to finish, and merges the
+ * splits. Layers of other sizes share the workspace, and tickets stay zero between launches, so this size
+ * must not depend on the layer. */
 static size_t tickets_bytes(int unit_places) {
   return (size_t)std::max((int)MAX_HEADS, unit_places) * sizeof(int);
 }
@@ -65,7 +67,7 @@ static AttentionArgs kernel_args(const Attention *a) {
 }
 
 /* Most columns (tokens x query heads) of a block of decode; registers limit their accumulators. With latent
- * attention: rows of wgmma's tile, or any number for sizes that only the plain kernel takes. */
+ * attention the rows of wgmma's tile; for sizes that only the plain kernel takes, any number will do. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));
@@ -214,7 +216,7 @@ Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, c
 
 /* --- several sequences */
 
-/* The family that computes the tiles; plain computes all rows, and there are no units. */
+/* The family that computes the tiles. If it is plain, plain computes all rows, and there are no units. */
 static AttentionFamily tile_family(const Attention *a) {
   if (a->value_dims > 0) return attention_can_run(ATTENTION_WGMMA, a, 1) ? ATTENTION_WGMMA : ATTENTION_PLAIN;
   if (!attention_can_run(ATTENTION_DECODE, a, 1)) return ATTENTION_PLAIN;
@@ -250,8 +252,9 @@ int attention_unit_blocks(const Attention *a) {
 static const int kLeastUnitKeys = 128;
 
 int attention_unit_keys(int n_blocks, long long n_keys) {
-  const long long step =
-      (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2); /* keys if half of all units have a page each */
+  /* Keys of all units if each full unit has one page. Only half of all units are counted as full, since a
+   * token's last unit may be partly full. */
+  const long long step = (long long)KV_PAGE_TOKENS * (ATTENTION_UNITS / 2);
   const int n_pages = (int)((n_keys * n_blocks + step - 1) / step);
   return std::max(n_pages * KV_PAGE_TOKENS, kLeastUnitKeys);
 }

@@ -10,9 +10,9 @@
  * Kernels read positions from device memory, so a captured launch serves every step.
  *
  * The cache of one sequence is one page of n_ctx positions; several sequences have pages of KV_PAGE_TOKENS
- * positions each (AttentionPages). In a step of several sequences rows are computed alone by decode
- * (AttentionUnit) or as tiles by wgmma or prefill (AttentionTile); where these cannot run, plain computes all
- * rows. Latent attention (value_dims) runs by wgmma, which then takes units too, or by plain. */
+ * positions each (AttentionPages). In a step of several sequences decode computes single rows
+ * (AttentionUnit), and wgmma or prefill tiles of rows (AttentionTile); where these cannot run, plain computes
+ * all rows. Latent attention (value_dims) runs by wgmma, which then computes units, too, or by plain. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -83,11 +83,13 @@ typedef struct {
 
 /* The fastest family that can run:
  *   one token         decode; after a short past prefill, if several blocks would share each KV head
- *   whole > 0         wgmma (no window, and the block is one tile), else decode; heads of 128 in fp16
+ *   whole > 0         with heads of 128 in fp16 and no cap: wgmma (no window, and the tokens are one tile),
+ *                     else decode
  *   more tokens       wgmma. For up to 64 tokens after at most 64 positions, and where wgmma cannot run,
  *                     decode or prefill by estimated cost: decode, which splits the keys over the whole GPU,
  *                     for few tokens after a long past
- *   latent attention  wgmma, also for one token, if a row has 512 + 64 or 256 + 64 numbers in fp16 or 8 bits
+ *   latent attention  wgmma, also for one token, if a row has 512 + 64 or 256 + 64 numbers in fp16 or 8 bits,
+ *                     and scores have neither a cap nor sinks
  *   anything else     plain, also on chips with too little shared memory for the other families
  * Decode, wgmma and prefill need a cache in fp16 or 8 bits and a head_dim of 64, 80 (not wgmma), 96 (not
  * wgmma), 128, 256 or 512 (128 or 256 if scores are capped). A block of decode has up to 32 columns, tokens x
@@ -112,13 +114,15 @@ size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int 
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences: rows that are computed alone as units, the other rows as tiles, in ascending
- * order of AttentionTile.keys. */
+/* A step of several sequences: units for rows that are computed one at a time, tiles for all other rows, in
+ * ascending order of AttentionTile.keys. */
 typedef struct {
   const AttentionUnit *units; /* device */
   const AttentionTile *tiles; /* device */
   int n_units, n_tiles;
-  long long unit_keys, tile_keys; /* sums of keys: of the rows with units; AttentionTile.keys */
+  /* unit_keys: the keys of all rows with units, added up; tile_keys: AttentionTile.keys of all tiles, added
+   * up. */
+  long long unit_keys, tile_keys;
 } AttentionWork;
 
 /* True if the family, or the launches of attention_run_many(), can write the output as int8 planes. The

@@ -240,7 +240,8 @@ struct Seen {
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
-   * has 11 bits from 2^-14 to 2^16. The sum has a limit, too: a scale of 0 makes the weight 0. */
+   * has 11 bits from 2^-14 to 2^16. With 8 bits the sum, whose terms lack the values' scales, has a limit of
+   * its own: a scale of 0 makes a weight 0, however large its term of the sum is. */
   static constexpr float kRaisedLog2 = 8, kMostWeight = 1 << 15, kMostSum = 1e30f;
   float o[kSteps][kTiles][4], shift[kTiles][2], sum[kTiles][2];
   float offset[kTiles][4]; /* with 8 bits: what the constant of values has added to each o */
@@ -738,7 +739,7 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
 }
 
 /* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory, where each block takes 1 KB more
- * than `bytes`. Registers allow at most 5 blocks per SM: threads have up to 102, as in all kernels with
+ * than `bytes`. At most 5 blocks fit the registers of an SM if a thread has up to 102, as in all kernels with
  * fp16. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));

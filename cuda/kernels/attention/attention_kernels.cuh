@@ -141,8 +141,8 @@ __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a,
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 
-/* Bytes of shared memory that wgmma takes; rows of its tile, tokens x query heads per KV head. SIZE_MAX and 0
- * if wgmma has no kernel for such heads. */
+/* attention_wgmma_shared(): bytes of shared memory that wgmma takes, or SIZE_MAX if it has no kernel for such
+ * heads. attention_wgmma_rows(): rows of its tile, tokens x query heads per KV head, or 0. */
 size_t attention_wgmma_shared(const AttentionArgs &a);
 int attention_wgmma_rows(const AttentionArgs &a);
 

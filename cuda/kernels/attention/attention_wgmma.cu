@@ -9,7 +9,7 @@
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
- *            Latent attention: a key's last numbers are its value, so there are stages of keys alone
+ *            Latent attention: a key's last numbers are its value, so all stages are of keys
  *
  * Three rings, of queries (one slot), keys and values; t is the turn of a slot (ptx/cluster.cuh):
  *
@@ -21,7 +21,7 @@
  *   freed             K when its scores are complete; V and, latent, K when its values have been multiplied;
  *                     Q after the unit's last scores
  *   named barriers    1, 2: the turn of warpgroup 0, 1, which waits until the other arrives at the end of its
- *                     own turn; 3, 4: warpgroup 0, 1 alone, for zeroed values
+ *                     own turn; 3, 4: all threads of warpgroup 0, 1, after zeroing values
  *
  * The products of one step's keys (scores) and of the values of the step before are in flight together, and
  * softmax runs while the latter still are. With kTurns the warpgroups issue their products in turns, so that
@@ -246,7 +246,7 @@ template <class S> __device__ __forceinline__ void end_turn(int warpgroup) {
     named_barrier_arrive<1, kConsumers>();
 }
 
-/* A barrier of a warpgroup alone. */
+/* A barrier for the threads of one warpgroup. */
 __device__ __forceinline__ void warpgroup_sync(int warpgroup) {
   if (warpgroup == 0)
     named_barrier_sync<3, 128>();

@@ -77,8 +77,8 @@ __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   return __ushort_as_half((unsigned short)(size < 0x7f800000u ? (bits + 15) & ~15u : bits));
 }
 
-/* Rounds x / scale to fp32, as a division does, and the quotient to the nearest integer, by multiplications
- * alone. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round
+/* Rounds x / scale to fp32, as a division does, and the quotient to the nearest integer, with multiplications
+ * only. inverse + rest is 1 / scale with a relative error of at most 2^-43. x times that sum could round
  * otherwise than x / scale only if the middle m of two neighbouring floats lay between the two values. But m
  * has 25 bits, the last one 1, and scale has 7: so scale * m has 25 to 32 bits and is not x, which has 24.
  * scale * m and x differ by at least 2^-32 of x, the last of 32 bits. So x / scale is farther from m than the

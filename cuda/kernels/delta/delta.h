@@ -57,7 +57,7 @@ typedef struct {
   void *out;                    /* device: fp16 [n_tokens][out_stride] */
   int out_stride;               /* a multiple of 8 */
   void *workspace;              /* device: delta_workspace_bytes(), 256-byte aligned */
-  int max_tokens;               /* those that the workspace was made for; only read with segments */
+  int max_tokens;               /* tokens that the workspace was made for; only read with segments */
 } DeltaRule;
 
 /* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */

@@ -19,8 +19,9 @@
  *   scan    a block takes 32 value dimensions of a head through the chunks; S stays in registers
  *
  * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and numbers of (1 + L)^-1 diag(beta)
- * are at most 1 (with doubles_beta the last are at most 4); sums, S, G and the inverse's own arithmetic are
- * fp32. An error of S as an operand does not accumulate, because S itself is carried in fp32. */
+ * are at most 1 (with doubles_beta those of the inverse are at most 4); sums, S, G and the inverse's own
+ * arithmetic are fp32. An error of S as an operand does not accumulate, because S itself is carried in
+ * fp32. */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 
 namespace {

@@ -1,7 +1,7 @@
 /* delta_plain.cu - the gated delta rule and Mamba-2 for heads of any size, token by token, and what
  * the other families use, too: storing the last inputs of the convolution, and the norms of outputs.
  *
- * Every number is fp32. Reference: src/cpu/mixers/delta.c. */
+ * All arithmetic is fp32. Reference: src/cpu/mixers/delta.c. */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 #include "cuda/kernels/ptx/block_sum.cuh"
 

@@ -22,7 +22,8 @@ constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers o
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised */
   float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
-  float out[kDim], factors[kDim];  /* factors: of the outputs, by z and by the norm's weights */
+  /* factors: what each output is multiplied by: gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
+  float out[kDim], factors[kDim];
   float decay, beta;
 };
 
@@ -174,8 +175,8 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
   to[0] = low, to[1] = high;
 }
 
-/* T: the type of the weights of b and a; void: b and a are in the projections. Then two blocks fit on an SM,
- * so that one loads its state while the other computes. */
+/* T: the type of the weights of b and a, or void if b and a are in the projections. With void two blocks fit
+ * on an SM, so that one loads its state while the other computes. */
 template <class T, bool kMamba>
 __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? 2 : 1) delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;

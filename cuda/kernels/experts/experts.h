@@ -1,9 +1,9 @@
-/* experts.h - mixtures of experts without most of their matmuls (linear.h): the choice of experts, the order
- * of rows by expert, the sum of results, and the matmuls of few tokens. operations.def,
- * norm_experts_residual, has the formulas.
+/* experts.h - mixtures of experts: the choice of experts, the order of rows by expert, the sum of results,
+ * and the matmuls of few tokens; linear.h has the other matmuls. operations.def, norm_experts_residual, has
+ * the formulas.
  *
  * All functions only enqueue; the ids of chosen experts stay on the device, so that a graph can hold the
- * step. One token needs the choice alone: its matmuls read the chosen experts as one matrix. */
+ * step. One token needs only the choice: its matmuls read the chosen experts as one matrix. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,15 +16,17 @@ C_BEGIN
 /* A step's choices, in device memory (LinearExperts says what choices and places are). With Router.joined
  * n_chosen counts the shared expert, too. */
 typedef struct {
-  float *logits;         /* [n_tokens][n_experts] of the router, where its blocks pass them through memory */
-  int *ids;              /* [n_tokens][n_chosen] */
-  float *weights;        /* [n_tokens][n_chosen] */
-  float *shared_factors; /* [n_tokens] sigmoid of the shared expert's gate; halves_shared: half, or 0.5 */
-  int *begins;           /* [n_experts + 1] the first place of each expert */
-  int *choices;          /* [n_tokens * n_chosen] the choice at each place */
-  int *places;           /* [n_tokens * n_chosen] the place of each choice */
-  float *place_weights;  /* [n_tokens * n_chosen] the weight at each place */
-  unsigned *counters;    /* [n_tokens] finished blocks of the router; 0 before and after every launch */
+  float *logits;  /* [n_tokens][n_experts] of the router, where its blocks pass them through memory */
+  int *ids;       /* [n_tokens][n_chosen] */
+  float *weights; /* [n_tokens][n_chosen] */
+  /* [n_tokens] The sigmoid of the shared expert's gate; with halves_shared half of it, or 0.5 without a
+   * gate. */
+  float *shared_factors;
+  int *begins;          /* [n_experts + 1] the first place of each expert */
+  int *choices;         /* [n_tokens * n_chosen] the choice at each place */
+  int *places;          /* [n_tokens * n_chosen] the place of each choice */
+  float *place_weights; /* [n_tokens * n_chosen] the weight at each place */
+  unsigned *counters;   /* [n_tokens] finished blocks of the router; 0 before and after every launch */
 } ExpertChoices;
 
 /* Limits of experts_few(): tokens, choices of all tokens, experts of a layer, clusters launched. */
@@ -67,7 +69,7 @@ typedef struct {
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
   /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
-   * least n_experts + 1; several blocks share a token's inputs only if there are that many for each 256
+   * least n_experts + 1; several blocks share a token's inputs only if there are n_experts + 1 for each 256
    * inputs. */
   float *slices;
   size_t slice_floats;
@@ -92,7 +94,7 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
 /* The experts of a few tokens, without experts_order(): out[token] = the sum over its choices, always in one
  * order, of down (weight * activation(gate, up) of h), or with `add` out += the sum. */
 typedef struct {
-  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or up alone, which then is gate, too */
+  const DeviceLinear *gate_up, *down; /* gate and up interleaved, or only up, which then is gate, too */
   /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,
    * `places` the row of the choice's first part. */
   ExpertChoices choices;

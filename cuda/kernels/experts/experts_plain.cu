@@ -1,7 +1,7 @@
 /* experts_plain.cu - experts of any type of weights, groups and number of tokens, on any chip: the entry of
  * expert_entries (linear/dispatch.c) that is never refused.
  *
- *     y[p][o] = sum_i w[expert of p][i][o] x[row of p][i]     each weight dequantised alone, all in fp32
+ *     y[p][o] = sum_i w[expert of p][i][o] x[row of p][i]     weights dequantised one by one, all in fp32
  *
  * A block computes 64 outputs of up to 32 places (LinearExperts) of one expert. Steps of 32 inputs pass
  * through shared memory as fp32; a thread holds the sums of rows g and g + 8 of two tile rows for four

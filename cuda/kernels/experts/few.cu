@@ -167,7 +167,8 @@ __device__ __forceinline__ float activated(const Args &a, float gate, float up) 
                                          : gated_product(a.activation, gate, up, a.limit);
 }
 
-/* The factors and the biases of rows g and g + 8 of tile row `row`, counted over all experts. */
+/* The factors and the biases of rows lane / 4 and lane / 4 + 8 of tile row `row`, counted over all
+ * experts. */
 struct RowEnds {
   float by[2], plus[2];
 
@@ -193,7 +194,7 @@ __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
   return __ffs((int)tokens) - 1;
 }
 
-/* A thread's view of the rows of an item's entry. */
+/* A thread's view of the rows of an item's entry; t is lane % 4. */
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */

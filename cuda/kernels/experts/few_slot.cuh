@@ -128,8 +128,8 @@ template <class W_, int kBlockIn_> struct Slot {
   }
 
   /* y += the products of rows g and g + 8 of kTiles tiles, whose scales begin with block first_block, by rows
-   * 2 t and 2 t + 1 of x, as mma has them. Products of integers lack a power of two, scale_of_row().
-   * of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
+   * 2 t and 2 t + 1 of x, as mma has them (g = lane / 4, t = lane % 4). Products of integers lack a power of
+   * two, scale_of_row(). of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
   template <int kTiles, class OfX>
   static __device__ __forceinline__ void multiply(const unsigned char *slot, int lane, int tile,
                                                   int first_block, const uint32_t (&b)[kTiles][8], OfX of_x,

@@ -138,8 +138,9 @@ __host__ __device__ constexpr int choice_floats(int n_experts) {
   return 2 * padded + (list + 3) / 4 * 4;
 }
 
-/* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e); fitness, the score
- * plus the expert's bias, decides the choice. Returns the largest logit. For a warp. */
+/* Fills scores[n_experts] and fitness[n_experts] of a token's experts from their logit(e). Scores are softmax
+ * or sigmoid of the logits or, from SCORE_CHOSEN on, the logits themselves. Fitness, the score plus the
+ * expert's bias if there is one, decides the choice. Returns the largest logit. For a warp. */
 template <class Logit>
 __device__ __forceinline__ float judge(const Args &a, Logit logit, float *scores, float *fitness) {
   const ExpertConfig &c = a.config;

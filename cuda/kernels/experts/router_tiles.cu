@@ -208,7 +208,8 @@ __device__ __forceinline__ float *slice_row(const Args &a, int slice, int token)
   return a.slices + row * (size_t)(a.config.n_experts + 1);
 }
 
-/* The sum over all slices of a token's number `column`: of an expert, or n_experts: of the shared gate. */
+/* The sum over all slices of one number of a token: of expert `column`, or of the shared gate if `column` is
+ * n_experts. */
 __device__ __forceinline__ float sum_of_slices(const Args &a, int token, int column) {
   const float *from = slice_row(a, 0, token) + column;
   const size_t step = (size_t)a.n_tokens * (size_t)(a.config.n_experts + 1);
@@ -311,7 +312,7 @@ template <class T> Status launch_type(Args a, int n_sms, cudaStream_t stream, Er
 } // namespace
 
 bool router::tiles_apply(const Args &a, size_t most_bytes) {
-  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* no Turing: it has no bf16 mma */
+  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* kOfTuring: refuses Turing, without mma in bf16 */
   if (a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
   if (a.router.type == WEIGHT_F16) return shared_bytes<__half>(a) + kStatic <= most_bytes;
   return a.router.type == WEIGHT_BF16 && shared_bytes<__nv_bfloat16>(a) + kStatic <= most_bytes;

@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
     __syncthreads();
     if (e == first && factors) factor = rsqrtf(total_of(squares) / (float)a.hidden + a.eps);
     const int row = threadIdx.x / kWarps, expert = e + row;
-    if (warp >= kBatch / 2) continue; /* a row has kWarps lanes */
+    if (warp >= kBatch / 2) continue; /* kWarps lanes add up a row */
     const float total = total_of(parts[turn][row]) * factor;
     if (threadIdx.x % kWarps > 0 || expert >= end) continue;
     const float logit = logit_of(a, expert, total);

@@ -40,7 +40,7 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * j / 4 * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum
  * is over this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of
  * values. With heads of 256, two warps compute the same scores, and each has the output of half of the
- * dimensions. kMasked: keys may belong to some of the heads alone (`own`: bit 0 for head 2 t, bit 1 for
+ * dimensions. kMasked: only some of the heads may attend to a key (`own`: bit 0 for head 2 t, bit 1 for
  * 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,

@@ -21,8 +21,8 @@ namespace step {
 /* A matrix in the table of layers in device memory. A layer is an array of pointers (weight_ring.cuh): three
  * for each matrix, then three for experts. */
 struct Matrix {
-  /* FP4 and FP8: factors in place of zeros; FP8 with factors alone has no scales. int8 and fp16: kMaps tensor
-   * maps in place of tiles; int8 also has the outputs' scales in place of zeros. */
+  /* FP4 and FP8: factors (plan.h) in place of zeros; FP8 that has only factors has no scales. int8 and fp16:
+   * kMaps tensor maps in place of tiles; int8 also has the outputs' scales in place of zeros. */
   const unsigned char *tiles, *scales, *zeros;
 };
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
@@ -33,7 +33,7 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
 /* Words of Args.bounds: bounds of logits; from kLargestAt on the largest |x| for int8 (one_bytes.cuh); from
- * kOnesAt on fp16 scales of 1, for stages of FP8 with factors alone. kBoundsWords counts all of them. */
+ * kOnesAt on fp16 scales of 1, for stages of FP8 that has only factors. kBoundsWords counts all of them. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -100,7 +100,7 @@ __device__ __forceinline__ Sampled best_of_blocks(const StepPeers &peers, size_t
 #pragma unroll
       for (int i = 0; i < kOfLane; i++) {
         const int at = 2 * (32 * i + lane);
-        key[i] = id[i] = turn; /* no logit: the least key */
+        key[i] = id[i] = turn; /* past the last block: the least key */
         if (at < 2 * n) key[i] = load_peer(from + at), id[i] = load_peer(from + at + 1);
       }
 #pragma unroll
@@ -764,7 +764,7 @@ __device__ __forceinline__ void store_words(const uint32_t (&word)[2], unsigned 
 }
 
 /* Quantises a group and stores its words. The result of group_words() for part i goes to scales[i * stride];
- * FP4, FP8, fp16: the scale alone to scales->x. */
+ * FP4, FP8, fp16: only the scale goes to scales->x. */
 template <int kParts>
 __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
                                             float2 *scales, int stride, int lane) {

@@ -59,7 +59,8 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const un
     const int group = first + min(i, last);
     const uint2 x = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
     in.x[i] = make_uint2((x.x & 0xffffu) | x.y << 16, x.x >> 16 | (x.y & 0xffff0000u));
-    in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0; /* factors are for Fp8's numbers / 256 */
+    /* The matrix's factors are 256 times larger, for kernels that read 1 / 256 of each number (Fp8). */
+    in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0;
   }
 }
 

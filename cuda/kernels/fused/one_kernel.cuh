@@ -3,11 +3,11 @@
  *
  *   layer     a cluster with a KV head                          a cluster without one
  *   norm      residual += down of the previous layer            the same
- *             x * norm -> cluster (experts: quantised)           -
+ *             x * norm -> cluster                               -
  *   qkv       a tile row of each head -> cluster
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
- *   (experts) parts of the router's logits -> all clusters      the same, of the residual stream alone
+ *   (experts) parts of the router's logits -> all clusters      only those of the residual stream
  *   (experts) keys of logits -> cluster; the choice             the same
  *   norm      residual += o; x * norm -> cluster                the same
  *   gate, up  features of the FFN blocks -> cluster             the same
@@ -25,14 +25,14 @@
  *   norm       <- x of qkv            -                           -
  *   qkv        x, then its sums       x as integers               <- q, k, v
  *   attention  states of the warps    <- states of the blocks     q, k, v
- *   o          -                      states                      attention's output (experts: and as floats)
+ *   o          -                      states                      attention's output (experts: floats, too)
  *   norm       <- x of gate and up    -                           -
  *   gate, up   x, then their sums     x as integers               <- the gated product
  *   down       -                      gated product as integers   the gated product
  *   lm_head    <- x                   -                           best logits, or ScreenScratch
  *
  * Where blocks own whole groups (step_owns_groups()), x comes quantised, the sums of its matmuls lie after
- * it, and planes has x of down alone, and scratch of each warp while it sends x. In a hybrid these sums lie
+ * it, and planes has only x of down, and scratch of each warp while it sends x. In a hybrid these sums lie
  * after x, too. A peer writes to an area only after it has received what this block sends after reading the
  * area for the last time: an arriving x overwrites only what was read before this block's last contribution
  * to that x.

@@ -54,9 +54,9 @@ enum {
   STEP_GROUP = 128,    /* inputs: a group of the weights, or 2 groups of 64, 4 of 32, or with FP4 8 of 16 */
   STEP_FP4_GROUP = 16, /* StepShape.group of FP4 weights; MXFP4's groups of 32 become two of 16 */
   STEP_FP4_PARTS = STEP_GROUP / STEP_FP4_GROUP,
-  /* Values of StepShape.group that mark a kind of weights and are no number of inputs, as the PARTS made from
-   * them are no number of parts: FP8 with a scale for each STEP_GROUP inputs, int8 with a scale for each
-   * output, and fp16 without scales. */
+  /* Values of StepShape.group that only mark a kind of weights: FP8 with a scale for each STEP_GROUP inputs,
+   * int8 with a scale for each output, and fp16 without scales. They do not count inputs, nor do the _PARTS
+   * made from them count parts. */
   STEP_FP8_GROUP = 8,
   STEP_INT8_GROUP = 4,
   STEP_FP8_PARTS = STEP_GROUP / STEP_FP8_GROUP,
@@ -164,7 +164,7 @@ typedef struct {
                   * Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
   int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves, with
-                 * int8 as bytes. If a block owns whole groups: x of down alone, and scratch of each warp
+                 * int8 as bytes. If a block owns whole groups: only x of down, and scratch of each warp
                  * [16][256] */
   int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads of KV head][head_dim],
                   * then float2 {maximum, sum} [8][heads] */
@@ -258,7 +258,7 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
 
 /* --- varied experts (gpt-oss): experts in FP4 beside dense q, k, v and o, with biases, sinks and windows.
  *
- * The model's hidden size and the width of an expert are multiples of 64 alone. So `hidden` is rounded up to
+ * The model's hidden size and the width of an expert are only multiples of 64. So `hidden` is rounded up to
  * a multiple of 1,024, with columns of 0 to which nothing is added, and an FFN block has 64 features, half of
  * a group of down's inputs. */
 
@@ -332,8 +332,8 @@ STEP_BOTH static inline StepMix step_mix(const StepShape *s, bool delta, int clu
   StepMix m = {0, 0, 0, 0};
   if (delta) {
     const int n = s->n_value_heads, c = s->n_clusters, each = n / s->n_key_heads;
-    const int fewer = c - n % c; /* the first clusters have a head less: fewer then begin within the value
-                                  * heads of a key head */
+    const int fewer = c - n % c; /* The first clusters have a head less. So fewer clusters begin in the
+                                  * middle of a key head's value heads. */
     m.first = cluster * (n / c) + (cluster > fewer ? cluster - fewer : 0);
     m.n = n / c + (cluster >= fewer);
     m.first_key = m.first / each;

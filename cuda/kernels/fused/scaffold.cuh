@@ -111,7 +111,8 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    constexpr bool kOne = B::kTokens == 1; /* in take_input() no thread needs another's part */
+    /* In take_input() of one token no thread needs another's part, so no barrier has to follow it. */
+    constexpr bool kOne = B::kTokens == 1;
     if (kOne) cluster_arrive();
     wait_for_previous();
     b.mark_whole(0);

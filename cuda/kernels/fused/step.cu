@@ -66,7 +66,8 @@ int step_clusters(int gpu, size_t shared) {
   int n = 0;
   if (major_of(gpu) < 9) return 0;
   StepShape any = {};
-  any.group = STEP_GROUP, any.head_dim = STEP_MAX_HEAD_DIM; /* all kernels have equal threads and memory */
+  /* Any kernel will do, as all have the same number of threads. */
+  any.group = STEP_GROUP, any.head_dim = STEP_MAX_HEAD_DIM;
   const Kernel kernel = step::one_token_kernel(any, false, false);
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
     return 0;

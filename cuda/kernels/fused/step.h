@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
   int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
   int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
-  const StepLayer *layers;     /* [n_layers]; step_open() alone reads them */
+  const StepLayer *layers;     /* [n_layers]; read only by step_open() */
   const DeviceLinear *lm_head; /* fp16 */
   const float *final_norm;     /* [hidden] */
   const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
@@ -105,7 +105,7 @@ typedef struct {
       *states; /* a hybrid: recurrent states of the layers of the delta rule, one after the other (delta.h) */
 } StepCall;
 
-/* Clock marks within a layer, for profiling: each says what has just finished. */
+/* Clock marks within a layer, for profiling: each says how far the block has come. */
 typedef enum {
   STEP_MARK_BEGIN,
   STEP_MARK_SUM,    /* about to wait for the all-reduce of down */
@@ -183,7 +183,7 @@ typedef struct {
 /* A hybrid's layers of the delta rule. */
 typedef struct {
   const StepDelta *layers; /* device: [n_layers]; unused for layers of attention */
-  int gates_stride;        /* stride of rows of b and a in numbers, the same in all layers */
+  int gates_stride;        /* elements from a row of b or a to the next, in all layers */
   bool gates_bf16;         /* else fp16 */
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;

@@ -116,7 +116,7 @@ template <class B, int kKind> struct Copier {
                                           bool waits, bool halves = false) {
     constexpr int kCopies = kStageCopies<B>;
     const int log_unit = kLogGroup<kParts> - halves;
-    constexpr int kBefore = /* bytes of a group before those of this kind */
+    constexpr int kBefore = /* bytes of a group that come before this kind in a stage */
         kKind == TILES    ? 0
         : kKind == SCALES ? 1 << kLogTiles<kParts>
                           : (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;

@@ -1,5 +1,5 @@
 /* ring.cuh - a ring of stages in shared memory, as ptx/cluster.cuh explains it: its barriers, a position in
- * it, and the loop of who fills it. */
+ * it, and the loop of the producer. */
 #pragma once
 
 #include "cuda/kernels/ptx/cluster.cuh"

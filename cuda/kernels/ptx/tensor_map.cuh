@@ -7,16 +7,16 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/kernels/ptx/ptx.cuh"
 
-/* The first address of a block's shared memory that tensor copies in the 128-byte swizzle may fill: a
- * multiple of 1,024, so up to 1,023 bytes further. */
+/* The first address from `shared` on that tensor copies in the 128-byte swizzle may fill: a multiple of
+ * 1,024, so up to 1,023 bytes lie before it. */
 __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
 /* Map of a stack of matrices of 2-byte numbers, or with size[2] = 0 of one matrix: size is {columns, rows,
- * matrices}, stride the bytes from a row and from a matrix to the next, box what one copy brings. Out of
- * bounds reads as 0. The driver's encoder is found at run time, so that the program does not link the
- * driver. */
+ * matrices}; stride is {bytes from a row to the next, bytes from a matrix to the next}; box is the size that
+ * one copy brings. What lies out of bounds reads as 0. The driver's encoder is found at run time, so that the
+ * program does not link the driver. */
 inline Status map_boxes(const void *at, const cuuint64_t (&size)[3], const cuuint64_t (&stride)[2],
                         const cuuint32_t (&box)[3], CUtensorMapSwizzle swizzle, const char *name,
                         CUtensorMap *map, Error *err) {

@@ -1,4 +1,4 @@
-/* wgmma.cuh - the instructions of sm_90a alone: warpgroup matmuls and tensor copies.
+/* wgmma.cuh - instructions for kernels of sm_90a: warpgroup matmuls, which only it has, and tensor copies.
  *
  * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". */
 #pragma once
@@ -165,8 +165,8 @@ __device__ void wgmma_s8s8_shared(int (&c)[kColumns / 2], uint64_t a, uint64_t b
 #define SUMS_160(R) SUMS_128(R), EIGHT(R, 64), EIGHT(R, 72)
 #define SUMS_192(R) SUMS_160(R), EIGHT(R, 80), EIGHT(R, 88)
 #define SUMS_256(R) SUMS_192(R), EIGHT(R, 96), EIGHT(R, 104), EIGHT(R, 112), EIGHT(R, 120)
-/* SUM, R: type of a sum, and its constraint; types: the rest of the instruction's name; last: its last
- * operands. */
+/* SUM: type of a sum; R: its constraint in inline assembly; types: the rest of the instruction's name; last:
+ * its last operands. */
 #define WGMMA(name, A, columns, SUM, R, types, last, names, a_name, b_name, add_name, ...) \
   template <> \
   __device__ __forceinline__ void name<columns>(SUM(&c)[columns / 2], A, uint64_t b, int add) { \

@@ -5,7 +5,8 @@
  * table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A hybrid's shared
  * expert is the last choice of every token; its weight is the sigmoid of its gate.
  *
- * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h):
+ * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h), with R the router,
+ * w the norm's weights, r the residual stream, F the folded router and a the output of attention:
  *
  *     R (w * r)   by the last warp of each block, while other warps make qkv and attend: a cluster multiplies
  *                 some rows of the router, a block their inputs in its own columns
@@ -74,7 +75,7 @@ template <int n> __device__ __forceinline__ float sum_rows(float (&v)[n]) {
   }
 }
 
-/* --- R (w * r) */
+/* --- R (w * r): the router R times the residual stream r, multiplied by the norm's weights w */
 
 /* Adds the product of eight weights and x. */
 template <bool kBf16>
@@ -168,7 +169,7 @@ template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
       prefetch_l1(rows + ((size_t)row * b.args.router_stride + at) * 2);
 }
 
-/* --- F a */
+/* --- F a: the folded router F times the cluster's outputs a of attention or of the delta rule */
 
 /* The stage of the warpgroup's rows of the folded router. */
 template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b) {
@@ -273,8 +274,8 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
  * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own; where a
- * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the
- * experts. inverse: varied experts alone: 1 / rms, by which a logit is scaled before its bias is added. */
+ * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the experts.
+ * inverse, for varied experts only: 1 / rms, by which a logit is scaled before its bias is added. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
@@ -385,8 +386,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   const Prefetch prefetch = prefetch_of_lane(b);
   send_logits(b);
   __syncwarp();
-  if (b.lane() == 0)
-    barrier_arrive(&b.barriers().routed); /* so that this warp stays in the same layer as the others */
+  /* `routed` counts this warp, too, so that no other warp gets a layer ahead. */
+  if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
   start_prefetch(b, prefetch);
   if constexpr (B::kVaried) prefetch_biases(b);

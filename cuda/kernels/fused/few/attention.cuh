@@ -30,8 +30,8 @@ template <class B> __device__ __forceinline__ States block_states(const B &b) {
   return {values, (float2 *)(values + owned * STEP_BLOCKS * STEP_PACK)};
 }
 
-/* A warp's place among those that attend. The warps of a set share a stage of keys: each has eight queries,
- * number `column` of StepPlan.columns such groups, and all keys of the stage or every second 16. */
+/* A warp's place among those that attend. The warps of a set share a stage of keys. Queries are taken in
+ * eights: a warp has the eight of number `column`, with all keys of the stage or with 16 of every 32. */
 struct Attendant {
   int set, column, half, halves;
   __device__ __forceinline__ Attendant(const StepPlan &p, int warp) {

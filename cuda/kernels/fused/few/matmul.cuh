@@ -206,8 +206,8 @@ template <class B> struct Outlet {
       turn = item % kTurns;
       n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    /* Two lanes combine 16 bytes, and the even lane sends them; with eight tokens each lane sends those of
-     * one token. */
+    /* Lanes of neighbouring g have 16 bytes together, and the lane with even g sends them; with eight tokens
+     * each of the two lanes sends those of one token. */
     float mine[2], other[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {

@@ -2,12 +2,13 @@
  * quantised x.
  *
  * A block owns some groups of 128 columns (first_columns()). A warp takes one token's group at a time, a lane
- * four columns. Partial sums of o and down are all-reduced through L2 (allreduce.cuh), but here words start
- * at 0, since with eight tokens its `last` would take 12 MB. There are STEP_SUM_TURNS buffers, used in
- * turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is complete, all clusters have
- * contributed to down of layer l - 1, and so have read the sums of layer l - 2. The buffer of layer l - 2 is
- * then cleared for layer l + 2, to which a cluster contributes only after it has received this cluster's part
- * of layer l + 1. */
+ * four columns. Partial sums of o and down are all-reduced through L2 in 64-bit words (allreduce.cuh). For
+ * one token words are never cleared, and an array `last` keeps their previous values. With eight tokens that
+ * array would take 12 MB, so here words are cleared to 0 before they are used again. There are STEP_SUM_TURNS
+ * buffers, used in turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is complete, all
+ * clusters have contributed to down of layer l - 1, and so have read the sums of layer l - 2. The buffer of
+ * layer l - 2 is then cleared for layer l + 2, to which a cluster contributes only after it has received this
+ * cluster's part of layer l + 1. */
 #pragma once
 
 #include "cuda/kernels/fused/allreduce.cuh"

@@ -4,7 +4,8 @@
  *
  *   a[h] = softmax(scale q[h] k) v sigmoid(gate[h])
  *
- * A cluster has n query heads of one KV head (step_mix()). Its packs, in the order of the rows of q:
+ * A cluster has n query heads of one KV head (step_mix()). Its packs, two for each head, in the order of the
+ * rows of q:
  *
  *     | q 0 (2) | gate 0 (2) | q 1 (2) | gate 1 (2) | ... | k (2) | v (2) |
  *

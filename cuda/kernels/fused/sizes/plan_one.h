@@ -1,5 +1,5 @@
-/* plan_one.h - the plan of a step of one token (plan.h), from a shape alone. In C++ the plan can be made when
- * a kernel is compiled (models.cuh).
+/* plan_one.h - the plan of a step of one token (plan.h), from nothing but a shape. In C++ the plan can be
+ * made when a kernel is compiled (models.cuh).
  *
  * Always true: areas at the same offset are never in use at once (one_kernel.cuh). */
 #pragma once
@@ -53,7 +53,7 @@ STEP_PLANNING KSplit step_split(int n_groups, int most) {
 
 /* Bytes of the tiles, scales and zeros of a stage. With one part zeros begin at a multiple of 8 bytes, and
  * their copies at a multiple of 16. FP4 has a byte for each scale; FP4 and FP8 have factors in place of
- * zeros, int8 has factors alone, fp16 nothing beside its tiles. */
+ * zeros, int8 has only factors, fp16 nothing beside its tiles. */
 STEP_PLANNING int step_bytes_of(int rows, int groups, int parts) {
   if (parts == STEP_FP4_PARTS) return rows * (groups * (1024 + 16 * parts) + STEP_FACTOR_BYTES);
   if (parts == STEP_HALF_PARTS) return rows * groups * 4096;
