@@ -121,7 +121,8 @@ static size_t grapheme_end(const Traced *text, size_t at) {
   uint32_t before, code;
   size_t end = at + (size_t)utf8_decode(text->text + at, text->size - at, &before);
   uint32_t flags = grapheme_flags(before), next;
-  bool picture = flags & GRAPHEME_PICTURE, linked = false; /* `end` is after a pictograph; and U+200D */
+  /* picture: a pictograph is before `end`; linked: a pictograph and then U+200D. */
+  bool picture = flags & GRAPHEME_PICTURE, linked = false;
   for (; end < text->size; before = code, flags = next) {
     const size_t n = (size_t)utf8_decode(text->text + end, text->size - end, &code);
     next = grapheme_flags(code);

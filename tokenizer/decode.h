@@ -55,7 +55,7 @@ typedef struct {
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
   bool seen;         /* a token has come; used without a decoder */
-  size_t came, work; /* bytes of all tokens, and bytes passed from step to step for them */
+  size_t came, work; /* came: bytes of all tokens; work: bytes passed from step to step for them */
 } Decoding;
 
 /* Appends the bytes that a token stands for under ByteLevel or, if it contains a character outside of the

@@ -25,15 +25,15 @@ typedef struct {
 typedef struct {
   uint32_t n_nodes;   /* node 0 is the root; nodes are numbered level by level */
   uint8_t *byte;      /* [n_nodes] on the edge from the parent */
-  uint32_t *first;    /* [n_nodes + 1] children of node i, sorted by byte: first[i] .. first[i + 1] */
+  uint32_t *first;    /* [n_nodes + 1] children of node i, sorted by byte: first[i] .. first[i + 1] - 1 */
   uint32_t *fail;     /* [n_nodes] the longest proper prefix of this node's string that has a node */
   int32_t *longest;   /* [n_nodes] the longest string that is a prefix of this node's string, or -1 */
   uint32_t root[256]; /* the root's child by each byte, or 0 */
 } Matcher;
 
-/* Builds the automaton of strings[0 .. n), which it reorders; takes 21 bytes of memory for each of
- * theirs. If some strings are equal, nothing is built, and *twins names two: the second is the first string,
- * by number, that repeats an earlier one. Release it also after a failure. */
+/* Builds the automaton of strings[0 .. n), which it reorders; takes 21 bytes of memory for each
+ * byte of the strings. If some strings are equal, nothing is built, and *twins names two: the second is the
+ * first string, by number, that repeats an earlier one. Release it also after a failure. */
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);
 

@@ -23,7 +23,7 @@ typedef enum {
 typedef struct {
   NormalKind kind;
   KindMap forms;    /* NFC to NFKD: divides the characters by their flags */
-  uint8_t flags[4]; /* [kind of forms] NORMAL_KNOWN, and 1: unsafe in this form */
+  uint8_t flags[4]; /* by the kind in `forms`: NORMAL_KNOWN, and 1 for characters unsafe in this form */
   Pattern pattern;  /* REPLACE */
   char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement; CHARSMAP: the table */
   size_t content_size;

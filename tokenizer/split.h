@@ -18,7 +18,7 @@ typedef enum {
 typedef enum {
   SPLIT_PATTERN,    /* Split */
   SPLIT_CHARACTERS, /* Digits, Punctuation, WhitespaceSplit: each character of a set is a match */
-  SPLIT_RUNS,       /* Whitespace: runs of word characters, and runs of other characters that are no space */
+  SPLIT_RUNS,       /* Whitespace: runs of word characters, and runs of characters neither word nor space */
   SPLIT_METASPACE,
   SPLIT_BYTE_LEVEL,
 } SplitKind;
@@ -30,8 +30,10 @@ typedef struct {
   Pattern pattern; /* PATTERN; METASPACE: its replacement; BYTE_LEVEL: GPT-2's expression, or nothing */
   Behavior behavior;
   bool invert;
-  KindMap map;     /* CHARACTERS, RUNS */
-  uint8_t role[4]; /* [kind of map] CHARACTERS: 1 is a match; RUNS: 0 is space, equal roles stay together */
+  KindMap map; /* CHARACTERS, RUNS */
+  /* Role of a character by its kind in `map`. CHARACTERS: 1 is a match. RUNS: 0 is white space; neighbouring
+   * characters of equal role, other than 0, form a run. */
+  uint8_t role[4];
   PrependScheme scheme;
   bool split;            /* METASPACE: also cut */
   bool add_prefix_space; /* BYTE_LEVEL */

@@ -26,7 +26,7 @@ enum {
   MAX_SCANNED = 512, /* last strings or numbers of the text that drop_written() tries as the child */
 };
 #define MAX_KEPT     ((size_t)1 << 16) /* answers in Machine.closings */
-#define MAX_SEARCHED (MAX_WORK / 32)   /* work of the searches for a mask; it needs the rest of MAX_WORK */
+#define MAX_SEARCHED (MAX_WORK / 32)   /* work of the searches for a mask; the mask itself needs more */
 
 static Closing worse(Closing a, Closing b) {
   return a < b ? a : b;
@@ -57,7 +57,7 @@ typedef struct {
   Closing best;
   const Frame *frame;
   const bool *verdicts;
-  Lang texts; /* the argument of closing_texts() */
+  Lang texts; /* what is left of the argument of closing_texts() */
   bool keys;  /* the texts are keys of the frame's members, not values */
   bool many;  /* there are many texts: a text that is a prefix of others may stay */
 } Values;
@@ -153,8 +153,9 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The closing of the frame after its child. A step of a search that changes no goal is CLOSE_NEVER, unless
- * counts matter: then items are skipped up to the next count that matters. */
+/* The closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
+ * frame is no nearer to its end, unless prefixItems go on or goals name counts. If goals do, an array goes on
+ * just below the next of these counts. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -200,7 +201,7 @@ static Closing judge_hashed(const Split *s, const Cube *cube) {
 }
 
 /* The closing of the frame after a child that has the cube's verdicts, if such a child exists. `at` is the
- * frame with these verdicts. */
+ * frame with these verdicts put into its goals. */
 static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
   Machine *m = s->m;
   if (s->frame->hashing) return judge_hashed(s, cube);
@@ -235,8 +236,8 @@ static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema
   return changed ? made : frame;
 }
 
-/* The texts of `from` that are in `by` or, if !verdict, are not. Two languages of one value each need no
- * search. */
+/* The texts of `from` that are in `by` or, if !verdict, are not. Two languages of one value each are
+ * equal or disjoint. */
 static Lang with_lang_verdict(Langs *l, Lang from, Lang by, bool verdict) {
   if (lang_is_single(l, from) && lang_is_single(l, by)) return (from == by) == verdict ? from : LANG_NONE;
   return lang_and(l, from, verdict ? by : lang_not(l, by));
@@ -555,7 +556,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   size_t n_words = 0;
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
-  if (all && lang_is_endless(l, keys)) return keys; /* their beginnings begin other keys, too */
+  if (all && lang_is_endless(l, keys)) return keys; /* each prefix begins allowed keys, too */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];
@@ -666,7 +667,7 @@ static bool narrows_by_unique(const Formulas *f, Formula formula) {
   return true;
 }
 
-/* A cheaper test first: whether the array could close if items might repeat. */
+/* False if the array could not close even if items might repeat: a cheaper test than the search. */
 static bool closes_repeating(Machine *m, const Frame *frame, Formula rest) {
   if (!narrows_by_unique(formulas_of(m), rest)) return true;
   const ArenaMark mark = machine_mark(m);
@@ -766,8 +767,8 @@ static int longest_first(const void *a, const void *b) {
   return (x->size < y->size) - (x->size > y->size);
 }
 
-/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: they
- * alone decide if a text may stay as a beginning of others. */
+/* Calls drop_text() for the last MAX_SCANNED strings or numbers of the text. Longer ones come first: a
+ * text may stay if it is the beginning of a longer one that was not taken out. */
 static void drop_written(Machine *m, Values *values, uint32_t text_size) {
   Written written[MAX_SCANNED];
   uint32_t n = 0;

@@ -20,12 +20,12 @@ bool closing_is_searched(Machine *m, const Frame *frame);
 /* CLOSE_SURE if some text closes the frame so that the values around it whose items may not repeat can close,
  * too. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
-/* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL: i stands for
- * "the child satisfies frame_children()[i]". `before` is the frame before the child began. *unsure: no
- * verdicts were found to be CLOSE_SURE. */
+/* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL, whose number
+ * i stands for "the child satisfies frame_children()[i]". `before` is the frame before the child began.
+ * *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
-/* `keys` without those with which no member may begin because the frame could never close after it. Such keys
- * may stay, and are refused where they end, if `keys` is lang_is_endless() or has too many keys to judge.
+/* `keys` without those after whose member the frame could never close. If `keys` is lang_is_endless(), or has
+ * too many keys to judge, such keys may stay: they are refused where they end.
  * `order` lists the keys that the frame's schemas name (key_order_of()): these are judged one by one, but not
  * if frame->order is set, since key_order_next() then judges them. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);

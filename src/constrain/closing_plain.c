@@ -34,8 +34,8 @@ static uint32_t member_schema(const Machine *m, uint32_t judge, uint32_t key) {
   return named ? named->schema : s->additional;
 }
 
-/* True if a member with the key may satisfy all judges, or the key is not required and some judge by itself
- * refuses it. `key` UINT32_MAX: a key that no judge names. */
+/* True if some value of a member with the key is known to satisfy all judges, or if one judge allows no such
+ * member and the key is not required. `key` UINT32_MAX: a key that no judge names. */
 static bool key_is_free(Machine *m, const Judges *judges, uint32_t key, bool required) {
   Langs *l = &m->set->langs;
   Lang strings = LANG_ALL, numbers = LANG_ALL;
@@ -253,7 +253,7 @@ static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, Frame
         continue;
       found = is_abundant(m, it->schema, depth + 1);
     }
-    if (has_judge) found = false; /* another judge may judge the same member */
+    if (has_judge) found = false; /* this judge may refuse the member that was found */
     has_judge = true;
   }
   return open || found;

@@ -51,8 +51,8 @@ void constraint_close(Constraint *constraint);
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);
-/* The tokens that may come next, mask[0 .. vocabulary->n_words). The end of the text is
- * constraint_may_end(). */
+/* The tokens that may come next, mask[0 .. vocabulary->n_words). The end of the text has no
+ * bit: constraint_may_end(). */
 Status constraint_mask(Constraint *constraint, uint64_t *mask, Error *err);
 /* Takes a token, or bytes. If they are refused, *allowed is false and the state stays as it was. *taken,
  * unless NULL: the number of bytes before the refused byte. */

@@ -237,7 +237,7 @@ static void plain_number(Explainer *e, const Value *v, Buffer *out) {
   }
 }
 
-/* True if a string is in `strings`, or a number in `numbers`; other values are in both. */
+/* Judges a string by `strings`, a number by `numbers`; true for values of other kinds. */
 static bool langs_take(Explainer *e, const Value *v, Lang strings, Lang numbers) {
   Langs *l = &e->set->langs;
   langs_begin_work(l);

@@ -26,7 +26,7 @@ typedef enum {
   ATOM_NAMES,     /* further keys fit propertyNames of schema a */
   ATOM_OPEN_MEMBERS, /* further members fit unevaluatedProperties of schema a */
   ATOM_ITEMS,        /* further items fit prefixItems and items of schema a */
-  ATOM_CONTAINS,     /* as many items as schema a wants will fit its `contains`; b do so far */
+  ATOM_CONTAINS,     /* as many items as schema a wants will fit its `contains`; b items fit so far */
   ATOM_OPEN_ITEMS,   /* further items fit unevaluatedItems of schema a */
   ATOM_UNIQUE,       /* items differ from one another */
 } AtomKind;

@@ -25,7 +25,7 @@ typedef struct Seen {
   uint64_t sum;      /* a sum over this entry and all before: it does not depend on their order */
   const char *bytes; /* [size] of a key */
   size_t size;
-  Lang keys, other_keys; /* other_keys: `keys` (LANG_NONE: not made) without this key and the keys before */
+  Lang keys, other_keys; /* other_keys: `keys` (LANG_NONE: both unset) without this key and those before */
 } Seen;
 
 /* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are
@@ -96,7 +96,7 @@ typedef struct {
   uint32_t n_text;  /* bytes so far */
   uint32_t start;   /* where the string, after its quote, or the number began */
   uint8_t phase;    /* Phase */
-  uint8_t kind, at; /* in null, true or false: its JsonKind; its bytes so far */
+  uint8_t kind, at; /* in null, true or false: `kind` is its JsonKind, `at` the number of its bytes so far */
 } JsonState;
 
 typedef struct Lex Lex;
@@ -115,7 +115,7 @@ typedef struct {
   Lex *lexes; /* [n_lexes] */
   size_t n_lexes, lexes_capacity;
   NumberTable lexes_by_content;
-  uint32_t lex_mark; /* number of the last search among lexes */
+  uint32_t lex_mark; /* number of the last search that set Lex.mark */
   Lang *lex_langs;   /* [lex_langs_count] */
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
@@ -133,7 +133,7 @@ typedef struct {
   KeyTable few;      /* by language + 1: has it few strings? by hash of language and n: its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
-  uint32_t search_depth, search_left; /* of the present search of closing.c: depth, steps left */
+  uint32_t search_depth, search_left; /* of the present search (closing.c); search_left: steps left */
   Lang plain_number;                  /* one text for each number; LANG_UNKNOWN: not made yet */
   Failure failure;
 } Machine;

@@ -27,8 +27,8 @@ typedef enum {
 
 enum { SCHEMA_FALSE, SCHEMA_TRUE, SCHEMA_NONE = UINT32_MAX };
 
-/* A key, or a pattern of keys, and its schema. In place of the schema Schema.needed_keys has the key that the
- * first one requires, KeyOrder.ranks the rank. */
+/* A key, or a pattern of keys, and its schema. In two lists `schema` is another number: in Schema.needed_keys
+ * the key that `key` requires, in KeyOrder.ranks the rank of `key`. */
 typedef struct {
   uint32_t key; /* number of the key; of a pattern: its Lang */
   uint32_t schema;
@@ -50,10 +50,10 @@ typedef struct {
   const Json *json; /* NULL for schemas 0 and 1; of a constant: the value */
   bool is_constant; /* only a value equal to `json` satisfies the schema */
   bool compiled;
-  bool lost_patterns; /* some patternProperties were let go (SchemaSet.let_go) */
+  bool lost_patterns; /* patternProperties is not enforced for some patterns (SchemaSet.let_go) */
   uint8_t abundance;  /* is_abundant() of closing_plain.c; 0: unknown */
   bool is_proven;     /* some value satisfies the schema, or the search gave no answer: closing_find_dead() */
-  bool widened;       /* a keyword of it, or of a subschema, was let go: it allows more than it says */
+  bool widened;       /* it or a subschema has a keyword in SchemaSet.let_go: it allows more than it says */
   Draft draft;
   uint32_t resource;   /* index of the resource that the schema is in: its base URI */
   char *pointer;       /* JSON pointer, for messages */
@@ -105,7 +105,7 @@ typedef struct {
   bool ignore_formats; /* formats are annotations */
   bool ordered_keys;   /* keys of `properties` come in their order, other keys after them */
   bool plain_integers; /* restricted numbers have no fraction of zeros: 2, not 2.0 */
-  bool lenient;        /* keywords that cannot be enforced exactly are let go, see SchemaSet.let_go */
+  bool lenient;        /* a keyword that cannot be enforced exactly is ignored: SchemaSet.let_go lists it */
 } SchemaOptions;
 
 typedef struct {
@@ -127,8 +127,8 @@ typedef struct {
   uint32_t root;
   int depth;            /* recursion depth: schemas whose meaning is being made, one inside another */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
-  bool hides_evaluated; /* a keyword that evaluates members or items was let go */
-  Buffer let_go;        /* a C string for each keyword that was let go: its JSON pointer and why */
+  bool hides_evaluated; /* a keyword in let_go evaluates members or items */
+  Buffer let_go;        /* a C string for each keyword that is not enforced: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* of numbers.h; LANG_UNKNOWN: not made yet */
 } SchemaSet;
 

@@ -457,9 +457,9 @@ static const struct {
     {"else", DRAFT_7, DRAFT_2020, take_schema, AT(else_schema)},
 };
 
-/* --- letting go */
+/* --- keywords that are not enforced: they are "let go" */
 
-/* Notes that a keyword is let go, and why. */
+/* Records in set->let_go that a keyword is not enforced, and why. */
 static Status let_go(SchemaSet *set, uint32_t number, const char *key, const char *why, Error *err) {
   static const char *const evaluating[] = {"patternProperties", "$ref", "$dynamicRef", "$recursiveRef", "if"};
   Schema *s = &set->schemas[number];
@@ -489,7 +489,8 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
   return false;
 }
 
-/* Lets go of keywords that would allow too little because a subschema allows more than it says. */
+/* Drops keywords that would allow too little because a subschema of theirs allows more than it says; oneOf
+ * becomes anyOf. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];
@@ -601,7 +602,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* else it would also judge keys that the lost pattern matches */
+    s->additional = SCHEMA_NONE; /* else it would judge keys that the pattern matches */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;

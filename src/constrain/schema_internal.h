@@ -14,8 +14,8 @@ Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft dra
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,
                            Error *err);
 
-/* Lets go of keywords that depend on a keyword that was let go, such as `not` with a schema that now allows
- * more. Each schema then allows no less than it says. PRECOND all are compiled */
+/* If some keywords are not enforced (SchemaSet.let_go), drops those that depend on them, such as `not` with a
+ * subschema that now allows more. Then each schema allows no less than it says. PRECOND all are compiled */
 Status schema_widen(SchemaSet *set, Error *err);
 /* Compiles the keywords of set->schemas[number]. */
 Status schema_compile(SchemaSet *set, uint32_t number, Error *err);

@@ -23,7 +23,7 @@ typedef struct {
   CellString line; /* the drawn line */
   bool drawn;      /* the prompt and `line` are on the screen */
   size_t cursor;   /* the cursor is before this cell */
-  int top, height; /* the line's rows above the screen; its rows on the screen */
+  int top, height; /* rows of the line: `top` above the screen, `height` on the screen */
   Buffer out;      /* bytes of one write */
 } LineDisplay;     /* set the upper part, zero the lower one; release with line_display_release() */
 

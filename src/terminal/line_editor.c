@@ -49,7 +49,8 @@ struct LineEditor {
   double pasting_until_ms;   /* input before this time continues an unbracketed paste */
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
-  /* input bytes: read so far, read before the line began, typed before line_editor_mark() */
+  /* Counts of input bytes. n_taken: read so far; began: read before the line began; marked: typed before
+   * line_editor_mark(). */
   uint64_t n_taken, began, marked;
   uint32_t joined;
   bool cancelled, left;

@@ -25,16 +25,17 @@ typedef struct {
   bool is_dim;   /* all text is dim instead */
 
   LineKind line;
-  Buffer begun;            /* first characters of a line, until its kind is known */
-  char fence;              /* '`' or '~' that opened the code, 0 outside of code */
-  size_t fence_length;     /* characters of the opening fence */
-  bool is_bold;            /* between ** and ** */
-  size_t n_ticks;          /* backticks that opened `code`; 0 outside of code */
-  char run;                /* '`' or '*': the character of a mark that is not complete */
-  size_t run_length;       /* number of this mark's characters so far; 0: there is no such mark */
-  char before_run, before; /* first byte of the character before the mark; of the last character */
-  bool escaped;            /* a backslash is before the next character */
-  char partial[4];         /* [n_partial] the first bytes of a character */
+  Buffer begun;        /* first characters of a line, until its kind is known */
+  char fence;          /* '`' or '~' that opened the code, 0 outside of code */
+  size_t fence_length; /* characters of the opening fence */
+  bool is_bold;        /* between ** and ** */
+  size_t n_ticks;      /* backticks that opened `code`; 0 outside of code */
+  char run;            /* '`' or '*': the character of a mark that is not complete */
+  size_t run_length;   /* number of this mark's characters so far; 0: there is no such mark */
+  /* First bytes of characters: before_run of the one before the mark, before of the last one. */
+  char before_run, before;
+  bool escaped;    /* a backslash is before the next character */
+  char partial[4]; /* [n_partial] the first bytes of a character */
   size_t n_partial;
 } Markdown; /* set the upper part, zero the lower one; release with markdown_release() */
 

@@ -17,7 +17,7 @@ typedef struct {
   unsigned turn;
   char text[80];
   pthread_t thread;
-  pthread_mutex_t lock; /* guards all members above */
+  pthread_mutex_t lock; /* guards running, drawn, turn and text while the thread runs */
   pthread_cond_t end;   /* `running` has become false */
 } Spinner;              /* set the upper part, zero the lower one */
 

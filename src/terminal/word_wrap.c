@@ -54,8 +54,9 @@ static int blank_width(const WordWrap *w, char blank, int column) {
   return w->columns < 2 || width < most ? width : most > 0 ? most : 0;
 }
 
-/* Terminals either break long rows anew when they are resized, or cut them and keep the cursor on the screen.
- * The larger column of the two breaks no word; at worst one row is short. */
+/* When resized, a terminal either breaks long rows anew, or cuts them and keeps the cursor on the screen.
+ * `column` becomes the larger of the two columns where the cursor may be, so that no word is written beyond
+ * the end of the row; at worst one row is short. */
 static void follow_resizing(WordWrap *w) {
   if (w->columns == w->known_columns) return;
   w->known_columns = w->columns;

@@ -32,8 +32,8 @@ void chat_heed(Chat *chat, const volatile int *interrupted);
  * path. */
 const char *chat_source(const Chat *chat);
 
-/* True, in this order, if the template reads the variable `tools`; if the checkpoint has a template named
- * "tool_use"; if the template writes `string`. */
+/* chat_takes_tools(): true if the template reads the variable `tools`; chat_has_tool_use(): if the checkpoint
+ * has a template named "tool_use"; chat_writes(): if the template's text has `string` in it. */
 bool chat_takes_tools(const Chat *chat);
 bool chat_has_tool_use(const Chat *chat);
 bool chat_writes(const Chat *chat, const char *string);

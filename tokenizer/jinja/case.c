@@ -2,7 +2,8 @@
  *
  * Called by: methods.c, filters.c, sequences.c.
  * The mappings of one character to one are utf8proc's. map() finds which characters become several
- * (SpecialCasing.txt of Unicode 14, unconditional entries); a final sigma has a lower case of its own. */
+ * (SpecialCasing.txt of Unicode 14, unconditional entries); U+03A3 (sigma) becomes U+03C2 at the end of
+ * a word, else U+03C3. */
 #include <utf8proc.h>
 
 #include "base/utf8.h"

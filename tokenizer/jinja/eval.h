@@ -51,7 +51,7 @@ struct Render {
   size_t steps; /* steps left */
   int depth;
   Signal signal;
-  bool placed, raised; /* the error names line and construct; raise_exception() set the error */
+  bool placed, raised; /* placed: the error names line and construct; raised: raise_exception() set it */
   Error *err;
 };
 

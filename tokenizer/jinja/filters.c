@@ -64,7 +64,7 @@ static Status filter_string(Render *render, const CallArgs *args, Value *out) {
   return value_text(render, text, out);
 }
 
-/* A word begins after white space or one of - ( { [ <. */
+/* True if a word of title() begins after this character: white space or one of - ( { [ <. */
 static bool begins_word(uint32_t before) {
   return code_is_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
 }
@@ -78,7 +78,9 @@ static Status filter_title(Render *render, const CallArgs *args, Value *out) {
     bool between = begins_word(text_code(text, at));
     for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
       end += text_step(text, end);
-    Text rest = text_slice(text, next, end); /* in a slice, sigmas do not see the word's first letter */
+    /* A capital sigma becomes a final one only after a letter. jinja2 lowers word[1:] by itself, without the
+     * word's first letter: hence the slice. */
+    Text rest = text_slice(text, next, end);
     TRY(put_case(render, text, at, next, CASE_UPPER));
     TRY(put_case(render, rest, 0, rest.size, CASE_LOWER));
   }

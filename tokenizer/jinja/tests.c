@@ -67,7 +67,7 @@ const Builtin template_tests[] = {
     {"string", "", 0, test_kind, KIND(STRING)},
     {"mapping", "", 0, test_kind, KIND(DICT)},
     {"iterable", "", 0, test_kind, WITH_LENGTH | KIND(VIEW) | KIND(ITERATOR) | KIND(LOOP)},
-    {"sequence", "", 0, test_kind, WITH_LENGTH}, /* jinja2 requires a length and items by key, no order */
+    {"sequence", "", 0, test_kind, WITH_LENGTH}, /* as in jinja2: what has len() and [], a dict too */
     {"callable", "", 0, test_kind, CALLABLE},
     {"escaped", "", 0, test_escaped, 0},
     {"even", "", 0, test_remainder, 0},

@@ -7,7 +7,7 @@
 static Status load_replace(const char *where, const Json *json, NormalStep *step, Error *err) {
   TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
   TRY(pattern_load(where, json_member(json, "pattern"), &step->pattern, err));
-  /* On an empty match the reference loses its count of characters, and doubles text later. */
+  /* At an empty match the reference miscounts characters, and later repeats a part of the text. */
   if (pattern_matches_empty(&step->pattern))
     return error_set(err, STATUS_MODEL, "%s: a pattern that can match no character is not supported", where);
   return STATUS_OK;

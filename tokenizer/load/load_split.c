@@ -24,8 +24,8 @@ static Status load_behavior(const char *where, const Json *json, Behavior *behav
                    where, name ? name : "missing");
 }
 
-/* Divides the characters by two flags (second 0: by one); role[] has bit 0 for the first and bit 1 for the
- * second. */
+/* Divides the characters by two flags, or by one if `second` is 0. In a character's role, bit 0 says whether
+ * it has the first flag, bit 1 whether it has the second. */
 static Status load_map(const char *where, uint32_t flag, uint32_t second, SplitStep *step, Error *err) {
   const KindFlag flags[2] = {{flag, 1}, {second, 2}};
   return kind_map_flags(where, &unicode_flags, flags, &step->map, step->role, err);

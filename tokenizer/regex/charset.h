@@ -28,8 +28,8 @@ Status charset_unite(CharSet *set, const CharSet *other, Error *err);
 /* Adds `part`; if negated, `part` first becomes its complement. */
 Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err);
 
-/* The functions from here on leave `set` tidy. These two add the code points whose value has a bit of
- * `mask`, or is `value`. */
+/* The functions from here on leave `set` tidy. charset_add_flags() adds the code points whose value in the
+ * table has a bit of `mask`, charset_add_value() those whose value is `value`. */
 Status charset_add_flags(CharSet *set, const RunTable *table, uint32_t mask, Error *err);
 Status charset_add_value(CharSet *set, const RunTable *table, uint32_t value, Error *err);
 Status charset_complement(CharSet *set, Error *err);

@@ -30,7 +30,7 @@ typedef struct {
 Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, KindMap *map, KindSet *members,
                       Error *err);
 
-/* Code points whose value in a table has the flag: their kinds have the bit. */
+/* A kind whose code points have `flag` in a table gets `bit` in kind_map_flags(). */
 typedef struct {
   uint32_t flag;
   uint8_t bit;

@@ -109,8 +109,7 @@ static Status add_named(CharSet *set, const NamedSet *named, Error *err) {
   return add_categories(set, named->categories, err);
 }
 
-/* In a class, \w and \p{Word} lack six characters that they have outside of a class (unicode.h,
- * CHAR_WORD). */
+/* Outside of a class, \w and \p{Word} are CHAR_WORD; in a class they lack six of its characters. */
 static Status add_word(CharSet *set, bool in_class, Error *err) {
   static const NamedSet class_word = {"word", "NdPcMnMcMe", CHAR_ALPHABETIC};
   return in_class ? add_named(set, &class_word, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);

@@ -57,7 +57,7 @@ enum {
   GRAPHEME_BREAKS = 2,    /* is a grapheme of its own (Control, CR, LF); set below U+10000 only */
   GRAPHEME_PREPENDED = 4, /* belongs to the grapheme after it (Prepend) */
   GRAPHEME_PICTURE = 8,   /* Extended_Pictographic: U+200D joins it to another pictograph */
-  GRAPHEME_SPACING = 16,  /* joins, but no pictograph is joined across it */
+  GRAPHEME_SPACING = 16,  /* joins, but U+200D after it joins no pictograph */
 };
 extern const RunTable unicode_graphemes;
 

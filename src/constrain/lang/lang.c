@@ -15,8 +15,8 @@
 #define MAX_DEPTH              2000              /* nesting of expressions, into which functions recurse */
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions, kept from token to token */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
-#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if they have a MULTIPLE (multipleOf) */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions of a search that has_witness() tries */
+#define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if a MULTIPLE (multipleOf) is in them */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* a search calls has_witness() for its first so many only */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
@@ -269,7 +269,7 @@ static bool read_run(const Langs *langs, Lang lang, Run *run) {
   return node->kind == REPEAT;
 }
 
-/* Unites runs among list[0..n) that differ only in min and max, if their ranges make one; returns the new n.
+/* Unites runs among list[0..n) that differ only in min and max, if their ranges join; returns the new n.
  * Derivatives of repetitions then grow with the text, not with the number of ways to read it. */
 static size_t join_runs(Langs *langs, uint32_t *list, size_t n) {
   Run x, y;
@@ -585,7 +585,7 @@ static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
   return part->kind == MULTIPLE;
 }
 
-/* Tries texts of multiple_witness(), which a search would find late. */
+/* True if a text of multiple_witness() is in `a`: a search would find it late. */
 static bool has_witness(Langs *langs, Lang a) {
   LangNode part;
   if (!multiple_part(langs, a, &part)) return false;
@@ -596,8 +596,8 @@ static bool has_witness(Langs *langs, Lang a) {
   return false;
 }
 
-/* `a` with each part that has a MULTIPLE replaced, so that the result contains `a` (`above`) or is contained
- * in it. Without `exponents` a MULTIPLE that needs an exponent has no string. */
+/* `a` with each part that has a MULTIPLE replaced by LANG_ALL or LANG_NONE, so that the result contains `a`
+ * (`above`) or `a` contains the result. Without `exponents`, one that needs an exponent is LANG_NONE. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples) return a;
@@ -642,7 +642,8 @@ static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   return false;
 }
 
-/* LangNode.alive of an expression with a MULTIPLE; 0: only a search can find it. `witnesses`: tries texts. */
+/* LangNode.alive of an expression; 0: only a search can tell. `witnesses`: has_witness() and lacks_multiple()
+ * are tried, too. */
 static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples || node.alive) return node.alive;

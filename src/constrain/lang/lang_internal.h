@@ -15,7 +15,7 @@ typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
 struct LangNode {
   uint8_t kind;
   bool has_empty;             /* contains the empty string */
-  bool plain;                 /* LANG_ALL, or made without AND, NOT and MULTIPLE; empty only if LANG_NONE */
+  bool plain;                 /* LANG_ALL, or has no AND, NOT or MULTIPLE; has a string unless LANG_NONE */
   bool text;                  /* known to have only valid UTF-8 */
   bool guessed;               /* a search of lang_shortest() met its limit */
   bool counts;                /* has a repetition that lang_relaxed() changes */
@@ -26,7 +26,7 @@ struct LangNode {
   uint8_t character_set, wide_all, wide_any; /* used by lang_classes.c */
   uint16_t depth; /* nesting of expressions; the second part of a THEN adds no level */
   uint32_t a, b, min;
-  uint32_t derivation, derived; /* the last derivation that met the expression, and the derivative made */
+  uint32_t derivation, derived; /* number of the last derivation that met the node, and its result */
   uint32_t collection;          /* the last union of derivatives that took the expression */
   uint32_t round;               /* number of the last search that met the expression */
   uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */

@@ -7,7 +7,7 @@
 
 #define MAX_MEASURED      ((size_t)1 << 12) /* expressions in a search for the shortest string */
 #define MAX_RELAXED_DEPTH 200               /* lang_relaxed() leaves deeper expressions as they are */
-#define MAX_RELAXED_PARTS 16                /* nor does it change unions and intersections of more parts */
+#define MAX_RELAXED_PARTS 16                /* nor are unions and intersections of more parts changed */
 
 static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;
@@ -72,7 +72,8 @@ typedef struct {
   Langs *langs;
   Measured *items; /* [count] */
   size_t count, capacity;
-  uint32_t best, best_from; /* characters of the shortest string so far, and the item that it goes through */
+  uint32_t best,
+      best_from; /* best: characters of the shortest string so far; best_from: index of its last item */
 } Measure;
 
 /* Gives lang_shortest() if it is known without a search; else returns false. */

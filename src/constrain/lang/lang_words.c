@@ -63,7 +63,7 @@ static int by_first(const void *a, const void *b) {
   return (x->rest > y->rest) - (x->rest < y->rest);
 }
 
-/* The union of splits[0..n), whose rests are the parts. */
+/* The union of the parts splits[i].rest, i < n; overwrites splits[0..n). */
 static Lang unite(Langs *langs, Split *splits, size_t n, int depth) {
   const size_t start = langs->n_stack;
   const bool shares = n > FEW && depth < MAX_SHARED;

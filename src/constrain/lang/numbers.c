@@ -230,8 +230,8 @@ Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale) {
   return lang_and(numbers.langs, numbers_bounded(numbers), lang_multiple(numbers.langs, divisor, scale));
 }
 
-/* Normalised scientific texts of whole numbers: n fraction digits before zeros need an exponent of at
- * least n. Longer fractions than 16 digits are left out. */
+/* Normalised scientific texts of whole numbers: n fraction digits need an exponent of at least n; zeros at
+ * the end of the fraction do not count. Fractions of more than 16 digits are left out. */
 static Lang scientific_integers(Langs *l) {
   Lang made = LANG_NONE, zeros = lang_repeat(l, lang_byte(l, '0'), 0, LANG_NO_END);
   for (int n = 0; n <= 16; n++) {

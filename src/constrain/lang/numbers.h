@@ -1,7 +1,7 @@
 /* numbers.h - sets of JSON numbers as languages of their texts, exact for any decimal.
  *
- * A set takes plain texts (-12.50) and, if `exponents` is set, normalised scientific texts (-1.25e+1): one
- * digit that is not 0, a fraction, an exponent. */
+ * A language contains plain texts (-12.50) and, if Numbers.exponents is set, also normalised scientific texts
+ * (-1.25e+1): one digit that is not 0, perhaps a fraction, then an exponent. */
 #pragma once
 
 #include "base/buffer.h"

@@ -107,7 +107,7 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
 typedef struct {
   Lang once; /* a round in which neither matches */
   Lang last; /* a last round, in which '$' may match, and the rest */
-  Lang ends; /* such a round at the end of the text, where further rounds may be empty; LANG_NONE: none */
+  Lang ends; /* a round that ends the text: rounds that `min` still wants are empty there; LANG_NONE: none */
   Lang rest;
 } Rounds;
 

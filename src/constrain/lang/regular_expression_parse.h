@@ -18,10 +18,10 @@ typedef struct {
   RegexKind kind;
   bool negative;
   bool has_assertion, has_start, has_ahead; /* in the node or below it */
-  bool can_be_empty, only_empty;            /* matches the empty string; matches nothing else */
-  int child, next;                          /* first child and next sibling, -1: none */
-  int set;                                  /* index in sets */
-  uint32_t min, max;                        /* LANG_NO_END: any number */
+  bool can_be_empty, only_empty; /* can_be_empty: matches the empty string; only_empty: and no other */
+  int child, next;               /* first child and next sibling, -1: none */
+  int set;                       /* index in sets */
+  uint32_t min, max;             /* LANG_NO_END: any number */
 } RegexNode;
 
 /* Zero-initialise it. */

@@ -120,7 +120,7 @@ static bool add_state(Plan *p, uint32_t state) {
   return true;
 }
 
-/* Iterates over the states that the characters of a class lead to, without repeating one in a row. */
+/* Iterates over the states that the characters of a class lead to, but gives a state only once in a row. */
 typedef struct {
   unsigned byte, last;
   uint32_t before;

@@ -31,7 +31,7 @@ typedef struct {
 
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
-  bool made, planned, bounded, measured; /* known: tokens; plans; LexPlan.beyond; enough[] */
+  bool made, planned, bounded, measured; /* made: `tokens`; bounded: LexPlan.beyond; measured: enough[] */
   bool ends;                             /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */

@@ -45,7 +45,7 @@ enum {
   CLASS_UPPER,
   CLASS_CONTROL,                 /* which no string has */
   CLASS_DELETE,                  /* U+007F */
-  CLASS_ASCII,                   /* the first of 33, of one character each: the space, then punctuation */
+  CLASS_ASCII,                   /* the first of 33 classes of one character: the space, then punctuation */
   CLASS_WIDE = CLASS_ASCII + 33, /* UTF-8 with first bytes that no class below has */
   CLASS_WIDE_C2,
   CLASS_WIDE_E1,
@@ -101,7 +101,7 @@ static inline const char *vocabulary_bytes(const Vocabulary *v, int32_t id, size
   *size = v->offsets[id + 1] - v->offsets[id];
   return v->bytes + v->offsets[id];
 }
-/* The tokens inside strings of at most n characters. */
+/* Row n of Vocabulary.inside; its last row for a larger n. */
 static inline const uint64_t *vocabulary_inside(const Vocabulary *v, uint32_t n) {
   return v->inside + (size_t)v->n_words * (n < v->max_characters ? n : v->max_characters);
 }
