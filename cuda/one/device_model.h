@@ -20,7 +20,7 @@ typedef struct {
   int first[MAX_PROJECTIONS]; /* number of each part's first output among the outputs of all parts */
 } DeviceProjections;
 
-/* All experts of a layer: gate and up interleaved, or up alone if ungated; down has DeviceLinear.summed set.
+/* All experts of a layer: gate and up interleaved, or only up if ungated; down has DeviceLinear.summed set.
  * Zeros in layers without experts. */
 typedef struct {
   DeviceLinear gate_up, down;
@@ -40,7 +40,7 @@ typedef struct {
 #include "model/tensors.def"
     };
   };
-  /* By LAYER_Q ..: matrices that are multiplied alone. Zeros: the layer has no such matrix, or it is in
+  /* By LAYER_Q ..: matrices that are joined with no other. Zeros: the layer has no such matrix, or it is in
    * `joined`, `experts`, `small` or the heads' matrices (layers/parts.h). */
   union {
     DeviceLinear linear[N_LAYER_LINEARS];
@@ -62,7 +62,7 @@ typedef struct {
        *     with a gate_rank     b, qkv, z_in, a_in
        *   with delta_beside      those of LAYER_DELTA, then q, k, v */
       DeviceProjections qkv;
-      /* One part: gate and up interleaved, gate and up stacked, or up alone. Two parts: gate, up. None: no
+      /* One part: gate and up interleaved, gate and up stacked, or only up. Two parts: gate, up. None: no
        * MLP, or a shared expert that is one of `experts`. */
       DeviceProjections gate_up;
       DeviceProjections attn_mix, mlp_mix; /* the matrices mix_down and inject (StreamState.sums) */
@@ -116,7 +116,7 @@ struct BackendModel {
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   int n_threads;      /* of the host */
   bool graphs;
-  DecodeStep decode_step; /* DECODE_AUTO: fused.h runs steps of up to 8 tokens, unless the cache is KV_F32 */
+  DecodeStep decode_step; /* DECODE_AUTO: steps of up to 8 tokens may be fused (fused.h), none with KV_F32 */
   size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
   int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
@@ -153,7 +153,7 @@ struct BackendModel {
 #include "model/tensors.def"
     };
   };
-  DeviceProjections mix; /* like attn_mix, for the logits: mix_down alone, without inject */
+  DeviceProjections mix; /* like attn_mix, for the logits: only mix_down, without inject */
   void *rounded_head;    /* the memory of a drafter's lm_head that was rounded from the target's, or NULL */
   void *screen;          /* lm_head in 8 bits (fused/screen/screen.h), or NULL */
   const void *embedding; /* [vocab_size][embedding_stride] */

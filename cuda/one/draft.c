@@ -250,7 +250,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* Calls for up to STEP_GRAPHS rows have a CUDA graph for each number of rows; a prompt has more rows. */
+/* With span.states 0 each number of rows up to STEP_GRAPHS has a CUDA graph; a prompt has more rows. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};

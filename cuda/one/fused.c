@@ -15,7 +15,7 @@ struct FusedStep {
   Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
   const DeviceLinear *head;
-  StepShape shape; /* the part of a shape that a config alone determines */
+  StepShape shape; /* step_shape() of the config */
   bool demanded;
 };
 
@@ -47,8 +47,8 @@ Status fused_check(const BackendModel *loaded, Error *err) {
 bool fused_preferred(const BackendModel *loaded) {
   StepPlan plan;
   if (!step_measured(loaded->gpu) || plan_of(loaded, KV_F16, 1, &plan, NULL) != STATUS_OK) return false;
-  /* The smallest share of a step's clusters that compute attention and was measured: 4 of 15 (Qwen2.5-7B,
-   * 512 positions). */
+  /* At least a quarter of the step's clusters compute attention. The least that was measured is 4 of 15
+   * (Qwen2.5-7B, 512 positions). */
   return 4 * plan.attending >= plan.shape.n_clusters;
 }
 
@@ -121,7 +121,7 @@ size_t fused_bytes(const ModelConfig *c) {
   StepShape shape = step_shape(c);
   size_t bytes = 0;
   if (step_supports_config(c, NULL)) return 0;
-  shape.group = STEP_HALF_GROUP; /* not in the config; fp16 needs most bytes, as it has tensor maps, too */
+  shape.group = STEP_HALF_GROUP; /* not in the config: fp16 takes the most bytes, as it has tensor maps */
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }

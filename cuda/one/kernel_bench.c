@@ -16,7 +16,8 @@
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
-/* A graph has enough calls to last shortest_graph_us, beside which its launch overhead is negligible. */
+/* A graph has enough calls to last shortest_graph_us, beside which its launch overhead is negligible, and
+ * at most as many as last longest_graph_us. long_matmul_us: see measure_matmul(). */
 static const double shortest_graph_us = 2e3, longest_graph_us = 50e3, long_matmul_us = 1e3;
 static const size_t usual_staging = (size_t)32 << 20;
 static const char cublas_row[] = "dense_cublas", cublas_name[] = "cublas fp16";

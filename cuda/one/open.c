@@ -45,7 +45,7 @@ static ExpertConfig most_experts(const ModelConfig *c) {
   return most;
 }
 
-/* The largest sizes of all layers. */
+/* The largest of each size over all layers: numbers of a row, but `workspace` in bytes. */
 typedef struct {
   size_t heads, beside, intermediate, workspace;
   int projections;
@@ -73,8 +73,8 @@ static LargestSizes largest_sizes(const ModelConfig *c, int unit_places) {
   return sizes;
 }
 
-/* With `invariant` the most partial results of an attention layer in a step; else 0, with which
- * attention_workspace_bytes() makes room for those that attention makes without it. */
+/* The argument of attention_workspace_bytes(): with `invariant` the most partial results that an attention
+ * layer makes in a step, else 0, which stands for the number that attention makes without `invariant`. */
 static int unit_places(const ModelConfig *c, const StateOptions *o) {
   int most = 0;
   for (int layer = 0; o->invariant && layer < c->n_layers; layer++) {
@@ -318,8 +318,8 @@ static Status open_sequences(BackendState *s, Error *err) {
   return sequences_open(&s->sequences, &s->options, err);
 }
 
-/* Zeroes the router's counters, and expert_g, which kernels read to the end of each row but write only up to
- * the experts' width. */
+/* Zeroes the router's counters, and expert_g: kernels read its rows to the end, but write them only up to the
+ * experts' width. */
 static Status clear_experts(BackendState *s, Error *err) {
   const ExpertConfig experts = most_experts(&s->loaded->model->config);
   if (experts.n_experts == 0) return STATUS_OK;

@@ -42,14 +42,15 @@ typedef struct {
   int n_sequences, n_table; /* n_table: entries of a page table, enough for n_ctx positions */
   int32_t *tables;          /* [n_sequences][n_table] on the host */
   int max_logit_rows;
-  int unit_blocks;             /* attention_unit_blocks(), the most of all layers */
+  int unit_blocks;             /* the largest attention_unit_blocks() of the layers */
   bool invariant;              /* StateOptions.invariant */
   int n_tile_sizes;            /* different attention_tile_tokens() of the layers */
   int tile_tokens[TILE_SIZES]; /* tokens of a tile; 0: plain kernels compute all rows in such layers */
   /* From here on: what sequences_set_step() has made of the last step. */
   int n_rows, n_logit_rows; /* padding included */
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
-  long long unit_keys, tile_keys[TILE_SIZES]; /* sums of keys, as in AttentionWork */
+  /* unit_keys: keys of all rows that are units; tile_keys, by tile size: the sum of AttentionTile.keys. */
+  long long unit_keys, tile_keys[TILE_SIZES];
   bool only_singles;
   int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;

@@ -28,8 +28,8 @@ static inline Status shared_add(BackendState *s, float *x, int n_rows, Error *er
   return reduce->sum(reduce, x, n, s->loaded->stream, err);
 }
 
-/* rows.ids[0] = the token that the first GPU picked. With loaded->reduce that GPU alone picks; without it
- * each GPU picks, and nothing is done. */
+/* With loaded->reduce only the first GPU picks: rows.ids[0] = its token. Without, each GPU picks the same
+ * token itself, and nothing is done. */
 static inline Status shared_take_pick(BackendState *s, Error *err) {
   Reduce *reduce = s->loaded->reduce;
   return reduce ? reduce->take_from_first(reduce, s->rows.ids, 1, s->loaded->stream, err) : STATUS_OK;

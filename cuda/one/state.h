@@ -57,25 +57,25 @@ typedef struct {
   int n_rows;             /* most rows that the CPU multiplies at once */
 } HostRows;
 
-/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix is that of
- * MIX_FOR_ATTENTION, MIX_FOR_MLP or LOGITS (operations.def), by the matrices mix_down, then mix_up. n:
- * streams.n; S: n * hidden; R: the larger of max_chunk and max_logit_rows. */
+/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix makes
+ * one row of all streams by the matrices mix_down, then mix_up: MIX_FOR_ATTENTION, MIX_FOR_MLP, LOGITS
+ * (operations.def). n: streams.n; S: n * hidden; R: the larger of max_chunk and max_logit_rows. */
 typedef struct NgramCall NgramCall;
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
   float *sums, *weights; /* [R][rank + n] outputs of mix_down, then inject; [R][S] of mix_up */
-  /* [R][n] 1 / rms of each stream; INJECT's factors, and those that the next mix writes: then the two are
-   * swapped. */
+  /* Each [R][n]: 1 / rms of each stream; the factors of the next INJECT; and those that a mix of few rows
+   * makes while it still reads `factors`, after which the two are swapped. */
   float *inverses, *factors, *spare_factors;
   void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of mix_down, mix_up */
   float *few_ranks;  /* [STREAMS_FEW_ROWS][rank] */
   float *mixed;      /* [max_chunk][hidden] h in fp32, for the router */
   float *ngram_rows; /* [max_chunk][ngrams.width] rows of the table */
   void *ngram_x;     /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
-  float *values, *gated,
-      *conv_inputs;  /* of n-grams: [max_chunk][hidden], twice [max_chunk][S]; keys: in `weights` */
+  /* Of n-grams: values [max_chunk][hidden], the other two [max_chunk][S]; their keys lie in `weights`. */
+  float *values, *gated, *conv_inputs;
   int32_t *tokens;   /* pinned [max_chunk][longest]: ops_ngram_tokens() */
   float *host_rows;  /* pinned copy of ngram_rows */
   NgramCall *calls;  /* [layers with n-grams][max_chunk] the host function's argument for 1, 2 .. rows */
@@ -174,24 +174,26 @@ struct BackendState {
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
-  int h_stride, projection_stride,
-      expert_stride;   /* rows of q and a are as wide as the layer's o reads them, of g as down does */
+  /* Of h, projections, expert_g. Rows of q and a are as wide as the layer's o reads them, of g as its
+   * down. */
+  int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
 
   DeviceSampler *sampler;
-  uint64_t
-      *mask; /* pinned, after the ring: [state_sequences()][(vocab_size + 63) / 64] bits of allowed tokens */
+  /* Pinned, after the ring: [state_sequences()][(vocab_size + 63) / 64] words of 64 bits, a bit set for each
+   * allowed token. */
+  uint64_t *mask;
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the token counts on the device */
   PicksAhead ahead;
   bool has_best;     /* the last step left its best token (fused_leaves_pick()) */
   bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
-  int n_best;        /* how many of them the last step made (StepCall.n_best); 0: all */
+  int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
   bool logits_apart; /* each GPU has only the logits that it made itself (tokens_join_logits()) */
-  Sampled
-      *ring; /* pinned: pick n is in slot n % STATE_RING; of several sequences, a step's pick i in slot i */
+  /* Pinned. One sequence: pick n is in slot n % STATE_RING. Several: a step's i-th pick is in slot i. */
+  Sampled *ring;
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or token counts that are being copied */
 

@@ -11,11 +11,11 @@
  * bf16, and of model/differences.def only what STEP, HYBRID_STEP and VARIED_STEP in model/forms.def list. */
 Status step_supports(const Model *model, Error *err);
 
-/* step_supports() as far as a model's config alone decides. */
+/* STATUS_OK if no member of the config excludes the model; the weights may. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
-/* step_shape(): the part of a shape that a config alone determines; step_group(), step_attn_group(): its
- * group and attn_group. */
+/* step_shape(): a shape with the members that follow from a config. step_group() and step_attn_group(): its
+ * members group and attn_group, which follow from the weights. */
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
 int step_attn_group(const Model *model);

@@ -223,8 +223,8 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
                        .attention = span.n_tokens > 1 && !s->index.selects ? divide_attention(s, span) : 0,
                        .workspace = linear_workspace(m->linear)};
   if (span.n_logit_rows > 0) s->n_logit_rows = span.n_logit_rows;
-  const int n_uses =
-      span.n_logit_rows > 1 ? 4 : 2; /* steps with guesses have many row counts, each seldom used twice */
+  /* With guesses the number of rows varies, so such a step is captured only at its fourth use. */
+  const int n_uses = span.n_logit_rows > 1 ? 4 : 2;
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 

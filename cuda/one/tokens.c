@@ -120,7 +120,7 @@ Status tokens_enqueue_deferred(BackendState *s, Error *err) {
 /* Picks the best token, which the last fused step left on the device. Without `waits` the pick is deferred:
  * the next step or tokens_enqueue_deferred() makes it. */
 static Status pick_best(BackendState *s, bool waits, Error *err) {
-  s->notes_version = UINT64_MAX; /* as in sync_notes() without penalties */
+  s->notes_version = UINT64_MAX; /* the device does not count this pick: there are no penalties */
   s->is_deferred = true;
   s->n_enqueued++;
   return waits ? tokens_enqueue_deferred(s, err) : STATUS_OK;
@@ -258,7 +258,7 @@ Status tokens_drain(BackendState *s, Error *err) {
 /* Backend.row_costs. The costs of the fused step are an H200's, between those with an empty context and with
  * one of 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows takes over. The costs of hybrids are an
  * H200's with Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs
- * of rows that choose experts of their own are an H100's, between Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md,
+ * of models with experts are an H100's, between those of Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md,
  * "Experts of 2 to 32 tokens"). Costs of other separate kernels are estimates from the tokens/s of such steps
  * beside a fused step of one row. */
 const double *tokens_row_costs(const BackendModel *loaded) {
@@ -287,7 +287,7 @@ static Status sync_row_notes(BackendState *s, int sequence, const Sampler *sampl
     return STATUS_OK;
   }
   const bool same = *version == sampler_version(sampler);
-  *version = sampler_version(sampler) + 1; /* the sampler's version after it has counted this pick alone */
+  *version = sampler_version(sampler) + 1; /* the sampler's version once it has counted just this pick */
   if (same) return STATUS_OK;
   TRY(state_wait(s, err)); /* the last copy may still read the staging memory */
   sampler_token_counts(sampler, s->staging);

@@ -2,7 +2,8 @@
  *
  * A team of CPU threads copies a piece from the page cache into a pinned buffer, the copy engine copies it
  * into staging memory on the device, and a kernel lays it out there; the next piece overlaps. The host never
- * holds a second copy of the file: only UPLOAD_SLOTS buffers of some MB are pinned (at 0.6 ms a MB). */
+ * holds a second copy of the file: only UPLOAD_SLOTS buffers of some MB are pinned, since pinning takes 0.6
+ * ms a MB. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,8 +29,8 @@ typedef struct {
   char *staged;                   /* the same on the device */
   cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
   int slot;                       /* the slot that is being filled */
-  size_t used, sent;            /* bytes of the slot that added arrays take, and those of them already sent */
-  UploadRows rows[UPLOAD_ROWS]; /* arrays added since the last copy */
+  size_t used, sent;              /* bytes of the slot that hold added arrays; how many of these were sent */
+  UploadRows rows[UPLOAD_ROWS];   /* arrays added since the last copy */
   int n_rows;
 } Uploader;
 

@@ -25,7 +25,7 @@ typedef struct {
   int host_experts, host_layers; /* layers on the host, as in DeviceMemory */
   int layer;                     /* of the visited matrices */
   bool stays;                    /* the visited matrices stay on the host */
-  bool joined;                   /* the visited layer's shared expert is laid out as its last expert */
+  bool joined;                   /* the visited layer's shared expert is laid out after the other experts */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
   size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
@@ -40,8 +40,8 @@ typedef struct {
   bool streaming;  /* loading is over: matrices on the host are filled one by one */
 } Loader;
 
-/* The use of a vector: `plus` is added to stored numbers; random ones are in low .. high; all are then
- * divided by `divisor`, if that is not 0. */
+/* How a vector's numbers are made: `plus` is added to stored numbers, random ones lie between low and high.
+ * Either are then divided by `divisor`, if that is not 0. */
 typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
@@ -141,7 +141,8 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const ModelConfig *config = &loader->loaded->model->config;
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
-  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16, which computes silu(gate) * up alone. */
+  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16. As it is called for a dense MLP it
+   * computes only silu(gate) * up: no other activation, limit, sparsity or scale. */
   const LayerConfig own = config_layer(config, loader->layer);
   const bool swiglu = which == JOINED_GATE_UP && own.sparsity == 0 && own.mlp_limit == 0 &&
                       config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
@@ -395,8 +396,8 @@ static Status lay_out(Loader *loader, Error *err) {
 /* Most matrices of a layer that may be on the host: linear layers, ModelLayer.more, two of the experts. */
 enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
-/* *bytes: the device memory that weights_load() takes with n units on the host. n <= n_layers: the experts of
- * the last n layers; n_layers + k: all experts, and all other matrices of the last k layers. */
+/* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts
+ * of the last n layers; n == n_layers + k: all experts, and all other matrices of the last k layers. */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;

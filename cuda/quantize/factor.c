@@ -1,9 +1,9 @@
 /* factor.c - the factor of src/quantize/factor.c on a GPU. Called by: state.c's table.
  *
  * The Cholesky factor is made one block of columns at a time: the block on the diagonal is factored, the rows
- * below it are solved for, and their products are subtracted from the columns to the right. The inverse is
- * made from left to right too: before a block of columns is solved for, the products of all earlier
- * blocks are added. */
+ * below that block are solved for, and the products of these rows are subtracted from the columns to the
+ * right. The inverse is made from left to right too: before a block of columns is solved for, the products of
+ * all earlier blocks are added. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>
@@ -38,7 +38,8 @@ static Status factor_columns(const Factor *f, int k, Error *err) {
   return STATUS_OK;
 }
 
-/* Factors J H J with `more` on the diagonal; *failed = 1 if that is not positive definite. */
+/* Factors J H J (H with its inputs in reverse order) with `more` added to the diagonal; *failed = 1 if the
+ * sum is not positive definite. */
 static Status factor(const Factor *f, const float *h, double more, int *failed, Error *err) {
   TRY(cuda_status(cudaMemsetAsync(f->indefinite, 0, sizeof *f->indefinite, f->gpu->stream), "a factor", err));
   TRY(rounding_reverse(f->n, h, more, f->size, f->c, f->gpu->stream, err));

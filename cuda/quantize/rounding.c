@@ -73,8 +73,8 @@ static RoundingSearch search_of(const GroupSearch *search) {
   return to;
 }
 
-/* there[3][n], in GPU memory = the importance of inputs that are divided by `factors`, these factors, and
- * their inverses. */
+/* there[3][n], in GPU memory: the importance of each input once inputs are divided by `factors` (H's diagonal
+ * / factors^2), then the factors, then their inverses. */
 static Status send_factors(Gpu *gpu, int n, const float *h, const float *factors, float *there, Error *err) {
   const size_t size = (size_t)n;
   OWNED(mem_release) float *here = NULL;
@@ -128,8 +128,8 @@ static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies a part's scales or zero points: [n_groups][n_rows] on the device, rows of the whole matrix on the
- * host. */
+/* Copies a part's scales or zero points: [n_groups][n_rows] on the device; on the host each group has a row
+ * for all outputs of the matrix. */
 static Status copy_scales(const Part *p, float *there, float *here, bool send, Error *err) {
   const size_t row = rounded_row(p->weights->n_out) * sizeof *here, own = (size_t)p->n_rows * sizeof *here;
   here += p->first;
@@ -299,8 +299,8 @@ Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weight
 
 /* --- targets */
 
-/* gains[n_rows][n], in GPU memory: sums of what the outputs of a part should gain, times their inputs
- * (target.h). */
+/* gains[n_rows][n], in GPU memory = for each output o of a part and input i the sum over tokens of what o
+ * should gain, times input i (target.h). */
 static Status make_gains(const Part *p, const Target *t, const float *divisors, float *gains, Error *err) {
   const size_t at = (size_t)p->first * p->stride;
   if (t->drifts)

@@ -46,7 +46,7 @@ void calls_close(Ranks *ranks, int state) {
   ranks_give_number(ranks, state);
 }
 
-/* Sends a step, or the call for a step's logits alone, followed by its parts, ids and logit rows. */
+/* Sends a CALL_STEP or a CALL_LOGITS, followed by its parts, ids and logit rows. */
 static Status tell_step(Ranks *ranks, Call *call, Error *err) {
   const TokenRange *span = &call->span;
   const int32_t *ids = span->ids;

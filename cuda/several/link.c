@@ -143,7 +143,7 @@ static int listen_at(const struct sockaddr *at, socklen_t size) {
   return -1;
 }
 
-/* Listens for IPv6 and IPv4, or for this machine alone (place->here). */
+/* Listens for IPv6 and IPv4, or with place->here only for this machine. */
 static int listen_on(const LinkPlace *place, int port) {
   const struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   const struct sockaddr_in all_4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -151,7 +151,7 @@ static int listen_on(const LinkPlace *place, int port) {
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int six = place->here ? -1 : listen_at((const struct sockaddr *)&all, sizeof all);
   if (six >= 0 || (!place->here && errno == EADDRINUSE))
-    return six; /* -1: the port is in use, for IPv6 or IPv4; else IPv6 may be missing, and IPv4 is tried */
+    return six; /* -1: the port is in use. After another failure IPv6 may be missing: IPv4 is tried below */
   return listen_at((const struct sockaddr *)(place->here ? &here : &all_4), sizeof here);
 }
 

@@ -59,7 +59,8 @@ static NcclRank *rank_of(Reduce *own) {
  * with several processes, since a step of many tokens takes long over a slow network; ranks.c notices
  * processes that end or hang. LOOK_MS: the time between two questions of look() to NCCL. */
 enum { PATIENCE_HERE_S = 20, PATIENCE_ELSEWHERE_S = 600, LOOK_MS = 50 };
-/* The longest waits: before an abort, for a thread that is within NCCL; in nccl_leave(), for the abort. */
+/* ABORT_WAIT_MS: the longest that an abort waits for a thread that is within NCCL. LEAVE_WAIT_MS: the longest
+ * that nccl_leave() waits for the abort. */
 enum { ABORT_WAIT_MS = 1000, LEAVE_WAIT_MS = 5000 };
 
 /* --- the library */
@@ -121,8 +122,8 @@ Status nccl_make_id(NcclId *id, Error *err) {
 
 /* --- the end */
 
-/* Waits for `call` first, until no thread is within NCCL. A thread that is still within it after
- * ABORT_WAIT_MS waits for other ranks, and only the abort ends its wait. */
+/* First waits up to ABORT_WAIT_MS for the mutex `call`, until no thread is within NCCL. A thread that then
+ * still is waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
@@ -204,7 +205,7 @@ static Status gather(Reduce *own, float *rows, const int *first, int n_rows, cud
 
 /* --- waiting */
 
-/* Asks NCCL for errors at most once in LOOK_MS. Where it fails, it aborts the rank, too. */
+/* Asks NCCL for errors, at most once in LOOK_MS. If that fails or the wait is too long, aborts the rank. */
 static Status look(Reduce *own, ReduceWait *wait, Error *err) {
   NcclRank *rank = rank_of(own);
   const double now = clock_ms();

@@ -321,8 +321,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* `costs`: steps of more rows, by separate kernels, beside a fused step of one row, estimated from the
- * tokens/s of both (LOG.md, "Several GPUs"). */
+/* Backend.row_costs. `costs` is for sessions whose step of one row is fused, and those of more rows are
+ * separate kernels: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};
@@ -504,7 +504,8 @@ static Status make_logits_again(BackendState *state, TokenRange span, int layer,
 
 /* --- drafters */
 
-/* A step that continues the drafter's own state (span.states < 0) begins its sums in begin_step(). */
+/* Begins the sums of steps that read the target's states (span.states >= 0); begin_step() has begun those of
+ * steps that continue the drafter's own state. */
 static Status draft_part(BackendState *part, const void *input, Error *err) {
   const TokenRange span = *(const TokenRange *)input;
   TRY(use(part->loaded, err));

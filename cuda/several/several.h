@@ -6,7 +6,7 @@
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number
  *   a cache   each GPU has the keys and values of its own heads, at the same pages
  * If the GPUs do not reach each other's memory, or on request, they sum and gather by NCCL (nccl.h,
- * one/reduce.h); the first GPU alone then gets all logits, and picks the token.
+ * one/reduce.h); then only the first GPU gets all logits, and picks the token.
  * With BackendOptions.ranks each GPU has a process (ranks.h), which has only its own part of the model, and
  * rank 0 sends each call to the other ranks before it makes the call itself.
  * A GPU that fails or hangs makes the others give up, so that nothing waits for ever. */

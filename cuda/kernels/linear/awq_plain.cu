@@ -1,7 +1,7 @@
 /* awq_plain.cu - quantised weights in groups of any size, any number of tokens, any chip: what dispatch.c
  * chooses if no other entry fits.
  *
- *     y[m][o] = sum_i w[i][o] x[m][i]     each weight dequantised alone, in fp32
+ *     y[m][o] = sum_i w[i][o] x[m][i]     each weight dequantised by itself, in fp32
  *
  * A block takes one tile row and up to 8 tokens; each of its 8 warps takes every eighth tile of inputs. The
  * kernel serves groups that are not a multiple of 16, and tests compare the other kernels with it.

@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const 
   float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
   begin_overlapping();
   a.experts.count_tiles(S::kTokens, first_tile);
-  stream_k::Work work = a.tiles.work; /* n_tiles: of one tile of tokens */
+  stream_k::Work work = a.tiles.work; /* n_tiles still counts tiles of outputs only */
   const int n_token_tiles = first_tile[a.experts.n_experts];
   work.n_tiles *= n_token_tiles;
   QuantView w = a.w; /* ends at the last tile row of the expert that is loaded */
@@ -294,7 +294,8 @@ template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   if (args.experts) return launch_experts<S>(args, err);
-  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* fewer inputs in a block are all pipeline ramp */
+  /* With fewer inputs a block would only fill its pipeline. */
+  constexpr int kLeastSteps = 256 / (S::kK * kTileIn);
   const QuantView w = quant_view(*args.w);
   const Args a = {
       w, args.x, args.x_stride,
@@ -315,7 +316,7 @@ template <class S> size_t workspace(const DeviceLinear *, int, const DeviceLimit
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
 constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* 3: twice the bytes */
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* 3 stages: twice the bytes */
   typedef Shape<Fp4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> F4;
   typedef Shape<Fp8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> F8;
   typedef Shape<Sixteens<Bits4>, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> G4;

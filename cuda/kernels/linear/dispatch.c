@@ -69,10 +69,10 @@ static const LinearEntry entries[] = {
   {"dense_wgmma", LAUNCH_DENSE_WGMMA, HALF, .from = 8, .to = ANY, ONLY_90},
   {"dense_rows", LAUNCH_DENSE_ROWS, DENSE, .from = 1, .to = 8, .limit = 8, .x = X_F16, FROM_75},
   {"dense_converted", LAUNCH_CUBLAS, DENSE, .from = 1, .to = ANY, FROM_75},
-  /* Reached by LINEAR_INVARIANT and by name alone. */
+  /* Reached only by LINEAR_INVARIANT and by name. */
   {"dense_tensorcore", LAUNCH_DENSE_TENSORCORE, HALF, .limit = 128, FROM_80},
   {"chain_mma", LAUNCH_CHAIN_MMA, WIDE, .limit = CHAIN_TOKENS, .group = 32, ONLY_90},
-  /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
+  /* Reference forms, never chosen and reached only by name (--kernel, tests): the simplest form of each
    * matmul, kept for comparison. On every chip some entry above is faster. */
   {"awq_gemv", LAUNCH_AWQ_DOT, INTS, .limit = 1, .group = 32, .x = X_INT16, FROM_75},
   {"awq_small_batch", LAUNCH_AWQ_DOT, INTS, .limit = 8, .group = 32, .x = X_INT16, FROM_75},

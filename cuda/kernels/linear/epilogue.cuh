@@ -1,8 +1,8 @@
 /* epilogue.cuh - what happens to a finished sum: the output's factor, bias, then fp16, fp32, the residual
  * stream or SwiGLU.
  *
- * Every kernel ends with rows g and g + 8 of a tile in one thread: in an interleaved matrix (linear.h) gate
- * and up of the same output. */
+ * Every kernel ends with rows g and g + 8 of a tile in one thread, g = lane / 4 where a warp has fragments of
+ * mma (t = lane % 4): in an interleaved matrix (linear.h) gate and up of the same output. */
 #pragma once
 
 #include "cuda/kernels/linear/layout.cuh"
@@ -18,7 +18,7 @@ struct Epilogue {
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16 */
   float limit;          /* of ACTIVATION_LIMITED */
-  /* [rows of y] or NULL. Factors of the gated product, or with other outputs of the bias alone. */
+  /* [rows of y] or NULL. With LINEAR_SWIGLU_F16 they multiply the gated product, else only the bias. */
   const float *row_factors;
 };
 

@@ -34,7 +34,7 @@ constexpr int kEarlyBytes = 48 << 10; /* of weights that a block requests before
 template <class W> struct LanePlaces {
   int tiles, scales; /* byte offsets in a slot of the ring */
   int stored_scale;  /* UnitScale::own() */
-  int x[2];          /* byte offsets in a unit's x of the inputs of column g */
+  int x[2];          /* byte offsets in a unit's x of the inputs of column lane / 4 */
   uint32_t masks[4]; /* halves: 1 in columns i and 4 + i, else 0 */
 
   __device__ __forceinline__ LanePlaces() {
@@ -122,7 +122,8 @@ __device__ __forceinline__ void request_x(const Args &a, int first_unit, int n_u
   }
 }
 
-/* sum = a unit's sums of columns 2t and 2t + 1, of row g (sum[0], sum[1]) and row g + 8. */
+/* sum = a unit's sums of columns 2t and 2t + 1, t = lane % 4, of row lane / 4 (sum[0], sum[1]) and of the row
+ * 8 below it. */
 template <class W>
 __device__ __forceinline__ void multiply_unit(const uint4 (&v)[2][W::kVectors], const unsigned char *x,
                                               const LanePlaces<W> &lane, float (&sum)[4]) {

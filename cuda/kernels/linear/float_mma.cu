@@ -3,12 +3,12 @@
  *
  *     y[m][o] = factor[o] * sum over groups of s[g][o] * (sum_i number(code[i][o]) x[m][i] - z[g][o] X[m][g])
  *
- * The numbers become fp16 by masks and shifts alone (layout.cuh), integers as subnormals. Only integers have
- * zeros z, and X is the sum of x over a group. x is fp16 as it comes, sums and scales are fp32: no rounding
- * but that of sums. The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens leave
- * columns free, which here hold the sums of other inputs: column c takes token c % kTokens, and of a set's
- * steps of 16 inputs only step c / kTokens; x is 0 for the others. So a group of 16 inputs has a column of
- * its own, and one multiplication per sum, not one per weight, applies its scale:
+ * The numbers become fp16 by nothing but masks and shifts (layout.cuh), integers as subnormals. Only integers
+ * have zeros z, and X is the sum of x over a group. x is fp16 as it comes, sums and scales are fp32: no
+ * rounding but that of sums. The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens
+ * leave columns free, which here hold the sums of other inputs: column c takes token c % kTokens, and of a
+ * set's steps of 16 inputs only step c / kTokens; x is 0 for the others. So a group of 16 inputs has a column
+ * of its own, and one multiplication per sum, not one per weight, applies its scale:
  *
  *     1 token    | step 0 | step 1 | ... | step 7 |                         a unit of 128 inputs, one set
  *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        half a unit, two sets
@@ -103,8 +103,8 @@ template <int kTokens> struct ColumnScales<Bits8, kTokens> : IntegerColumns<Bits
 template <> struct ColumnScales<Bits4, 1> : IntegerColumns<Bits4, 1> {};
 template <> struct ColumnScales<Bits8, 1> : IntegerColumns<Bits8, 1> {};
 
-/* kLow, kHigh: factors of the sums of rows g and g + 8. kZeros: the weights have zero points. kBlockIn:
- * inputs for which the plan leaves 8 bytes beside x (integers have two sums of x there). */
+/* kLow, kHigh: factors of the sums of rows g and g + 8. kZeros: the weights have zero points. kBlockIn: for
+ * each kBlockIn inputs the plan leaves 8 bytes beside x (integers: two sums of x, over 16 inputs each). */
 template <class W> struct OfSums {
   static constexpr float kLow = W::kOfScale, kHigh = W::kOfScale;
   static constexpr bool kZeros = false;

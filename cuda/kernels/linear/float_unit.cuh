@@ -9,7 +9,8 @@ namespace skinny_gemm {
 /* Column c of the product holds the sums of inputs 16 c .. 16 c + 15 of the unit (float_mma.cu).
  *   at     where the words of a warp begin
  *   own    the offset of the lane's word from `at`
- *   get    the scales of rows g and g + 8 for columns 2t and 2t + 1, from that word */
+ *   get    the scales of rows g and g + 8 for columns 2t and 2t + 1, from that word
+ * (g, t) = (lane / 4, lane % 4). */
 template <class W> struct UnitScale;
 
 /* One scale for the unit. */

@@ -8,8 +8,8 @@
  *   int8_dp4a  the same matmul on dp4a, kept as a reference to compare with: int8_mma is faster
  *
  * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (with 16 z for
- * row g + 8 of 4-bit weights, layout.cuh). Read as a float, minus kIntBias, each is then the finished sum.
- * Stream-K divides the work.
+ * row g + 8 of 4-bit weights, g = lane / 4: layout.cuh). Read as a float, minus kIntBias, each is then the
+ * finished sum. Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / kBlockIn][tokens] {float d, int sum}
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_blocks(const Args &a, unsigned char *stage,
 /* Scales and zeros of a lane for one tile row and group. */
 template <class W> struct LaneGroup {
   float s_low, s_high;
-  int z_low, z_high; /* z_high: 16-fold with 4 bits */
+  int z_low, z_high; /* z_high: 16 times the zero point with 4 bits */
   __device__ __forceinline__ LaneGroup(uint32_t scale, uint32_t zero)
       : s_low(f16_low(scale)), s_high(f16_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
         z_high(W::zero_high(zero) * (int)(1.0f / W::kHigh)) {}

@@ -118,7 +118,8 @@ struct ChosenExperts {
     __syncthreads();
   }
 
-  /* Stores the sums of rows g and g + 8 of a tile row: stacked experts in a row of y each, summed in one. */
+  /* Stores the sums of rows g and g + 8 of a tile row, g < 8: stacked experts in a row of y each, summed ones
+   * in one row. */
   __device__ __forceinline__ void store(const Epilogue &out, const int *ids, int tile_row, int g, float low,
                                         float high) const {
     if (summed) {

@@ -100,7 +100,8 @@ Status linear_check_invariant(const DeviceLinear *w, const DeviceLimits *device,
   case LAUNCH_AWQ_WGMMA:
   case LAUNCH_DENSE_WGMMA:
   case LAUNCH_INT8_BYTES: *fast = true; break;
-  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break; /* as without LINEAR_INVARIANT */
+  /* Dense experts have this kernel without LINEAR_INVARIANT, too. */
+  case LAUNCH_EXPERTS_PLAIN: *fast = !weight_is_quantised(w->type); break;
   default: *fast = w->n_experts == 0 && (long)w->n_in * w->n_out <= kSmall;
   }
   *fast = *fast && device->arch == SM_90A;

@@ -211,7 +211,7 @@ typedef struct {
   Activation gated;   /* of LINEAR_SWIGLU_F16 */
   float limit;        /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL: a factor for each row of y. With LINEAR_SWIGLU_F16 it multiplies the results. With
-   * other outputs, for experts only, it multiplies the bias alone: x has been multiplied by it before. */
+   * other outputs, for experts only, it multiplies only the bias: x has been multiplied by it before. */
   const float *row_factors;
   /* For matrices of experts, else NULL; n_tokens still counts tokens. y has a row for each place
    * (LinearExperts); x has a row for each place if the experts are `summed` or x is gathered, else for each
@@ -227,7 +227,8 @@ typedef struct {
 } LinearCall;
 
 /* Planes (quantise.cuh) of n_in inputs of n_tokens <= LINEAR_MOST_PLANES tokens, followed by each token's
- * sums of squares: the bytes of both together, the tokens of a tile of planes, and where the sums begin. */
+ * sums of squares. _bytes(): of planes and sums. _tokens(): tokens of a tile of planes. _squares(): the
+ * sums. */
 enum { LINEAR_MOST_PLANES = 32 };
 size_t linear_planes_bytes(int n_in, int n_tokens);
 int linear_planes_tokens(int n_tokens);
@@ -247,8 +248,8 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error 
 void linear_close(LinearContext *context);
 
 /* Checks that a kernel runs `weights` for every count up to max_tokens, grows the workspace to the most that
- * these calls need (by `kernel` alone, unless NULL) and creates a cuBLAS handle if one is needed. Not allowed
- * during a capture; graphs captured before the workspace grew are stale. */
+ * these calls need (only those by `kernel`, unless NULL) and creates a cuBLAS handle if one is needed. Not
+ * allowed during a capture; graphs captured before the workspace grew are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
 

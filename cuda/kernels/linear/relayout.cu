@@ -285,8 +285,8 @@ __global__ void fill_tiles_bytes(uint32_t *tiles, int n_tiles_in, LinearPart par
               : (tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }
 
-/* Bits of a code in half a word of FP4, for the weight of register a[operand] (layout.cuh). The half word is
- * the exclusive or of the bits of its codes. */
+/* The bits that one weight's code sets in half a word of FP4; operand: 0 to 3 for a0 to a3 (layout.cuh). The
+ * half word is the exclusive or of what its four codes set. */
 __device__ __forceinline__ uint32_t fp4_bits(uint32_t code, int operand) {
   const int sign[4] = {15, 12, 13, 14};
   const uint32_t bits = (code & 7) << (9 - 3 * operand) | (code >> 3 & 1) << sign[operand];

@@ -21,9 +21,9 @@
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
  * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
  *
- * With one or two tokens several of the four lanes t of a row would hold the same sum. Instead kShared units
- * are multiplied before they are scaled, and each such lane keeps the sum of a different unit: it reads and
- * applies the scale and zero of that unit only.
+ * With one or two tokens several of a row's four lanes, t = lane % 4, would hold the same sum. Instead
+ * kShared units are multiplied before they are scaled, and each such lane keeps the sum of a different unit:
+ * it reads and applies the scale and zero of that unit only.
  *
  * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens; the sizes are those that skinny_plan.h plans.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
@@ -178,7 +178,7 @@ template <class W> struct Ring {
   }
 };
 
-/* Scales and zeros of rows g and g + 8 for each block of kBlockIn inputs of unit u of a tile row. */
+/* Scales and zeros of rows g and g + 8, g = lane / 4, for each block of kBlockIn inputs of a unit. */
 template <class W, int kBlockIn> struct Groups {
   uint32_t scale[kUnitIn / kBlockIn], zero[kUnitIn / kBlockIn];
   __device__ __forceinline__ void load(const QuantView &w, int tile, int u, int g) {

@@ -25,8 +25,8 @@
 #define SKINNY_SHALLOW     4
 #define SKINNY_UNIT_SCALES 128
 
-/* Costs, in multiples of the time of one batch of a block (0.13 us): of combining partial sums, of each
- * split, of each launch after the first. */
+/* Costs, in multiples of the time of one batch of a block (0.13 us), in this order: combining partial sums,
+ * each split, each launch after the first. */
 #define SKINNY_COMBINE_COST 20
 #define SKINNY_SPLIT_COST   2
 #define SKINNY_LAUNCH_COST  40

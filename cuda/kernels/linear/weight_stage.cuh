@@ -71,7 +71,7 @@ template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct We
     return W::staged_meta(stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes, g);
   }
 
-  /* Integers: scales and zeros of rows g and g + 8 in group f of the stage. */
+  /* Integers: scales and zeros of rows g and g + 8 of a tile row, g < 8, in group f of the stage. */
   static __device__ __forceinline__ void group(const unsigned char *stage, int tile_row, int f, int g,
                                                uint32_t *scale, uint32_t *zero) {
     const unsigned char *meta = stage + kTileBytes + (tile_row * kGroups + f) * kMetaBytes;

@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads)
   RowSum<kPulled, kThreads> row_sum;
   wait_for_previous();
   const uint32_t tag = *peers.first_tag + a.sum;
-  const int ahead = peers.rank == 0; /* the other GPU whose part is loaded ahead */
+  const int ahead = peers.rank == 0; /* the one other GPU, 0 or 1, whose part is loaded ahead */
   meet_peers(peers, 0, tag);
   unsigned row = first + blockIdx.x;
   float4 x[kChunks], own[kChunks], other[kChunks];

@@ -32,7 +32,7 @@ typedef struct {
   float *x[MAX_SPLIT];        /* residual streams, and their norms */
   void *h[MAX_SPLIT];
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */
-  int first_logit[MAX_SPLIT + 1]; /* GPU i makes the logits from first_logit[i] to first_logit[i + 1] */
+  int first_logit[MAX_SPLIT + 1]; /* GPU i makes logits first_logit[i] .. first_logit[i + 1] - 1 */
   int *lost;         /* pinned, for all GPUs: 0; 1 + a GPU that did not answer in time; or -1: a GPU failed */
   uint64_t patience; /* nanoseconds that a GPU waits for another GPU */
 } Peers;
@@ -68,9 +68,10 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
  * ops_rms_norm() of x unless next_weight is NULL. x and y fp32 [n_tokens][n], weights fp32 [n], scalar a
  * number on the device (NULL: 1), out fp16 [n_tokens][out_stride]. With peers y is this GPU's part of sum
  * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. own_rows:
- * of more than pushed_rows rows each GPU makes its own ones, and stores them in peers->x and peers->h of all
- * GPUs; x and out are this GPU's entries there. With `apart` it stores only the norms in the other GPUs'
- * memory: their rows of x are out of date until a sum of as many rows with own_rows and without `apart`. */
+ * if there are more than pushed_rows rows, each GPU sums only its own (peers_first_row()), and stores the
+ * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. With `apart` only the
+ * norms go to the other GPUs: their x is out of date until a sum of as many rows with own_rows and without
+ * `apart`. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;

@@ -1,4 +1,5 @@
-/* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c. A `block` is one of positions (IndexerConfig).
+/* index.cu - see index.h. Reference: src/cpu/mixers/sparse.c. `block`: a block of positions (IndexerConfig),
+ * not of threads.
  *
  * Scores: a thread takes a block's key, and the queries are in shared memory, where all lanes of a warp read
  * the same numbers at once: one load for four multiplications.
@@ -257,7 +258,7 @@ __global__ void __launch_bounds__(kChoiceThreads)
             n_best = sizes.budget / block;
   if (n_seen <= 0) return;
   int *to = chosen + (size_t)row * (sizes.budget + block - 1);
-  int n_written = 0; /* positions of blocks */
+  int n_written = 0; /* positions in chosen blocks; those after the last whole block follow them */
   if (n_blocks > n_best) {
     scores += row * row_scores;
     write_blocks(memory, scores, n_blocks, find_threshold(memory, scores, n_blocks, n_best), block, to);

@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   for (int i = threadIdx.x; i < n; i += kThreads) to[i] = clamp_half(in[i] * scale * a.q_norm[i]);
 }
 
-/* Calls store(i, value) with the numbers of `from`, rotated and times `factor`. kTogether threads call
- * rotate_part() together. */
+/* Calls store(i, value) for i < rope_dim with the numbers of `from`, rotated and times `factor`. kTogether
+ * threads share the calls. */
 template <int kTogether, class Store>
 __device__ __forceinline__ void rotate_part(const Latent &a, int token, const float *from, float factor,
                                             Store store) {

@@ -85,7 +85,7 @@ Status ops_clip(float *rows, size_t stride, int n, float limit, int n_tokens, cu
                 Error *err);
 
 /* The inputs of each layer (operations.def, embed): p = (p * scale * weight + sqrt(width) * table[ids]) /
- * sqrt(2) in place; scale makes the mean square of each layer's part of p 1 (with eps). p fp32
+ * sqrt(2) in place, where scale = 1 / sqrt(mean(p^2) + eps) of each layer's part of p. p fp32
  * [n_tokens][n_layers][width], weight fp32 [width], table [vocab][n_layers * width]. */
 typedef struct {
   const void *table;
@@ -155,8 +155,8 @@ typedef struct {
 
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
  * numbers, gate_stride and up_stride apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU,
- * ACTIVATION_GELU_ALONE and ACTIVATION_GELU_EXACT are functions of gate alone, the first with the parameters
- * `xielu`. */
+ * ACTIVATION_GELU_ALONE and ACTIVATION_GELU_EXACT are functions of gate, without up; the first has the
+ * parameters `xielu`. */
 typedef struct {
   Activation activation;
   float factor, up_factor;

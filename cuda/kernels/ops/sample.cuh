@@ -37,7 +37,7 @@ struct Control {
   unsigned long long firsts[kGroups]; /* sample_top_k.cu: ranked() of each group's best token */
 };
 
-/* Which kernels make a pick: scores_kernel alone, top_k_kernel, or those that cut by histograms. */
+/* Which kernels make a pick: only scores_kernel, top_k_kernel, or those that cut by histograms. */
 enum Way { WAY_GREEDY, WAY_TOP_K, WAY_CUTS };
 
 struct Pick {

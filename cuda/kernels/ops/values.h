@@ -18,7 +18,7 @@ typedef struct {
 Status ops_spread_values(const ValueHeads *heads, float scale, float *rows, size_t stride, int n_rows,
                          cudaStream_t stream, Error *err);
 
-/* Copies the first value_dim numbers of each head of each row; the other numbers are 0. fp16,
+/* Copies the first value_dim numbers of each head of each row, without the zeros that follow them: fp16
  * [n_rows][n_heads][head_dim] to [n_rows][n_heads][value_dim]. PRECOND head_dim and value_dim are even. */
 Status ops_join_values(const ValueHeads *heads, const void *from, int n_rows, void *to, cudaStream_t stream,
                        Error *err);

@@ -1,8 +1,8 @@
 /* groups.cu - groups of weights to 4 bits; see rounding.h.
  *
  * A warp has one group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
- * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where it has
- * the same operands (this file is compiled without contraction). */
+ * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where the
+ * operands are the same (the compiler does not fuse multiplications and additions of this file). */
 #include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>
@@ -51,7 +51,8 @@ __device__ float group_error(const float *w, const float *importance, int n, Gro
   return error;
 }
 
-/* The best candidate for w[n] in shared memory; low and high are the ends of the range, 0 included. */
+/* The best candidate for w[n], which is in shared memory. low, high: least and greatest of the weights and
+ * 0. */
 __device__ GroupScale search_group(const RoundingSearch &search, const float *w, const float *importance,
                                    int n, float low, float high) {
   const int lane = threadIdx.x % 32, n_candidates = search.n_shifts * search.n_shrinks;
@@ -78,8 +79,8 @@ __device__ GroupScale search_group(const RoundingSearch &search, const float *w,
   return best;
 }
 
-/* Rounds the warp's group, one weight after another (round_group(), cpu/kernels.h). w: the lane's weights,
- * which become their errors. */
+/* Rounds the warp's group (round_group(), cpu/kernels.h): with u one weight after another, without all at
+ * once. w: the lane's weights, which become their errors. */
 template <int kSlots>
 __device__ void round_group(float (&w)[kSlots], int n, const float *u, GroupScale s, float (&codes)[kSlots]) {
   const int lane = threadIdx.x % 32;

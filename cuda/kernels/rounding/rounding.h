@@ -33,13 +33,13 @@ typedef struct {
   const float *w; /* [n_out][stride] */
   size_t stride;
   const float *importance;        /* [n_groups * group] */
-  const float *factors, *inverse; /* [n_groups * group] by input, of weights and of errors; NULL: 1 */
+  const float *factors, *inverse; /* [n_groups * group]: multiply the weights; the errors. NULL: 1 */
   const float *u;                 /* [group][group] diagonal block of U (quantize/factor.h), or NULL */
   RoundingSearch search;
   uint8_t *codes;        /* [n_out][stride], or NULL: codes, scales and zeros are not wanted */
   float *scales, *zeros; /* [n_groups][row] */
   size_t row;            /* at least n_out */
-  float *errors;         /* [n_out][errors_stride]; with u negated */
+  float *errors;         /* [n_out][errors_stride]; if u is given, their negatives */
   size_t errors_stride;
 } RoundingGroups;
 Status rounding_groups(const RoundingGroups *groups, cudaStream_t stream, Error *err);
@@ -52,9 +52,9 @@ typedef struct {
   size_t row;
 } RoundingLevels;
 
-/* move_group() for group g. slopes[n_out][n_in]: the loss's derivatives by the weights (the CPU's are
- * negated); to them the caller then adds changes[n_out][group] (by how much weights grew) times the group's
- * rows of h[n_in][n_in]. */
+/* move_group() for group g. slopes[n_out][n_in]: the loss's derivatives by the weights (the CPU's have the
+ * opposite sign). changes[n_out][group]: by how much weights grew; the caller then adds changes times the
+ * group's rows of h[n_in][n_in] to the slopes. */
 Status rounding_move(const RoundingLevels *l, int g, const float *h, const float *slopes, float *changes,
                      cudaStream_t stream, Error *err);
 /* Levels from codes[n_out][n_in], and back. */
@@ -109,10 +109,10 @@ Status rounding_reverse(int n, const float *h, double more, int size, float *c, 
                         Error *err);
 /* Factors the block on the diagonal at column k; sets *indefinite to 1 if it is not positive definite. */
 Status rounding_factor_block(int size, int k, float *c, int *indefinite, cudaStream_t stream, Error *err);
-/* In each row of m[size][size] from `first` to end - 1: columns k .. k + ROUNDING_BLOCK - 1, called row,
- * become the solution x of block x = row, `block` being that of c on the diagonal at k. negated, unless NULL,
- * [end - first][ROUNDING_BLOCK] becomes -x. With `identity` rows before k are negated first, and rows from k
- * on begin as those of the identity. */
+/* For rows `first` to end - 1 of m[size][size]: the row's columns b = k .. k + ROUNDING_BLOCK - 1 become the
+ * solution x of L x = b, L being c's block on the diagonal at k. negated [end - first][ROUNDING_BLOCK],
+ * unless NULL, becomes -x. With `identity` b is first negated in rows before k, and is the identity's in rows
+ * from k on. */
 Status rounding_solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m,
                            float *negated, cudaStream_t stream, Error *err);
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kWarps = 8, kSolvers = 128;
 
-/* to[o * step + group] = factor * the sum over the inputs of a group of x[o][i] levels[o][i]: a warp for
- * each */
+/* to[o * step + group] = factor * the sum over the group's inputs i of x[o][i] levels[o][i]. A warp makes one
+ * sum. */
 __global__ void group_dots(RoundingLevels l, const float *x, float factor, float *to, size_t step) {
   const int lane = threadIdx.x % 32, o = blockIdx.x * kWarps + threadIdx.x / 32, group = blockIdx.y;
   if (o >= l.n_out) return;
@@ -24,8 +24,8 @@ __global__ void group_dots(RoundingLevels l, const float *x, float factor, float
   if (lane == 0) to[o * step + group] = factor * sum;
 }
 
-/* Solves (A + ridge) d = b, and adds d to the scales where they stay near what they were. l[k][0 .. n) is
- * column k of the Cholesky factor of A + ridge. */
+/* Solves (A + ridge I) d = b, and adds d to the scales where they stay near what they were. l[k][i], i >= k,
+ * is row i of column k of the Cholesky factor of A + ridge I. */
 __global__ void __launch_bounds__(kSolvers)
     solve_scales(RoundingLevels levels, int n, const float *a, const float *b, double *factor) {
   const int o = blockIdx.x, me = threadIdx.x;

@@ -89,7 +89,7 @@ Status altup_join(BackendState *s, TokenRange span, int first_row, int n_rows, v
   const ModelConfig *c = &m->model->config;
   const AltupStreams call = streams_of(s);
   const AltupRows rows = {span.parts ? s->rows.logit_rows : NULL, first_row};
-  for (int i = 1; i < c->altup.n; i++) { /* `out` holds the matmuls' inputs, and at last the head's */
+  for (int i = 1; i < c->altup.n; i++) { /* `out` holds each matmul's input, and in the end lm_head's */
     TRY(ops_altup_unit(&call, rows, i, n_rows, out, s->h_stride, m->stream, err));
     TRY(products_matmul(s, &m->streams_out[i - 1], out, s->h_stride, n_rows, LINEAR_TO_F32,
                         s->altup.projected + (size_t)i * (size_t)c->hidden, (int)row_of_streams(c), err));

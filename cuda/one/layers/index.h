@@ -14,6 +14,6 @@ Status index_open(BackendState *s, Error *err);
 bool index_selects(const BackendState *s, TokenRange span);
 
 /* index_keys(): appends the rows' index keys, made from s->projections, to the cache. index_attend(): chooses
- * each row's positions, and attends to these alone. Both only enqueue. */
+ * each row's positions, and attends to no others. Both only enqueue. */
 Status index_keys(BackendState *s, int layer, int n_rows, Error *err);
 Status index_attend(BackendState *s, int layer, int n_rows, Error *err);

@@ -16,7 +16,7 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(&m->model->config, layer);
   const int n = own.intermediate;
-  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes activation(gate) * up */
+  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes silu(gate) * up */
     LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
                                     padded_row(n));
     call.row_factors = factors, call.norm = norm;
@@ -56,7 +56,7 @@ Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err
 
 static Norms mlp_norms(const BackendModel *m, int layer) {
   const DeviceLayer *l = &m->layers[layer];
-  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end() follows */
+  const bool is_last = m->model->config.per_layer_width == 0; /* else layer_end() adds to x once more */
   return (Norms){l->mlp_post_norm, is_last ? l->scalar : NULL, is_last ? next_attn_norm(m, layer) : NULL};
 }
 
@@ -117,7 +117,7 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
 }
 
 /* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: the call that multiplies by
- * gate and up, or by up alone. n_rows: rows of expert_g. */
+ * gate and up, or only by up. n_rows: rows of expert_g. */
 static Status multiply_expert_gate_up(BackendState *s, int layer, LinearCall *up, int n_rows,
                                       const float *factors, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
@@ -187,7 +187,8 @@ static bool sum_completes(const BackendState *s, int layer, SumNorm *next) {
   return true;
 }
 
-/* to = (with `add`: +=) the sum of the chosen experts' outputs; rows of expert_row_width(). */
+/* to = (with `add`: +=) the sum of the chosen experts' outputs; a row of `to` is expert_row_width()
+ * numbers. */
 static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -235,8 +236,8 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                      m->stream, err);
 }
 
-/* sum_experts() in a latent space: to = latent_out (the sum of the chosen experts of latent_in h); `to` has
- * rows of hidden. */
+/* sum_experts() in a latent space: to = W_latent_out times the sum of the chosen experts, whose input is
+ * W_latent_in h; a row of `to` is `hidden` numbers. */
 static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];

@@ -7,9 +7,9 @@
 typedef enum {
   HELD_ALONE,     /* the default: in DeviceLayer.linear[which] */
   HELD_JOINED,    /* in one of DeviceLayer.joined */
-  HELD_APART,     /* alone if parts_are_apart(); else joined */
-  HELD_ON_DEVICE, /* alone, never in the host's memory */
-  HELD_ROUTER,    /* alone, never in the host's memory; only kernels of the router read it */
+  HELD_APART,     /* as HELD_ALONE if parts_are_apart(), else as HELD_JOINED */
+  HELD_ON_DEVICE, /* as HELD_ALONE, but never in the host's memory */
+  HELD_ROUTER,    /* as HELD_ON_DEVICE; only kernels of the router read it */
   HELD_HEADS,     /* in key_heads and value_heads */
   HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
 } Holding;

@@ -153,8 +153,8 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
 }
 
 /* Launches the `variant`-th shape (for each number of tokens first tiles of 64 outputs, then of 128). 0: the
- * smallest shape that holds all tokens, or half of them (divide_tokens()), else the largest; 128 outputs if
- * there are then at least as many tiles as SMs. */
+ * smallest shape that holds all tokens, or half of them (divide_tokens()), or the largest if none holds all;
+ * of 128 outputs if there are then at least as many tiles as SMs. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   TRY(check_variant(args, 2 * kShapes, err));
   const TokenShape *s = shapes;

@@ -101,7 +101,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   using StageCursor<S, S::kInGroups>::parity;
   using StageCursor<S, S::kInGroups>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
-  uint32_t x_at; /* `stage`; made uniform, for descriptors in uniform registers, if registers suffice */
+  uint32_t x_at; /* = `stage`; by a shuffle, which shows that it is uniform, if registers suffice */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
@@ -159,8 +159,8 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
                           ((i / S::kParts * (S::kChunk / 8) + m) * 4 * S::kParts + i % S::kParts) * 16);
   }
 
-  /* Waits for product i and adds its sums to y. Sums of row g + 8 are 16 times too large. Returns a
-   * combination of the scales that it read, for release(). */
+  /* Waits for product i and adds its sums to y. Sums of rows 8 to 15 of a tile are 16 times too large.
+   * Returns a combination of the scales that it read, for release(). */
   __device__ __forceinline__ uint32_t add(int i, int (&c)[S::kSums]) {
     const int part = i % S::kParts, first = i / S::kParts * (S::kChunk / 8);
     const float s[2] = {f16_low(scale[part]), f16_high(scale[part]) * Bits4::kHigh};

@@ -113,7 +113,7 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     a.box_tokens = S::InPairs::value ? S::kTokens / 2 : std::min(ceil_div(args.n_tokens, 8) * 8, S::kTokens);
     TRY(map_x(args, args.n_tokens, a.box_tokens, a.x, err));
   }
-  constexpr int kWide = S::kK * kTileIn; /* the largest kBlockIn: all inputs of a stage */
+  constexpr int kWide = S::kK * kTileIn; /* the largest kBlockIn: a stage's inputs have one scale */
   const auto run = [&](auto kernel) {
     cudaLaunchAttribute attributes[2] = {cluster_attribute(2)};
     return launch_with(attributes, S::InPairs::value ? 1 : 0, kernel, dim3((unsigned)a.work.n_blocks),
@@ -203,7 +203,7 @@ constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipelin
 
 Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const Choice never = {&s, false, 1e9};
-  /* See launch_weights(); a head is a tile of 128 outputs. */
+  /* A tile that ends as a head has 128 outputs. The next two lines leave out what launch_weights() lacks. */
   if (s.tile_rows != 8 && args.next.kind) return never;
   if (!takes_all_types(s.tokens, s.tile_rows / 4) && args.w->type != WEIGHT_AWQ4) return never;
   if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return never;

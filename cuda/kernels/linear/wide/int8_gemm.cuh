@@ -67,10 +67,10 @@ struct Tile {
   int out, token;
 };
 
-/* The tile at a place of stream-K's sequence. The sequence is seen as rows of `across` places, about as many
- * as a block has tiles. Tiles are numbered down the columns, all tiles of the same outputs one after
- * another, so that blocks read the same W and x at the same time: in the order of the sequence L2 would not
- * hold the W of all blocks. The first `full` columns have `down` places, the others one less. */
+/* The tile at a place of stream-K's sequence. The sequence is written in rows of `across` places, about as
+ * many as a block has tiles; tiles are numbered down the columns, those of the same outputs one after
+ * another. So blocks read the same W and x at the same time; were tiles numbered along the sequence, L2 would
+ * not hold the W of all blocks. The first `full` columns have `down` places, the others one less. */
 __device__ __forceinline__ Tile tile_at(const Args &a, int place) {
   const int row = place / a.across, column = place % a.across;
   const int i = column * a.down - max(column - a.full, 0) + row;

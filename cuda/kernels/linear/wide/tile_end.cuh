@@ -2,9 +2,9 @@
  * become rows of y.
  *
  * The sums are fragments of groups of 8 tokens: wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
- * warp's 16 and token 8 n + 2 t + i % 2. They become rows of tokens in shared memory, so that every store is
- * of 16 bytes and full lines. Code that runs once a tile is kept short, since fetching it takes about eight
- * cycles an instruction (LOG.md, "The end of a tile").
+ * warp's 16 and token 8 n + 2 t + i % 2, (g, t) = (lane / 4, lane % 4). They become rows of tokens in shared
+ * memory, so that every store is of 16 bytes and full lines. Code that runs once a tile is kept short, since
+ * fetching it takes about eight cycles an instruction (LOG.md, "The end of a tile").
  *
  *   staging  [tokens][kRowBytes / 16 vectors, swizzled], of a warpgroup
  *
@@ -97,7 +97,7 @@ template <bool kDone> struct Gated {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         p[i] = 0;
-        if (n + i >= kN) continue; /* 16 tokens have two of four fragments */
+        if (n + i >= kN) continue; /* 16 tokens have only two fragments, not four */
         const float *f = c + 4 * (n + i);
         p[i] = kDone ? pack_clamped(f[0], f[1]) : pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
       }

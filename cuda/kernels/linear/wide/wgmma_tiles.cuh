@@ -113,7 +113,7 @@ struct TileWork {
   bool vectors; /* rows of y are 16-byte aligned */
   float *partial;
   unsigned *counters;
-  GroupedExperts experts; /* set if kExperts; work.n_tiles is then of one tile of tokens */
+  GroupedExperts experts; /* set if kExperts; work.n_tiles then counts tiles of outputs only */
   QkvHeads heads;         /* set if MakesHeads */
 };
 
@@ -552,8 +552,8 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
 
 #endif
 
-/* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer
- * than 256 inputs in a block are all pipeline ramp. */
+/* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. With
+ * fewer than 256 inputs a block would only fill its pipeline. */
 inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
