@@ -21,7 +21,7 @@ typedef struct {
   int first_row;                   /* the index of the part's first row in the step */
   int layer, window, chunk, group; /* window, chunk: 0 if none; group: query heads of a KV head */
   int head_dim, v_width;
-  float cap;          /* of scores; 0: none */
+  float cap;          /* soft cap of the scores; 0: none */
   const float *sinks; /* [n_heads] or NULL */
   DraftKind draft;
   const KvHead *gathered; /* K and V that a row selected (sparse.c); NULL: those of span_of() in the cache */

@@ -15,7 +15,7 @@
 
 enum {
   LINE = 64,
-  SEQUENCES = 32, /* steps of more rows give hardly more tokens a second */
+  SEQUENCES = 32, /* more sequences at once give hardly more tokens a second */
 };
 
 /* --- a session's state --- */
@@ -372,8 +372,8 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
 
 /* --- the operations --- */
 
-/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the token's row of the table, or
- * the first row if the table is too short. */
+/* p = (p + sqrt(width) * row[first .. first + width)) / sqrt(2), `row` being the table's row `id`, or row 0
+ * if the table has no such row. */
 static void add_table_row(const Matrix *table, int32_t id, int first, int width, float *p) {
   enum { BLOCK = 256 };
   float part[BLOCK];
@@ -473,7 +473,7 @@ static void add_bias(const float *bias, int n, float *h) {
 
 const float *cpu_normalised(BackendState *state, int n_rows, const float *weight, const float *bias) {
   const ModelConfig *config = &state->loaded->model->config;
-  if (config->streams.n > 0) return state->h; /* the mix of the streams */
+  if (config->streams.n > 0) return state->h; /* already the weighted mean of the streams */
   if (!weight) return state->x;
   normalise(state, state->x, n_rows, weight, config->norm_eps);
   for (int r = 0; r < n_rows; r++)

@@ -65,7 +65,7 @@ struct BackendModel {
   const Model *model;
   const Kernels *kernels;
   int n_threads;
-  Team *team;         /* multiplies, owned by CpuProducts; NULL: OpenMP's threads do */
+  Team *team;         /* threads that multiply, owned by CpuProducts; NULL: OpenMP's */
   CpuLayer *layers;   /* [n_layers] */
   CpuExpert *experts; /* of all layers, or NULL */
   union {             /* tensors outside the layers; linear or vector NULL: the model has no such tensor */
@@ -87,27 +87,29 @@ struct BackendModel {
     };
   };
   NgramHash *hashes;
-  const float *ones; /* weights of norms without weights; NULL: the model has no such norm */
-  /* [key_dim] 1 / key_dim and 1 / sqrt(key_dim): rms_norm() with these weights and 1e-6 / key_dim as epsilon
-   * makes q / |q| / sqrt(key_dim) and k / |k|. NULL: no layer has the delta rule */
+  const float *ones; /* all ones, for norms without weights; NULL: the model has no such norm */
+  /* q_scales: [key_dim] 1 / key_dim; k_scales: [key_dim] 1 / sqrt(key_dim). With these weights and epsilon
+   * 1e-6 / key_dim rms_norm() makes q / |q| / sqrt(key_dim) and k / |k|. NULL: no layer has the delta rule */
   const float *q_scales, *k_scales;
   float *vectors;              /* owns all norms and biases above */
   CpuRope ropes[2], long_rope; /* ropes[LayerRope]; long_rope: the global rope with LongRoPE's long factors */
 };
 
-/* The widths of a session's rows, each the largest of all layers. Down to sparse_up they are numbers of
- * floats, padded to ALIGN_FLOATS, and 0 where the model has no such rows. */
+/* The widths of a session's rows, each the largest of all layers. The members down to sparse_up count floats,
+ * padded to ALIGN_FLOATS, and are 0 where the model has no such rows. */
 typedef struct {
   int hidden, heads, kv_heads, gates, intermediate, v_width;
   int inputs;        /* a token's per-layer inputs */
-  int states, pairs; /* of a drafter, for a token: the target's states; an embedding and a state */
+  int states, pairs; /* for a drafter's token. states: the target's; pairs: an embedding and a state */
   int queries, channels, delta_heads, delta_width, beside;
-  int delta_decays, gate_rank;          /* gate_rank 0: one matrix for each gate */
-  int q_rank, kv_a, head_in;            /* of latent attention */
-  int routes, expert_width, expert_row; /* the router's outputs; an expert's width, its input */
+  int delta_decays, gate_rank; /* gate_rank 0: one matrix for each gate */
+  int q_rank, kv_a, head_in;   /* of latent attention */
+  /* routes: the router's outputs; expert_width: outputs of an expert's gate or up; expert_row: its input. */
+  int routes, expert_width, expert_row;
   int streams, stream_rank, stream_factors, ngrams, index; /* of streams.c, altup.c and sparse.c */
   int sparse_up;                                           /* up's outputs in layers with sparse gates */
-  int selected, block_scores;      /* most positions that a row selects; room for two scores a block */
+  /* selected: the most positions that a row selects; block_scores: two numbers for each block. */
+  int selected, block_scores;
   size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */
   int n_segments, n_ropes, angles; /* angles: pairs of one rope, for a row */
@@ -117,9 +119,9 @@ typedef struct {
 /* The KV cache of one layer. Layers that share a cache have equal structs. */
 typedef struct {
   uint8_t *heads;             /* [n_cache_heads][head_bytes] */
-  size_t k_bytes, head_bytes; /* bytes of one KV head: of K without scales, and in all */
-  size_t scales,
-      scales_bytes; /* with KV_Q8: offset of the scales of K, and bytes from them to the scales of V */
+  size_t k_bytes, head_bytes; /* of one KV head. k_bytes: K without its scales; head_bytes: all */
+  /* With KV_Q8. scales: offset of K's scales; scales_bytes: from there to V's scales. */
+  size_t scales, scales_bytes;
   int head_dim, v_width;
 } LayerCache;
 
@@ -134,7 +136,7 @@ typedef struct {
 } MatmulScratch;
 
 /* For each row y = w x + bias; with add, y += scale * (w x + bias). With gate, y is the gated product g of
- * config.h, "Activation", of gate x + bias and w x + bias; with own_gate, w x + bias is both. */
+ * config.h, "Activation", of gate x + bias and w x + bias; with own_gate, w x + bias stands for both. */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
@@ -172,7 +174,7 @@ typedef struct {
   float *routes, *scores; /* [max_chunk][plan.routes] */
   float *shared_gates;    /* [max_chunk] */
   ExpertChoice *choices;  /* [max_chunk][n_chosen] */
-  int *ends;              /* [n_experts] */
+  int *ends;              /* [n_experts] where each expert's rows end in `gathered` */
   float *latents;         /* [max_chunk][plan.expert_row]; NULL without ExpertConfig.latent */
   float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
   float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
@@ -219,15 +221,17 @@ struct BackendState {
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] likewise */
   int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope of a row's angles; 0: it has none yet */
-  /* Models with streams (streams.c): the streams; then scratch rows: normalised streams, their weights, the
-   * input of a mix's second matrix, and the factors of a block's output. The step's ids, and the n-gram
-   * table's rows for them. With AltUp (altup.c) a stream is plan.hidden numbers, and the scratch rows hold
-   * LAuReL's rows and the coefficients. */
+  /* Models with streams (streams.c). streams: the residual streams; stream_rows: the same normalised;
+   * stream_weights: the weights of their mean; stream_ranks: inputs of a mix's second matrix; stream_factors:
+   * factors of a block's output; ids: the step's tokens; ngram_rows: the n-gram table's rows for them. With
+   * AltUp (altup.c) a stream has plan.hidden numbers, and stream_... hold LAuReL's rows and the
+   * coefficients. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
   int32_t *ids;                                  /* [max_chunk] */
-  /* Sparse attention (sparse.c): index queries and keys; the positions that each row sees. */
+  /* Sparse attention (sparse.c). index: index queries, then the index key; selected: the positions that a row
+   * sees. */
   float *index, *block_scores; /* [max_chunk][plan.index], [GATHERERS][plan.block_scores] */
   int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
   uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
@@ -331,9 +335,9 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
 void cpu_unload(BackendModel *loaded);
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-/* Residual streams and n-grams (streams.c): the operations. cpu_mix(): h = the mix of n_rows rows of the
- * streams: rows[i], or first_row + i with rows NULL. cpu_ngram_state(): a sequence's state of a layer's
- * n-grams, cpu_ngram_numbers() floats. */
+/* Residual streams and n-grams (streams.c): the operations. cpu_mix(): h = the weighted mean of the streams
+ * of n_rows rows: rows[i], or first_row + i with rows NULL. cpu_ngram_state(): a sequence's state of a
+ * layer's n-grams, cpu_ngram_numbers() floats. */
 void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
              int n_rows);
 Operation cpu_mix_for_attention, cpu_mix_for_mlp, cpu_inject_streams, cpu_add_ngrams;

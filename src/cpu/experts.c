@@ -81,8 +81,9 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   const int n = config->n_experts;
   float sum = 0;
   score(config->score, outputs, n, weights);
-  /* Softmax keeps the order, but rounding may make weights equal: so without a bias or groups (which add
-   * scores) the choice is by the outputs themselves. */
+  /* SCORE_SIGMOID always chooses by the weights, SCORE_CHOSEN_SIGMOID always by the outputs. The others
+   * choose by the weights only with a bias or groups, which add scores: softmax keeps the order of the
+   * outputs, but rounding may make weights equal. */
   if (layer->choice_bias || config->score == SCORE_SIGMOID || config->n_groups > 1)
     for (int e = 0; e < n; e++) {
       if (config->score != SCORE_CHOSEN_SIGMOID) outputs[e] = weights[e];
@@ -228,7 +229,8 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
 
 /* --- the experts' sum */
 
-/* sum[i] = the sum of the row's experts. */
+/* sum = the sum of the outputs of the row's experts, each times its weight unless that has scaled the
+ * input. */
 static void add_up(const BackendState *state, int row, float *sum) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;

@@ -90,7 +90,8 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-/* -2u in x / 2 (1 + tanh(u)) = x / (1 + e^-2u); the right side has no cancellation for u far below 0. */
+/* Returns -2u of GELU's x / 2 (1 + tanh(u)) = x / (1 + e^-2u), whose right side has no cancellation for u far
+ * below 0. */
 INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
 }
@@ -236,9 +237,9 @@ static void rotate_neighbours(float *head, const float *cosines, const float *si
 #define NAME_OF(isa)     #isa
 #define NAME(isa)        NAME_OF(isa)
 
-/* SmolLM2-135M AWQ on a Xeon (Sapphire Rapids), ms by matmul_few() and by matmul_rows(). AVX-512: 16 rows 47
- * and 58, 24 rows 70 and 75; AVX2: 8 rows 44 and 55, 16 rows 82 and 78; SSE2: 4 rows 75 and 89, 8 rows 142
- * and 129. */
+/* FEW: Kernels.few_rows. SmolLM2-135M AWQ on a Xeon (Sapphire Rapids) took, in ms by matmul_few() and by
+ * matmul_rows(), with AVX-512: 16 rows 47 and 58, 24 rows 70 and 75; AVX2: 8 rows 44 and 55, 16 rows 82 and
+ * 78; SSE2: 4 rows 75 and 89, 8 rows 142 and 129. */
 #if LANES == 16
 #define FEW FEW_ROWS
 #elif LANES == 8 || defined(__aarch64__)

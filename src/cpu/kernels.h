@@ -91,7 +91,7 @@ enum { ROUNDED_ALIGN = 32 }; /* numbers */
  * need no sums across lanes; a vector of V holds several dimensions of one key:
  *
  *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
- *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ...
+ *   v   key 0: [d = 0 .. head_dim - 1, zeros]   key 1: ...
  *
  * The keys here are numbered by their places in the cache: position p of a sequence lies at kv_place(p). */
 typedef struct {
@@ -122,7 +122,7 @@ typedef struct {
   int n;                 /* 1 .. MAX_QUERIES */
   int low[MAX_QUERIES];  /* the first position that each query sees */
   int high[MAX_QUERIES]; /* the last one */
-  float cap;             /* of scores; 0: none */
+  float cap;             /* soft cap of the scores; 0: none */
   const float *q;        /* [n][head_dim], already times attention_scale */
 } QueryTile;
 
@@ -256,8 +256,9 @@ typedef struct {
   /* Puts the key and value of `position` into the KV cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
-  /* sums[i] and out[i][v_width] = the softmax of query i over the keys that it sees of the SEGMENT positions
-   * from segment * SEGMENT on; sum == 0 if it sees none. PRECOND some query sees a key of the segment */
+  /* sums[i] and out[i][v_width] = the online softmax of query i over those keys that it sees among the
+   * SEGMENT positions from segment * SEGMENT on; sum == 0 if it sees none. PRECOND some query sees a key of
+   * the segment */
   void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
 
   /* Merges the softmax of a later segment into a query's. */

@@ -22,7 +22,7 @@ enum {
 #endif
 };
 
-/* Rows of the stored matrix from one row of W to the next. */
+/* The distance of two rows of W, in rows of the stored matrix. */
 INLINE size_t row_step(const Linear *w) {
   return 1 + (size_t)w->row_skip;
 }

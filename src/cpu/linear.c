@@ -232,7 +232,8 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    more = claim_piece(work, n_threads, stretches[turn ^ 1]); /* so that `now` can prefetch its start */
+    /* Before `now` runs, which prefetches the start of this piece. */
+    more = claim_piece(work, n_threads, stretches[turn ^ 1]);
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
       run_stretch(work, &now[i], next ? weights_of(next) : none);

@@ -37,7 +37,8 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
     for (int r = 0; r < parts[i].n_tokens; r++, row++) {
       state->sequences[row] = parts[i].sequence;
       state->positions[row] = parts[i].pos + r;
-      /* Texts that begin at 0 one after another, as `auk quantize` has them, keep their angles. */
+      /* A row that had the same position in the step before keeps its angles, as when `auk quantize` computes
+       * one text after another from position 0 on. */
       const int64_t now = 1 + 2 * (int64_t)state->positions[row] + parts[i].long_rope;
       for (int rope = 0; state->angled[row] != now && rope < state->plan.n_ropes; rope++)
         set_angles(state, (LayerRope)rope, parts[i].long_rope, row);

@@ -149,7 +149,7 @@ INLINE vf vf_load_f16(const void *p) {
   vh half;
   memcpy(&half, p, sizeof half);
   vu bits = __builtin_convertvector(half, vu), magnitude = bits & 0x7fff;
-  /* The shorter product with 2^112 would cost a hundred cycles for every subnormal operand. */
+  /* The shorter way, a product with 2^112, would cost a hundred cycles for every subnormal operand. */
   vu normal = (magnitude << 13) + 0x38000000, special = (vu)(magnitude >= 0x7c00) & 0x7f800000;
   vf subnormal = __builtin_convertvector((vi)magnitude, vf) * 0x1p-24f;
   vu value = (vu)vf_select(magnitude >= 0x400, (vf)normal, subnormal);

@@ -66,7 +66,8 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
   return numbers ? numbers / 2 / (size_t)dim * (kv_key_bytes(kv, dim) + kv_value_bytes(kv, dim)) : 0;
 }
 
-/* GUESS_ROWS: the most guesses of a sequence in a step; with StateOptions.invariant, of all its sequences. */
+/* GUESS_ROWS: the most guesses of a sequence in a step; with StateOptions.invariant, of all the step's
+ * sequences together. */
 enum { MAX_TAPS = 8, GUESS_ROWS = 15 };
 
 /* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
@@ -169,7 +170,8 @@ typedef struct {
   bool copies;             /* CUDA: load() makes the copies of DeviceMemory.copies, too */
   bool no_graphs;          /* CUDA: launch every step kernel by kernel */
   DecodeStep decode_step;  /* CUDA */
-  /* CUDA, for a drafter: it shares the target's CUDA stream, and embedding and head where it has none. */
+  /* CUDA, for a drafter: it shares the target's CUDA stream, and uses the target's embedding and head where
+   * it has none of its own. */
   const BackendModel *target;
   const char *kernel; /* CUDA: the kernel of every quantised layer, or NULL: the dispatch table's choice */
   LoadProgress progress;

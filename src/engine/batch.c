@@ -42,7 +42,7 @@ typedef struct {
   Generation generation;
   Sampler *sampler;
   int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
-  int n_ids;    /* tokens that are computed or known and to be computed */
+  int n_ids;    /* in ids: computed tokens, then those that are to be computed */
   int n_past;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
@@ -81,9 +81,10 @@ struct Batch {
   Sampler **samplers;  /* [max_chunk] of the rows with logits */
   int32_t *picks;      /* [max_chunk] */
   float *logits;       /* [vocab_size] */
-  int n_taken_back;    /* in this step */
+  int n_taken_back;    /* sequences whose pages were taken back in this step */
   int n_rows;          /* in this step, so far */
-  /* Tokens of all requests so far: prompts without shared pages; answers (n_expected until they end). */
+  /* Tokens of all requests so far. n_prompt: of prompts, without shared pages; n_answer: of answers, each
+   * counted as n_expected until it ends. */
   double n_prompt, n_answer;
 };
 
@@ -193,7 +194,7 @@ static void choose_rope(Batch *b, Sequence *s) {
 
 static void leave(Batch *b, int index) {
   Sequence *s = b->active[index];
-  sampler_allow(s->sampler, NULL); /* the mask is the request's */
+  sampler_allow(s->sampler, NULL); /* the mask belongs to the request, which ends */
   give_back(b, s);
   drafting_return(&b->drafters, &s->drafting);
   b->n_active--;

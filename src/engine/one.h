@@ -47,7 +47,7 @@ typedef struct {
   EngineResult result;
   Generation generation;
   GuessCounts before;
-  double start_ms, answer_ms, first_ms; /* begin of the request and of its answer; first token, 0: none */
+  double start_ms, answer_ms, first_ms; /* when the request and the answer began; first token (0: none) */
   int first;                            /* tokens of the prompt that the session had */
   const void *owner;                    /* of the session's text */
   int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */

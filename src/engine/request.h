@@ -18,7 +18,7 @@ enum { MOST_BEST = 100 }; /* most of the likeliest tokens whose scores are repor
 
 /* The sink's reply to a token; zeroed before each call. */
 typedef struct {
-  bool stop; /* the end, with FINISH_STOP */
+  bool stop; /* ends the answer, with FINISH_STOP */
   /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
    * the last of them; a later reply's array replaces the tokens that are left of this one. */
   const int32_t *forced;
@@ -52,8 +52,8 @@ typedef struct {
   FinishReason reason;
   int n_generated; /* tokens that the sink got */
   GuessCounts guesses;
-  /* From the prompt's end to the first token, 0 in a batch; from the first token (in a batch, and for scores,
-   * from the prompt's end) to the end. */
+  /* first_token_ms: from the prompt's end to the first token; 0 in a batch. decode_ms: from the first token
+   * to the end; in a batch, and for scores, from the prompt's end. */
   double first_token_ms, decode_ms;
 } GenerateResult;
 

@@ -18,7 +18,7 @@ typedef struct {
   int n_ctx; /* 0: the model's max_position; the caller checks that it fits into memory */
   int chunk; /* tokens of one prefill step; 0: the backend's default */
   KvType kv;
-  int max_logit_rows; /* 0: 1; eval keeps more */
+  int max_logit_rows; /* most rows of logits in a step; 0: 1 */
   SamplerSettings sampler;
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
@@ -147,8 +147,9 @@ GuessCounts session_guesses(const Session *session);
 
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
  * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session
- * holds from then on. No other function may be called before session_drain(), which drops what is in flight:
- * at most session_context() - session_length() tokens. */
+ * holds from then on. While tokens are in flight, no other function may compute, append or forget tokens,
+ * except session_drain(), which drops those in flight. At most session_context() - session_length() may be
+ * in flight. */
 bool session_decodes_async(const Session *session);
 /* *expects: the next steps are likely to take guesses, or guesses are computed that no token has confirmed
  * yet (session_guessed()). Then no more tokens should be enqueued, since the host has to know the token

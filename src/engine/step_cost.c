@@ -57,9 +57,9 @@ static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv
   return seen * head * own.n_kv_heads + (double)(n_past / c->indexer.block) * c->indexer.head_dim * number;
 }
 
-/* Operations of a layer's recurrent state. A short convolution has each tap and two gates. The delta rule has
- * each tap of its convolution and, for each number of the state, a product with k (not in Mamba-2), the
- * decay, what k adds, and a product with q. */
+/* Flops of a layer's recurrent state: of a short convolution each tap and two gates; of the delta rule each
+ * tap of its convolution and, for each number of the state, a product with k (not in Mamba-2), the decay,
+ * what k adds, and a product with q. */
 static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   const DeltaConfig *delta = &config->delta;
   if (config_layer(config, layer).kind == LAYER_CONV)
@@ -83,7 +83,7 @@ static bool follows_attention(int which) {
 }
 
 /* Adds a layer's matrices; of the experts only as many as are read, each of the average size. n_ended: rows
- * that are computed after attention, too. */
+ * that the matrices after attention multiply. */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;

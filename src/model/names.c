@@ -14,12 +14,12 @@ typedef enum {
   MAMBA, /* delta.rule is RULE_MAMBA2; MAMBA_ALONE: in layers of LAYER_DELTA */
   MAMBA_ALONE,
   CONV,
-  STREAMS, /* residual streams */
-  EAGLE,   /* drafters: EAGLE-3, those with STATES_NORM_WHOLE, MTP, Gemma 4 */
-  EAGLE_WHOLE,
+  STREAMS,     /* residual streams */
+  EAGLE,       /* drafters: EAGLE-3 */
+  EAGLE_WHOLE, /* those with STATES_NORM_WHOLE */
   MTP,
-  ASSISTANT,
-  AROUND, /* own->norms is NORM_AROUND */
+  ASSISTANT, /* Gemma 4's */
+  AROUND,    /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
   APART,       /* a delta layer with DELTA_APART; the next three: also gate_rank, by_channel, or both */

@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* The hidden units of an MLP, a shared expert or an expert are divided in multiples of its number here,
- * except that the last share may be less. The numbers hold for all layers. */
+/* Hidden units are divided in multiples of these numbers, which hold for all layers: those of an MLP, of a
+ * shared expert, of an expert. Only the last share may be no multiple. */
 typedef struct {
   int mlp, shared, expert;
 } Units;
@@ -365,7 +365,7 @@ static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, 
 
 /* The shares of a part in a layer. */
 typedef struct {
-  Share queries, keys, values; /* heads of q, of the cache, of the delta rule's values */
+  Share queries, keys, values; /* of query heads, KV heads, value heads of the delta rule */
   Share runs[3];               /* channels of a convolution */
   Share units;                 /* hidden units of the MLP */
 } LayerShare;

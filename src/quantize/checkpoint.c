@@ -227,8 +227,8 @@ typedef struct {
   LayerWork *works;                 /* [n_layers] lists of matrices */
   LayerMatrix own[N_MODEL_LINEARS]; /* matrices outside the layers */
   const LayerMatrix **widened;      /* [model_tensor_count()] the FP8 matrix of a WIDENED tensor */
-  Buffer kept, head;                /* lists of layout_name(): unquantised modules, an lm_head in 8 bits */
-  bool has_head;                    /* `kept` has "lm_head" */
+  Buffer kept, head; /* layout_name()'s lists. kept: unquantised modules; head: lm_head in 8 bits */
+  bool has_head;     /* `kept` has "lm_head" */
 } Rest;
 
 static void rest_release(Rest *rest) {

@@ -19,7 +19,7 @@
 #include "quantize/matrix.h"
 #include "quantize/scales.h"
 
-/* The nibbles of models.md, "AutoAWQ gemm". */
+/* Reads row o of a LINEAR_AWQ, whose nibbles have the order of models.md, "AutoAWQ gemm". */
 static void read_awq(const Linear *linear, int o, float *row) {
   static const int nibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const int shift = 4 * nibbles[o % 8];

@@ -17,12 +17,12 @@ typedef struct {
   Linear *views[MAX_VIEWS];
   int n_views, n_in, n_out;
   int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
-  int which, widest;    /* the linear layer of the widest view, and its outputs */
+  int which, widest;    /* of the widest view. which: its linear layer; widest: its number of outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
   int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn there */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
-  double before, after; /* losses, relative to the outputs' mean square: by plain rounding, by `rounded` */
+  double before, after; /* losses over the outputs' mean square. before: plain rounding; after: `rounded` */
   double seconds;
 } LayerMatrix;
 

@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
   MatrixReport *items; /* [n] in the order of the layers */
   size_t n, capacity;
-  size_t bytes, source_bytes; /* of all tensors: of the checkpoint that is written, of the model */
+  size_t bytes, source_bytes; /* of all tensors: of the written checkpoint (bytes), of the model */
   int resumed;                /* layers whose files existed already */
 } QuantizeReport;
 void quantize_report_release(QuantizeReport *report);

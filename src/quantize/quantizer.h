@@ -1,8 +1,9 @@
 /* quantizer.h - the device that computes statistics of inputs and rounds matrices: a table of functions, as
  * engine/backend.h has them for the forward pass. cpu_quantizer.c has the CPU's; a GPU's is in cuda/quantize.
  *
- * "There" means in the device's memory, which only the functions here read; a square is an [n][n] matrix of
- * moments of inputs. Rows, scales and codes lie in the host's memory. The same calls give the same bits. */
+ * Weights, sums and moments lie in the device's memory, which only the functions here read; `square` is the
+ * [n][n] matrix of second moments of inputs. Rows, scales and codes lie in the host's memory. The same calls
+ * give the same bits. */
 #pragma once
 
 #include <stdint.h>
@@ -24,23 +25,25 @@ typedef struct {
   double drift;     /* fraction of earlier rounding's errors that weights make up for (target.h) */
   double damp;      /* fraction of the moments' mean diagonal that is added to the diagonal */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
-  GroupSearch search,
-      trial; /* candidates for a group's zero point and scale: for the codes, and in scales_search() */
+  /* Candidates for a group's zero point and scale. search: when codes are made; trial: in scales_search(). */
+  GroupSearch search, trial;
 } Recipe;
 
-/* A matrix W [n_out][n_in] there; n_in % group == 0. */
+/* A matrix W [n_out][n_in] in the device's memory; n_in % group == 0. */
 typedef struct {
   int n_out, n_in, group;
   float *w;
 } Weights;
 
-/* The gains of a matrix's outputs (target.h). Sums and factor lie there, the scales in the host's memory. */
+/* The gains of a matrix's outputs (target.h). drifts, changes and lower lie in the device's memory, scales in
+ * the host's. */
 typedef struct {
-  double share, residual; /* factors of the whole gain, and of drifts within it */
-  const float *drifts;    /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
-  const float *changes;   /* [n_in][n_in] sums of a_i d_j; NULL: d is 0, or not known */
-  const float *scales;    /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
-  const float *lower;     /* [n_in][n_in] factor_make() of the moments of W's inputs */
+  /* share: factor of the gains, divided by the weight of the sums; residual: factor of drifts in a gain. */
+  double share, residual;
+  const float *drifts;  /* [n_out][n_in] sums of drift_o a_i; NULL: no output has a drift */
+  const float *changes; /* [n_in][n_in] sums of a_i d_j; NULL: d is 0, or not known */
+  const float *scales;  /* [n_in] the inputs of W and of `changes` are a / scales; NULL: a */
+  const float *lower;   /* [n_in][n_in] factor_make() of the moments of W's inputs */
 } Target;
 
 /* w[o][i] is replaced by (codes[o][i] - zeros[i / group][o]) * scales[i / group][o]. Rows of scales and zeros
@@ -66,7 +69,7 @@ typedef struct Quantizer {
   Status (*open)(const BackendOptions *options, QuantizerState **state, Error *err);
   void (*close)(QuantizerState *state); /* NULL is fine */
 
-  /* Memory there for n zeros; `name` is for the message if memory runs out. */
+  /* Device memory for n zeros; `name` is for the message if memory runs out. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
   /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */
@@ -77,13 +80,14 @@ typedef struct Quantizer {
    * computed: finish() mirrors it. a and b lie in the host's memory. */
   Status (*add)(const QuantizerState *state, int n_a, Rows a, int n_b, Rows b, int n_rows, float *sums,
                 Error *err);
-  /* Multiplies the lower triangle of a square by a factor, and mirrors it. */
+  /* Multiplies the lower triangle of the matrix `square` by the number `factor`, and mirrors it above the
+   * diagonal. */
   Status (*finish)(const QuantizerState *state, float factor, int n, float *square, Error *err);
   Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
-  /* Adds `more` to each number on the diagonal. */
+  /* Adds `more` to each number on the diagonal of `square`. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);
-  /* Makes a square that of inputs divided by scales: square[i][j] /= scales[i] scales[j]. If lower is not
-   * NULL, it is the square's factor (factor.h), and is adapted: lower[i][j] *= scales[i]. */
+  /* square[i][j] /= scales[i] scales[j]: the moments become those of the inputs divided by scales. lower,
+   * unless NULL, is the factor of `square` (factor.h), and is adapted: lower[i][j] *= scales[i]. */
   Status (*rescale)(const QuantizerState *state, const float *scales, int n, float *square, float *lower,
                     Error *err);
   Status (*factor)(const QuantizerState *state, const float *h, int n, float *lower,

@@ -147,8 +147,8 @@ static void read_ngrams(const BackendState *state, int layer, const float *kept,
                   to);
 }
 
-/* stream_rows = c = v times each stream's gate, and stream_weights = norm(c); before, stream_weights is k and
- * h is v. */
+/* On entry stream_weights is k and h is v. Sets stream_rows = c, which is v times each stream's gate, and
+ * stream_weights = norm(c) (operations.def, add_ngrams). */
 static void gate_ngrams(const BackendState *state, const CpuLayer *weights, int row) {
   const ModelConfig *config = &state->loaded->model->config;
   const int hidden = config->hidden, n = config->streams.n;

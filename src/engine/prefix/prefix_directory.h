@@ -1,7 +1,8 @@
 /* prefix_directory.h - the directory of a prefix store: its file names, and the removal of its oldest files.
  *
- *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block (prefix_file.h): hashes of its key, of
- *                                                           the ids before it, of the ids up to its end
+ *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block of tokens (prefix_file.h). K: hash of
+ *                                                           PrefixStoreOptions.key; P: hash of the ids before
+ *                                                           the block; O: hash of the ids up to its end
  *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.rs   the recurrent state after a block's last token
  *   known-SSSSSSSSSSSSSSSS                                  the hash of a large file (base/content.h)
  *   lock                                                    locked by the process that removes files

@@ -18,7 +18,7 @@ static Status parse_streams(const ConfigReader *r, ModelConfig *config) {
   return reader_int(r, "laurel_rank", 1, MAX_HIDDEN, 64, &config->altup.laurel_rank);
 }
 
-/* activation_sparsity_pattern; without it the first ten layers are sparse if there are more. */
+/* activation_sparsity_pattern. Without it the first ten layers are sparse if the model has more than ten. */
 static Status parse_sparsity(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "activation_sparsity_pattern";
   enum { USUALLY_SPARSE = 10 };

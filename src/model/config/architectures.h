@@ -95,16 +95,16 @@ typedef enum {
   QKV_BIAS,
   BIASED, /* the default of ATTENTION_BIAS, MLP_BIAS, USE_BIAS and HEAD_BIAS */
   PARALLEL,
-  PARALLEL_NORMS, /* with PARALLEL */
+  PARALLEL_NORMS, /* sets parallel_norms where `parallel` is true */
   NORMS_PLAIN,
   EMBEDDING_NORM,
   QK_NORM_PLAIN,
   QK_NORM_AFTER_ROPE,
   V_NORM,
-  SCALED_LAYERS, /* layer_scalar */
+  SCALED_LAYERS, /* sets layer_scalar */
   ATTN_SINKS,
-  NEIGHBOURS,        /* a member of RopeConfig */
-  BACKWARDS,         /* a member of RopeConfig */
+  NEIGHBOURS,        /* sets RopeConfig.neighbours */
+  BACKWARDS,         /* sets RopeConfig.backwards */
   TIED,              /* the default of tie_word_embeddings */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
   INTERLEAVED_DELTA, /* delta layers are stored by key head */
@@ -184,7 +184,7 @@ struct Architecture {
   QkNorm qk_norm;
   AttnGate attn_gate;
   FusedMatrices fused;
-  Activation activation; /* the default; an ungated one admits no other (a GELU: other ungated GELUs) */
+  Activation activation; /* the default; an ungated one allows no other (a GELU: another ungated GELU) */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
 
@@ -235,12 +235,13 @@ struct Architecture {
     const ExpertNames *names; /* NULL: the architecture has no experts */
     ExpertLayers layers;
     double sum_plus;
-    const char *width_key;                /* another name of moe_intermediate_size, or NULL */
-    IntMember dense;                      /* the number of first layers without experts */
-    int dense_layers;                     /* first layers without experts, if mlp_only_layers is absent */
-    IntMember shared_width, shared_count; /* the shared expert's width; or that as a multiple of `width` */
-    DoubleMember scale;                   /* routed_scaling_factor, or another name */
-    DoubleMember jitter;                  /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
+    const char *width_key; /* another name of moe_intermediate_size, or NULL */
+    IntMember dense;       /* the number of first layers without experts */
+    int dense_layers;      /* first layers without experts, if mlp_only_layers is absent */
+    /* The shared expert's width is the member shared_width, or the member shared_count times `width`. */
+    IntMember shared_width, shared_count;
+    DoubleMember scale;  /* routed_scaling_factor, or another name */
+    DoubleMember jitter; /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {
       int n, n_chosen; /* n_group, topk_group; 0: 1 */
     } groups;

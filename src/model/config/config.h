@@ -16,7 +16,8 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, R
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* Maxima of sizes; the minimum is 1. Products of three fit int64; an ak48 file is shorter than 2^60 bytes. */
+/* Maxima of sizes; the minimum is 1. Within them products of three sizes fit int64, and an ak48 file is
+ * shorter than 2^60 bytes. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
@@ -50,7 +51,7 @@ typedef struct {
   double long_attention_factor;  /* longrope: the attention factor of long texts; 0: attention_factor */
   double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
-  int n_turned;                  /* proportional: the first pairs, of rotary_dim / 2, that are rotated */
+  int n_turned; /* proportional: the first n_turned of the rotary_dim / 2 pairs are rotated */
   /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
    * in longer texts. */
   float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
@@ -70,7 +71,7 @@ typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
 /* Norms of x: RMSNorm times weight, or times 1 + weight, or times 1 + weight in all norms but the last (Muse
  * Glimmer). Centred norms subtract the mean first: LayerNorm, without a bias, with one, or with one and times
- * 1 + weight (Nemotron). Since nothing else reads x, a backend keeps x with a mean of 0 instead, and its
+ * 1 + weight (Nemotron). Since only these norms read x, a backend keeps x with a mean of 0 instead, and its
  * norms are RMSNorm. */
 typedef enum {
   NORM_RMS,
@@ -132,14 +133,15 @@ typedef struct {
  * each head, without a bias and with weights of the head's own (StableLM 2 12B, Command R+). */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
-/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+/* f in g = f(gate) * up. ACTIVATION_SILU: x / (1 + e^-x). ACTIVATION_GELU_TANH:
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) *
  * max(-limit, min(up, limit)).
- * From ACTIVATION_RELU on MLPs and experts are ungated: up's output is also the gate. f is
- * max(x, 0), so that g is the square of max(up, 0) (relu2); or (1 + tanh(...)) / 2 as above, so that g is the
- * GELU of up; or the exact GELU, up * Phi(up), Phi being the normal distribution's; or g is a function of up
- * alone, with numbers of each layer's own (Xielu in model.h). */
+ * From ACTIVATION_RELU on MLPs and experts are ungated: up's output is also the gate. ACTIVATION_RELU
+ * (relu2): f is max(x, 0), so that g is the square of max(up, 0). ACTIVATION_GELU_ALONE: f is
+ * (1 + tanh(...)) / 2 as above, so that g is the GELU of up. ACTIVATION_GELU_EXACT: g = up * Phi(up), Phi
+ * being the normal distribution's cumulative function. ACTIVATION_XIELU: g is Xielu of up (model.h). */
 typedef enum {
   ACTIVATION_SILU,
   ACTIVATION_GELU_TANH,
@@ -268,13 +270,13 @@ typedef struct {
   double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
   /* The output is multiplied by sigmoid(z), not silu(z). */
   bool gate_is_sigmoid;
-  /* With RULE_MAMBA2: biases of the convolution, and of the matrices before and after it; the least and the
-   * largest step size. */
+  /* With RULE_MAMBA2. conv_bias: the convolution has one; biases: the matrices before and after it have them;
+   * least_step, largest_step: bounds of the step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
-  /* With RULE_MAMBA2. no_norm: the output is not normalised. Factors: of z and of a (the step size) before
-   * their functions; of the output; of the convolution's inputs q, k and v. The last three are 1 after
-   * model_prepare(), which multiplies the taps by them. */
+  /* With RULE_MAMBA2. no_norm: the output is not normalised. z_scale, a_scale: factors of z and of a (the
+   * step size) before their functions; out_scale: of the output; q_scale, k_scale, v_scale: of the
+   * convolution's inputs, which are 1 after model_prepare(): it multiplies the taps by them. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
   double q_scale, k_scale, v_scale;
@@ -482,7 +484,8 @@ typedef struct {
    * attention config_scale_latent() sets it. */
   double attention_scale;
   /* After its rope q is multiplied by 1 + query_scale_beta * ln(1 + floor(position / query_scale_step)); a
-   * beta of 0: it is not. query_scale_nope: only in layers without a rope, and by position + 1 (Llama 4). */
+   * beta of 0: it is not. query_scale_nope: this is done only in layers without a rope, with position + 1 in
+   * place of position (Llama 4). */
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 unless the config has a factor */
@@ -495,7 +498,7 @@ typedef struct {
   RopeConfig local_rope; /* the rope of ROPE_LOCAL layers */
 
   bool tied_embeddings;            /* lm_head is the embedding */
-  bool qkv_bias, o_bias, mlp_bias; /* these must have a bias: q, k, v; o; gate, up, down */
+  bool qkv_bias, o_bias, mlp_bias; /* layers that must have a bias: q, k, v; o; gate, up, down */
   FusedMatrices fused;
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */

@@ -58,7 +58,8 @@ static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *whic
   return STATUS_OK;
 }
 
-/* silu follows the rule's convolution and, without gate_is_sigmoid, makes its gate. */
+/* Refuses any other activation than silu, which follows the rule's convolution and, without gate_is_sigmoid,
+ * makes the gate of its output. */
 static Status check_activation(const ConfigReader *r, const ModelConfig *config) {
   if (config->activation == ACTIVATION_SILU) return STATUS_OK;
   return reader_refuse(r, "hidden_act %s is not supported with layers of the gated delta rule, expected silu",
@@ -155,8 +156,8 @@ static Status parse_kimi_sizes(const ConfigReader *r, const ConfigReader *own, D
   return STATUS_OK;
 }
 
-/* The members that transformers saves, linear_..., override the members that they are computed from: in a
- * saved config head_dim is another number. */
+/* The members that transformers saves, linear_..., override the published ones: a saved config has
+ * linear_head_dim, and its head_dim is no size of the delta rule. */
 static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   bool bounded;
   double bound;

@@ -95,8 +95,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   return STATUS_OK;
 }
 
-/* Widths of an expert and of the shared expert; the latter has a key of its own, or is a multiple of the
- * former. */
+/* Widths of an expert and of the shared expert, whose width has a key of its own or is a multiple of an
+ * expert's. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;

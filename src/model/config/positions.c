@@ -35,7 +35,8 @@ static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKin
   if (arch->ropes == ROPES_MROPE && strcmp(name, "mrope") == 0) name = rope_kind_name(ROPE_PLAIN);
   if (arch->ropes == ROPES_DEEPSEEK && strcmp(name, "deepseek_yarn") == 0) name = rope_kind_name(ROPE_YARN);
   if (arch->ropes == ROPES_XDROPE && strcmp(name, "xdrope") == 0) name = rope_kind_name(ROPE_PLAIN);
-  /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
+  /* Without alpha (parse_alpha()) "dynamic" changes only texts longer than max_position_embeddings, which the
+   * session refuses. */
   if (!longs && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   const bool proportional = arch->ropes == ROPES_PROPORTIONAL;
   for (int i = ROPE_PLAIN; i <= (proportional ? ROPE_PROPORTIONAL : ROPE_LONGROPE); i++) {
@@ -188,7 +189,7 @@ static bool holds_objects(const Json *object, const char **key) {
   return false;
 }
 
-/* The rope type "dynamic" with alpha: theta is scaled once, whatever a text's length. */
+/* The rope types "dynamic" and "xdrope" with alpha: theta is scaled once, whatever a text's length. */
 static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch, const ModelConfig *config,
                           RopeConfig *rope) {
   const char *name;
@@ -206,7 +207,7 @@ static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch,
   return STATUS_OK;
 }
 
-/* llama_4_scaling_beta and the YaRN that a config without any parameters has. */
+/* Reads llama_4_scaling_beta. A config without any rope parameters has this YaRN. */
 static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   if (json_count(scaling->object) == 0) {

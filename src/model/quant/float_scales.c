@@ -31,8 +31,8 @@ size_t float_scales_made_bytes(const StoredWeights *stored) {
   return sizeof(float) * (stored->linear->kind == LINEAR_FP8 ? n_scales(stored) : FP4_SCALE_VALUES);
 }
 
-/* A weight is at most 448 times its scale: with this scale it is finite in fp32, and so is 256 times the
- * scale, which the CPU needs. */
+/* A weight is at most 448 times its scale: with a scale up to this it is finite in fp32, and so is 256 times
+ * the scale, which the CPU needs. */
 
 static const float largest_fp8_scale = 0x1p118f;
 
@@ -59,7 +59,8 @@ static Status make_fp8_scales(Model *model, const StoredWeights *stored, Error *
 
 /* --- FP4 */
 
-/* The largest code of a scale: E4M3 without a sign and NaN; E8M0 so that six times it is finite in fp32. */
+/* The largest code of a scale. E4M3: the largest number, 448 (0x7f is NaN, bit 7 the sign). E8M0: 2^125, the
+ * largest scale whose product with 6, FP4's largest number, is finite in fp32. */
 enum { LARGEST_E4M3 = 0x7e, LARGEST_E8M0 = 0xfc };
 
 /* Refuses bytes above `largest`. */

@@ -47,7 +47,8 @@ static bool is_float(const Linear *linear) {
   return linear->kind == LINEAR_FP8 || linear->kind == LINEAR_FP4;
 }
 
-/* Part of a stored AWQ matrix is used in place only with its groups: Linear.skip applies to both. */
+/* A part of a stored AWQ matrix is used in place only if its zero points and scales are, too: Linear.skip
+ * holds for all three. */
 bool stored_weights_are_canonical(const StoredWeights *stored) {
   const bool whole = stored->n_out == stored->linear->n_out;
   return stored->method == QUANT_INT8 || is_float(stored->linear) ||
