@@ -25,8 +25,8 @@
  *             16 dims. One more mma subtracts it.
  *     V       A value's scale is a factor of its weight. The constant's part of an output is the same for all
  *             dims, a sum of weights. One more mma computes it, to be subtracted.
- * A sum may take its dims in any order. This one gives a lane its operands in one word of 4 bytes;
- * load_queries() brings q into it:
+ * A sum may take its dims in any order. This one gives lane 4 g + t, below (g, t), its operands in one word
+ * of 4 bytes; load_queries() brings q into it:
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       16 dims: 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, an mma's rows g and g + 8 */
 #include <algorithm>
@@ -99,7 +99,7 @@ template <typename T, int kRow> struct OwnRows {
                        kAtOnce = 32 / kLanes, kStride = row_stride<T>(kRow);
   static_assert(kChunks <= 32 || kChunks % 32 == 0, "lanes share a row");
   int row;      /* the lane's first row; kOwn: none */
-  int from, to; /* the first 16 bytes: index of a uint4 in memory, index of an element in a stage */
+  int from, to; /* the first 16 bytes; from: index of a uint4 in memory; to: of an element in a stage */
   __device__ __forceinline__ OwnRows(int warp, int lane)
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}
@@ -233,7 +233,7 @@ struct Seen {
         end(min(pos_ + 1, length_)) {}
 };
 
-/* A warp's online softmax of each column, in mma's layout: lane (g, t) has columns 8 n + 2 t + c. A key's
+/* A warp's online softmax of each column, in mma's layout: lane 4 g + t has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
  * lanes and a product for each output, so a column's shift is raised only when one of its weights would be
  * too large for fp16, which is rare after the first keys. */

@@ -35,7 +35,7 @@ constexpr size_t shared_bytes(int head_dim, int stages) {
   return (size_t)(kRows + stages * 2 * keys_of(head_dim)) * padded_stride(head_dim) * sizeof(__half);
 }
 
-/* A warp's online softmax of its 16 rows, in mma's layout: lane (g, t) has rows g and g + 8. The warp has
+/* A warp's online softmax of its 16 rows, in mma's layout: lane 4 g + t has rows g and g + 8. The warp has
  * kDims of the output's dims. */
 template <int kHeadDim> struct OnlineSoftmax {
   static constexpr int kStride = padded_stride(kHeadDim), kKeys = keys_of(kHeadDim),

@@ -2,10 +2,10 @@
  * and tensor copies.
  *
  * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head r
- * % group. A unit is a tile with all the keys that it sees, or with one of several splits of them. A block
- * takes a unit at a time: a producer warp loads queries, keys and values, and each consumer warpgroup
- * multiplies 64 rows (heads of 512: two warpgroups multiply the same 64 rows, each for half of the output's
- * dims).
+ * % group, where `group` query heads share a KV head. A unit is a tile with all the keys that it sees, or
+ * with one of several splits of them. A block takes a unit at a time: a producer warp loads queries, keys and
+ * values, and each consumer warpgroup multiplies 64 rows (heads of 512: two warpgroups multiply the same 64
+ * rows, each for half of the output's dims).
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
@@ -303,7 +303,7 @@ template <class S> struct Rows {
     }
   }
 
-  /* Turns scores into weights; keep[h] is the factor of earlier sums and outputs. */
+  /* Turns scores into weights; keep[h] is the factor for earlier sums and outputs. */
   template <bool kCapped>
   __device__ __forceinline__ void softmax(const AttentionArgs &a, float (&s)[S::kKeys / 2],
                                           float (&keep)[2]) {

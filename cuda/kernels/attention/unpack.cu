@@ -35,7 +35,7 @@ __device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
 
 /* How positions are divided among threads; computed by the host. */
 struct Division {
-  int unit, vectors; /* positions of a unit; threads that share the numbers of a position */
+  int unit, vectors; /* unit: positions of a unit; vectors: threads that share the numbers of a position */
   unsigned inverse;  /* i / vectors is i * inverse >> 20 for all thread indices i */
 };
 

@@ -334,7 +334,8 @@ struct Places {
   }
 };
 
-typedef float Tile[kTiles][4]; /* 16 rows x kValues as mma leaves them: row g + 8 h, column 8 n + 2 t + c */
+/* 16 rows x kValues of an mma: lane 4 g + t has row g + 8 h, column 8 n + 2 t + c at [n][2 h + c]. */
+typedef float Tile[kTiles][4];
 
 __device__ __forceinline__ void multiply(Tile &sum, const uint32_t (&a)[4], const uint32_t (&low)[4],
                                          const uint32_t (&high)[4]) {

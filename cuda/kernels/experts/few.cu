@@ -129,8 +129,8 @@ template <class S, int kDown> struct Shape : S {
 
 /* A warp's share of every item. */
 struct Share {
-  int tile_row;      /* of gate and up, counted in the item's slice */
-  int part;          /* of the inputs of gate and up, counted in the whole cluster */
+  int tile_row;      /* the warp's tile row of gate and up, an index in the item's slice */
+  int part;          /* its part of the inputs of gate and up, an index in the whole cluster */
   Range tiles, rows; /* tiles of that part; tile rows of down */
 
   __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)
@@ -167,7 +167,7 @@ __device__ __forceinline__ float activated(const Args &a, float gate, float up) 
                                          : gated_product(a.activation, gate, up, a.limit);
 }
 
-/* The factors and the biases of rows lane / 4 and lane / 4 + 8 of tile row `row`, counted over all
+/* The factors and the biases of rows lane / 4 and lane / 4 + 8 of tile row `row`, an index over all
  * experts. */
 struct RowEnds {
   float by[2], plus[2];
@@ -277,7 +277,8 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
 /* The items of a cluster: n items from number `begin` on, out of n_items. The first `longer` clusters have
  * one item more than the other clusters. */
 struct Work {
-  int n_items, least, longer; /* items of all clusters; of a cluster with fewer; clusters with one more */
+  /* n_items: items of all clusters; least: items of a cluster without the one more. */
+  int n_items, least, longer;
   int begin, n;
 
   __device__ __forceinline__ Work(const Args &a, const List &list, int cluster)

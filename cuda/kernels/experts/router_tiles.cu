@@ -160,8 +160,8 @@ template <class T> struct Token {
   }
 };
 
-/* A lane's weights of four steps of 32 inputs: lane (g, t) holds inputs 8 t .. 8 t + 7 of rows g and g + 8 of
- * 16 experts. */
+/* A lane's weights of four steps of 32 inputs: lane 4 g + t holds inputs 8 t .. 8 t + 7 of rows g and g + 8
+ * of 16 experts. */
 template <class T> struct FourSteps {
   uint4 v[4][2];
 

@@ -4,10 +4,11 @@
  *     S^T [16 keys x 8 heads] = K [16 x kDim] Q^T     O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
  * K and V lie in the ring as in the KV cache, in rows of kDim halves without padding. A dot product may take
- * the dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand a of
- * steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in a bank.
- * From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j of the two
- * vectors is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves of vector g instead.
+ * the dimensions in any order, so lane (g, t), which is lane 4 g + t, loads whole 16-byte vectors 4 s + t of
+ * row g: operand a of steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two
+ * lanes meet in a bank. From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9;
+ * dimension j of the two vectors is rows g and g + 8 of mma j. With heads of 64 the lane has the two halves
+ * of vector g instead.
  *
  * With kQ8 K and V are rows of bytes, after which come the scales (cache/q8.cuh). A vector is 16
  * dimensions; its word w becomes operand a of an mma, times its scale in fp16. The lane has dimensions 8 g ..
@@ -219,7 +220,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     sum[0] += p[0] + p[2], sum[1] += p[1] + p[3];
   }
 
-  /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
+  /* Adds the weighted values of 16 keys, the first n valid. Lane 4 g + t loads half of vector 2 g + e of
    * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time (half e of vector g with heads of 64), and calls taken()
    * when the values may be overwritten. */
   template <class Taken>

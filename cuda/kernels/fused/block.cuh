@@ -128,7 +128,7 @@ struct Args {
   const Layer *layers;
   const float *vectors; /* [n_layers + 1][vectors_stride]: struct Vectors */
   int vectors_stride;
-  bool head_norms, bias;        /* true if qkv has norms of heads; a bias */
+  bool head_norms, bias;        /* head_norms: qkv has norms of heads; bias: it has a bias */
   const unsigned char *lm_head; /* half [vocab_size][hidden] */
   const void *embedding;
   size_t embedding_stride;
@@ -136,7 +136,7 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  int in_flight, most_in_flight;               /* stages; one more from STEP_LONG on, up to most_in_flight */
+  int in_flight, most_in_flight;               /* stages; in_flight: one more from position STEP_LONG on */
   uint64_t *totals;                            /* allreduce.cuh */
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
@@ -224,18 +224,19 @@ __device__ __forceinline__ RingRun run_of(int stages, int n_slots) {
 /* A block's share of one of a layer's matrices. It is computed once and kept in shared memory, so that no
  * warp has to divide integers later. */
 struct Share {
-  int n_rows, stages;                 /* tile rows; stages of all splits */
+  int n_rows, stages;                 /* n_rows: tile rows; stages: those of all splits */
   int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
   int log_k_warps, log_rows;
   int inverse;  /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at; /* offset in shared memory */
   int next;     /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
-  int all_groups, group; /* groups of the matrix's inputs; the share's first group */
+  int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
   RingRun run;
-  int x_at, x_scales_at;    /* offsets in shared memory of x as planes, and of its scales */
-  int sums_at, sums_stride; /* offset in shared memory; floats between sums of warps along k */
+  int x_at, x_scales_at; /* offsets in shared memory of x as planes, and of its scales */
+  /* sums_at: offset in shared memory; sums_stride: floats between the sums of warps along k. */
+  int sums_at, sums_stride;
 };
 
 /* The variables with which shared memory begins; StepOffsets has the rest. */

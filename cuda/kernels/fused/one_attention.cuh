@@ -262,7 +262,7 @@ template <class B> __device__ __forceinline__ void wait_for_states(const B &b) {
 }
 
 /* Merges the states of the cluster's blocks into outputs of the warp's pack; in a hybrid also multiplies
- * these by their gates. Lane (g, t) has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts the
+ * these by their gates. Lane 4 g + t has outputs 16 g + 2 t, + 8, + 1 and + 9. sink: with varied experts the
  * attention sink of the lane's head, times log2(e). */
 template <class B>
 __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float sink = -INFINITY) {
@@ -297,7 +297,8 @@ __device__ __forceinline__ void merge_blocks(const B &b, float (&v)[4], float si
   if constexpr (B::kHybrid) multiply_gates(b, pack, v);
 }
 
-/* Keeps a warp's outputs 16 g + 2 t, + 8, + 1 and + 9 of a group of 128 for the folded router of experts. */
+/* Keeps outputs 16 g + 2 t, + 8, + 1 and + 9, in lane 4 g + t, of a group of 128 for the folded router of
+ * experts. */
 template <class B> __device__ __forceinline__ void keep_outputs(const B &b, int group, const float (&v)[4]) {
   if constexpr (B::kExperts) {
     float *to = b.outputs() + group * STEP_PACK + (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;

@@ -42,7 +42,8 @@ struct ByteTiles {
 /* --- FP8 */
 
 template <> struct Inputs<STEP_FP8_PARTS> {
-  uint2 x[STEP_BYTES_SPAN]; /* inputs 16 g .. 16 g + 15 of the group: k 2t, 2t + 8; 2t + 1, 2t + 9 */
+  /* Lane 4 g + t: of inputs 16 g .. 16 g + 15 of the group, k 2t, 2t + 8; 2t + 1, 2t + 9. */
+  uint2 x[STEP_BYTES_SPAN];
   float scale[STEP_BYTES_SPAN];
 };
 template <> struct Task<STEP_FP8_PARTS> : ByteTiles {

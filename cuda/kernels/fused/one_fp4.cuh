@@ -2,11 +2,11 @@
  *
  *     y[row] = factor[row] * sum over groups of 128 of d * sum over their parts of s[row][part] * (sum n X)
  *
- * where x = d X. Numbers n of the weights and X are fp16, the first exact, the second rounded to 11 bits.
- * A word of layout.cuh has 16 inputs with a scale of their own, a part, and is operand a of one mma. Column
- * c of operand b is x of part c of the group, in the same registers for all eight words. Only column c of
- * word c's result is used: lane (g, t) scales words 2t and 2t + 1 of rows g and g + 8. So no x has to be
- * replaced by 0, and no mma waits for another. */
+ * where x = d X. Numbers n of the weights and X are fp16, the first exact, the second rounded to 11 bits. A
+ * word of layout.cuh has 16 inputs with a scale of their own, a part, and is operand a of one mma. Column c
+ * of operand b is x of part c of the group, in the same registers for all eight words. Only column c of word
+ * c's result is used: lane 4 g + t scales words 2t and 2t + 1 of rows g and g + 8. So no x has to be replaced
+ * by 0, and no mma waits for another. */
 #pragma once
 
 #include "cuda/kernels/fused/one_block.cuh"

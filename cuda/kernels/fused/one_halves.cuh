@@ -3,7 +3,7 @@
  *     y[row] = sum over groups of 128 of d * (sum w X),   x = d X, X in fp16 as with FP4
  *
  * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j of row r, 8 inputs, lies at place
- * j ^ r % 8 of its 128 bytes. Lane (g, t) has vectors t and 4 + t of two rows in each 64 inputs, and
+ * j ^ r % 8 of its 128 bytes. Lane 4 g + t has vectors t and 4 + t of two rows in each 64 inputs, and
  * multiplies them in the order in which they lie: two mma a vector. Its rows are half_row() and half_row() +
  * 8. The eight lanes of two neighbouring g, which read at once, take four places of one row and the other
  * four of the row 4 further: all banks.

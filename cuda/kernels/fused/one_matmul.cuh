@@ -300,8 +300,8 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   /* A warpgroup without a stage reads another warpgroup's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
-  uint32_t scale_at[kParts], zero_at[kParts], to; /* offsets in a stage, and address of the sums */
-  int first, mine;                                /* groups of inputs */
+  uint32_t scale_at[kParts], zero_at[kParts], to; /* scale_at, zero_at: in a stage; to: address of the sums */
+  int first, mine;                                /* first of the warp's groups; their number */
   int of_first = 0, of_both = 0; /* kHalves: half groups of the stage's first expert, and of both */
   auto place = [&] {
     const uint32_t entry = load_shared_4(tasks);

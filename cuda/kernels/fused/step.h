@@ -167,7 +167,7 @@ typedef struct {
 
 /* Several GPUs that share each layer (allreduce.cuh). */
 typedef struct {
-  int n, rank;               /* number of GPUs, or 0 if there is only this one; this GPU's number */
+  int n, rank;               /* n: number of GPUs, or 0 if there is only this one; rank: this GPU's number */
   int first_token;           /* the token of the first row of this GPU's lm_head */
   uint64_t *mail[MAX_SPLIT]; /* of each GPU: the sums and best logits that GPUs have sent to it */
   int *lost;                 /* pinned; other than 0: a GPU has given up, and all stop waiting */

@@ -98,8 +98,8 @@ __device__ __forceinline__ int dp4a_s8s8(uint32_t a, uint32_t b, int acc) {
   return r;
 }
 
-/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t)
- * holds
+/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t),
+ * which is lane 4 g + t, holds
  *   a0: row g, k 2t 2t+1   a1: row g + 8   a2: row g, k + 8   a3: row g + 8, k + 8
  *   b0: column g, k 2t 2t+1   b1: k + 8;   c0 c1: row g, columns 2t 2t+1   c2 c3: row g + 8 */
 __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,

@@ -15,7 +15,7 @@ struct FoldArgs {
   QuantView o;         /* 4 bits; used if `dense` is NULL */
   const __half *dense; /* fp16 [n_out][dense_stride] */
   size_t dense_stride;
-  const unsigned char *router, *gate; /* fp16 or bf16: [n_experts][stride]; [n_out] or NULL */
+  const unsigned char *router, *gate; /* fp16 or bf16; router: [n_experts][stride], gate: [n_out] or NULL */
   int n_experts, n_rows, stride;
   bool is_bf16;
   const float *norm; /* [n_out] */

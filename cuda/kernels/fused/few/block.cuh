@@ -52,8 +52,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
 
   /* Blocks of a token, which take its heads and FFN blocks by turns. */
   static constexpr int kTurns = STEP_BLOCKS / N;
-  /* Bytes of {scale, scale * sum} of a group's parts; of a token's group, planes and scales together; of a
-   * pack's states of attention. */
+  /* kScalesBytes: bytes of {scale, scale * sum} of a group's parts; kGroupBytes: bytes of a token's group,
+   * planes and scales together; kStateBytes: bytes of a pack's states of attention. */
   static constexpr int kScalesBytes = 8 * kXScales<TheForm::kParts>,
                        kGroupBytes = 2 * STEP_GROUP + kScalesBytes,
                        kStateBytes = STEP_PACK * 2 + 8 * Base::kPackHeads;
@@ -85,8 +85,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return (float *)(smem + plan.off.squares) + token * (plan.shape.hidden / STEP_GROUP) + group;
   }
 
-  /* The barrier that counts chunk n's bytes; the barrier at which the blocks of `turn` arrive once they have
-   * added chunk n up. */
+  /* chunk_came(): the barrier that counts chunk n's bytes; chunk_taken(): the barrier at which the blocks of
+   * `turn` arrive once they have added chunk n up. */
   __device__ __forceinline__ uint64_t &chunk_came(int n) const {
     return ((uint64_t *)(smem + plan.off.chunks))[n & (STEP_CHUNKS - 1)];
   }
@@ -94,7 +94,8 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
     return ((uint64_t *)(smem + plan.off.chunks))[(1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1))];
   }
 
-  /* The first group of this block's columns of hidden; the first group of the next block's. */
+  /* first_columns(): the first group of this block's columns of hidden; end_columns(): that of the next
+   * block's. */
   __device__ __forceinline__ int first_columns() const {
     return step_first_column_group(&plan.shape, rank());
   }

@@ -21,8 +21,8 @@
 
 namespace step::few {
 
-/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() a lane has outputs g and g
- * + 8 of tokens 2 t and 2 t + 1, modulo kTokens, summed over its own parts. */
+/* A lane's results; Sums<B> of few/matmul.cuh has the general form. Until finish() lane 4 g + t has outputs g
+ * and g + 8 of tokens 2 t and 2 t + 1, modulo kTokens, summed over its own parts. */
 template <class B> struct Fp4Sums {
   static constexpr int kTokens = B::kTokens, kLaneTokens = kTokens == 8 ? 2 : 1, kParts = B::kParts;
   static constexpr int kSetParts = kParts / kTokens; /* parts of a set */

@@ -20,10 +20,10 @@
  * of a turn takes chunk n of its own token.
  *
  * The columns of mma_u8s8_m16n8k32 are, with two tokens, both planes of each token for two groups; with four,
- * both planes of each token; with eight, one plane of each token, in two mma that share the weights. Lane (g,
- * t) ends with outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and 2 t + 1).
- * A warp takes all groups of a tile row from one stage after another, two groups at a time to hide latency,
- * and sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes
+ * both planes of each token; with eight, one plane of each token, in two mma that share the weights. In the
+ * end lane 4 g + t has outputs g and g + 8 of token t (with two tokens t % 2; with eight, of tokens 2 t and
+ * 2 t + 1). A warp takes all groups of a tile row from one stage after another, two groups at a time to hide
+ * latency, and sends the result without a barrier of the block. Rows g + 8 are multiplied as whole bytes
  * (one_matmul.cuh). FP4: few/fp4.cuh. */
 #pragma once
 

@@ -213,7 +213,7 @@ template <class B> __device__ __forceinline__ void apply_delta_rule(B &b) {
   b.mark(STEP_MARK_STATES_SENT);
 }
 
-/* The normalised outputs of the warp's head: 16 g + 2 t, + 8, + 1 and + 9. */
+/* The normalised outputs of the warp's head, in lane 4 g + t: 16 g + 2 t, + 8, + 1 and + 9. */
 template <class B> __device__ __forceinline__ void normalise_delta_outputs(const B &b, float (&v)[4]) {
   const int head = b.warp(), lane = b.lane();
   const float squares = warp_sum(b.delta_squares()[head * B::kDeltaSquares + lane]);

@@ -28,7 +28,8 @@ constexpr int kMostZ = 127 * 128 - 1; /* greatest |z|; z = 128 * high + low, |hi
  * fields are the same in all warps of a warpgroup. */
 struct ScreenInput {
   uint2 high[kSpans], low[kSpans];
-  float t, length, rounding; /* scale of z; |x|; bound of |x - t z| plus fp32 rounding / norm */
+  /* t: scale of z; length: |x|; rounding: bound of |x - t z| plus fp32 rounding / norm. */
+  float t, length, rounding;
 };
 
 /* Numbers that the block's warps exchange, in the memory of Thread::exchange(), which is free by then. */
