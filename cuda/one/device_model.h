@@ -26,7 +26,8 @@ typedef struct {
   DeviceLinear gate_up, down;
 } DeviceExperts;
 
-/* Groups of matrices that multiply the same input, joined to one matmul (layers/parts.c). */
+/* Lists of matrices that multiply the same input, joined to as few matmuls as their types allow
+ * (layers/parts.c). */
 enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED };
 
 typedef struct {
@@ -106,7 +107,7 @@ enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's g
 /* A model on one GPU, or one GPU's part of a model that several GPUs share. */
 struct BackendModel {
   const Model *model;
-  Program program; /* model's */
+  Program program; /* the operations of a step of `model` */
   /* A drafter's target, whose CUDA stream (perhaps lm_head, too) the drafter uses; or NULL. */
   const struct BackendModel *target;
   int gpu;

@@ -33,7 +33,8 @@ static size_t most(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Numbers of a row of expert_g: the experts' width, padded as LinearCall requires for DeviceLinear.summed. */
+/* The length of a row of expert_g: the experts' width, padded as LinearCall requires for
+ * DeviceLinear.summed. */
 static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
@@ -142,7 +143,7 @@ static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
                            2 * most(linear_heads_stride(latent->nope_dim), (size_t)latent->kv_rank));
 }
 
-/* Numbers of the widest row of x that is gathered for a matrix with permuted inputs (Linear.order);
+/* The length of the longest row of x that is gathered for a matrix with permuted inputs (Linear.order);
  * supported.c says which matrices may have these. */
 static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
   const int ranks[] = {s->h_stride, padded_row(c->latent.q_rank), padded_row(c->delta.gate_rank),

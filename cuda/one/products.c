@@ -54,7 +54,7 @@ static int inputs_of(const DeviceLinear *w) {
   return cpu_products_stride(w->n_in);
 }
 
-/* Numbers of the CPU's result for a row. */
+/* How many numbers the CPU's result for a row has. */
 static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
   return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
@@ -75,7 +75,7 @@ static void multiply(void *user) {
     cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
 }
 
-/* s->host.y = x times w; or, if w is the first matrix of experts, the sum of the chosen experts. */
+/* s->host.y = x times w; or, if w is gate_up of experts, the sum of the chosen experts' outputs for x. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
                          GivenChoices choices, Error *err) {
   const BackendModel *m = s->loaded;

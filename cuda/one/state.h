@@ -236,7 +236,7 @@ size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, 
 /* Bytes of a part of the caches of all layers before `layer`: each cache begins at a multiple of 256. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 
-/* Numbers of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
+/* The length of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
 int state_latent_inputs(const ModelConfig *config);
 /* Outputs of a layer's q: queries and, with ATTN_GATE_IN_Q, gates. */
 int query_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -59,7 +59,7 @@ static bool chooses_with_uneven_heads(const ModelConfig *config) {
   return uneven;
 }
 
-/* True if in some layer a token's values, which are shorter than keys, are more numbers than
+/* True if values are shorter than keys, and in some layer a token's V has more numbers than
  * ops_spread_values() supports. */
 static bool has_long_values(const ModelConfig *config) {
   bool too_long = false;

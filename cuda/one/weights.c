@@ -498,7 +498,8 @@ static Status fill_dense_rows(const DeviceLinear *to, LinearPart part, const Lin
   return linear_fill_dense(to, part, first, n, staged, stream, err);
 }
 
-/* Lays out FP4's scales. The value of 0x38, E4M3's code of 1, is the matrix's factor (NVFP4). */
+/* Lays out FP4's scales. scale_values[] includes the matrix's factor (NVFP4): its entry for 0x38, which is 1
+ * in E4M3, is that factor. */
 static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Linear *from, int first, int n,
                               const void *staged, cudaStream_t stream, Error *err) {
   return linear_fill_fp4_scales(to, part, first, n, staged, from->group, from->scale_values[0x38], stream,

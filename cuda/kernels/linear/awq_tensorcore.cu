@@ -101,7 +101,7 @@ template <class S, bool kExperts> struct XStage {
   static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
   const __half *from;
   int n_inside, k, to;
-  int rows[kExperts ? kThreadTokens : 1]; /* rows of x */
+  int rows[kExperts ? kThreadTokens : 1]; /* experts: the row of x of each of the thread's tokens */
 
   /* end: the first token past the tile's tokens, or past the last token of x. */
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {

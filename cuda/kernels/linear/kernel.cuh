@@ -155,7 +155,7 @@ inline ChosenExperts chosen_experts(const LinearArgs &args) {
           quant_tiles_in(w) / 2, w.summed,   args.experts->known};
 }
 
-/* A tile of one expert's places [place, end); the expert's outputs begin at tile_row. */
+/* A tile of one expert: places (linear.h) [place, end), outputs from tile row tile_row of the matrix on. */
 struct ExpertTile {
   int place, end, tile_row;
 };

@@ -572,7 +572,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   }
   if constexpr (kExperts) {
     if (a.chosen.known) wait_for_previous();
-    dependents_may_start(); /* after the wait: dependents find ids ready */
+    dependents_may_start(); /* after wait_for_previous(): dependents may read `ids` at once */
   } else {
     wait_for_previous();
   }

@@ -64,7 +64,7 @@ template <Source kSource> __device__ __forceinline__ bool is_pushed() {
   return kSource == kPushed || kSource == kPushedToCluster;
 }
 
-/* Blocks of the cluster that has a row of n numbers, a piece of four for each thread. */
+/* How many blocks the cluster of a row of n numbers has: one piece of four numbers for each thread. */
 __host__ __device__ __forceinline__ unsigned cluster_blocks(int n) {
   return (unsigned)(n + 4 * CLUSTER_THREADS - 1) / (4 * CLUSTER_THREADS);
 }

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kKeyThreads) block_keys_kernel(IndexCall a) {
 constexpr int kScoreThreads = 128;
 constexpr int kQueries = 16; /* index queries that are in shared memory at once */
 
-/* Numbers of a query in shared memory, zeros from head_dim on. */
+/* The length of a query in shared memory, with zeros from head_dim on. */
 __device__ __forceinline__ int padded_dim(int head_dim) {
   return (head_dim + 7) / 8 * 8;
 }

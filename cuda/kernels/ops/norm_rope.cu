@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < head_dim; i += kThreads) sum += x[i];
   const float mean = block_sum<kThreads>(sum) / head_dim;
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] -= mean;
-  __syncthreads(); /* for the sum of squares a thread may read numbers that others wrote */
+  __syncthreads(); /* rms_scale() may read numbers that other threads wrote */
   const float scale = rms_scale<kThreads>(x, head_dim, eps);
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] *= scale * weight[i];
 }
@@ -216,9 +216,9 @@ __device__ __forceinline__ void store(float *to, float value) {
   *to = value;
 }
 
-/* Offsets from i to the two dimensions of pair i. kWhole: (i, i + half), half = head_dim / 2. kPart:
- * (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in the same
- * way. kNeighbours: (2 i, 2 i + 1). */
+/* What low() and high() add to i to get the two dimensions of pair i. kWhole: (i, i + half), half = head_dim
+ * / 2. kPart: (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in
+ * the same way. kNeighbours: (2 i, 2 i + 1). */
 enum Pairing { kWhole, kPart, kNeighbours };
 template <Pairing kPairing> struct RopePairs {
   int half, n_rotated;
@@ -377,7 +377,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     const HeadsInOrder<kMaxPairs, kHeads> in_order = {heads[threadIdx.y]};
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      const int pair = lane + 32 * i; /* pairs from half on are 0, and lie after the head's numbers */
+      const int pair = lane + 32 * i; /* there are no pairs from `half` on: zeros, stored behind the head */
       const int low_at = in_order.place(pair + (pair < half ? pairs.low(pair) : half)),
                 high_at = in_order.place(pair + (pair < half ? pairs.high(pair) : 32 * kMaxPairs));
 #pragma unroll

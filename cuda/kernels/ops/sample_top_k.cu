@@ -43,7 +43,8 @@ static_assert(kGroups <= kCapacity, "firsts fit");
 static_assert(kGroups % kSamples == 0 && kSamples <= kThreads && kMostTopK <= kSamples,
               "of a sample a thread");
 
-/* Calls to(i, number, rank) with the rank, from 0, of each of n numbers, which differ; zeros are skipped. */
+/* Calls to(i, number, rank) for each of n numbers; rank 0 is the greatest. Numbers differ, but for zeros,
+ * which are skipped. */
 template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
   for (int i = threadIdx.x; i < n; i += kThreads) {
     Number own = numbers[i];
@@ -105,7 +106,8 @@ __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, do
   __syncthreads();
 }
 
-/* Copies the firsts of s.numbers that can be among the best top_k to s.firsts, s.at; returns how many. */
+/* Copies the firsts in s.numbers that can be among the top_k greatest to s.firsts, and their groups to s.at;
+ * returns how many. */
 __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   if (threadIdx.x == 0) s.bound = 0, s.n = 0;
   if (threadIdx.x < kSamples) {

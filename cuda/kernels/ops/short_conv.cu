@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n
   if (keeps) keep(a, pos, end, channel);
 }
 
-/* Keeps p of the segments with more than one row, after short_conv_kernel() has read what was kept before.
- * blockIdx.y is the segment, a thread has a channel. */
+/* Keeps p of the segments with more than one row, or of a step of one sequence, after short_conv_kernel() has
+ * read what was kept before. blockIdx.y counts those segments; a thread has a channel. */
 __global__ void __launch_bounds__(kThreads) keep_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();
   const int channel = blockIdx.x * kThreads + threadIdx.x;

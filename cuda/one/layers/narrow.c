@@ -9,9 +9,9 @@
 #include "cuda/one/rows.h"
 #include "cuda/one/weights.h"
 
-/* Numbers of rows for which five kernels a layer were measured as the fastest (LOG.md, "A layer as five
- * kernels") where no fused step runs; more rows are faster by narrow_wgmma. MOST_ROWS_OF_FEW_WEIGHTS takes
- * the place of MOST_ROWS in layers whose o has fewer than DISPATCH_MIDDLE weights. */
+/* For LEAST_ROWS to MOST_ROWS rows five kernels a layer were measured as the fastest (LOG.md, "A layer as
+ * five kernels") where no fused step runs; more rows are faster by narrow_wgmma. MOST_ROWS_OF_FEW_WEIGHTS
+ * takes the place of MOST_ROWS in layers whose o has fewer than DISPATCH_MIDDLE weights. */
 enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
 
 static int most_rows(const DeviceLayer *l) {

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   float *scaled = (float *)(x + padded); /* only with a.norm */
   if (!kExperts && kTokens == 1 && a.norm.rows) load_norm(a, scaled, padded);
   if (!kExperts || a.chosen.known) wait_for_previous();
-  if (kExperts) dependents_may_start(); /* after the wait: dependents find ids ready */
+  if (kExperts) dependents_may_start(); /* after wait_for_previous(): dependents may read `ids` at once */
   if (!kExperts && kTokens == 1 && a.out.kind == LINEAR_ADD_F32)
     prefetch_rows((const float *)a.out.y, pair0, n_pairs);
   if (!kExperts && kTokens == 1 && a.norm.rows)

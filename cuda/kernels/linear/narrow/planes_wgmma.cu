@@ -85,7 +85,7 @@ constexpr int kMostTokens = LINEAR_MOST_PLANES; /* most tokens of a call with tw
 
 struct Args : PartArgs {
   const unsigned char *x;
-  const float *squares; /* made by quantise_rows(), or NULL */
+  const float *squares; /* of a norm's rows, by quantise_rows() or the kernel that made the planes; or NULL */
   float eps;
   NextArgs next;
 };
