@@ -130,10 +130,9 @@ static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *
   if (is_empty)
     return error_set(err, STATUS_USAGE,
                      "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
-  if (!has_input) return buffer_append_string(&prompt->input, text, err);
-  prompt->frame = text;
-  prompt->n_places = text ? count_places(text) : 0;
-  return STATUS_OK;
+  prompt->frame = has_input ? text : NULL;
+  prompt->n_places = prompt->frame ? count_places(text) : 0;
+  return has_input ? STATUS_OK : buffer_append_string(&prompt->input, text, err);
 }
 
 /* Sets the parts of the prompt. `text`: the value of one -p, NULL: none; with -P it is appended to the

@@ -93,6 +93,30 @@ TEST(text_takes_the_place_of_braces) {
   }
 }
 
+/* The prompts of one call do not depend on one another: each is what the call makes of it alone. */
+TEST(each_of_several_prompts_is_what_it_is_alone) {
+  static const char *const named[] = {NULL, "name", "name {}"}, *const texts[] = {"x", "", "y {}"};
+  enum { N = sizeof texts / sizeof *texts };
+  put_input("", 0);
+  for (size_t c = 0; c < sizeof named / sizeof *named * N * N; c++) {
+    const char *both[] = {texts[c / N % N], texts[c % N]}, *name = named[c / N / N];
+    Buffer alone = {0}, together = {0};
+    Status status = STATUS_OK;
+    PromptFlags flags = {.name = name, .named = {.data = (char *)name}};
+    for (int i = 0; i < 2 && !status; i++) {
+      flags.texts = (StringList){.items = &both[i], .count = 1};
+      status = prompt_read_all(&flags, &alone, NULL);
+    }
+    flags.texts = (StringList){.items = both, .count = 2};
+    assert_int_equal(prompt_read_all(&flags, &together, NULL), status);
+    if (!status && (alone.size != together.size || memcmp(alone.data, together.data, alone.size) != 0))
+      fail_msg("-P \"%s\" -p \"%s\" -p \"%s\": \"%s\" and \"%s\"", name ? name : "", both[0], both[1],
+               together.data, together.data + strlen(together.data) + 1);
+    buffer_release(&alone);
+    buffer_release(&together);
+  }
+}
+
 /* --- standard input that was not named */
 
 typedef enum { FROM_FILE, FROM_PIPE, FROM_SOCKET, FROM_DEVICE, FROM_NOWHERE } Source;
