@@ -18,17 +18,23 @@ _Static_assert(JSON_MAX_SIZE < 0x7fffffff, "sizes fit valueint");
 
 /* --- parsing */
 
-/* Turns C0 80 back into NUL and stores each string's size in valueint. */
+/* Turns C0 80 back into NUL in text[0..size) and returns the bytes left. */
+static size_t restore_nuls(char *text, size_t size) {
+  size_t kept = 0;
+  for (size_t i = 0; i < size; i++) {
+    bool nul = (unsigned char)text[i] == 0xc0;
+    text[kept++] = nul ? 0 : text[i];
+    i += nul;
+  }
+  return kept;
+}
+
+/* Restores each string's NULs and stores its size in valueint. */
 static void restore_strings(cJSON *item) {
   for (; item; item = item->next) {
     if (item->child) restore_strings(item->child);
     if (!cJSON_IsString(item)) continue;
-    size_t size = strlen(item->valuestring), kept = 0;
-    for (size_t i = 0; i < size; i++) {
-      bool nul = (unsigned char)item->valuestring[i] == 0xc0;
-      item->valuestring[kept++] = nul ? 0 : item->valuestring[i];
-      i += nul;
-    }
+    const size_t kept = restore_nuls(item->valuestring, strlen(item->valuestring));
     item->valuestring[kept] = 0;
     item->valueint = (int)kept;
   }
@@ -106,6 +112,17 @@ const Json *json_next(const Json *element) {
 
 const char *json_key(const Json *element) {
   return element->string;
+}
+
+Status json_key_bytes(const Json *element, Buffer *decoded, const char **bytes, size_t *size, Error *err) {
+  *bytes = json_key(element);
+  *size = strlen(*bytes);
+  if (!memchr(*bytes, 0xc0, *size)) return STATUS_OK;
+  decoded->size = 0;
+  TRY(buffer_append(decoded, *bytes, *size, err));
+  *size = restore_nuls(decoded->data, *size);
+  *bytes = decoded->data;
+  return STATUS_OK;
 }
 
 const char *json_string(const Json *value, size_t *size) {

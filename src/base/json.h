@@ -53,6 +53,9 @@ size_t json_count(const Json *value);       /* elements of an array, members of 
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
 const Json *json_next(const Json *element); /* the next one; NULL after the last, or of NULL */
 const char *json_key(const Json *element);  /* the key of a member, with U+0000 as C0 80 */
+/* Gives the bytes of a member's key, which may hold NULs. Only such a key is decoded, into the storage
+ * `decoded`. */
+Status json_key_bytes(const Json *element, Buffer *decoded, const char **bytes, size_t *size, Error *err);
 /* The bytes of a string, which may hold NULs, and their number. PRECOND json_is_string(). */
 const char *json_string(const Json *value, size_t *size);
 bool json_string_is(const Json *value, const char *expected);

@@ -77,19 +77,8 @@ static Value value_of(const Json *json) {
   return v;
 }
 
-/* Gives a member's key; json_key() encodes U+0000 as C0 80, which is decoded into the storage `decoded`. */
 static void key_bytes(Explainer *e, const Json *member, Buffer *decoded, const char **bytes, size_t *size) {
-  *bytes = json_key(member);
-  *size = strlen(*bytes);
-  if (!strstr(*bytes, "\xc0\x80")) return;
-  decoded->size = 0;
-  for (const char *at = *bytes; *at; at++) {
-    const bool is_nul = memcmp(at, "\xc0\x80", 2) == 0;
-    keep(e, buffer_append(decoded, is_nul ? "" : at, 1, e->err));
-    at += is_nul;
-  }
-  *bytes = decoded->data;
-  *size = decoded->size;
+  keep(e, json_key_bytes(member, decoded, bytes, size, e->err));
 }
 
 static bool numbers_are_equal(const Value *a, const Value *b) {
@@ -125,6 +114,7 @@ static void append_text(Explainer *e, Buffer *out, const char *text) {
 static void append_until(Explainer *e, Buffer *out, const Value *v, size_t end) {
   static const char *const names[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
   if (v->kind >= JSON_ARRAY) {
+    Buffer decoded = {0};
     append_text(e, out, v->kind == JSON_ARRAY ? "[" : "{");
     for (const Json *child = json_first(v->json); child; child = json_next(child)) {
       const Value value = value_of(child);
@@ -133,11 +123,16 @@ static void append_until(Explainer *e, Buffer *out, const Value *v, size_t end) 
         append_text(e, out, "...");
         break;
       }
-      if (v->kind == JSON_OBJECT)
-        keep(e, json_write_string(out, json_key(child), strlen(json_key(child)), e->err));
-      if (v->kind == JSON_OBJECT) append_text(e, out, ": ");
+      if (v->kind == JSON_OBJECT) {
+        const char *key;
+        size_t size;
+        key_bytes(e, child, &decoded, &key, &size);
+        keep(e, json_write_string(out, key, size, e->err));
+        append_text(e, out, ": ");
+      }
       append_until(e, out, &value, end);
     }
+    buffer_release(&decoded);
     append_text(e, out, v->kind == JSON_ARRAY ? "]" : "}");
   } else if (v->kind != JSON_STRING && v->kind != JSON_NUMBER) {
     append_text(e, out, names[v->kind]);
@@ -416,16 +411,23 @@ static bool check_member(Explainer *e, const Schema *s, const Json *member, cons
   return fits;
 }
 
-static bool has_key(const SchemaSet *set, const Json *object, uint32_t key) {
-  const Key *k = &set->keys[key];
-  for (const Json *member = json_first(object); member; member = json_next(member))
-    if (strlen(json_key(member)) == k->size && memcmp(json_key(member), k->bytes, k->size) == 0) return true;
-  return false;
+static bool has_key(Explainer *e, const Json *object, uint32_t key) {
+  const Key *k = &e->set->keys[key];
+  Buffer decoded = {0};
+  bool found = false;
+  for (const Json *member = json_first(object); member && !found; member = json_next(member)) {
+    const char *bytes;
+    size_t size;
+    key_bytes(e, member, &decoded, &bytes, &size);
+    found = size == k->size && memcmp(bytes, k->bytes, size) == 0;
+  }
+  buffer_release(&decoded);
+  return found;
 }
 
 static bool check_required(Explainer *e, uint32_t key, uint32_t because, const Value *v, const Place *place) {
   Buffer text = {0};
-  if (has_key(e->set, v->json, key)) return true;
+  if (has_key(e, v->json, key)) return true;
   const Value name = {.kind = JSON_STRING, .bytes = e->set->keys[key].bytes, .size = e->set->keys[key].size};
   append_value(e, &text, &name);
   append_text(e, &text, " is required");
@@ -462,10 +464,10 @@ static bool check_object(Explainer *e, uint32_t schema, const Value *v, const Pl
   }
   for (size_t k = 0; k < s->needed_keys.count; k++) {
     const KeySchema *pair = &s->needed_keys.items[k];
-    if (has_key(e->set, v->json, pair->key)) fits &= check_required(e, pair->schema, pair->key, v, place);
+    if (has_key(e, v->json, pair->key)) fits &= check_required(e, pair->schema, pair->key, v, place);
   }
   for (size_t k = 0; k < s->dependents.count; k++)
-    if (has_key(e->set, v->json, s->dependents.items[k].key))
+    if (has_key(e, v->json, s->dependents.items[k].key))
       fits &= check(e, s->dependents.items[k].schema, v, place, seen);
   buffer_release(&decoded);
   return fits;

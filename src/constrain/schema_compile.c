@@ -68,10 +68,13 @@ static void *place_of(const Keyword *k) {
   return (char *)own(k) + k->place;
 }
 
-static Status key_of(const Keyword *k, const Json *member, uint32_t *key) {
-  /* json_key() encodes U+0000 as C0 80, so that no member matches a key with it. */
-  *key = schema_key(k->set, json_key(member), strlen(json_key(member)), true);
-  return langs_check(&k->set->langs, k->err);
+static Status key_of(SchemaSet *set, const Json *member, uint32_t *key, Error *err) {
+  OWNED(buffer_release) Buffer decoded = {0};
+  const char *bytes;
+  size_t size;
+  TRY(json_key_bytes(member, &decoded, &bytes, &size, err));
+  *key = schema_key(set, bytes, size, true);
+  return langs_check(&set->langs, err);
 }
 
 static Status key_of_string(const Keyword *k, const Json *value, uint32_t *key) {
@@ -274,7 +277,7 @@ static Status take_properties(const Keyword *k) {
   if (!json_is_object(k->value)) return refuse(k, "an object of schemas");
   for (const Json *member = json_first(k->value); member; member = json_next(member)) {
     uint32_t key, number;
-    TRY(key_of(k, member, &key));
+    TRY(key_of(k->set, member, &key, k->err));
     TRY(subschema(k, member, json_key(member), &number));
     TRY(key_list_add(&own(k)->properties, key, number, k->err));
     TRY(number_list_add(&own(k)->order, key, k->err));
@@ -284,10 +287,14 @@ static Status take_properties(const Keyword *k) {
 
 static Status take_patterns(const Keyword *k) {
   if (!json_is_object(k->value)) return refuse(k, "an object of schemas");
+  OWNED(buffer_release) Buffer decoded = {0};
   for (const Json *member = json_first(k->value); member; member = json_next(member)) {
+    const char *pattern;
+    size_t size;
     uint32_t number;
     Lang lang;
-    TRY(parse_pattern(k, json_key(member), strlen(json_key(member)), &lang));
+    TRY(json_key_bytes(member, &decoded, &pattern, &size, k->err));
+    TRY(parse_pattern(k, pattern, size, &lang));
     TRY(subschema(k, member, json_key(member), &number));
     TRY(key_list_add(&own(k)->patterns, lang, number, k->err));
   }
@@ -318,7 +325,7 @@ static Status take_dependencies(const Keyword *k) {
   if (!json_is_object(k->value)) return refuse(k, "an object");
   for (const Json *member = json_first(k->value); member; member = json_next(member)) {
     uint32_t key, number;
-    TRY(key_of(k, member, &key));
+    TRY(key_of(k->set, member, &key, k->err));
     if (json_is_array(member)) {
       TRY(needed_keys(k, key, member));
     } else if (json_is_string(member) && own(k)->draft <= DRAFT_4) {
@@ -630,8 +637,8 @@ Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err) {
       TRY(number_list_add(&set->schemas[number].prefix, child, err));
       continue;
     }
-    uint32_t key = schema_key(set, json_key(part), strlen(json_key(part)), true);
-    TRY(langs_check(&set->langs, err));
+    uint32_t key;
+    TRY(key_of(set, part, &key, err));
     TRY(key_list_add(&set->schemas[number].properties, key, child, err));
     TRY(number_list_add(&set->schemas[number].order, key, err));
     TRY(number_list_add(&set->schemas[number].required, key, err));

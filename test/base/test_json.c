@@ -150,7 +150,17 @@ TEST(strings_keep_every_byte) {
   assert_int_equal(json_count(tree), 6);
   const Json *first = json_first(tree);
   assert_string_equal(json_key(first), "s");
-  assert_string_equal(json_key(json_next(json_next(json_next(first)))), "k\xc0\x80k");
+  const Json *fourth = json_next(json_next(json_next(first)));
+  assert_string_equal(json_key(fourth), "k\xc0\x80k");
+  Buffer decoded = {0};
+  const char *key;
+  assert_int_equal(json_key_bytes(fourth, &decoded, &key, &size, NULL), STATUS_OK);
+  assert_int_equal(size, 3);
+  assert_memory_equal(key, "k\0k", 3);
+  assert_int_equal(json_key_bytes(first, &decoded, &key, &size, NULL), STATUS_OK);
+  assert_int_equal(size, 1);
+  assert_ptr_equal(key, json_key(first));
+  buffer_release(&decoded);
   json_free(tree);
 }
 

@@ -427,7 +427,10 @@ static const struct {
             {52, "{\"c\": 3, \"a\": 1, \"b\": 2}"},
             {53, "{\"\": 1}"},
             {54, "[[1, 2], 3]"},
-            {55, "[[2, 2], 3]"}};
+            {55, "[[2, 2], 3]"},
+            {56, "{\"a\\u0000\": 1}"},
+            {57, "{\"a\\u0000\": 2}"},
+            {58, "{\"a\\u0000b\": 1}"}};
 enum { N_POOL = sizeof pool / sizeof *pool };
 
 /* Judges a text by value and, with c, by its bytes. */
@@ -482,6 +485,34 @@ TEST(values_are_equal_as_json_has_it) {
       }
       close_both(&set, &c);
     }
+}
+
+/* Wherever a schema names a key, the key may have a NUL. */
+TEST(keys_may_have_a_nul) {
+  static const struct {
+    const char *schema, *fits, *does_not;
+  } cases[] = {
+      {"{\"required\": [\"a\\u0000\"]}", "{\"a\\u0000\": 1}", "{\"a\": 1}"},
+      {"{\"properties\": {\"a\\u0000\": {\"type\": \"null\"}}}", "{\"a\": 1}", "{\"a\\u0000\": 1}"},
+      {"{\"properties\": {\"a\\u0000\": true}, \"additionalProperties\": false}", "{\"a\\u0000\": 1}",
+       "{\"a\": 1}"},
+      {"{\"patternProperties\": {\"\\u0000\": {\"type\": \"null\"}}}", "{\"a\": 1}", "{\"a\\u0000\": 1}"},
+      {"{\"dependentRequired\": {\"a\\u0000\": [\"b\"]}}", "{\"a\\u0000\": 1, \"b\": 1}",
+       "{\"a\\u0000\": 1}"},
+      {"{\"dependentRequired\": {\"b\": [\"a\\u0000\"]}}", "{\"a\\u0000\": 1, \"b\": 1}", "{\"b\": 1}"},
+      {"{\"dependentSchemas\": {\"a\\u0000\": {\"maxProperties\": 1}}}", "{\"a\\u0000\": 1}",
+       "{\"a\\u0000\": 1, \"b\": 1}"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    SchemaSet set;
+    Constraint c;
+    open_both(cases[i].schema, &set, &c);
+    assert_both(&set, &c, cases[i].schema, cases[i].fits, true);
+    assert_both(&set, &c, cases[i].schema, cases[i].does_not, false);
+    close_both(&set, &c);
+  }
+  assert_reasons("{\"const\": {\"a\\u0000\": 1}}", "{\"b\\u0000\": 2}",
+                 "expected {\"a\\u0000\": 1}, found {\"b\\u0000\": 2}\n");
 }
 
 /* Appends a branch of oneOf that is likely to exclude others by its members. */

@@ -122,25 +122,24 @@ static Status json_number_value(Render *render, const Json *json, Value *out) {
   return STATUS_OK;
 }
 
-/* The JSON tree stores a key's U+0000 as C0 80. */
-static Status json_key_value(Render *render, const char *key, bool trusted, Value *out) {
-  size_t size = strlen(key), n = 0;
-  if (!memchr(key, 0xc0, size)) return value_text(render, text_of(key, size, trusted), out);
-  char *copy;
-  TRY(render_alloc(render, &copy, size, 1));
-  for (size_t i = 0; i < size; i++) {
-    bool is_nul = (unsigned char)key[i] == 0xc0;
-    copy[n++] = is_nul ? '\0' : key[i];
-    i += is_nul;
+static Status json_key_value(Render *render, const Json *member, bool trusted, Value *out) {
+  OWNED(buffer_release) Buffer decoded = {0};
+  const char *key;
+  size_t size;
+  TRY(json_key_bytes(member, &decoded, &key, &size, render->err));
+  if (decoded.size > 0) {
+    char *copy;
+    TRY(render_alloc(render, &copy, size, 1));
+    key = memcpy(copy, key, size);
   }
-  return value_text(render, text_of(copy, n, trusted), out);
+  return value_text(render, text_of(key, size, trusted), out);
 }
 
 static Status json_object_value(Render *render, const Json *json, bool trusted, Value *out) {
   TRY(value_dict(render, json_count(json), out));
   for (const Json *member = json_first(json); member; member = json_next(member)) {
     Value key, value;
-    TRY(json_key_value(render, json_key(member), trusted, &key));
+    TRY(json_key_value(render, member, trusted, &key));
     bool is_role = strcmp(json_key(member), "role") == 0 && json_is_string(member);
     TRY(value_json(render, member, trusted || is_role, &value));
     TRY(dict_set(render, out->dict, key, value));
