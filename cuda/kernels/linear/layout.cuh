@@ -58,8 +58,8 @@ struct QuantView {
   int n_groups;           /* padding included */
 };
 
-/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1,
- * which the caller must treat apart. */
+/* 2^32 / d, rounded up: n / d is the high word of its product with n, while n * d < 2^32. 0 if d is 1, which
+ * the caller must treat apart (linear_lay_out() refuses groups of 1). */
 inline uint32_t rounded_inverse(int d) {
   return UINT32_MAX / (uint32_t)d + 1;
 }

@@ -57,6 +57,8 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
   if (weight_is_quantised(type) && (group <= 0 || (type != WEIGHT_FP8 && n_in % group != 0)))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
+  if (weight_is_quantised(type) && group == 1 && n_in > 1) /* group_of() cannot divide by 1 */
+    return error_set(err, STATUS_MODEL, "%s: groups of 1 input, expected 2 or more", name);
   if (type == WEIGHT_FP4 && group % kFp4Group != 0)
     return error_set(err, STATUS_MODEL, "%s: FP4 in groups of %d, expected 16 or 32", name, group);
   if (tiled(type) && n_in > 65408) /* group_of() and int32 sums are exact up to here */
