@@ -730,7 +730,6 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   step.range = list_rows(b);
   step.n_waiting = b->n_active - step.range.n_parts;
   step.n_taken_back = b->n_taken_back;
-  step.n_pages = page_pool_used(b->pool);
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, &b->program, step.range, err));
   if (b->overlaps) TRY(pass_on_late(b, job, err));

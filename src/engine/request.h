@@ -100,7 +100,6 @@ typedef struct {
   TokenRange range; /* with its parts */
   int n_waiting;    /* sequences that have no row in the step */
   int n_taken_back; /* sequences that lost their pages in this step */
-  int n_pages;      /* pages in use */
 } EngineStep;
 
 typedef struct {

@@ -21,12 +21,10 @@ bool decimal_read(const char *text, size_t size, Decimal *out) {
       continue;
     }
     if (n > 0 || text[at] != '0') {
-      if (n < DECIMAL_MAX_DIGITS) {
+      if (n < DECIMAL_MAX_DIGITS)
         out->digits[n++] = text[at];
-      } else {
+      else
         exact &= text[at] == '0';
-        n += 0;
-      }
       if (!fraction) point++;
     } else if (fraction) {
       point--;

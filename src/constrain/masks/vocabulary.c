@@ -103,9 +103,8 @@ static void trie_release(Trie *trie) {
 /* --- tokens as parts of JSON strings */
 
 typedef struct {
-  bool legal;      /* the bytes up to `size` may stand inside a string */
-  bool quote;      /* a quote follows these bytes */
-  bool unfinished; /* the bytes end within a character or an escape */
+  bool legal; /* the bytes up to `size` may stand inside a string */
+  bool quote; /* a quote follows these bytes */
   uint32_t size, n_characters;
 } Inside;
 
@@ -137,7 +136,6 @@ static Inside inside_of(const char *text, size_t size) {
                        : c < 0x80 ? 1
                                   : utf8_decode(text + in.size, size - in.size, &code);
     in.legal = c >= 0x20 && length >= 0;
-    in.unfinished = length == 0;
     if (!in.legal) return in;
     in.size = length == 0 ? (uint32_t)size : in.size + (uint32_t)length;
     in.n_characters++;
@@ -167,8 +165,7 @@ static Status add_string_parts(Vocabulary *v, Word *words, uint32_t *n_words, Er
       if (in.n_characters > v->max_characters) v->max_characters = in.n_characters;
       continue;
     }
-    TRY(APPEND(v->quotes, v->n_quotes, capacity, "tokens", err,
-               (QuoteToken){id, 0, in.n_characters, in.size, memchr(bytes, '\\', in.size) != NULL}));
+    TRY(APPEND(v->quotes, v->n_quotes, capacity, "tokens", err, (QuoteToken){.id = id, .size = in.size}));
   }
   if (v->n_quotes > 0) qsort_r(v->quotes, v->n_quotes, sizeof *v->quotes, by_content, v);
   for (uint32_t i = 0; i < v->n_quotes; i++) {

@@ -24,10 +24,8 @@ typedef struct {
 /* A token that closes a string: CONTENT"REST. */
 typedef struct {
   int32_t id;
-  uint32_t rest;         /* number of REST: the value in Vocabulary.rests, 0 if it is empty */
-  uint32_t n_characters; /* of CONTENT, decoded */
-  uint32_t size;         /* bytes of CONTENT */
-  bool escaped;          /* CONTENT has a backslash */
+  uint32_t rest; /* number of REST: the value in Vocabulary.rests, 0 if it is empty */
+  uint32_t size; /* bytes of CONTENT */
 } QuoteToken;
 
 /* Quotes first .. last-1, which have the same CONTENT. */

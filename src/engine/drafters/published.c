@@ -19,7 +19,7 @@ enum { CHUNK = 64, LAST = CHUNK }; /* most rows of a step; the row of states aft
 
 typedef struct {
   const Backend *backend;
-  const Model *target, *model;
+  const Model *model;
   DraftConfig draft;
   Program program;
   StateOptions sizes;
@@ -296,7 +296,6 @@ Status published_open(const PublishedOptions *options, Drafter *drafter, Error *
   OWNED(published_release) Published *p = NULL;
   TRY(NEW(p, 1, "the drafter", err));
   p->backend = options->backend;
-  p->target = options->target;
   p->model = options->model;
   p->draft = options->model->config.draft;
   p->sizes = sizes_of(options);
