@@ -1,13 +1,15 @@
 /* draft.c - see draft.h.
  *
- * Always true: rows of the target's hidden states are fp32 on the device. For DRAFT_DFLASH, where a
- *              norm follows W_states, they are divided by STATES_DIVISOR before they become fp16, whose range
- *              ends at 65504. */
+ * Always true: rows of the target's hidden states are fp32 on the device, divided by the target's
+ *              residual_scale unless its final norm made them. For DRAFT_DFLASH, where a norm follows
+ *              W_states, they are divided by STATES_DIVISOR, too, before they become fp16, whose range ends
+ *              at 65504. */
 #include "cuda/one/draft.h"
 
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/products.h"
+#include "cuda/one/residual.h"
 #include "cuda/one/rows.h"
 
 static const float STATES_DIVISOR = 16; /* a power of two: only subnormal numbers lose bits */
@@ -84,7 +86,7 @@ Status draft_take(BackendState *s, BackendState *target, int row, int n, const i
     return error_set(err, STATUS_FAILED, "hidden states of %d rows from %d on, the session keeps %d", n, row,
                      n_taps ? target->options.max_chunk : 0);
   if (is_joined(draft)) /* one state, which is the target's only tap */
-    return norm_rows(s, target->taps + (size_t)row * width, (float)target->loaded->model->config.norm_eps,
+    return norm_rows(s, target->taps + (size_t)row * width, residual_eps(&target->loaded->model->config),
                      target->loaded->final_norm, (int)width, n, kept_row(s, to), err);
   bool in_order = target->options.taps.n == draft->n_states;
   for (int i = 0; i < draft->n_states; i++) in_order = in_order && taps[i] == i;
@@ -110,16 +112,17 @@ Status draft_move(BackendState *s, int from, int to, Error *err) {
                      "cannot copy hidden states", err);
 }
 
-/* draft_h = n_rows rows of states from `first` on, normalised if the drafter has norms for states, else
- * divided by `divisor`. */
+/* draft_h = n_rows rows of the target's states from `first` on, normalised if the drafter has norms for
+ * states, else divided by `divisor`. */
 static Status round_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const float *const *norms = s->loaded->draft_states_norm;
   const int n = row_floats(s), stride = padded_row(n), width = c->draft.target_hidden;
-  const float eps = (float)c->norm_eps;
+  const double r = s->loaded->target->model->config.residual_scale;
+  const float eps = (float)(c->norm_eps / (r * r));
   cudaStream_t stream = s->loaded->stream;
   if (c->draft.states_norm == STATES_AS_THEY_ARE)
-    return ops_round(kept_row(s, first), n, 1 / divisor, n, n_rows, s->draft_h, stride, stream, err);
+    return ops_round(kept_row(s, first), n, (float)r / divisor, n, n_rows, s->draft_h, stride, stream, err);
   if (c->draft.states_norm == STATES_NORM_WHOLE)
     return ops_rms_norm(kept_row(s, first), norms[0], eps, n, n_rows, s->draft_h, stride, stream, err);
   for (int row = 0; row < n_rows; row++)
