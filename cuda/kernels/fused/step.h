@@ -154,8 +154,8 @@ typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
   int number; /* Which one. STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
-               * STEP_AT_VALUES: the sum's word (several tokens: its contributors), the matrix of the largest
-               * x, -1 for bounds. Else 0. */
+               * STEP_AT_VALUES: the sum's word (several tokens: the first of two that a lane reads at once,
+               * token * hidden + column), the matrix of the largest x, -1 for bounds. Else 0. */
 } StepHang;
 
 typedef struct {

@@ -42,8 +42,9 @@ template <class B> __device__ __forceinline__ void clear_words(const B &b) {
 
 /* Waits for the sums of two times four columns, from[i] on; without `two` only of the first four. */
 template <class B>
-__device__ __forceinline__ void poll_sums(const B &b, int contributors, const uint64_t *const (&from)[2],
-                                          bool two, float4 (&sum)[2]) {
+__device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const uint64_t *const (&from)[2],
+                                          bool two, float4 (&sums)[2]) {
+  const int contributors = sum.contributors;
   ulonglong2 v[2][2];
   const long long since = B::kIsDebug ? clock64() : 0;
 #pragma unroll
@@ -55,21 +56,23 @@ __device__ __forceinline__ void poll_sums(const B &b, int contributors, const ui
     }
   for (;;) { /* reads again only what was incomplete, and checks it in the next round */
     bool all = true;
+    int late = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
         if (!is_complete(v[i][half].x, 0, contributors) || !is_complete(v[i][half].y, 0, contributors)) {
           all = false;
+          if (B::kIsDebug) late = (int)(from[i] - sum.totals) + 2 * half;
           v[i][half] = load_relaxed_16(from[i] + 2 * half);
         }
     if (__all_sync(~0u, all)) break;
-    if (B::kIsDebug && !all) b.check_patience(since, STEP_AT_VALUES, contributors, 0);
+    if (B::kIsDebug && !all) b.check_patience(since, STEP_AT_VALUES, late, 0);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++)
-    sum[i] = make_float4(sum_since(v[i][0].x, 0, contributors), sum_since(v[i][0].y, 0, contributors),
-                         sum_since(v[i][1].x, 0, contributors), sum_since(v[i][1].y, 0, contributors));
+    sums[i] = make_float4(sum_since(v[i][0].x, 0, contributors), sum_since(v[i][0].y, 0, contributors),
+                          sum_since(v[i][1].x, 0, contributors), sum_since(v[i][1].y, 0, contributors));
 }
 
 /* Four columns of a token's embedding. */
@@ -183,7 +186,7 @@ __device__ __forceinline__ void add_sums(B &b, int matrix, int layer, const floa
     }
     if (layer >= 0) {
       float4 more[2];
-      poll_sums(b, sum.contributors, from, two, more);
+      poll_sums(b, sum, from, two, more);
 #pragma unroll
       for (int i = 0; i < 2; i++)
         r[i].x += more[i].x, r[i].y += more[i].y, r[i].z += more[i].z, r[i].w += more[i].w;
