@@ -23,8 +23,8 @@ Status rows_set(BackendState *s, TokenRange span, Error *err) {
 
 /* True if there are many rows, and at least 3 of 4 have no logits: few rows cost hardly more than one. Up to
  * LINEAR_MOST_PLANES rows attention may have written planes (layers/narrow.h), which rows_keep() cannot move.
- * False for models on several GPUs or partly on the host: nothing was measured there. False for a step of
- * single rows: it is padded, and its graph may serve other numbers of rows. */
+ * False for models on several GPUs or partly on the host: nothing was measured there. False if all rows are
+ * units (only_singles): such a step is padded, and its graph may serve other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;

@@ -92,7 +92,7 @@ Status sequences_set_pages(Sequences *s, int sequence, int first, const int32_t 
 
 /* --- a step */
 
-/* Divides the keys of a single row into units. *n_partial: the number of partial results so far. */
+/* Divides the keys of one row into units. *n_partial: the number of partial results so far. */
 static void add_units(Sequences *s, StepRows *rows, int row, int length, int unit_keys, int *n_partial) {
   int n_splits = s->invariant ? attention_fixed_splits(length) : (length - 1) / unit_keys + 1;
   if (n_splits > ATTENTION_SPLITS) n_splits = ATTENTION_SPLITS;
@@ -169,7 +169,7 @@ static void note_sequences(Sequences *s, TokenRange range) {
   }
 }
 
-/* Pads a step of single rows with rows of position -1 and units of row -1, which kernels skip. */
+/* Pads a step (only_singles) with rows of position -1 and units of row -1, which kernels skip. */
 static void pad(Sequences *s, StepRows *rows) {
   const int all = padded_to(s->n_rows, PADDED_ROWS), most = s->n_sequences;
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {

@@ -2,8 +2,8 @@
  * step read of its rows.
  *
  * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
- * Addresses on the device never change, so a step's graph serves later steps. A step in which every
- * sequence has one row is padded with rows of position -1, so that few sizes of steps occur:
+ * Addresses on the device never change, so a step's graph serves later steps. A step in which attention
+ * computes all rows as units (only_singles) is padded with rows of position -1, so that few sizes occur:
  *
  *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles by size | pages
  *
@@ -17,8 +17,8 @@
 
 enum {
   TILE_SIZES = 4,   /* most sizes of attention's tiles: layers whose heads differ may have different ones */
-  PADDED_ROWS = 8,  /* steps of single rows are padded to a multiple of this */
-  PADDED_UNITS = 64 /* the units of such steps are padded to a multiple of this */
+  PADDED_ROWS = 8,  /* such steps are padded to a multiple of this many rows, or to n_sequences rows */
+  PADDED_UNITS = 64 /* their units are padded to a multiple of this */
 };
 
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */
@@ -51,8 +51,8 @@ typedef struct {
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
   /* unit_keys: keys of all rows that are units; tile_keys, by tile size: the sum of AttentionTile.keys. */
   long long unit_keys, tile_keys[TILE_SIZES];
-  bool only_singles;
-  int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
+  bool only_singles; /* all rows are units: one of each sequence, with `invariant` also rows of guesses */
+  int *sequence_of;  /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;
 
 /* Points the arrays at their places in the arena, in the order above; without memory it only counts bytes. */

@@ -185,7 +185,7 @@ struct BackendState {
    * allowed token. */
   uint64_t *mask;
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
-  uint64_t notes_version; /* sampler_version() of the token counts on the device */
+  uint64_t notes_version; /* sampler_version() of the token counts on the device; UINT64_MAX: out of date */
   PicksAhead ahead;
   bool has_best;     /* the last step left its best token (fused_leaves_pick()) */
   bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */

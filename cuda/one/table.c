@@ -228,8 +228,8 @@ static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *er
   return step_graphs_begin(&s->graphs, &key, n_uses, m->stream, replayed, err);
 }
 
-/* replay() for a step of several sequences, which has a graph if each sequence has one row and all launches
- * take the rows from device memory. */
+/* replay() for a step of several sequences, which has a graph if all rows are units (only_singles): all
+ * launches then take the rows from device memory. */
 static Status replay_many(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const Sequences *q = &s->sequences;
@@ -501,10 +501,10 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
                                               : STATUS_OK;
 }
 
-/* x += residual_scale * rmsnorm(W_projection (activation(W_gate x) * p)) * input_norm, then times
- * layer_scalar; p is the layer's own input. With AltUp the product is added to all streams but the first, not
- * to x. Without per_layer_width there is nothing to do. x is divided by 64 before it is rounded to
- * fp16, whose range x may exceed; gated.factor multiplies the gate by 64 again. */
+/* x += rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm, then times layer_scalar; r is the
+ * residual stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all
+ * streams but the first, not to x. Without per_layer_width there is nothing to do. r is divided by 64 before
+ * it is rounded to fp16, whose range r may exceed; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

@@ -95,7 +95,7 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick needs: 1 if it is greedy; 0: all. */
+/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is small; 0: all. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;

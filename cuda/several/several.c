@@ -115,7 +115,8 @@ static Status ask_gpus(const BackendOptions *options, bool *reach, int which[2],
   return STATUS_OK;
 }
 
-/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory; `which`: two that do not. */
+/* *by_nccl: the GPUs are to use NCCL. *reach: they reach each other's memory (true among processes, which are
+ * not asked); `which`: two that do not. */
 static Status find_sums(const BackendOptions *options, bool *reach, int which[2], bool *by_nccl, Error *err) {
   *reach = true;
   if (!options->ranks) TRY(ask_gpus(options, reach, which, err));
