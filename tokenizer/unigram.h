@@ -11,7 +11,7 @@ typedef struct {
   const Vocab *vocab;        /* an id is the index of a piece in the file and in vocab->tokens */
   bool bytes;                /* texts are bytes, to be mapped to ByteLevel's alphabet */
   Matcher matcher;           /* finds the longest piece at each place; numbers are ids */
-  int32_t *shorter;          /* [vocab->n_ids] the longest other piece that begins this piece, or -1 */
+  int32_t *shorter;          /* [vocab->n_ids] the longest piece that is a proper prefix of this one, or -1 */
   double *scores;            /* [vocab->n_ids] */
   double unk_score;          /* score of a character that is no piece */
   int32_t unk_id;            /* -1: none, an error once it is needed */

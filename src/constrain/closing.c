@@ -155,7 +155,7 @@ static bool text_exists(Machine *m, const Cube *cube) {
 
 /* The closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
  * frame is no nearer to its end, unless prefixItems go on or goals name counts. If goals do, an array goes on
- * just below the next of these counts. */
+ * just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);

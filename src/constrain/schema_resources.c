@@ -283,8 +283,8 @@ static const Json *step(SchemaSet *set, const Json *json, char *token) {
   return element;
 }
 
-/* The value to which a JSON pointer (modified) leads from `json`, or NULL; *resource and *draft become those
- * that begin on the way. */
+/* The value to which a JSON pointer leads from `json`, or NULL; the pointer's text is modified. *resource and
+ * *draft become those that begin on the way. */
 static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint32_t *resource, Draft *draft) {
   char *at = pointer;
   while (json && *at == '/') {

@@ -29,7 +29,8 @@ typedef struct {
 
 /* Begins a new line. PRECOND the cursor is at the beginning of an empty row */
 void line_display_begin(LineDisplay *display, const char *prompt);
-/* Shows line[0..n) with the cursor before the cell `cursor`; writes only the change if that is simple. */
+/* Shows line[0..n) with the cursor before the cell `cursor`. Where it can, it only writes appended cells, or
+ * moves the cursor. */
 Status line_display_show(LineDisplay *display, const wchar_t *line, size_t n, size_t cursor, Error *err);
 /* Draws the whole line again for the screen's new size: in its old place, on a cleared screen, or from the
  * cursor's position on. */

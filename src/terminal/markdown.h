@@ -5,7 +5,7 @@
  *   headings (# to ######), **text**      bold
  *
  * The text stays as it is, marks too, so that what is copied from the screen is the source. Lines of code
- * and of tables are not wrapped: their ends mean something. A mark that is not closed ends with its line.
+ * and of tables are not wrapped: where they end has a meaning. A mark that is not closed ends with its line.
  * Styles depend only on the text so far, so nothing is ever written again. */
 #pragma once
 

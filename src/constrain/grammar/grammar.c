@@ -61,7 +61,7 @@ struct Grammar {
   KeyTable transitions;    /* key: state and byte, plus one */
   KeptMask masks[N_MASKS]; /* the mask of state s is at s % N_MASKS */
   Machine machine;         /* only the machine's lex states are used */
-  LexMasks last, parts;    /* masks of parts: `last` of those that end the text, `parts` of all others */
+  LexMasks last, parts;    /* masks of parts: `last` where the part ends the text, else `parts` */
 
   /* The state that is being made. */
   Place *made; /* [n_made] */
@@ -283,8 +283,8 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
 
 /* --- masks: the union over the state's places
  *
- * Most tokens end within a regular part of the grammar, such as a string. Whether they are allowed depends
- * only on that part: lex_masks.c finds them, and the nodes of the trie at which the part may end. Below these
+ * Most tokens end within a regular part of the grammar, such as a string. Only that part decides which of
+ * them are allowed: lex_masks.c finds them, and the nodes of the trie at which the part may end. Below these
  * nodes the state after the part decides. */
 
 /* Adds the tokens of nodes first..last-1, which follow `state`. */

@@ -642,8 +642,8 @@ static bool lacks_multiple(Langs *langs, Lang a, LangNode part) {
   return false;
 }
 
-/* LangNode.alive of an expression; 0: only a search can tell. `witnesses`: has_witness() and lacks_multiple()
- * are tried, too. */
+/* LangNode.alive of an expression; 0: only a search can find it. `witnesses`: has_witness() and
+ * lacks_multiple() are tried, too. */
 static uint8_t alive_by_multiples(Langs *langs, Lang a, bool witnesses) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples || node.alive) return node.alive;
@@ -711,7 +711,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True if `a` is any text, alone or with more after it, or a union with such a part. */
+/* True if `a` is any text, perhaps with more after it, or a union with such a part. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;

@@ -90,7 +90,7 @@ Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max);
 static inline Lang lang_maybe(Langs *langs, Lang a) {
   return lang_repeat(langs, a, 0, 1);
 }
-/* One character, and any number of them: valid UTF-8. */
+/* lang_any_character(): one character in UTF-8; lang_any_text(): any number of them. */
 Lang lang_any_character(Langs *langs);
 Lang lang_any_text(Langs *langs);
 /* The strings of `a` that are valid UTF-8. */

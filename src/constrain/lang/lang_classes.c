@@ -14,7 +14,7 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of all strings of `a` if they are continuation bytes of UTF-8 alone and equally long; else 0. */
+/* The length of the strings of `a` if all are equally long and only continuation bytes of UTF-8; else 0. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
