@@ -187,7 +187,7 @@ static size_t n_parts(const ModelConfig *config, const StateOptions *options, co
       (size_t)plan->q_rank + (size_t)plan->kv_a;
   const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + (size_t)plan->delta_heads +
                        (size_t)plan->delta_decays + 2 * (size_t)plan->gate_rank;
-  if (plan->beside) widest += delta; /* products.c multiplies by all of a layer's matrices at once */
+  if (plan->beside) widest += delta; /* cpu_products_stacked() may get all matrices at once */
   if (widest < delta) widest = delta;
   if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
   if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;

@@ -150,7 +150,7 @@ typedef struct {
 
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
-  int few_rows;     /* the most rows for which matmul_few() was measured as faster than matmul_rows() */
+  int few_rows;     /* the most rows, up to FEW_ROWS, for which matmul_few() was faster than matmul_rows() */
 
   /* A few rows of x, as partial sums over splits of the inputs. In y, [c - first] of row r and of split
    * p - split becomes

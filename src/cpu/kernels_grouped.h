@@ -216,7 +216,7 @@ INLINE void group_of(const Form form, const int n_vectors, const bool last_half,
 typedef struct {
   uintptr_t at, row_end; /* row_end: end of the used columns in the row of `at` */
   uintptr_t last_end;    /* row_end of the last row */
-  size_t width, step;    /* bytes of a row's used columns; bytes from row to row */
+  size_t width, step;    /* width: bytes of a row's used columns; step: of the whole row */
   NextWeights next;
 } Prefetch;
 

@@ -22,9 +22,10 @@
 
 enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
 
-/* For a few rows: pieces into which a thread's share of the bytes is cut; least bytes of a piece; fewest
- * threads with which there are pieces. Without pieces 2 threads are up to 8% faster (a dense model of 0.6B),
- * 15 threads 12% slower (experts of 2.4 MB; two and 16 cores of Intel Xeons, 2026-11-26). */
+/* For a few rows. PIECES_A_THREAD: pieces into which a thread's share of the bytes is cut; LEAST_PIECE: bytes
+ * of the smallest piece; PIECES_FROM_THREADS: with fewer threads nothing is cut. Without pieces 2 threads are
+ * up to 8% faster (a dense model of 0.6B, two cores), 15 threads 12% slower (experts of 2.4 MB, 16 cores of
+ * an Intel Xeon). */
 enum { PIECES_A_THREAD = 16, LEAST_PIECE = 16384, PIECES_FROM_THREADS = 4 };
 
 static int blocks(int n, int size) {

@@ -1,5 +1,5 @@
 /* taps.c - the hidden states of a step's rows: kept for a drafter (backend.h, TapList), or copied between
- * layers (forward_layer()).
+ * layers (forward_part()).
  *
  * Called by: forward.c and the drafters through cpu_backend. */
 #include <string.h>

@@ -77,7 +77,7 @@ struct Batch {
   Sequence **idle;   /* [n_sequences - n_active] */
   int n_active;
   SequenceRows *parts; /* [n_sequences] */
-  int32_t *ids, *rows; /* [max_chunk] ids of the step's rows; [max_chunk] the rows with logits */
+  int32_t *ids, *rows; /* [max_chunk] ids: of the step's rows; rows: those with logits */
   Sampler **samplers;  /* [max_chunk] of the rows with logits */
   int32_t *picks;      /* [max_chunk] */
   float *logits;       /* [vocab_size] */
@@ -236,7 +236,8 @@ static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* Passes a token on and appends it, unless the answer ends with it. */
+/* Passes a token on and appends it; false, without appending it, if the answer ends with it or the context is
+ * full. */
 static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->request, b->sizes.n_ctx)) return false;
   append_token(s, id);

@@ -69,7 +69,7 @@ static double state_flop(const ModelConfig *config, int layer, int n_rows) {
   return (2 * taps + (delta->rule == RULE_MAMBA2 ? 5 : 7) * cells) * n_rows;
 }
 
-/* The experts that n_rows tokens are expected to read if all experts are equally likely. */
+/* The number of experts that n_rows tokens are expected to read if all experts are equally likely. */
 static double experts_read(const ExpertConfig *experts, int n_rows) {
   const double n = experts->n_experts, missed = 1 - experts->n_chosen / n;
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));

@@ -24,8 +24,8 @@ typedef struct {
   const int32_t *places, *out_order;
 } StoredWeights;
 
-/* Weights of an expert that model_prepare_but_experts() left, and memory for their repacked form; stored
- * NULL: nothing is left. */
+/* Weights of an expert that model_prepare_but_experts() left as stored, and memory for their repacked form;
+ * stored NULL: nothing is left to repack. */
 typedef struct {
   const StoredWeights *stored;
   unsigned char *to;

@@ -16,7 +16,8 @@ Status matrix_round(const Products *products, const Recipe *recipe, const Weight
  * the change of a row of W. rounded NULL: all of W is lost, d = -W (the divisor of a relative loss). */
 Status matrix_loss(const Products *products, const Weights *weights, const float *h, const Rounded *rounded,
                    double *loss, Error *err);
-/* *loss after W diag(factors), whose inputs are divided by factors, is rounded without compensation; `search`
- * gives the candidates for each group's zero point and scale. h: of the inputs before the division. */
+/* *loss as in matrix_loss(), when W diag(factors), whose inputs are divided by factors, is rounded without
+ * compensation. search: the candidates for each group's zero point and scale; h: of the inputs before the
+ * division. */
 Status matrix_trial(const Products *products, const GroupSearch *search, const Weights *weights,
                     const float *h, const float *factors, double *loss, Error *err);

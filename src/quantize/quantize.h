@@ -40,8 +40,9 @@ typedef struct {
 typedef struct {
   MatrixReport *items; /* [n] in the order of the layers */
   size_t n, capacity;
-  size_t bytes, source_bytes; /* of all tensors: of the written checkpoint (bytes), of the model */
-  int resumed;                /* layers whose files existed already */
+  /* Bytes of all tensors. bytes: of the written checkpoint; source_bytes: of the model. */
+  size_t bytes, source_bytes;
+  int resumed; /* layers whose files existed already */
 } QuantizeReport;
 void quantize_report_release(QuantizeReport *report);
 

@@ -83,6 +83,7 @@ typedef struct Quantizer {
   /* Multiplies the lower triangle of the matrix `square` by the number `factor`, and mirrors it above the
    * diagonal. */
   Status (*finish)(const QuantizerState *state, float factor, int n, float *square, Error *err);
+  /* here[n], in the host's memory, = the diagonal of `square`. */
   Status (*diagonal)(const QuantizerState *state, int n, const float *square, float *here, Error *err);
   /* Adds `more` to each number on the diagonal of `square`. */
   Status (*dampen)(const QuantizerState *state, float more, int n, float *square, Error *err);

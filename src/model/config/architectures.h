@@ -243,7 +243,7 @@ struct Architecture {
     DoubleMember scale;  /* routed_scaling_factor, or another name */
     DoubleMember jitter; /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
     struct {
-      int n, n_chosen; /* n_group, topk_group; 0: 1 */
+      int n, n_chosen; /* n_group and topk_group; 0 means 1 */
     } groups;
     const char *enable_key; /* experts are there only if this is true; NULL: always */
     const char *bias_key;   /* choice_bias exists unless this is false; NULL: always, if `names` has it */

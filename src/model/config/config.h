@@ -116,8 +116,8 @@ typedef struct {
    * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
    * stay (Gemma 3n). */
   double sparsity;
-  /* The limits of ACTIVATION_LIMITED, which the layer's MLP (or shared expert), and its experts, then have
-   * instead of silu; 0: silu (Step 3.5). */
+  /* A limit above 0 makes ACTIVATION_LIMITED the activation: mlp_limit that of the layer's MLP or shared
+   * expert, expert_limit that of its experts (Step 3.5). 0: the model's activation. */
   double mlp_limit, expert_limit;
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
@@ -129,8 +129,9 @@ typedef struct {
   int n_cache_heads;
 } LayerConfig;
 
-/* Norms of q and k before rope: none; RMSNorm over each head, or over all heads together; or LayerNorm of
- * each head, without a bias and with weights of the head's own (StableLM 2 12B, Command R+). */
+/* Norms of q and k, before rope unless qk_norm_after_rope: none; RMSNorm over each head, or over all heads
+ * together; or LayerNorm of each head, without a bias and with weights of the head's own (StableLM 2 12B,
+ * Command R+). */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkNorm;
 
 /* f in g = f(gate) * up. ACTIVATION_SILU: x / (1 + e^-x). ACTIVATION_GELU_TANH:
@@ -260,7 +261,7 @@ typedef struct {
   int conv;               /* taps of the convolution: 1 .. MAX_CONV_TAPS */
   DeltaForm form;
   StateRule rule;
-  /* Each number of a key decays by its own factor, of its own a and dt_bias (Kimi Delta Attention). */
+  /* Each dimension of a key has a decay of its own, made of its own a and dt_bias (Kimi Delta Attention). */
   bool by_channel;
   /* With by_channel: ln of a decay is log_bound * sigmoid(exp(a_log) * (a + dt_bias)) (Ling 3.0); 0: it is
    * -exp(a_log) * softplus(a + dt_bias), as without by_channel. */
@@ -367,9 +368,9 @@ typedef struct {
   double near;       /* used by SCORE_CHOSEN_NEAR */
   bool renormalise;  /* weights are divided by their sum plus sum_plus */
   double sum_plus;
-  double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
-  bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
-  int n_groups;        /* groups of equal size; a group's score is the sum of its two best experts' */
+  double scale;       /* the weights are multiplied by this (routed_scaling_factor) */
+  bool halves_shared; /* the shared expert's output is multiplied by 1/2 (Command A+) */
+  int n_groups; /* groups of equal size; a group's score: the sum of its two best, but for group_is_best */
   int n_chosen_groups; /* number of best groups, from which alone experts are chosen; 1 if n_groups is 1 */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
@@ -385,7 +386,7 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  * Each row of a step has a token's embedding e and a state c (models.md, "Drafters"):
  * DRAFT_EAGLE3: q, k and v of the first layer take [rmsnorm(e), rmsnorm(c)], its residual stream begins as c
  *   or rmsnorm(c); c = W_states [some states of the target], or for guesses after the first what left the
- *   drafter's last layer.
+ *   drafter's last layer (with norm_output, its final norm).
  * DRAFT_MTP, DRAFT_ASSISTANT (Gemma 4's): x = W_join [e, c]; for MTP both are normalised. c is the
  *   target's state after its final norm, or the drafter's own after its final norm (an assistant's: W_out of
  *   that). The layers of an assistant have no keys and values: they use those of the target's last layer with
@@ -442,8 +443,8 @@ typedef struct {
   int value_dim;
   double value_scale;
   int vocab_size; /* rows of the embedding that are used, and of lm_head */
-  /* Rows that a checkpoint's embedding has, the others being tokens of images and sound (Apertus 1.5); 0:
-   * vocab_size. */
+  /* Rows of the checkpoint's embedding, where those from vocab_size on are tokens of images and sound
+   * (Apertus 1.5); 0: vocab_size. */
   int embedding_rows;
   int max_position; /* max_position_embeddings: the longest context */
   double norm_eps;  /* rms_norm_eps */
@@ -567,7 +568,7 @@ int delta_decays(const DeltaConfig *delta);
 /* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of
  * all heads of a group. */
 int delta_norm_width(const DeltaConfig *delta);
-/* The size in numbers of a layer's recurrent state; 0 with attention alone. LAYER_DELTA: [conv - 1][channels]
+/* The size in numbers of a layer's recurrent state; 0 if it has none. LAYER_DELTA: [conv - 1][channels]
  * inputs of the convolution, and for each value head [key_dim][value_dim]; LAYER_CONV: [taps - 1][channels]
  * inputs. A layer with n-grams also keeps the last (taps - 1) * longest inputs of their convolution, each
  * [streams][hidden], and longest - 1 tokens. */

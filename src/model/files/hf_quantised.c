@@ -329,8 +329,8 @@ static Status refuse_foreign(const HfLoader *loader, const char *name) {
   return hf_missing(loader, name, ".weight", why);
 }
 
-/* True if `weight` is quantised: compressed-tensors' int-quantized, FP8 or NVFP4; find_scheme() checks that
- * the config agrees. */
+/* True if the config has a scheme and `weight` is quantised: compressed-tensors' int-quantized, FP8 or NVFP4;
+ * find_scheme() checks that the config agrees. */
 static bool is_quantised(const HfLoader *loader, const char *name, const StoredTensor *weight) {
   if (loader->model->config.quant.scheme.method == QUANT_NONE) return false;
   return hf_float_method(loader, name, weight) != QUANT_NONE ||
