@@ -38,7 +38,7 @@ struct DeltaArgs {
   const __half *h;
   const Segment *segments; /* of the step, or NULL: all rows are one sequence's */
   const int *segment_of;   /* of each row */
-  int first_segment, n_segments, first_chunk, n_chunks; /* those that the launch takes */
+  int first_segment, n_segments, first_chunk, n_chunks; /* segments and chunks of the launch */
   size_t state_step;
   int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk, less first_chunk */
 

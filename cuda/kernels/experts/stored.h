@@ -35,7 +35,8 @@ static inline size_t row_step(const Linear *linear) {
          linear_input_bytes(linear, (size_t)linear->input_skip);
 }
 
-/* FP8: numbers of blocks of outputs, and of groups of inputs, that share a scale. */
+/* FP8: a block of outputs by a group of inputs shares a scale; FP4: an output by a group of inputs.
+ * scale_blocks(): number of blocks of outputs (FP8); scale_groups(): number of groups of inputs. */
 static inline size_t scale_blocks(const Linear *linear) {
   return (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
 }

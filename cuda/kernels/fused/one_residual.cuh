@@ -102,7 +102,7 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
 }
 
 /* Waits for the lane's kN words, summed over the clusters. Only one block of each cluster polls a word, since
- * the poll rewrites the cluster's `last`. */
+ * the poll overwrites what the cluster keeps of it for the next use (`last` in allreduce.cuh). */
 template <int kN, class B>
 __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
                                           float (&sums)[kN]) {

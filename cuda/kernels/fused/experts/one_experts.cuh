@@ -252,7 +252,8 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
             n = min(folded_share(b), n_experts - first); /* a multiple of 4 */
   const bool has_gate = B::kJoined && b.rank() == STEP_BLOCKS - 1;
   if (n <= 0 && !has_gate) return;
-  /* No two blocks of a cluster poll the same word: each poll rewrites the cluster's `last` of that word. */
+  /* No two blocks of a cluster poll the same word: each poll overwrites what the cluster keeps of that word
+   * for its next use (`last` in allreduce.cuh). */
   const int word = word_of_logit(b, n > 0 ? first + min(b.lane(), n - 1) : n_experts);
   float logit[1 + B::kJoined];
   if constexpr (B::kJoined)

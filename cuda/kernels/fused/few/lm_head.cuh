@@ -127,7 +127,7 @@ template <class B> __device__ __forceinline__ void lm_head(B &b) {
 #pragma unroll 1
     for (int i = 0; i < splits; i++) wave.move(warpgroups, p.n_slots);
   }
-  /* All blocks have read `launches`, since this block has had sums from each block. */
+  /* All blocks have read `launches`, since x of lm_head contains sums from each block. */
   if (blockIdx.x == 0 && threadIdx.x == 0) *b.args.launches = b.vars().launches + 1;
 }
 
