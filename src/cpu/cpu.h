@@ -281,8 +281,8 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
-/* For products.c: y[n_rows][y_stride] = the sum of the experts in state->experts.choices, for rows of
- * plan.expert_row numbers `from`. */
+/* For products.c: y[n_rows][y_stride] = the weighted sum of the outputs of the experts in
+ * state->experts.choices, for rows `from` of plan.expert_row numbers. */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);
 /* A causal convolution of rows; each column has its own taps. */

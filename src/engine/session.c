@@ -541,7 +541,8 @@ static void take_right_guesses(Session *s) {
   }
 }
 
-/* The most guesses after ids[0 .. n) that fit a step. */
+/* The most guesses after ids[0 .. n): as many as pay, within n_more, a step and the context; 0 without a
+ * drafter, or where they would change LongRoPE's factors. */
 static int most_guesses(const Session *s, int n, int n_more) {
   int most = s->drafting.drafter ? s->drafting.guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;

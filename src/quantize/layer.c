@@ -328,7 +328,8 @@ static const char *first_reader(LayerWork *work, const Linear *const *linears, i
   return NULL;
 }
 
-/* Keeps rows that the original model's matrices read, if they are those of all tokens, in their order. */
+/* Keeps the rows that the original model's matrices read, for Recipe.drift; only where they are those of all
+ * tokens, in their order, and not an expert's. */
 static Status keep_rows(LayerWork *work, const char *reader, Rows x, int n_rows) {
   const SampleTokens *tokens = &work->tokens;
   const LayerMatrix *m = reader ? matrix_named(work, reader) : NULL;

@@ -58,7 +58,7 @@ typedef enum {
   LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has a rope for each kind */
   LOCAL_THETA,    /* rope_local_base_freq: theta of the rope in windowed layers */
   QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
-  ALPHA,          /* alpha of the rope type "dynamic": theta times alpha^(dim / (dim - 2)) */
+  ALPHA,          /* alpha of the rope type "dynamic" or "xdrope": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: the row's qk_norm if it is true; true is refused with QK_NORM_NONE */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */

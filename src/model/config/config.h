@@ -490,7 +490,7 @@ typedef struct {
   double query_scale_beta, query_scale_step;
   bool query_scale_nope;
   double residual_scale; /* x = x + this * output of attention or MLP; 1 unless the config has a factor */
-  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1, but for Falcon-H1 */
+  double gate_scale, mlp_scale; /* g = mlp_scale * f(gate_scale * gate) * up; 1 unless the config has them */
   double logit_divisor; /* logits are divided by this; 1 unless the family or its config says otherwise */
   double attention_cap; /* scores become cap * tanh(score / cap); 0: no cap */
   double logit_cap;     /* logits become cap * tanh(logit / cap); 0: no cap */
