@@ -219,7 +219,7 @@ struct BackendState {
   LayerCache *kv;         /* [n_layers] */
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
-  int *sequences;         /* [max_chunk] the sequence of each of these rows */
+  int *sequences;         /* [max_chunk] each row's sequence, set by embed */
   int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope of a row's angles; 0: it has none yet */
   /* Models with streams (streams.c). streams: the residual streams; stream_rows: the same normalised;
    * stream_weights: the weights of their mean; stream_ranks: inputs of a mix's second matrix; stream_factors:

@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* Hidden units are divided in multiples of these numbers, which hold for all layers: those of an MLP, of a
- * shared expert, of an expert. Only the last share may be no multiple. */
+/* An MLP, a shared expert and an expert divide their hidden units in multiples of their number here, in all
+ * layers; only the last share may be no multiple. */
 typedef struct {
   int mlp, shared, expert;
 } Units;

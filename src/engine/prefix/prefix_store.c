@@ -368,7 +368,7 @@ typedef struct {
   uint64_t *sums; /* [n_layers] */
 } SaveMemory;
 
-/* Bytes of the text's files. all: of every file; fresh: of those that are to be written. */
+/* Bytes of the text's files. all: of every file; fresh: of files that are to be written. */
 typedef struct {
   uint64_t all, fresh;
 } SaveBytes;
