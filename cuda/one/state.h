@@ -65,7 +65,7 @@ typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
-  float *sums, *weights; /* [R][rank + n] outputs of mix_down, then inject; [R][S] of mix_up */
+  float *sums, *weights; /* sums [R][rank + n]: of mix_down, then inject; weights [R][S]: of mix_up */
   /* Each [R][n]: 1 / rms of each stream; the factors of the next INJECT; and those that a mix of few rows
    * makes while it still reads `factors`, after which the two are swapped. */
   float *inverses, *factors, *spare_factors;
@@ -74,7 +74,8 @@ typedef struct {
   float *mixed;      /* [max_chunk][hidden] h in fp32, for the router */
   float *ngram_rows; /* [max_chunk][ngrams.width] rows of the table */
   void *ngram_x;     /* f16 [max_chunk][ngrams.width, padded] ngram_rows */
-  /* Of n-grams: values [max_chunk][hidden], the other two [max_chunk][S]; their keys lie in `weights`. */
+  /* The n-grams' values are [max_chunk][hidden], gated and conv_inputs [max_chunk][S]; keys are in
+   * `weights`. */
   float *values, *gated, *conv_inputs;
   int32_t *tokens;   /* pinned [max_chunk][longest]: ops_ngram_tokens() */
   float *host_rows;  /* pinned copy of ngram_rows */
@@ -84,7 +85,7 @@ typedef struct {
 
 /* Memory of AltUp's streams (layers/altup.h); zeros in other models. S: altup.n * hidden */
 typedef struct {
-  float *streams, *projected; /* [max_chunk][S]; [max_logit_rows][S] outputs of the matrices streams_out */
+  float *streams, *projected; /* [max_chunk][S]; projected [max_logit_rows][S]: by streams_out */
   void *ranks;                /* f16 [max_chunk][laurel_rank, padded] */
 } AltupState;
 
@@ -162,7 +163,7 @@ struct BackendState {
   void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  CachePlace *caches;         /* [n_layers * CACHE_PARTS] for each part; `first` counts from cache[KEYS] */
+  CachePlace *caches;         /* [n_layers][CACHE_PARTS]; CachePlace.first counts from cache[KEYS] */
   void *workspace;            /* of attention_workspace_bytes() */
   int unit_places;            /* the argument of attention_workspace_bytes() */
   void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
@@ -174,8 +175,8 @@ struct BackendState {
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
-  /* Of h, projections, expert_g. Rows of q and a are as wide as the layer's o reads them, of g as its
-   * down. */
+  /* Rows of q and a have no stride here: they are as wide as the layer's o reads them, rows of g as its down
+   * does. */
   int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */
@@ -201,7 +202,7 @@ struct BackendState {
   RowPick *row_picks;     /* [n_sequences] */
   int n_row_picks;        /* of the last step */
 
-  StepGraphs graphs, draft_graphs; /* of steps; of draft_context() */
+  StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */
   Sequences sequences;             /* zeros for one sequence */
   int n_logit_rows;                /* rows of logits that the last step left */
 };

@@ -1,9 +1,9 @@
 /* factor.c - the factor of src/quantize/factor.c on a GPU. Called by: state.c's table.
  *
  * The Cholesky factor is made one block of columns at a time: the block on the diagonal is factored, the rows
- * below that block are solved for, and the products of these rows are subtracted from the columns to the
- * right. The inverse is made from left to right too: before a block of columns is solved for, the products of
- * all earlier blocks are added. */
+ * below that block are solved for, and their products are subtracted from the columns to the right. The
+ * inverse is made from left to right too: before a block of columns is solved for, the products of all
+ * earlier blocks are added. */
 #include "cuda/quantize/state.h"
 
 #include <stdlib.h>

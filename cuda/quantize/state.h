@@ -43,7 +43,7 @@ typedef struct {
   Scratch scratch[N_SCRATCH];
   Scratch staging[N_STAGING]; /* pinned, on the way to the GPU */
   cudaEvent_t sent[N_STAGING];
-  Scratch rows, results; /* of gpu_multiply(): rows of x, then y, in GPU memory; y, pinned */
+  Scratch rows, results; /* of gpu_multiply(). rows: x, then y, in GPU memory; results: y, pinned */
   LoadedLinear *loaded;
   size_t n_loaded, loaded_capacity;
 } Gpu;

@@ -14,7 +14,7 @@ typedef cublasStatus_t (*CublasGemmEx)(cublasHandle_t, cublasOperation_t, cublas
                                        const void *b, cudaDataType, int ldb, const void *beta, void *c,
                                        cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
 
-/* cublasGemmStridedBatchedEx, likewise. */
+/* cublasGemmStridedBatchedEx as in C. */
 typedef cublasStatus_t (*CublasGemmBatched)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m,
                                             int n, int k, const void *alpha, const void *a, cudaDataType,
                                             int lda, long long a_step, const void *b, cudaDataType, int ldb,

@@ -224,7 +224,8 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   __syncthreads();
   if (warp == kWarps - 1) prefetch_of_chosen(a, ids, tile0, n_tiles);
 
-  float y[2] = {}, sum_of_row[2] = {}; /* of rows g and g + 8: sums of the stretch; of the tile row */
+  /* Sums of rows g and g + 8: y of the stretch, sum_of_row of the tile row so far. */
+  float y[2] = {}, sum_of_row[2] = {};
   const unsigned char *x_at = x + now.unit * kUnitX;
   now.find(a, id, tile0, unit0, n_units);
   float2 by = factors_of(a, now.row);

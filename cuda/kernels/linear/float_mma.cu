@@ -7,8 +7,8 @@
  * have zeros z, and X is the sum of x over a group. x is fp16 as it comes, sums and scales are fp32: no
  * rounding but that of sums. The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens
  * leave columns free, which here hold the sums of other inputs: column c takes token c % kTokens, and of a
- * set's steps of 16 inputs only step c / kTokens; x is 0 for the others. So a group of 16 inputs has a column
- * of its own, and one multiplication per sum, not one per weight, applies its scale:
+ * set's steps of 16 inputs only step c / kTokens; in its other steps x is 0. So a group of 16 inputs has a
+ * column of its own, and one multiplication per sum, not one per weight, applies its scale:
  *
  *     1 token    | step 0 | step 1 | ... | step 7 |                         a unit of 128 inputs, one set
  *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        half a unit, two sets

@@ -106,7 +106,7 @@ __host__ __device__ inline Epilogue expert_epilogue(Epilogue out, int first) {
  * rows. */
 struct ChosenExperts {
   const int *ids;                 /* [n_chosen] */
-  int n_chosen, tile_rows, units; /* tile rows of an expert; units of 128 inputs of a tile row */
+  int n_chosen, tile_rows, units; /* tile_rows: of an expert; units: of 128 inputs, of a tile row */
   bool summed;
   bool known; /* LinearExperts */
 

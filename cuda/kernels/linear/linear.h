@@ -27,7 +27,7 @@ C_BEGIN
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out: of all parts; 4, 8 bits or several parts: a multiple of 8; interleaved: 16 */
+  int n_in, n_out; /* n_out: of all parts. A multiple of 8 with 4, 8 bits or parts, of 16 if interleaved */
   int group;       /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;

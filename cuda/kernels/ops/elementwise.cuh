@@ -34,7 +34,7 @@ __device__ __forceinline__ float silu(float v) {
 }
 
 /* The MLP's gate and up together: activation(gate) * up, or the formula of ACTIVATION_CLAMPED or
- * ACTIVATION_LIMITED (config.h); `most` is the limit of the latter. NaN stays NaN. PRECOND activation <
+ * ACTIVATION_LIMITED (config.h); `most` is ACTIVATION_LIMITED's limit. NaN stays NaN. PRECOND activation <
  * ACTIVATION_RELU: MLPs without gates have the other activations (norm_rope.cu). */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up, float most) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;

@@ -216,7 +216,7 @@ __device__ __forceinline__ void store(float *to, float value) {
   *to = value;
 }
 
-/* What low() and high() add to i to get the two dimensions of pair i. kWhole: (i, i + half), half = head_dim
+/* RopePairs adds offsets to i to get the two dimensions of pair i. kWhole: (i, i + half), half = head_dim
  * / 2. kPart: (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in
  * the same way. kNeighbours: (2 i, 2 i + 1). */
 enum Pairing { kWhole, kPart, kNeighbours };
@@ -377,7 +377,7 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
     const HeadsInOrder<kMaxPairs, kHeads> in_order = {heads[threadIdx.y]};
 #pragma unroll
     for (int i = 0; i < kMaxPairs; i++) {
-      const int pair = lane + 32 * i; /* there are no pairs from `half` on: zeros, stored behind the head */
+      const int pair = lane + 32 * i; /* there are no pairs from `half` on: zeros, stored after the head */
       const int low_at = in_order.place(pair + (pair < half ? pairs.low(pair) : half)),
                 high_at = in_order.place(pair + (pair < half ? pairs.high(pair) : 32 * kMaxPairs));
 #pragma unroll

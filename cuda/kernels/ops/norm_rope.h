@@ -128,8 +128,8 @@ typedef struct QkvHeads {
   void *k_cache, *v_cache;
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: further dimensions are not rotated */
-  bool neighbours, norm_after_rope;         /* pairs (2 i, 2 i + 1); the norms follow the rope */
-  bool plain_qk_norm, v_norm, k_as_v;       /* RMSNorm without weights: of q and k; of v */
+  bool neighbours, norm_after_rope;         /* neighbours: pairs are (2 i, 2 i + 1) */
+  bool plain_qk_norm, v_norm, k_as_v;       /* plain_qk_norm, v_norm: RMSNorm without weights */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
   int query_scale_ahead;                    /* the factor is that of position pos + query_scale_ahead */
 } QkvHeads;
@@ -147,8 +147,8 @@ typedef struct {
 } HeadGates;
 Status ops_gate_heads(const HeadGates *gates, int n_tokens, void *a, cudaStream_t stream, Error *err);
 
-/* The numbers of xIELU (model.h, Xielu), as stored. All NULL: no xIELU; only beta or eps NULL: 0.5 or
- * -1e-6. */
+/* The numbers of xIELU (model.h, Xielu), as stored. All NULL: no xIELU. Else beta NULL means 0.5,
+ * eps NULL -1e-6. */
 typedef struct {
   const float *alpha_p, *alpha_n, *beta, *eps; /* [1] */
 } DeviceXielu;

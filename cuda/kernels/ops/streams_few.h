@@ -24,7 +24,7 @@ typedef struct {
   size_t down_stride, inject_stride, up_stride;
   const float *norm; /* [S] */
   float eps;
-  float *inverses, *ranks, *new_factors; /* [n_rows][n]; [n_rows][rank]; [n_rows][n], not in `factors` */
+  float *inverses, *ranks, *new_factors; /* [n_rows][n], [n_rows][rank], [n_rows][n] (not `factors`) */
   void *h;                               /* f16 [n_rows][h_stride] */
   int h_stride;
   float *mixed, *zeroed; /* fp32 [n_rows][hidden] or NULL. mixed: gets h; zeroed: gets zeros */

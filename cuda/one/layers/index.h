@@ -10,7 +10,8 @@ void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 /* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);
 
-/* True if a row of the step has more blocks than it may see; with StateOptions.invariant always. */
+/* True if a row of the step has more blocks than it may see, with StateOptions.invariant in every step. False
+ * without an indexer. */
 bool index_selects(const BackendState *s, TokenRange span);
 
 /* index_keys(): appends the rows' index keys, made from s->projections, to the cache. index_attend(): chooses

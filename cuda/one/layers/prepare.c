@@ -11,7 +11,7 @@
  * multiplies in a step. */
 typedef struct {
   const BackendModel *model;
-  int rows, logit_rows; /* the most rows of a step; the most whose logits it makes */
+  int rows, logit_rows; /* the most rows, and the most rows of logits, of a step */
   Status (*work)(void *user, const DeviceLinear *w, bool is_special, int rows, Error *err);
   void *user;
 } Visit;

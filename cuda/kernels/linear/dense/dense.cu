@@ -29,8 +29,8 @@ struct Args {
   size_t stride;
   const __half *x;
   int x_stride, n_tokens, n_in; /* summed experts: n_tokens counts experts, each with a row of x */
-  int row_units, pair_units;    /* units of a row; of a row pair, or of all summed experts' row pairs */
-  int each, longer;             /* row pairs of a block; the first `longer` blocks have one more */
+  int row_units, pair_units;    /* units of a row; pair_units: of a row pair, over all experts if summed */
+  int each, longer;             /* a block has `each` row pairs, each of the first `longer` one more */
   Epilogue out;
   LinearNorm norm;      /* only with one token */
   ChosenExperts chosen; /* set if kExperts */
@@ -118,7 +118,7 @@ template <class T, bool kExperts> struct Source {
   }
 
   __device__ __forceinline__ void find() {
-    int row = pair / kTilePairs, within = unit; /* tile row; unit of the row */
+    int row = pair / kTilePairs, within = unit; /* row: tile row; within: unit of the row */
     if constexpr (kExperts) {
       const ChosenExperts &c = a.chosen;
       const int slot = c.summed ? unit / a.row_units : row / c.tile_rows;

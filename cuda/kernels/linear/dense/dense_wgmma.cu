@@ -47,7 +47,7 @@ template <class T, int kRows_, int kTokens_> struct Shape {
 };
 
 struct Args {
-  CUtensorMap w, x; /* of all heads; boxes of 64 inputs by kRows rows of w, or by box_tokens tokens of x */
+  CUtensorMap w, x; /* all heads, in boxes of 64 inputs: by kRows rows (w), by box_tokens tokens (x) */
   int box_tokens, n_tokens, n_token_tiles, n_row_tiles, n_tiles, n_steps; /* n_row_tiles: of a head */
   int y_step;   /* numbers of y from a head to the next, in fp16 */
   Epilogue out; /* of the first head */

@@ -54,7 +54,7 @@ template <class W_, int kGroups_, int kBlockIn_> struct Shape {
 };
 
 struct Args {
-  CUtensorMap tiles, x; /* boxes of a stage of weights; of 64 inputs of all tokens */
+  CUtensorMap tiles, x; /* tiles: boxes of a stage's weights; x: boxes of 64 inputs of all tokens */
   QuantView w;
   int n_tokens, rows, n_stages, stage_bytes; /* rows: tile rows of a block */
   Epilogue out;

@@ -36,7 +36,7 @@ namespace {
 /* kWarps: warps that multiply. kBlockIn: inputs that share a scale (FP4: a tile). */
 template <class W_, int kBlockIn_, int kWarps_> struct Shape {
   typedef W_ W;
-  static constexpr int kMost = 48, kRows = 2; /* rows of a tile; tile rows of a warp */
+  static constexpr int kMost = 48, kRows = 2; /* kMost: rows of a tile; kRows: tile rows of a warp */
   typedef ExpertTiles<kMost, 8> Tiles;
   static constexpr int kBlockIn = kBlockIn_, kWarps = kWarps_, kTileRows = kRows * kWarps;
   static constexpr int kK = W::kVectors > 1 ? 1 : 2; /* tiles of 64 inputs in a stage */

@@ -47,9 +47,9 @@ __device__ __forceinline__ uint4 from_neighbour(const uint4 &v) {
 }
 
 /* A warp quantises kUnitsAtOnce units of one token. Padding inputs become 0. A lane reads inputs
- * 8 lane .. 8 lane + 7 of the first two units, then of the others. An even lane and the next have 16 inputs,
- * which become 16 bytes of a plane: bytes of the first two units in the even lane, of the others in the odd
- * lane. */
+ * 8 lane .. 8 lane + 7 of the first two units, then of the last two. An even lane and the next have 16
+ * inputs, which become 16 bytes of a plane: bytes of the first two units in the even lane, of the last two in
+ * the odd lane. */
 template <int kParts>
 __global__ void quantise_x(const __half *x, int x_stride, int n_in, int n_units, unsigned char *to) {
   typedef Unit<kParts> X;

@@ -53,7 +53,7 @@ struct Hadamard {
   uint32_t a[4], b[2][2];
 
   /* +-`one` or 0 in fp16: entry (row, column) of the Hadamard matrix over the bits in `mask` and the identity
-   * over the others. An odd `flips` changes the sign. */
+   * over the other bits. An odd `flips` changes the sign. */
   static __device__ __forceinline__ uint32_t entry(int row, int column, int mask, uint32_t one, int flips) {
     if ((row ^ column) & ~mask) return 0;
     return one | (uint32_t)((__popc(row & column & mask) + flips) & 1) << 15;

@@ -219,8 +219,8 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
     }
   });
   if constexpr (S::InPairs::value)
-    /* The pair's other block arrives at this block's barriers: this block must not end before the last of
-     * these arrivals. */
+    /* The pair's other block arrives at this block's barriers: this block must not end before the last
+     * arrival. */
     for (int i = 0; i < S::kStages; i++) {
       barrier_wait(bar.empty + slot, phase);
       if (++slot == S::kStages) slot = 0, phase ^= 1;
