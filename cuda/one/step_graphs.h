@@ -19,7 +19,7 @@ typedef struct {
   bool long_rope;
   bool taps;        /* the step keeps hidden states (TokenRange.taps) */
   bool only_logits; /* TokenRange.only_logits */
-  bool selects;     /* a row has more blocks of positions than it sees (layers/index.h) */
+  bool selects;     /* index_selects(): attention is to chosen positions (layers/index.h) */
   /* How attention is divided, which depends on positions: a hash over all layers; with several sequences the
    * number of units. */
   uint64_t attention;

@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     multiply_unit<W>(v, x_at, places, sum);
     if (at + depth < end) request(slot);
     copy_async_commit();
-    float2 s[2]; /* of columns 2t and 2t + 1: rows g and g + 8 */
+    float2 s[2]; /* s[i]: of column 2t + i, for rows g and g + 8 */
     UnitScale<W>::get(word, s);
     y[0] += s[0].x * sum[0] + s[1].x * sum[1];
     y[1] += s[0].y * sum[2] + s[1].y * sum[3];

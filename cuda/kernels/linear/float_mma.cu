@@ -171,7 +171,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
         }
         if constexpr (kZeros)
           scales[j].subtract_zeros(set, x_sums[(j * kTokens + set) * (kSteps / 2) + lane % 4], sum);
-        float2 s[2]; /* of columns 2t and 2t + 1: rows g and g + 8 */
+        float2 s[2]; /* s[i]: of column 2t + i, for rows g and g + 8 */
         scales[j].get(set, s);
 #pragma unroll
         for (int c = 0; c < 2; c++) {

@@ -163,7 +163,7 @@ struct ExpertTile {
 /* The experts of many tokens, as kernels look them up. Each expert's places are cut into tiles. */
 struct GroupedExperts {
   const int *begins, *choices;        /* LinearExperts */
-  int n_experts, n_chosen, tile_rows; /* tile rows of an expert */
+  int n_experts, n_chosen, tile_rows; /* tile_rows: of an expert */
   bool by_place;                      /* x has a row for each place, not for each token */
 
   /* Row of x of a place. */

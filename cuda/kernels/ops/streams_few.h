@@ -17,8 +17,8 @@ typedef struct {
   const float *streams;     /* [n_rows][S] */
   float *next_streams;      /* [n_rows][S], other memory than `streams`: the new streams; NULL without x */
   const float *x, *factors; /* [n_rows][hidden], [n_rows][n] */
-  /* Rows of fp16, or of bf16, `stride` numbers apart, a multiple of 8: [rank][S], [n][S], [S][rank]. inject
-   * NULL: there are no new factors. */
+  /* down [rank][S], inject [n][S] (NULL: there are no new factors), up [S][rank]: all of fp16 or all of bf16,
+   * each with its stride in numbers, a multiple of 8. */
   bool bf16;
   const void *down, *inject, *up;
   size_t down_stride, inject_stride, up_stride;

@@ -51,8 +51,7 @@ __device__ float group_error(const float *w, const float *importance, int n, Gro
   return error;
 }
 
-/* The best candidate for w[n], which is in shared memory. low, high: least and greatest of the weights and
- * 0. */
+/* The best candidate for w[n], which is in shared memory. low <= 0 and high >= 0 bound the weights. */
 __device__ GroupScale search_group(const RoundingSearch &search, const float *w, const float *importance,
                                    int n, float low, float high) {
   const int lane = threadIdx.x % 32, n_candidates = search.n_shifts * search.n_shrinks;

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(32 * kMostRotateWarps)
 #pragma unroll
   for (int tile = 0; tile < kMostTiles; tile++) hadamard.mix(x[tile], y[tile]);
   mix_tiles(y, rotation.mixed);
-  unsigned top = 0; /* as bits, which order infinity and NaN above any number */
+  unsigned top = 0; /* the largest magnitude as bits, which order infinity and NaN above any number */
 #pragma unroll
   for (int tile = 0; tile < kMostTiles; tile++)
 #pragma unroll
