@@ -152,7 +152,7 @@ Status attention_run_many(const Attention *attention, const AttentionWork *work,
                           cudaStream_t stream, Error *err);
 
 /* Where one array of a layer's cache (keys, values, the scales of either) lies, in bytes from the beginning
- * of a memory. */
+ * of attention_copy_page()'s `memory`. */
 typedef struct {
   size_t first, page_bytes; /* page_bytes 0: the layer has no such array */
 } CachePlace;

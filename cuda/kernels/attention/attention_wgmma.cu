@@ -606,9 +606,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
           make_uint2(pack_half2(o[j].x * scale, o[j].y * scale), pack_half2(o[j].z * scale, o[j].w * scale));
 }
 
-/* The same for latent attention. A block merges kMergeDims numbers of a row, and each of its warps some of
- * the splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or with a.units a
- * unit, and only the first unit of a token merges. */
+/* Merges the splits of rows of latent attention. A block merges kMergeDims numbers of a row, and each of its
+ * warps some of the splits, whose weights it computes before it loads their outputs. blockIdx.y: a token, or
+ * with a.units a unit, and only the first unit of a token merges. */
 constexpr int kMergeDims = 128;
 static_assert(kSplitUnits <= kMergeWarps * 64, "a lane has the states of two splits");
 template <class S>

@@ -61,7 +61,7 @@ typedef struct {
   const float *experts_norm, *router_scale;
   void *experts_h;                          /* fp16 [n_tokens][h_stride] */
   const DeviceLinear *router, *shared_gate; /* dense; shared_gate NULL: there is none */
-  const float *choice_bias, *scales; /* [n_experts] or NULL: bias for the choice; factor of the weight */
+  const float *choice_bias, *scales;        /* [n_experts] or NULL; scales: factors of the weights */
   /* GPUs that share a model must choose the same experts, so the logits must be the same to the bit on all of
    * them. No tensor cores then: their sums differ between GPU generations. */
   bool same_on_all_gpus;

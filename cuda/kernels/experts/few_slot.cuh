@@ -42,8 +42,8 @@ template <class W_, int kBlockIn_> struct Slot {
 
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
-    uint32_t tiles;            /* vectors from w.tiles to the lane's first one, for set(row 0, tile 0) */
-    const unsigned char *meta; /* the lane's piece of scales or zeros, for the same */
+    uint32_t tiles; /* offset from w.tiles of the lane's first vector, before set() adds row and tile */
+    const unsigned char *meta; /* the lane's first piece of scales or zeros, before the same */
     int bytes;                 /* of a block's scales or zeros */
 
     /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */

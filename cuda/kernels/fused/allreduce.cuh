@@ -62,7 +62,7 @@ __device__ __forceinline__ bool is_complete(uint64_t total, uint64_t last, int c
   return ((uint32_t)total - (uint32_t)last & 31) == contributors;
 }
 
-/* The sum of the contributions to a word since it was `last`. */
+/* The sum of the contributions by which a word has grown from `last` to `total`. */
 __device__ __forceinline__ float sum_since(uint64_t total, uint64_t last, int contributors) {
   const float v = __ll2float_rn((long long)(total - last - contributors)) * (1 / (32 * kFixedOne));
   return fabsf(v) < kMaxSum ? v : __int_as_float(0x7fffffff);

@@ -120,8 +120,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return n_blocks() * Base::kFeatures * 4; }
-  /* The cluster's FFN blocks. With varied experts a block has one tile row of gate and up for each of
-   * them. */
+  /* The number of the cluster's FFN blocks. With varied experts a block has one tile row of gate and up for
+   * each of them. */
   __device__ __forceinline__ int n_blocks() const {
     return Base::kVaried ? share(GATE_UP).n_rows : share(DOWN).n_groups;
   }

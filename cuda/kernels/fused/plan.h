@@ -67,10 +67,10 @@ enum {
   STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4,          /* groups that a warp multiplies at once, at most */
-  STEP_BYTES_SPAN = 2,    /* the same of weights of 8 bits: as many bytes */
-  STEP_HALF_SPAN = 1,     /* the same of weights in fp16: as many bytes */
+  STEP_BYTES_SPAN = 2,    /* STEP_SPAN for weights of 8 bits: as many bytes */
+  STEP_HALF_SPAN = 1,     /* STEP_SPAN for weights in fp16: as many bytes */
   STEP_MAX_SPLITS = 8,    /* KSplit.splits, at most */
-  STEP_HALF_SPLITS = 16,  /* the same of weights in fp16 */
+  STEP_HALF_SPLITS = 16,  /* STEP_MAX_SPLITS for weights in fp16 */
   STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */

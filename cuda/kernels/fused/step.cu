@@ -104,7 +104,7 @@ static const DeviceLinear *projections_of(const StepLayer *l) {
   return &l->qkv[l->delta_conv ? l->n_qkv - 1 : 0];
 }
 
-/* Rows from the first of b to the first of a. */
+/* The distance from the first row of b to the first row of a, in rows. */
 static long first_row_of_a(const StepLayer *l, const StepShape &s) {
   const DeviceLinear *gates = l->qkv;
   return l->n_qkv == 2
@@ -280,7 +280,7 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
   if (plan.shape.n_experts > 0) *prefetch_stages = 0;              /* the chosen experts are known too late */
-  if (plan.shape.head_dim == STEP_WIDE_HEAD) *prefetch_stages = 0; /* the last warp does something else */
+  if (plan.shape.head_dim == STEP_WIDE_HEAD) *prefetch_stages = 0; /* the last warp has other work */
   if (wanted != 0 || plan.tokens > 1 || plan.shape.n_experts > 0 || plan.shape.head_dim == STEP_WIDE_HEAD ||
       2 * plan.shape.n_kv_heads >= plan.shape.n_clusters)
     return STATUS_OK;

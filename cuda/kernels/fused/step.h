@@ -188,7 +188,7 @@ typedef struct {
   size_t state_floats;     /* of a layer: inputs of the convolution (input_floats), then the state */
   size_t input_floats;
   float q_scale;
-  int first_a; /* rows from b's first to a's first; with one GPU: n_value_heads */
+  int first_a; /* distance from b's first row to a's first, in rows; with one GPU: n_value_heads */
 } StepMixers;
 
 typedef struct Step Step;
