@@ -158,7 +158,7 @@ Status attention_wgmma(const AttentionArgs &a, int n_tokens, int past, int n_sms
 /* attention_wgmma() for the tiles of a.tiles, in a step of n_tokens tokens. */
 Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, int n_sms,
                              cudaStream_t stream, Error *err);
-/* The same for the units of a.units. PRECOND a.value_dims > 0. */
+/* attention_wgmma() for the units of a.units. PRECOND a.value_dims > 0. */
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);

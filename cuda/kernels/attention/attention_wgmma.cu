@@ -166,8 +166,8 @@ template <int kStages> struct Ring {
   }
 };
 
-/* The number of the block's i-th unit. Units get smaller, so rounds go through the blocks forwards and
- * backwards in turn. */
+/* The number of the block's i-th unit. Units get smaller with their number, so even rounds go through the
+ * blocks forwards and odd rounds backwards: that evens out the work. */
 __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }

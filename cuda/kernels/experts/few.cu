@@ -250,7 +250,7 @@ template <class S>
 __device__ __forceinline__ void store_part(const Args &a, const List &list, const Item &item, Range rows,
                                            const float (&weights)[2],
                                            float (&y)[S::kDownChunks * kChunkTiles][4]) {
-  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* see Slot::Lane */
+  const int lane = opaque(threadIdx.x % 32), g = lane / 4, t = lane % 4; /* opaque as in Slot::Lane */
   const int n = __popc(list.entries[item.entry].tokens), first = opaque(rows.first);
   float *const to = a.parts + ((size_t)(item.entry + (int)blockIdx.x / kBlocks) * kRows + 2 * t) * a.n_out +
                     first * kTileOut + g;

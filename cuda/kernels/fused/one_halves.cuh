@@ -54,8 +54,8 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_HALF_PARTS> &in, const u
   const int g = lane >> 2, vector = (g >> 1) * 4 + (lane & 3);
   x += first * kPlaneBytes + (vector >> 1) * 32 + (g & 1) * 16 + (vector & 1) * 4;
   in.x = make_uint2(*(const uint32_t *)x, *(const uint32_t *)(x + 8));
-  in.scale =
-      n > 0 ? scales[first].x * (1 / Fp4::kOfScale) : 0; /* scales of x include the factor Fp4::kOfScale */
+  /* Scales of x include the factor Fp4::kOfScale, which fp16 weights do not need. */
+  in.scale = n > 0 ? scales[first].x * (1 / Fp4::kOfScale) : 0;
 }
 
 template <class Between>

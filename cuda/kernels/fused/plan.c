@@ -11,7 +11,7 @@
 #include "engine/backend.h"
 
 enum {
-  LEAST_SLOTS = STEP_WARPGROUPS + 1, /* one stage in flight: step.cu, set_in_flight() */
+  LEAST_SLOTS = STEP_WARPGROUPS + 1, /* so that one stage may be in flight: step.cu, set_in_flight() */
   /* A wait sees only the parity of a barrier's phase. A warpgroup without a head of the delta rule skips the
    * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on: with fewer slots it could take
    * an earlier phase of the same parity for that of its stage. */

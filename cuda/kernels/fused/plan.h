@@ -186,7 +186,7 @@ typedef struct {
   int x_scales;     /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `slice`, then of x of
                    * lm_head. One token: of x_planes */
   int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
-  int rope;         /* float2 [64]: of this block's token (chunk_sums) */
+  int rope;         /* float2 [64]: rope factors of the token whose chunks this block adds up */
   int spans;        /* KeySpans (few/block.cuh) */
   int chunks;       /* barriers of chunks */
   int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */

@@ -274,8 +274,8 @@ size_t step_bytes(const StepShape *s, int tokens) {
 }
 
 /* Sets how many stages are prefetched. The fewer clusters have a KV head, the longer the other clusters wait:
- * prefetching gains 4% with 4 of 15, and from 4% to -8% with 8 of 15, depending on the number of stages and
- * the machine (LOG.md, "L2 and prefetches"). */
+ * prefetching gains 4% if 4 of 15 clusters have one, and from 4% to -8% if 8 have, depending on the number of
+ * stages and the machine (LOG.md, "L2 and prefetches"). */
 static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
   *prefetch_stages = wanted > 0 ? wanted : 0;
