@@ -223,8 +223,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* Row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, except for Mamba-2, of K K^T, without columns
-   * right of the diagonal. */
+  /* In lane 4 g + t row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, except for Mamba-2, of K K^T,
+   * without columns right of the diagonal. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {

@@ -86,7 +86,7 @@ template <class B> __device__ __forceinline__ void take_input(B &b) {
 }
 
 template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
-  begin_barrier(b.barriers().x, b.x_bytes(false)); /* of the first layer, not of lm_head */
+  begin_barrier(b.barriers().x, b.x_bytes(false)); /* false: x of the first layer, not of lm_head */
   if constexpr (B::kHybrid) {
     begin_barrier(b.barriers().projections, b.projection_bytes_from(0));
     begin_barrier(b.barriers().states, b.states_bytes_from(0));

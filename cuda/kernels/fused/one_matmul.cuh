@@ -175,7 +175,7 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
   return add_lanes(rows, t);
 }
 
-/* The bit of a task's entry with which its offset of sums begins. */
+/* The lowest bit of the offset of sums in a task's entry. */
 template <class B> constexpr int kSumsBit = B::kVaried ? 15 : B::kOddBlocks ? 14 : 11;
 
 /* Varied experts: the bits of a task's entry that say which half groups of down a warp has, of `mine` groups

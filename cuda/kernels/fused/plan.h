@@ -203,9 +203,9 @@ typedef struct {
   StepShape shape;
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
-  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. A hybrid: the most
-   * that a cluster has in any layer, groups of inputs of o in `packs`, packs of projections in
-   * `all_packs`. */
+  /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. In a hybrid both
+   * are the most that a cluster has in any layer: `packs` counts groups of inputs of o, `all_packs` packs of
+   * projections. */
   int packs;
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
@@ -472,7 +472,7 @@ STEP_BOTH static inline int step_keys(const StepShape *s) {
   return s->head_dim == STEP_WIDE_HEAD ? STEP_KEYS_256 : s->q8 ? STEP_KEYS_Q8 : STEP_KEYS;
 }
 
-/* Packs of a KV head's queries; of its key and value. */
+/* step_packs(): packs of a KV head's queries; step_kv_packs(): packs of its key and value. */
 STEP_BOTH static inline int step_packs(const StepShape *s) {
   return s->n_heads / s->n_kv_heads * s->head_dim / STEP_PACK;
 }
@@ -504,7 +504,8 @@ STEP_BOTH static inline int step_first_column_group(const StepShape *s, int rank
   return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
-/* The number of stages for n_groups groups of inputs, and the groups of each stage but the last. */
+/* step_few_stages(): the number of stages for n_groups groups of inputs; step_few_span(): the groups of each
+ * stage but the last. */
 STEP_BOTH static inline int step_few_stages(int n_groups) {
   return (n_groups + STEP_STAGE_GROUPS - 1) / STEP_STAGE_GROUPS;
 }

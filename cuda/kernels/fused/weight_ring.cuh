@@ -156,8 +156,8 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Calls load(row, n) for this block's stages of keys: row is the cache row where the stage begins, n the
-   * number of its positions. Rows of stages in pages are looked up together, a lane each: the next stages of
-   * every sequence. */
+   * number of its positions. With pages, the rows of the next stages of every sequence are looked up
+   * together, a lane each. */
   template <class Load> __device__ __forceinline__ void for_each_stage_of_keys(Load load) {
     static_assert(KV_PAGE_TOKENS % B::kKeys == 0, "a stage lies in one page");
     const StepCall &c = b.args.call;

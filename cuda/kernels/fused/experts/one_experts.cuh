@@ -86,7 +86,7 @@ __device__ __forceinline__ void add_eight(float &sum, const uint4 &v, const floa
   sum += low(v.z) * x[4], sum += high(v.z) * x[5], sum += low(v.w) * x[6], sum += high(v.w) * x[7];
 }
 
-/* add_eight() for each of n rows. Only this code is compiled for both types. */
+/* add_eight() for each of n rows. Only this code is compiled for both types of a router, bf16 and fp16. */
 template <int n, class B>
 __device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint4 (&v)[n],
                                          const float (&x)[8]) {

@@ -22,7 +22,7 @@ constexpr StepShape shape_of_hopper() {
   return s;
 }
 
-/* Also Qwen3-Coder-30B-A3B. */
+/* Qwen3-Coder-30B-A3B has the same sizes. */
 struct Qwen3_30B_A3B {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
@@ -33,7 +33,7 @@ struct Qwen3_30B_A3B {
   }
 };
 
-/* Also Qwen3.5-35B-A3B. */
+/* Qwen3.5-35B-A3B has the same sizes. */
 struct Qwen3_6_35B_A3B {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
@@ -45,7 +45,7 @@ struct Qwen3_6_35B_A3B {
   }
 };
 
-/* Also Qwen3.5-27B and Qwen3.6-27B. */
+/* Qwen3.5-27B and Qwen3.6-27B have the same sizes. */
 struct Qwen3_8_27B {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
