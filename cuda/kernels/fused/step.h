@@ -223,7 +223,7 @@ Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *er
 bool step_screens(const Step *step);
 
 /* For several GPUs, whose plans have to be alike. step_mail(): this GPU's memory that the other GPUs write
- * to. step_connect(), called before the first step, tells the step the memory of all GPUs. */
+ * to. step_connect(): called before the first step, with the memory of all GPUs. */
 uint64_t *step_mail(const Step *step);
 void step_connect(Step *step, const StepPeers *peers);
 
