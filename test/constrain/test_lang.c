@@ -85,9 +85,10 @@ TEST_WITH(open_langs, close_langs, multiples_are_those_of_whole_numbers) {
 }
 
 /* Zeros of a fraction that is too long are counted to 24; a fraction of as many digits as the divisor's needs
- * no exponent. */
+ * an exponent unless it is a multiple. */
 TEST_WITH(open_langs, close_langs, zeros_of_a_fraction_are_counted_to_a_limit) {
-  const Lang third = lang_multiple(&langs, 3, 0), cent = lang_multiple(&langs, 1, 2);
+  const Lang third = lang_multiple(&langs, 3, 0), cent = lang_multiple(&langs, 1, 2),
+             half = lang_multiple(&langs, 5, 1);
   Lang zeros = lang_next(&langs, lang_next(&langs, third, '3'), '.'), before = zeros;
   for (int i = 0; i < 24; i++) before = zeros, zeros = lang_next(&langs, zeros, '0');
   assert_true(before != zeros);
@@ -96,6 +97,8 @@ TEST_WITH(open_langs, close_langs, zeros_of_a_fraction_are_counted_to_a_limit) {
   Lang digits = lang_next(&langs, lang_next(&langs, lang_next(&langs, cent, '.'), '2'), '5');
   assert_false(multiple_needs_exponent(&langs, langs.nodes[digits]));
   digits = lang_next(&langs, digits, '1');
+  assert_true(multiple_needs_exponent(&langs, langs.nodes[digits]));
+  digits = lang_next(&langs, lang_next(&langs, half, '.'), '3');
   assert_true(multiple_needs_exponent(&langs, langs.nodes[digits]));
 }
 

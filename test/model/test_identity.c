@@ -176,6 +176,44 @@ TEST(what_is_not_read_is_not_known) {
   tiny_free(&tiny);
 }
 
+static ContentHash sample_of(const Model *model) {
+  ContentHash hash;
+  Error err = {{0}};
+  if (model_sample(model, &hash, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return hash;
+}
+
+/* The first 64 KiB and 256 samples of 64 bytes. */
+TEST(the_size_and_samples_of_the_weights_are_hashed) {
+  enum { SIZE = 1 << 20, HEAD = 1 << 16, LAST = SIZE / 256 * 255 };
+  static const size_t hashed[] = {0, HEAD - 1, HEAD, HEAD + 63, LAST, LAST + 63},
+                      passed[] = {HEAD + 64, LAST - 1, LAST + 64, SIZE - 1};
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  MappedFile *file = &model->files->weights.shards[0]->file;
+  const MappedFile mapped = *file;
+  unsigned char *bytes = calloc(SIZE, 1);
+  file->data = bytes;
+  file->size = SIZE;
+  const ContentHash first = sample_of(model);
+  for (size_t i = 0; i < sizeof hashed / sizeof *hashed; i++) {
+    bytes[hashed[i]] = 1;
+    assert_false(same(sample_of(model), first));
+    bytes[hashed[i]] = 0;
+  }
+  for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) bytes[passed[i]] = 1;
+  assert_true(same(sample_of(model), first));
+  file->size = SIZE + 1;
+  assert_false(same(sample_of(model), first));
+  *file = mapped;
+  free(bytes);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
 /* --- files that change meanwhile */
 
 static void append_byte(const char *path) {

@@ -5,6 +5,7 @@
 #include "test/transcript.h"
 #include "tiny_checkpoint.h"
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include "model/files/safetensors.h"
@@ -208,6 +209,21 @@ TEST(refuses_what_is_no_file) {
   assert_int_equal(safetensors_open(in_directory(directory, "empty"), &file, &err), STATUS_MODEL);
   assert_contains(err.text, "0 bytes, expected at least");
   safetensors_close(&file);
+  remove_directory(directory);
+}
+
+TEST(a_closed_file_is_no_longer_mapped) {
+  Safetensors file;
+  Error err = {{0}};
+  char *directory = make_directory();
+  Buffer bytes = make_file("{}", 2, 0);
+  write_file(directory, "x", bytes.data, bytes.size);
+  assert_int_equal(safetensors_open(in_directory(directory, "x"), &file, &err), STATUS_OK);
+  void *page = (void *)file.file.data;
+  assert_int_equal(msync(page, 1, MS_ASYNC), 0);
+  safetensors_close(&file);
+  assert_int_equal(msync(page, 1, MS_ASYNC), -1);
+  buffer_release(&bytes);
   remove_directory(directory);
 }
 

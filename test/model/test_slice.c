@@ -213,6 +213,33 @@ TEST_WITH(NULL, NULL, parts_share_a_kv_head) {
   }
 }
 
+/* A layer has four KV heads, where the model has two, and hidden units in eights and a half. */
+TEST_WITH(NULL, NULL, the_sizes_of_a_layer_are_divided) {
+  Whole *w = *state;
+  Error err = {{0}};
+  enum { UNITS = 44, FIRST = 24 };
+  LayerConfig layer = {.n_kv_heads = HEADS};
+  make_whole(w, LINEAR_DENSE, 0, 0);
+  ModelLayer *from = &w->layer;
+  w->model.config.layers = &layer;
+  from->k.n_out = from->v.n_out = HEADS * DIM;
+  w->model.config.experts.shared_width = from->gate.n_out = from->up.n_out = from->down.n_in = UNITS;
+  assert_int_equal(model_check_split(&w->model, 2, &err), STATUS_OK);
+  for (int p = 0; p < 2; p++) {
+    Model *part;
+    assert_int_equal(model_part(&w->model, p, 2, &part, &err), STATUS_OK);
+    const LayerConfig own = config_layer(&part->config, 0);
+    const ModelLayer *l = part->layers;
+    assert_int_equal(own.n_kv_heads, HEADS / 2);
+    assert_int_equal(own.intermediate, p == 0 ? FIRST : UNITS - FIRST);
+    assert_int_equal(l->down.n_in, own.intermediate);
+    assert_outputs(&l->k, &from->k, p * 2 * DIM);
+    assert_outputs(&l->up, &from->up, p * FIRST);
+    assert_inputs(&l->down, &from->down, p * FIRST);
+    model_part_free(part);
+  }
+}
+
 /* Outputs [first, first + n) of `whole`, followed by those of other runs. */
 static void assert_run(const Linear *part, const Linear *whole, int first, int n) {
   assert_int_equal(part->n_out, n);

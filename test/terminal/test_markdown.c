@@ -254,6 +254,23 @@ static size_t random_text(char *text, size_t most) {
   return size;
 }
 
+/* After resizing, thirty characters, written in rows of twenty, may be broken anew or cut. */
+TEST(a_word_fits_however_the_terminal_breaks_the_row) {
+  static const struct {
+    int columns;
+    const char *shown;
+  } cases[] = {{11, "\na"}, {14, " a"}, {15, "\na"}, {25, " a"}};
+  static const char thirty[] = "123456789012345678901234567890";
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char want[40];
+    Markdown m = markdown_for(20, false);
+    assert_int_equal(markdown_push(&m, thirty, sizeof thirty - 1, NULL), STATUS_OK);
+    m.wrap.columns = cases[i].columns;
+    snprintf(want, sizeof want, "%s%s", thirty, cases[i].shown);
+    assert_shown(m, " a", want);
+  }
+}
+
 /* Shows a text in random pieces, the window now and then another one. */
 static void show_in_pieces(const char *text, size_t size, int columns, bool resizes, Sight *sight) {
   Markdown m = markdown_for(columns, true);
