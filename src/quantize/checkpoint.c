@@ -297,17 +297,27 @@ static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *e
   return STATUS_OK;
 }
 
-/* Adds name[0..n), a module that is not quantised, to rest->kept. Other programs begin the names of a
- * multimodal model's text part differently, but agree from "layers." on: only that end is added. */
+/* True if other programs begin the names of modules differently, but agree from "layers." on: those of a
+ * multimodal model's text part, and Gemma 3n's. (vLLM puts some of those into a "self_decoder".) */
+static bool names_differ(const Rest *rest) {
+  return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
+}
+
+/* Adds name[0..n), a module that is not quantised, to rest->kept; only its end where names_differ(). Other
+ * parts lose "model.", for vLLM's "visual.blocks.0" is a checkpoint's "model.visual.blocks.0". */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
   const char *text = first->n_matrices ? first->matrices[0].name : "",
              *layers = strstr(text, layers_name(&rest->c->model->config));
-  const bool part = rest->c->model->config.text_part;
-  const size_t begin = layers ? (size_t)(layers - text) : 0,
-               cut = part && n > begin && strncmp(name, text, begin) == 0 ? begin : 0;
+  const bool ending = names_differ(rest);
+  const size_t begin = layers ? (size_t)(layers - text) : 0;
+  size_t cut = 0;
+  if (ending && n > begin && strncmp(name, text, begin) == 0)
+    cut = begin;
+  else if (ending && strncmp(name, "model.", 6) == 0)
+    cut = 6;
   rest->has_head |= n - cut == 7 && memcmp(name + cut, "lm_head", 7) == 0;
-  return layout_name(rest->c->options->layout, name + cut, n - cut, part, &rest->kept, err);
+  return layout_name(rest->c->options->layout, name + cut, n - cut, ending, &rest->kept, err);
 }
 
 /* note_module() for the module of a tensor, if the tensor is a matrix's weights. */
@@ -334,11 +344,11 @@ static const char *head_name(const Rest *rest) {
  * (tied embeddings) or one of another name. */
 static Status note_head(Rest *rest, Error *err) {
   const QuantLayout layout = rest->c->options->layout;
-  const bool part = rest->c->model->config.text_part;
+  const bool ending = names_differ(rest);
   const char *name = head_name(rest);
-  if (name && part) name = "lm_head";
-  if (name) return layout_name(layout, name, strlen(name), part, &rest->head, err);
-  return rest->has_head ? STATUS_OK : layout_name(layout, "lm_head", 7, part, &rest->kept, err);
+  if (name && ending) name = "lm_head";
+  if (name) return layout_name(layout, name, strlen(name), ending, &rest->head, err);
+  return rest->has_head ? STATUS_OK : layout_name(layout, "lm_head", 7, ending, &rest->kept, err);
 }
 
 static Status decide(Rest *rest, Error *err) {

@@ -130,7 +130,8 @@ def test_layers_that_are_there_are_read_back(quantize, tmp_path, name, layout):
     ("gpt-neox-bf16", ["embed_out", "lm_head"], ["embed_out", "lm_head"]),
     ("ministral3-text-part", ["language_model.lm_head", "lm_head"],
      [r"re:.*language_model\.lm_head$", r"re:.*lm_head$"]),
-    ("gemma3n-bf16", ["model.altup_unembed_projections.0"], ["model.altup_unembed_projections.0"]),
+    ("gemma3n-bf16", ["altup_projections.0", "layers.0.laurel.linear_left"],  # of vLLM's self_decoder
+     [r"re:.*altup_projections\.0$", r"re:.*layers\.0\.laurel\.linear_left$"]),
     ("qwen3-vl-moe-bf16", ["layers.0.mlp.gate", "layers.0.mlp.experts.3.down_proj"],
      [r"re:.*layers\.0\.mlp\.gate$", r"re:.*layers\.0\.mlp\.experts\.3\.down_proj$"]),
 ))
@@ -139,6 +140,20 @@ def test_modules_that_stay_are_named_as_readers_name_them(quantize, tmp_path, na
         quantize(DATA / "miniatures" / name, tmp_path / layout, "--format", layout)
         config = json.loads((tmp_path / layout / "config.json").read_text())["quantization_config"]
         assert set(names) <= set(config[key]) and len(set(config[key])) == len(config[key])
+
+
+@pytest.mark.parametrize("layout, key, name", (
+    ("awq", "modules_to_not_convert", "visual.blocks.0.attn.qkv"),
+    ("compressed-tensors", "ignore", r"re:.*visual\.blocks\.0\.attn\.qkv$")))
+def test_modules_of_other_parts_are_named_as_vllm_names_them(quantize, tmp_path, layout, key, name):
+    model, output = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(DATA / "miniatures" / "qwen3-vl-moe-bf16", model)
+    tensors = checkpoint.read_checkpoint(model)
+    tensors["model.visual.blocks.0.attn.qkv.weight"] = np.zeros((16, 16), np.float16)
+    checkpoint.write_safetensors(str(model / "model.safetensors"), tensors)
+    quantize(model, output, "--format", layout)
+    names = json.loads((output / "config.json").read_text())["quantization_config"][key]
+    assert name in names
 
 
 @pytest.mark.bulk()
