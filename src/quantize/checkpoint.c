@@ -297,8 +297,8 @@ static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *e
   return STATUS_OK;
 }
 
-/* True if other programs begin the names of modules differently, but agree from "layers." on: those of a
- * multimodal model's text part, and Gemma 3n's. (vLLM puts some of those into a "self_decoder".) */
+/* True if other programs begin the names of modules differently, but agree from "layers." on: in a multimodal
+ * model's text part, and in Gemma 3n. (vLLM puts Gemma 3n's projections into a "self_decoder".) */
 static bool names_differ(const Rest *rest) {
   return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
 }
