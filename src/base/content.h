@@ -31,8 +31,8 @@ typedef struct {
 Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,
                        Error *err);
 
-/* Looks up the hash of the file with this stamp. The cache is a small file for each stamp in `directory`,
- * which need not exist. */
+/* Looks up the hash of the file with this stamp (identity and time of change). The cache is a small file for
+ * each stamp in `directory`, which need not exist. */
 bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHash *hash);
 
 /* Stores a hash in the cache. PRECOND `hash` is of bytes that were read after started_ns

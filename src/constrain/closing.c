@@ -154,7 +154,7 @@ static bool text_exists(Machine *m, const Cube *cube) {
 }
 
 /* The closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
- * frame is no nearer to its end, unless prefixItems go on or goals name counts. If goals do, an array goes on
+ * frame is no nearer to its end, unless prefixItems go on or goals name counts. Then an array skips items, to
  * just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
@@ -258,7 +258,7 @@ static bool narrow(const Split *s, uint32_t child, bool verdict, Cube *cube) {
   *(verdict ? &cube->n_true : &cube->n_false) += 1;
   if (cube->n_false == 0 && cube->n_true == 1) return true;
   if (text_exists(m, cube)) return true;
-  /* Looks only at the formulas of containers, which judge() searches in the end. */
+  /* Containers are judged by their formulas only: judge() searches them in the end. */
   const ArenaMark mark = machine_mark(m);
   const Frame *made = with_need(m, s->frame, cube->need);
   const bool may = made && (frame_inside(m, made, FRAME_ARRAY) || frame_inside(m, made, FRAME_OBJECT));

@@ -67,7 +67,7 @@ static uint32_t *inner_first(const SchemaSet *set) {
   return made ? order : NULL;
 }
 
-enum { PROOF_WORK = 64 }; /* assumed work of a proof, in units, beside the work that stores count */
+enum { PROOF_WORK = 64 }; /* units of work (failure.h) assumed for a proof, beside what the stores count */
 
 void closing_find_dead(Machine *m) {
   SchemaSet *set = m->set;

@@ -11,7 +11,7 @@
 /* --- formulas that need no search */
 
 enum { MARK_PLAIN = 1, MARK_JOINED = 2 };
-enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS of one AND; keys that they name together */
+enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* JUDGES: ATOM_MEMBERS of one AND; MEMBERS: keys they name */
 
 /* The subschemas that judge the members of an object at once. */
 typedef struct {
@@ -253,7 +253,7 @@ static bool rest_is_abundant(Machine *m, const Frame *frame, Formula rest, Frame
         continue;
       found = is_abundant(m, it->schema, depth + 1);
     }
-    if (has_judge) found = false; /* this judge may refuse the member that was found */
+    if (has_judge) found = false; /* this schema may refuse the member that was found */
     has_judge = true;
   }
   return open || found;

@@ -224,7 +224,7 @@ static bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* Adds the token to the sets of its escapes. */
+/* Adds the token to the sets ESCAPE_WORDY and ESCAPE_OPEN if it belongs there. */
 static void add_escapes(uint64_t *escapes, uint32_t n_words, int32_t id, const char *bytes, size_t size) {
   for (size_t i = 0; i < size; i++) {
     if (bytes[i] != '\\') continue;

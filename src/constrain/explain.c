@@ -647,7 +647,7 @@ static bool check_rules(Explainer *e, uint32_t schema, const Value *v, const Pla
   bool fits = check_single(e, schema, v, place);
   if (v->kind == JSON_OBJECT) fits &= check_object(e, schema, v, place, seen);
   if (v->kind == JSON_ARRAY) fits &= check_array(e, schema, v, place, seen);
-  /* `knows` is false if an in-place rule is broken. The branch of anyOf, oneOf or if that was meant is then
+  /* `knows` is false if an in-place rule is broken. The branch of anyOf, oneOf or `if` that was meant is then
    * unknown, and with it the evaluated members: unevaluatedProperties and unevaluatedItems are not judged. */
   const bool knows = check_in_place(e, s, v, place, seen);
   const uint32_t open = v->kind == JSON_OBJECT  ? s->open_members

@@ -22,7 +22,7 @@ typedef struct Frame Frame;
 typedef struct Seen {
   const struct Seen *before;
   uint64_t hash;
-  uint64_t sum;      /* a sum over this entry and all before: it does not depend on their order */
+  uint64_t sum;      /* of hash64(hash) over this entry and all before: their order has no effect */
   const char *bytes; /* [size] of a key */
   size_t size;
   Lang keys, other_keys; /* other_keys: `keys` (LANG_NONE: both unset) without this key and those before */

@@ -203,7 +203,7 @@ static Status take_length(const Keyword *k) {
   TRY(read_count(k, &count));
   bool min = strcmp(k->key, "minLength") == 0;
   if (min) {
-    /* Both lengths together are one counter. */
+    /* minLength and maxLength together make one repetition. */
     const Json *other = schema_find(k->json, "maxLength");
     Keyword both = *k;
     uint32_t max = LANG_NO_END;
@@ -609,7 +609,7 @@ Status schema_compile(SchemaSet *set, uint32_t number, Error *err) {
   }
   Schema *s = &set->schemas[number];
   if (s->lost_patterns && s->additional != SCHEMA_NONE) {
-    s->additional = SCHEMA_NONE; /* else it would judge keys that the pattern matches */
+    s->additional = SCHEMA_NONE; /* else it would judge keys that the lost patterns match */
     TRY(let_go(set, number, "additionalProperties", "depends on a keyword that was let go", err));
   }
   KeyList *properties = &s->properties;

@@ -32,7 +32,7 @@ typedef struct {
   Buffer blanks;      /* blanks and tabs before `word` */
   TextStyle shown;    /* style of what was written last */
   Buffer out;         /* what is to be written; the caller empties it */
-} WordWrap;           /* set the upper part, zero the lower one; release with word_wrap_release() */
+} WordWrap;           /* set what is above the empty line, zero the rest; release with word_wrap_release() */
 
 /* Takes one character, text[0..size), that does not steer the terminal, or a newline or tab. With `keep` the
  * line is left as it is: the terminal alone breaks it. */

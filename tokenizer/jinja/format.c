@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "tokenizer/jinja/strings.h"
 
-enum { MAX_PRECISION = 400, MAX_DIGITS = 1200 }; /* 309 digits before the point, a fraction, separators */
+enum { MAX_PRECISION = 400, MAX_DIGITS = 1200 }; /* DIGITS: 309 before the point, fraction, separators */
 
 /* "[[fill]align][sign][#][0][width][,][.precision][type]" */
 typedef struct {
@@ -84,7 +84,7 @@ static void float_digits_text(double number, const FormatSpec *spec, char *text,
     size_t whole = strcspn(shown, ".e");
     bool adds_point = spec->alternate && shown[whole] == 'e';
     snprintf(text, size, "%.*s%s%s", (int)whole, shown, adds_point ? "." : "", shown + whole);
-  } else if (!type) { /* a digit always follows the point and counts as one of the digits */
+  } else if (!type) { /* one digit always follows the point: digits - 1 are left before it */
     general_digits(number, digits, digits - 1, spec, text, size);
     if (!strpbrk(text, ".e")) strcat(text, ".0");
   } else if (strchr("fFeE%", type)) {

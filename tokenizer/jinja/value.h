@@ -158,7 +158,7 @@ static inline double value_number(Value value) { /* PRECOND value_is_number() */
 const char *value_type(Value value); /* Python's name of the value's type: "str", "dict", ... */
 bool value_truth(Value value);
 
-/* Making. value_object() copies an object of that kind. */
+/* Constructors. value_object() copies an object of that kind. */
 Status value_object(Render *render, ValueKind kind, const void *object, size_t size, Value *out);
 Status value_text(Render *render, Text text, Value *out);
 Status value_list(Render *render, size_t count, Value **items,

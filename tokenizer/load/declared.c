@@ -2,9 +2,9 @@
  *
  * Called by: tokenizer.c, chat_open.c. Some fine-tunes declare their chat tokens only in
  * tokenizer_config.json (added_tokens_decoder) or added_tokens.json: read as letters, these tokens would
- * never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder, or where it is
- * missing of added_tokens.json, in the order of their ids; then special tokens that are still no added
- * tokens. */
+ * never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder (if that is
+ * missing, of added_tokens.json) in the order of their ids; then special tokens that are not added tokens
+ * yet. */
 #include "tokenizer/load/declared.h"
 
 #include <stdio.h>
@@ -115,7 +115,7 @@ static bool is_special(const DeclaredFiles *files, const char *text, size_t size
   return is;
 }
 
-/* Appends a token for added_load(); `rule`: the members that say when the token is added, or "". Without
+/* Appends a token for added_load(); `rule`: members as JSON that say when the token is added, or "". Without
  * "normalized" in `flags`, added_load() normalizes the token unless it is special. */
 static Status append_token(const char *where, const char *content, size_t size, const Json *flags,
                            bool special, const char *rule, Buffer *out, Error *err) {

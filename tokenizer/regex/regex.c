@@ -28,7 +28,7 @@ enum {
   STARTS = 128,    /* places where the match may begin */
   AHEAD = 4096,    /* characters after the last place that the match may look at */
   FEW_STEPS = 32,  /* PCRE2's steps from one place */
-  CLOCK_EACH = 64, /* the clock is read after so many places or soon after */
+  CLOCK_EACH = 64, /* the clock is read after this many places or soon after */
 };
 /* Limits of a watched match: the work between two readings of the clock, some hundredths of a second. A
  * callout's work is CALLOUT_WORK plus the characters between its place and the previous callout's. */

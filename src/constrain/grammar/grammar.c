@@ -66,7 +66,7 @@ struct Grammar {
   /* The state that is being made. */
   Place *made; /* [n_made] */
   size_t n_made, made_capacity;
-  Stack *expanded; /* [n_expanded] what was expanded already */
+  Stack *expanded; /* [n_expanded] stacks that expand() has met */
   size_t n_expanded, expanded_capacity;
   bool accepts;
 
@@ -168,7 +168,7 @@ static bool same_state(const Grammar *g, const State *s) {
          (s->n == 0 || memcmp(g->places + s->first, g->made, s->n * sizeof *g->made) == 0);
 }
 
-/* The number of the state that was made. */
+/* The number of the state with the places g->made[0..n_made), which is added if it is new. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
   if (has_failed(&g->failure) || langs_check(&g->set.langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;

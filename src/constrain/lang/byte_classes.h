@@ -10,7 +10,7 @@ void byte_classes_begin(ByteClasses *classes);
 /* Divides classes so that the set is a union of them. */
 void byte_classes_divide(ByteClasses *classes, const ByteSet *set);
 
-/* A row: its number of classes, then an entry for each, LANG_UNKNOWN where not derived yet. NULL on
+/* Makes a row: its number of classes, then an entry for each, LANG_UNKNOWN until it is derived. NULL on
  * failure. */
 uint32_t *byte_row_make(Langs *langs);
 

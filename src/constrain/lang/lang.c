@@ -13,10 +13,10 @@
 #define MAX_EXPRESSIONS        ((size_t)1 << 21)
 #define MAX_PARTS_KEPT         ((size_t)1 << 25) /* parts of all unions and intersections */
 #define MAX_DEPTH              2000              /* nesting of expressions, into which functions recurse */
-#define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions, kept from token to token */
+#define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions at which langs_tidy() drops them */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if a MULTIPLE (multipleOf) is in them */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* a search calls has_witness() for its first so many only */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions of a search that has_witness() tries */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
@@ -498,7 +498,7 @@ static void begin_derivation(Langs *langs) {
 
 #define MAX_PARTS 16
 
-/* The derivative of an AND or a NOT, from lang_next() of its parts: results that other expressions share.
+/* The derivative of an AND or a NOT, from lang_next() of its parts, whose rows other expressions share.
  * Fills next[] for all classes in which each part's derivative is known to be the same as for `byte`. */
 static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *next) {
   const LangNode node = langs->nodes[a];
@@ -585,7 +585,7 @@ static bool multiple_part(const Langs *langs, Lang a, LangNode *part) {
   return part->kind == MULTIPLE;
 }
 
-/* True if a text of multiple_witness() is in `a`: a search would find it late. */
+/* True if `a` has a text of multiple_witness(), which a breadth-first search would find late. */
 static bool has_witness(Langs *langs, Lang a) {
   LangNode part;
   if (!multiple_part(langs, a, &part)) return false;
@@ -597,7 +597,7 @@ static bool has_witness(Langs *langs, Lang a) {
 }
 
 /* `a` with each part that has a MULTIPLE replaced by LANG_ALL or LANG_NONE, so that the result contains `a`
- * (`above`) or `a` contains the result. Without `exponents`, one that needs an exponent is LANG_NONE. */
+ * (`above`) or `a` contains the result. Without `exponents`, a MULTIPLE that needs one is LANG_NONE. */
 static Lang without_multiples(Langs *langs, Lang a, bool above, bool exponents) {
   const LangNode node = langs->nodes[a];
   if (!node.multiples) return a;

@@ -64,8 +64,8 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* Gives in out[0..size) n / 2 digits, after a point if n is odd, that make the number that a MULTIPLE has
- * read a multiple. size 0: no such digits do, or none are needed. False: n is MULTIPLE_WITNESSES or more, or
- * the number has an exponent. */
+/* Writes n / 2 digits, after a point if n is odd, to out[0..size): appended to the number that a MULTIPLE has
+ * read, they make it a multiple. size 0: no such digits exist, or none are needed. False: n is
+ * MULTIPLE_WITNESSES or more, or the number has an exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

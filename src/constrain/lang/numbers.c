@@ -188,7 +188,7 @@ static Digits plain_digits(const Decimal *d, char text[2 * DECIMAL_MAX_DIGITS + 
   return made;
 }
 
-/* Texts without a sign above (order 1), equal to (0) or below (-1) |d|. */
+/* Unsigned texts of numbers above (order 1), equal to (0) or below (-1) |d|. */
 static Lang unsigned_set(Numbers numbers, const Decimal *d, int order) {
   Langs *l = numbers.langs;
   char text[2 * DECIMAL_MAX_DIGITS + 2];

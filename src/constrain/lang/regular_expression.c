@@ -36,7 +36,7 @@ static bool push_children(Compiler *c, const RegexNode *node) {
   return langs_work(c->langs, 1);
 }
 
-/* The language of a part in which no '^' or '$' matches. */
+/* The language of a part, with every '^' and '$' in it taken as never matching. */
 static Lang plain(Compiler *c, int index) {
   Langs *l = c->langs;
   const RegexNode *node = &c->tree->nodes[index];
@@ -111,7 +111,7 @@ typedef struct {
   Lang rest;
 } Rounds;
 
-/* min to max rounds after the beginning of the text, and the rest. */
+/* The language of min to max rounds in which no '^' matches, then the rest. */
 static Lang join_rounds(Langs *l, const Rounds *r, uint32_t min, uint32_t max) {
   const uint32_t less = min > 0 ? min - 1 : 0, fewer = max == LANG_NO_END ? max : max - 1;
   const Lang made = lang_or(l, lang_then(l, lang_repeat(l, r->once, min, max), r->rest),

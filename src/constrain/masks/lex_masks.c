@@ -306,7 +306,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* So many characters suffice for any n characters of the plan's classes and an end after them. */
+/* A number of characters that suffices for any n characters of the plan's classes and an end after them. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
 }
@@ -412,7 +412,7 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
 #define ALL_CLASSES (~UINT64_C(0))
 
 /* Adds the tokens of nodes first..last-1 that add_plans() has not added. The nodes follow n_before bytes of a
- * token, characters of the classes `path`; ALL_CLASSES: add_plans() has added none. */
+ * token, whose characters are of the classes `path`; ALL_CLASSES: add_plans() has added none. */
 static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t n_before,
                         uint64_t path) {
   const Trie *t = in->trie;

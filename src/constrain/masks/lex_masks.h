@@ -5,7 +5,7 @@
 #include "constrain/machine.h"
 #include "constrain/masks/vocabulary.h"
 
-/* A quote that ends the string, in a mask that began within a character or an escape; or the last byte of a
+/* A quote that ends the string, in the mask of a state within a character or an escape; or the last byte of a
  * part of a grammar that may end there. */
 typedef struct {
   uint32_t node;     /* node of the tokens' trie */
@@ -13,10 +13,10 @@ typedef struct {
   uint32_t n_before; /* bytes of the token before the quote, or before that byte */
 } LexExit;
 
-/* A token that stays inside. */
+/* A token that stays inside the string, or inside the part of a grammar. */
 typedef struct {
   int32_t id;
-  uint32_t enough; /* so many characters suffice for the token and an end after it; UINT32_MAX: unknown */
+  uint32_t enough; /* characters that suffice for the token and an end after it; UINT32_MAX: unknown */
 } LexToken;
 
 #define N_ENOUGH 24
@@ -25,13 +25,13 @@ typedef struct {
 typedef struct {
   uint64_t whole;
   uint32_t depth;
-  uint32_t beyond;       /* if LexMask.bounded: the most characters that a string then needs to end */
+  uint32_t beyond;       /* if LexMask.bounded: characters that suffice to end after any such string */
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
-  bool made, planned, bounded, measured; /* made: `tokens`; bounded: LexPlan.beyond; measured: enough[] */
+  bool made, planned, bounded, measured; /* filled, in this order: tokens, plans, LexPlan.beyond, enough[] */
   bool ends;                             /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */

@@ -27,7 +27,7 @@ typedef struct {
   const Vocabulary *v;
   LexMasks lex;
   uint32_t rest_words; /* v->n_rests / 64 + 1 */
-  uint64_t *rests;     /* [rest_words] what may follow the quote of a string or key */
+  uint64_t *rests;     /* [rest_words] a bit for each of Vocabulary.rests that may follow the quote */
   Lang *telling;       /* [n_telling] languages of keys in patternProperties and propertyNames */
   uint32_t n_telling;
   bool tells; /* the effect of a key that no keyword names depends on these languages alone */

@@ -81,7 +81,7 @@ typedef struct {
   QuoteGroup *groups; /* [n_groups] */
   uint32_t n_groups;
   uint8_t class_of[256];             /* class_of_byte() */
-  uint8_t *height;                   /* [tokens.n] bytes of the longest token from the node on */
+  uint8_t *height;                   /* [tokens.n] most bytes from a node, included, to the end of a token */
   uint64_t *has_class;               /* [N_CLASSES][n_words] tokens with a character of the class */
   uint32_t class_weights[N_CLASSES]; /* number of tokens in each row of has_class */
   ClassSet *class_sets;              /* [n_class_sets] of tokens of whole characters */
