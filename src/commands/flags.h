@@ -74,7 +74,7 @@ typedef struct {
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
   /* offset of a bool that is set if the value comes from the file of settings, but not from a section that
-   * the call names (-m SECTION); 0: there is none */
+   * the command line names (-m SECTION); 0: there is none */
   size_t weak;
   size_t usual; /* for -m: offset of the string that takes such a weak value instead; 0 for other flags */
 } Flag;
@@ -150,8 +150,8 @@ typedef struct {
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* Refuses a flag that would have no effect beside, or without, another flag. A rule may use any of a flag's
- * names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
+/* A rule refuses a flag that would have no effect beside, or without, another flag. It may use any of a
+ * flag's names. A flag that asks for what happens anyway is not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags; /* "-a, --best": the rule holds for each of them */
   /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none whose value

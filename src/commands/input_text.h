@@ -37,11 +37,11 @@ void text_drop_newline(Buffer *text);              /* the final newline of a fil
 
 /* Drops the byte order mark of an input's first line, and refuses formats other than text by their name. */
 Status text_begin_lines(const char *name, Buffer *first, Error *err);
+typedef Status (*LineAnswer)(void *user, const char *where, const Buffer *line, Buffer *out, Error *err);
 /* Calls answer(user, "NAME: line N", line, &out, &error) for each line of a file (NULL or "-": standard
  * input) as it arrives, the first without its byte order mark, and writes `out`, to which the answer is
  * appended, or {"error": MESSAGE}. Failed lines do not stop the loop; at the end they cause STATUS_FAILED
  * with "NAME: 2 of 9 lines WHAT, line 3 first". */
-typedef Status (*LineAnswer)(void *user, const char *where, const Buffer *line, Buffer *out, Error *err);
 Status lines_answer(const char *path, LineAnswer answer, void *user, const char *what, Error *err);
 /* Appends {"NAME": "TEXT"} and a newline. */
 Status line_append_member(const char *name, const char *text, size_t size, Buffer *out, Error *err);

@@ -50,8 +50,8 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
  * directory or beside its packed file, or the path itself. */
 Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err);
 
+typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 /* Refuses ids without an embedding in the model. Ids from a tokenizer are STATUS_MODEL, as the tokenizer is
  * another model's; ids from the user are STATUS_USAGE. */
-typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);

@@ -174,7 +174,7 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   return status;
 }
 
-/* True if the call is a chat: on a terminal, with no prompt, and with no flag that a chat does not obey. */
+/* True if this is a chat: on a terminal, with no prompt, and with no flag that a chat does not obey. */
 static bool is_chat(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   bool otherwise = map_is_asked(&o->map, &o->prompt) || choose_is_given(&o->choose);

@@ -129,7 +129,7 @@ typedef struct {
   uint64_t *mask; /* [vocabulary.n_words] */
 } Lines;
 
-/* CPU microseconds for each token of a line: its mask, and the constraint's step by the token. */
+/* CPU microseconds for each token of a line: for constraint_mask() and constraint_take() together. */
 typedef struct {
   double *items; /* [count] */
   size_t count, capacity;
@@ -235,7 +235,7 @@ static Status take_tests(Lines *lines, Constraint *c, const Json *tests, Buffer 
   return buffer_append_string(out, "]", err);
 }
 
-/* Appends the list of the keywords that --schema-lenient let go, if there are any. */
+/* Appends the list of the keywords that --schema-lenient ignored, if there are any. */
 static Status write_let_go(const Buffer *let_go, Buffer *out, Error *err) {
   for (size_t at = 0; at < let_go->size; at += strlen(let_go->data + at) + 1) {
     TRY(buffer_append_string(out, at ? ", " : ", \"let_go\": [", err));

@@ -91,8 +91,8 @@ static void report(const char *path, uint64_t byte) {
 }
 
 /* Handles a fault in an instruction that reads a mapped file, in any thread, never within a function that is
- * not reentrant. All calls here are async-signal-safe except error_set(), which formats into its own
- * memory. */
+ * not reentrant. All calls here are async-signal-safe except error_set(), which formats into a
+ * local Error. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
   static atomic_flag reported = ATOMIC_FLAG_INIT;
   char line[LONGEST_LINE];

@@ -68,7 +68,7 @@ static bool begins_object(const Buffer *line) {
   return at < line->size && line->data[at] == '{';
 }
 
-/* A failure says that the line is not valid input for a template; what a template says is an answer. */
+/* Renders a line. A line that is no valid input is a failure; an error of the template is an answer. */
 static Status take_line(void *user, const char *where, const Buffer *line, Buffer *out, Error *err) {
   OWNED(json_release) Json *json = NULL;
   OWNED(trusted_text_release) TrustedText text = {0};

@@ -36,7 +36,8 @@ static const char *const spins = "50000"; /* 1 ns each: here a spin is only a co
  * LARGEST_STACK_BYTES is kept. */
 static const char stack_variable[] = "OMP_STACKSIZE", stack_size[] = "1M";
 enum { STACK_BYTES = 1 << 20, LARGEST_STACK_BYTES = 64 << 20 };
-/* The stack that `program` gets if its own is smaller than STACK_BYTES: the usual size. */
+/* The stack on which threads_run() runs the program if `ulimit -s` gives less than STACK_BYTES: 8 MiB, as
+ * Linux gives. */
 enum { PROGRAM_STACK_BYTES = 8 << 20 };
 
 static bool has_our_stacks(void) {

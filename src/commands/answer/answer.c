@@ -55,7 +55,7 @@ static Status next_alone(void *user, bool may_wait, EngineRequest *request, bool
 static Status done_alone(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Alone *alone = user;
   EngineResult done = *result;
-  if (done.status == STATUS_INTERRUPTED) { /* the search for the allowed tokens noticed it first */
+  if (done.status == STATUS_INTERRUPTED) { /* the search for the allowed tokens noticed the signal first */
     done.status = STATUS_OK;
     done.generated.reason = FINISH_INTERRUPTED;
   }

@@ -43,7 +43,7 @@ typedef struct {
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
-/* Says which part of an answer is incomplete: "the end came within the thought (length), there is no
+/* Which part of an answer is incomplete: "the end came within the thought (length), there is no
  * answer"; empty: no part is, or the answer was interrupted. */
 typedef struct {
   char text[128];

@@ -249,7 +249,7 @@ static int asked_context(const Assistant *a) {
                                                                                       : flags->context;
 }
 
-/* Looks for a process that keeps the model. If that fails, the call goes on without one. */
+/* Looks for a process that keeps the model. If that fails, this process computes. */
 static Status find_holder(Assistant *a, Error *err) {
   const AssistantFlags *flags = a->flags;
   const int asked = asked_context(a);
@@ -523,7 +523,7 @@ static bool is_always_batch(const Assistant *a) {
   return a->device.invariant && a->device.backend->memory;
 }
 
-/* True if a process that keeps the model has a session, for calls that come one at a time: a backend without
+/* True if a process that keeps the model has a session, for clients that ask one at a time: a backend without
  * pages has no batch, on a GPU a batch rounds differently, and a batch cannot continue from a recurrent
  * state. */
 static bool holds_session(const Assistant *a) {

@@ -187,8 +187,8 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
  * memory holds. Opens the batch; for one sequence the session, unless device.invariant needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
-/* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages, and a session
- * if it has none, if a batch rounds differently, or if the model has recurrent states, from which a batch
+/* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages; and a session
+ * if it has no pages, if a batch rounds differently, or if the model has recurrent states, from which a batch
  * cannot continue. PRECOND only assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 

@@ -26,7 +26,7 @@ typedef struct {
   const volatile int *interrupted;
 } CacheUse;
 
-typedef struct Cache Cache; /* NULL: no cache, and every call does nothing */
+typedef struct Cache Cache; /* NULL: no cache, and the functions do nothing */
 
 /* *cache stays NULL if the flags ask for none. An invalid limit, or a directory that neither flag nor
  * environment names, is STATUS_USAGE. */
@@ -41,9 +41,9 @@ void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: stores the last prompt and closes the cache. */
 void cache_close(Cache *cache, Session *session);
 
+enum { CACHE_KEY = 512 };
 /* Writes the cache key: everything besides the ids that determines the bits of K and V, including the C
  * library, whose sines and cosines are in every K. */
-enum { CACHE_KEY = 512 };
 void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
                char out[CACHE_KEY]);
 

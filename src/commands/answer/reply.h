@@ -57,7 +57,6 @@ void reply_release(Reply *reply);
 /* Writes complete output to the destination of the flags. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
-/* Appends the JSON members of an answer, without braces; without thinking if that is empty. */
 typedef struct {
   const Buffer *text, *thinking;
   const Buffer *calls;            /* lines of calls, or NULL */
@@ -67,4 +66,5 @@ typedef struct {
   uint64_t seed;
   const char *model; /* name of the model */
 } AnswerText;
+/* Appends the JSON members of an answer, without braces; without thinking if that is empty. */
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err);

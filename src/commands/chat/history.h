@@ -14,9 +14,9 @@ enum { HISTORY_BYTES = 1 << 20, HISTORY_ENTRY_BYTES = 64 << 10 };
  * it. */
 Status history_path(char **path, Error *err);
 
+typedef Status (*HistorySink)(void *user, const char *text, size_t size, Error *err);
 /* Calls `take` for every entry, the oldest first. A missing file has no entries; lines that are not UTF-8 are
  * skipped. */
-typedef Status (*HistorySink)(void *user, const char *text, size_t size, Error *err);
 Status history_read(const char *path, HistorySink take, void *user, Error *err);
 
 /* Adds an entry, unless it is longer than HISTORY_ENTRY_BYTES or contains a NUL. */

@@ -7,17 +7,17 @@
 #include "commands/conversation/kept_chat.h"
 
 typedef struct {
-  AssistantFlags flags; /* the flags of the call, with model, template and --think of the chat */
+  AssistantFlags flags; /* the command line's flags, with model, template and --think of the chat */
   bool keeps;           /* the conversation is written; set by the caller */
   bool goes_on;         /* a kept chat was opened */
-  bool model_is_chats;  /* the call names no model: the chat's model is used */
+  bool model_is_chats;  /* the command line names no model: the chat's model is used */
   KeptChat kept;
   ConversationHead head; /* head of the file: as it was opened, later as it is written */
   bool failed;           /* continued_keep() has reported a failure */
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
- * chat's own model, template and --think apply unless the call names others. */
+ * chat's own model, template and --think apply unless flags name others. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */

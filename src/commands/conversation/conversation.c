@@ -122,7 +122,7 @@ Status conversation_view(const Conversation *c, size_t first, ChatMessage **view
 
 /* --- splicing */
 
-/* Walks along the text of a list of ids. Tokens are compared by their content in the vocabulary: equal
+/* A walk along the text of a list of ids. Tokens are compared by their content in the vocabulary: equal
  * sequences of contents are equal texts in any alphabet. Byte tokens (<0xNN>) and special tokens equal only
  * themselves. */
 typedef struct {

@@ -17,8 +17,8 @@ typedef struct {
 } ConversationHead;    /* starts zeroed */
 void conversation_head_release(ConversationHead *head);
 
-/* The beginning of the first message of the user, on one line; empty if there is none. */
 enum { CONVERSATION_TITLE = 256 };
+/* The beginning of the first message of the user, on one line; empty if there is none. */
 void conversation_title(const Conversation *conversation, char title[CONVERSATION_TITLE]);
 /* All of the first message of the user on one line, in new memory. */
 char *conversation_whole_title(const Conversation *conversation, Error *err);

@@ -4,8 +4,8 @@
  * "2026-11-22-1510-why-is-the-sky-blue"; the time of the file is that of the last answer.
  *
  * A chat is written anew after each turn, completely or not at all. If its file was written by another
- * process since, the chat goes on under a new name, so that two terminals never overwrite one
- * another. */
+ * process since, the chat goes on under a new name, so that two terminals never overwrite
+ * each other's chats. */
 #pragma once
 
 #include "base/file.h"

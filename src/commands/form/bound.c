@@ -42,7 +42,7 @@ static void set_ends(Bound *b, bool on) {
   for (size_t i = 0; i < b->ends->count; i++) set_bit(b, b->ends->ids[i], on);
 }
 
-/* Takes ids that the model does not have out of the mask; false if the mask is then empty. */
+/* Removes from the mask the ids that the model does not have; false if the mask is then empty. */
 static bool drop_unknown(Bound *b) {
   const size_t n = (size_t)b->form->vocab_size;
   uint64_t any = 0;

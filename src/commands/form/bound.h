@@ -38,15 +38,15 @@ void bound_mask_thought(Bound *bound, const uint64_t **mask);
 void bound_mask_few(Bound *bound, int32_t also, bool space, bool ends, const uint64_t **mask);
 /* Adds a token to the mask that was set last. */
 void bound_allow(Bound *bound, int32_t id);
-/* Sets *mask to all tokens but those whose first byte other than white space is `first` and that do not fit
- * the form. */
+/* Sets *mask to all tokens except those that begin, after white space, with `first` and do not fit the
+ * form. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
 /* Begins the form anew, for another part of the same answer. */
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);
-/* Puts the tokens that must come next into `reply`: none if there is a choice, or while tokens that an
- * earlier call forced are still to be taken. */
+/* Puts the tokens that must come next into `reply`: none if there is a choice, or while tokens that are
+ * forced already are still to be taken. */
 Status bound_forced(Bound *bound, TokenReply *reply, Error *err);
 /* True for a token of white space alone. */
 bool bound_is_space(const Bound *bound, int32_t id);

@@ -32,7 +32,7 @@ typedef struct {
   const Tools *tools; /* or NULL */
   Bound *bound;       /* the form of the answer, or of a call's arguments */
   bool no_thought;    /* no thought is allowed */
-  bool chooses;       /* headers are chosen among `headers` */
+  bool chooses;       /* the header has to be one of `headers` */
   ChannelState state;
   bool is_first;          /* the header is the answer's first */
   Buffer header;          /* text of the header so far, special tokens included */

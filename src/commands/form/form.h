@@ -67,7 +67,7 @@ Status form_begin(AnswerForm *form, Error *err);
 /* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);
 void form_release(AnswerForm *form);
-/* Prints a note for each keyword of a schema that was let go. */
+/* Prints a note for each keyword that `lenient` ignored. */
 void form_note_let_go(const char *name, const Constraint *constraint);
 /* Refuses {NAME} where there are no records. */
 Status form_check_records(const FormFlags *flags, bool has_records, Error *err);

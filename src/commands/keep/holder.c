@@ -1,5 +1,5 @@
-/* holder.c - see holder.h: the process, its socket and its calls. Called by: keep.c; holder_listen() by
- * holder_job.c.
+/* holder.c - see holder.h: the process, its socket and its calls (connected client processes).
+ * Called by: keep.c; holder_listen() by holder_job.c.
  * Always true: the socket is made under another name and renamed, so that a process which finds it can
  *              connect. Connections of other users are closed without a message. Standard streams are used
  *              until the model is ready, and not afterwards. */
@@ -34,7 +34,7 @@ static Status listen_at(Holder *h, const char *path, Error *err) {
   h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (h->listener < 0) return system_error(path, "make a socket", err);
   struct stat state = {0};
-  const int lock = keep_lock_names(path); /* so that no process removes the temporary name as a leftover */
+  const int lock = keep_lock_names(path); /* keeps others from removing the temporary name as a leftover */
   unlink(made);
   const bool listens = bind(h->listener, (struct sockaddr *)&address, sizeof address) == 0 &&
                        chmod(made, 0600) == 0 && stat(made, &state) == 0 &&
@@ -68,8 +68,8 @@ enum {
   DEAF_MS = 100
 };
 
-/* Accepts the calls that wait. If memory or descriptors run out, this process goes on: a call is closed, or
- * waits until other calls have gone. */
+/* Accepts the connections that wait. If memory or descriptors run out, this process goes on: a connection is
+ * closed, or waits until other calls have gone. */
 static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;
@@ -202,8 +202,8 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a caller that has connected and says nothing, unless this process stops: the caller may await the
- * end. */
+/* True for a caller that has connected and said nothing for GREETING_MS, unless this process stops: the
+ * caller may be waiting for that. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -299,7 +299,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* before connections close: calls then take the memory to be free */
+  assistant_release(h->assistant); /* before connections close: clients then count on free memory */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

@@ -1,5 +1,6 @@
-/* holder.h - the process that keeps a model for later calls of the same user: it has the weights and the KV
- * cache of the last prompts, and answers the requests of all calls (wire.h) in one batch. */
+/* holder.h - the process that keeps a model for later calls (client processes) of the same user: it has the
+ * weights and the KV cache of the last prompts, and answers the requests of all calls (wire.h) in one
+ * batch. */
 #pragma once
 
 #include "commands/answer/assistant.h"

@@ -1,15 +1,15 @@
-/* holder_internal.h - shared by holder.c (the process and its calls) and holder_job.c (the calls' requests in
- * the engine). */
+/* holder_internal.h - shared by holder.c (the process and its calls, which are client processes connected by
+ * a socket) and holder_job.c (the calls' requests in the engine). */
 #pragma once
 
 #include "commands/keep/holder.h"
 #include "commands/keep/wire.h"
 
-/* A connected call: a process of auk that asks for answers. */
+/* A call: a process of auk that is connected and asks for answers. */
 typedef struct Caller {
   Wire wire;
   bool greeted;
-  double heard_ms; /* time of the caller's last message, at first of its connection */
+  double heard_ms; /* time of the caller's last message; before the first, of its connection */
   int n_running;   /* requests in the engine */
 } Caller;
 

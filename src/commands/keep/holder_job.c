@@ -1,5 +1,5 @@
-/* holder_job.c - the requests of calls (processes of auk that are connected), on their way into the engine
- * and back.
+/* holder_job.c - the requests of calls (client processes, connected by a socket), on their way into the
+ * engine and back.
  *
  * Called by: holder.c.
  * Always true: a request that its call has cancelled has no caller; it leaves the engine before the next

@@ -235,7 +235,7 @@ static Status run(CommandCall *call, Error *err) {
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
-  /* The call that started this process has checked the flags; a CPU ignores GPU flags of the settings. */
+  /* The process that started this one has checked the flags; a CPU ignores GPU flags of the settings. */
   if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
   return start(&o->assistant, seconds, err);

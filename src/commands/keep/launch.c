@@ -1,10 +1,10 @@
 /* launch.c - see launch.h.
  *
- * The process is the grandchild of the call, in a session of its own: a terminal that closes does not end it,
- * no process has to wait for it, and it inherits no descriptors, so that a reader of the call's output sees
- * end of file. It is executed anew, since neither OpenMP's threads nor a CUDA context outlive a fork. Other
- * calls use it too, so it does not inherit variables, limits and ignored signals of the call that would harm
- * them. Niceness and cores stay, as they are part of the key (place.h). */
+ * The process is the grandchild of the call (the client process), in a session of its own: a terminal that
+ * closes does not end it, no process has to wait for it, and it inherits no descriptors, so that a reader of
+ * the call's output sees end of file. It is executed anew, since neither OpenMP's threads nor a CUDA context
+ * outlive a fork. Other calls use it too, so it does not inherit variables, limits and ignored signals of the
+ * call that would harm them. Niceness and cores stay, as they are part of the key (place.h). */
 #include "commands/keep/launch.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
   const ModelOverrides *o = &flags->model.overrides;
   TRY(put(a, "auk", "keep", err));
   TRY(put(a, "--detached", NULL, err));
-  TRY(put(a, "--no-config", NULL, err)); /* the flags include the settings of this call */
+  TRY(put(a, "--no-config", NULL, err)); /* the flags include this client's settings */
   TRY(put_int(a, "--keep", hello->keep_seconds, err));
   if (strcmp(place->given, place->path) == 0)
     TRY(put_path(a, "-m", place->path, err));

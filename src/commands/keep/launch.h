@@ -4,6 +4,6 @@
 #include "commands/answer/assistant.h"
 #include "commands/keep/wire.h"
 
-/* Starts a holder with the flags that are in the key (place.h), and waits until it is ready to be greeted. If
- * the holder ends before that, the error is the reason that it gave. */
+/* Starts a holder with the flags that are part of the key (place.h), and waits until it is ready to be
+ * greeted. If the holder ends before that, the error is the reason that it gave. */
 Status launch(const AssistantFlags *flags, const ModelPlace *place, const WireHello *hello, Error *err);

@@ -44,7 +44,8 @@ static Status add_share(Buffer *key, Error *err) {
   return buffer_append(key, "\n", 1, err);
 }
 
-/* Adds tokenizer.json and the files beside it that add tokens (tokenizer/load/declared.h). */
+/* Adds the stamps of tokenizer.json and of the files beside it that add tokens
+ * (tokenizer/load/declared.h). */
 static Status add_tokenizer(Buffer *key, const char *path, Error *err) {
   static const char *const names[] = {"tokenizer_config.json", "added_tokens.json",
                                       "special_tokens_map.json"};
@@ -147,7 +148,7 @@ void keep_remove_leftovers(const char *directory) {
 }
 
 /* Opens KEY.lock; *byte describes a holder's record lock in it, at an offset made from its socket's inode
- * number: the kernel reports who owns the lock, and ends it with the process. (A call that starts a holder
+ * number: the kernel reports who owns the lock, and ends it with the process. (A client that starts a holder
  * locks the whole file with flock(), which sees no record locks.) */
 static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];

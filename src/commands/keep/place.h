@@ -6,8 +6,8 @@
 
 #include "commands/answer/assistant.h"
 
-/* Appends the key, which two calls of auk have in common exactly if one process can compute for both: the
- * program's file, the files of the model and the tokenizer (by their stamps), flags that override them,
+/* Appends the key, which two clients have in common exactly if one process can compute for both: the
+ * program's file, the files of the model and the tokenizer (each by its FileStamp), flags that override them,
  * device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 

@@ -1,6 +1,6 @@
 /* remote.c - see remote.h. Called by: answer/assistant.c, start.c, keep.c.
  * Always true: each request that was sent and has not ended has an entry in `asked`. Messages about other
- *              requests are ignored: this call has cancelled those. */
+ *              requests are ignored: this client has cancelled those. */
 #include "commands/keep/remote.h"
 
 #include <poll.h>
@@ -142,7 +142,8 @@ static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error 
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* A cancelled request's steps are not known: assumes one per token, but with `alone` none for the first. */
+  /* The holder does not report a cancelled request's steps: assumes one per token; with `alone` the first
+   * token has none. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - ended.request.alone;
   const EngineResult result = a->result;

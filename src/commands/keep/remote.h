@@ -1,5 +1,6 @@
-/* remote.h - the engine of another process, as a call of auk sees it: what engine.h promises, over a
- * connection (wire.h). Texts, forms, files and terminals stay with the call; ids go out and come back. */
+/* remote.h - the engine of another process, as a call of auk (a client process) sees it: what engine.h
+ * promises, over a connection (wire.h). Texts, forms, files and terminals stay with the call; ids go out and
+ * come back. */
 #pragma once
 
 #include "base/status.h"

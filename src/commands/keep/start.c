@@ -51,7 +51,7 @@ Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int
 
 /* --- starting */
 
-/* Waits for the lock of this key, or for the holder that another call starts while that call has the lock. */
+/* Waits for the lock of this key, or for the holder that another client starts while it has the lock. */
 static Status lock_or_find(int lock, const char *directory, const Buffer *key, const WireHello *hello,
                            Remote **remote, Error *err) {
   enum { TRY_MS = 50 };

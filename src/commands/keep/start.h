@@ -1,5 +1,5 @@
-/* start.h - how a call of auk gets at a model that is kept: it finds the holder (holder.h), starts one, or
- * makes room for another. */
+/* start.h - how a call of auk, a client process, gets at a kept model: it finds the holder (holder.h),
+ * starts one, or makes room for another. */
 #pragma once
 
 #include "commands/keep/place.h"
@@ -13,8 +13,8 @@ Status keep_asked(const AssistantFlags *flags, int *seconds, Error *err);
  * unchanged). *remote is NULL without a holder. *silent: the failure is that the holder does not answer. */
 Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int seconds, Remote **remote,
                  bool *silent, Error *err);
-/* Starts a holder, unless another call is doing so, and waits until it is ready. An error is the one that the
- * holder reports. `place` names the model; n_ctx may be NOT_GIVEN. */
+/* Starts a holder, unless another process is doing so, and waits until it is ready. An error is the one that
+ * the holder reports. `place` names the model; n_ctx may be NOT_GIVEN. */
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err);
 
@@ -22,9 +22,9 @@ Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Mo
  * number. */
 int keep_make_room(void);
 
+typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 /* Calls visit() for each holder of this user, with a connection that visit() closes; socket -1: the holder's
  * queue of connections is full. Removes names of sockets without a listener. */
-typedef Status KeepVisit(void *user, const char *path, int socket, Error *err);
 Status keep_each(KeepVisit *visit, void *user, Error *err);
 /* How a holder answers: with its state, by the end of the connection, or not at all (watch.h). */
 typedef enum { KEEP_REPLIED, KEEP_ENDS, KEEP_IS_SILENT } KeepReply;

@@ -1,4 +1,5 @@
-/* wire.h - messages between a call of auk and the process that keeps a model (holder.h), over a unix socket.
+/* wire.h - messages between a call of auk (a client process) and the holder, the process that keeps a
+ * model (holder.h), over a unix socket.
  *
  *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
  *                                    (place.h) makes sure that both processes are of one build
@@ -62,7 +63,7 @@ typedef struct {
   uint32_t id; /* id of the request, counted by the call */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
   bool ignore_eos, scores, lockstep;
-  bool alone; /* the call by itself would compute the request in a session */
+  bool alone; /* without a holder the call would compute the request in a session */
   SamplerSettings sampler;
 } WireAsk;
 
@@ -140,7 +141,7 @@ void wire_send_descriptor(Wire *wire, int descriptor);
 /* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
  * `ended` after the last bytes if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
-/* Takes the next message that is complete; its body stays until the next call. */
+/* Takes the next message that is complete; its body stays valid until the next wire_take(). */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
 /* Waits up to `ms` for a message; false: none came. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);

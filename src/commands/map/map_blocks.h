@@ -11,7 +11,7 @@ typedef struct {
   ClaimOptions claim;
   const Survey *survey; /* survey of the reader's input */
   int n_copies;         /* answers to each record; 0: one */
-  RecordReader *reader; /* moved by blocks_read() alone after blocks_open() */
+  RecordReader *reader; /* only blocks_read() reads from it after blocks_open() */
 } BlocksOptions;
 
 /* Adds the setting "blocks", which makes processes agree on where blocks begin. */

@@ -52,8 +52,8 @@ Status claims_result_path(const char *directory, size_t block, Buffer *path, Err
 /* Looks for a block's results; *there is false if nothing has their name. Fails if a file of this name cannot
  * be results: the message says what the file is and how to go on. */
 Status claims_look_for_result(const char *path, bool *there, Error *err);
-/* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
 enum { OWNER_SIZE = 96 };
+/* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
 void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]);
 /* Reads DIR/job/settings; STATUS_USAGE if `directory` is not one of --claim. */
 Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err);

@@ -126,7 +126,7 @@ static Status add_ends(MapSettings *s, const Assistant *a, Error *err) {
   return map_settings_add(s, "end-tokens", ids, ends->count * sizeof *ends->ids, what, err);
 }
 
-/* Without a given seed, each run has another seed and other answers. */
+/* Adds the sampler's settings. Without -s the line is "-s -1": each run may then have another seed. */
 static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
   const SamplerSettings *sampler = &a->sampler;
   const Seed *seed = &a->flags->sampling.seed;
@@ -170,8 +170,8 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
 }
 
 /* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache), and
- * -c. Adds --invariant where it is on, also by default: a run that goes on may then change no bit of an
- * answer. */
+ * -c. Adds --invariant where it is on, also by default: a run that goes on must then not change any bit of
+ * an answer. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));

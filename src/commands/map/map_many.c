@@ -130,7 +130,7 @@ static Status end_place(Many *many, Place *place, const char *note, Error *err) 
 
 /* --- records */
 
-/* Ends a record with an error of its own. */
+/* Ends a record with this error as its result; the other records go on. */
 static Status end_with_error(Many *many, Worker *worker, Error *err) {
   const Error error = *err;
   Place *place = worker->place;

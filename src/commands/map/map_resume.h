@@ -28,7 +28,7 @@ typedef enum {
 
 typedef struct {
   ResultsFormat format;
-  const MapSettings *settings; /* NULL: there is no OUT.resume, and calls do nothing */
+  const MapSettings *settings; /* NULL: there is no OUT.resume, and the functions do nothing */
   const char *results_path;
   char *path;
   int descriptor;         /* -1: the file does not exist yet */
@@ -53,9 +53,9 @@ Status map_resume_open(const char *results_path, const ResumeRules *rules, bool 
                        MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);
 
+enum { HEAD_LIMIT = 1 << 16 };
 /* Reads which format and settings the head at the beginning of text[0..size) names; *valid is false if the
  * text begins with no head. No head is longer than HEAD_LIMIT bytes. */
-enum { HEAD_LIMIT = 1 << 16 };
 Status map_resume_head(const char *text, size_t size, ResultsFormat *format, MapSettings *settings,
                        bool *valid, Error *err);
 /* Appends the first HEAD_LIMIT bytes of a file. */

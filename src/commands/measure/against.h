@@ -19,9 +19,9 @@ typedef struct {
  * also after a failure. */
 Status evaluated_open(const char *path, const DeviceFlags *device, int window, Evaluated *e, Error *err);
 void evaluated_close(Evaluated *e);
+enum { EVALUATED_ROWS = 64 }; /* rows of logits in memory: 64 rows of 150,000 are 38 MB */
 /* Loads a model on its device, and opens a session for windows. chunk: tokens computed at once, 0: the
  * device's default. PRECOND device_fit() */
-enum { EVALUATED_ROWS = 64 }; /* rows of logits in memory: 64 rows of 150,000 are 38 MB */
 Status evaluated_session(Device *device, Model *model, int window, int chunk, Session **session, Error *err);
 
 typedef struct {

@@ -384,7 +384,7 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
-/* Counts the GPUs that share the model as one machine, and prints the time of their all-reduce. */
+/* Multiplies the machine's rates by the GPUs that share the model, and prints the all-reduce's time. */
 static Status measure_sums(Bench *bench, Error *err) {
   const int n = bench->device.options.split, rows[] = {1, bench->max_chunk > 1 ? bench->max_chunk : 2};
   double microseconds[2];

@@ -6,7 +6,7 @@
 typedef struct {
   BenchSubject *subject;
   const char *draft;                        /* the draft model, or NULL: guesses cost nothing */
-  const IdList *guesses, *depths, *answers; /* guesses per step; tokens before the answer; its tokens */
+  const IdList *guesses, *depths, *answers; /* guesses per step; tokens before the answer, and in it */
   double accept;                            /* the chance that a guess is right */
 } GuessTests;
 

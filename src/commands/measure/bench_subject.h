@@ -18,8 +18,8 @@ typedef struct {
   bool on_screen; /* standard error shows what is being measured */
 } BenchSubject;
 
-/* Shows on a terminal what is being measured, until the next call; NULL: nothing. There is no spinner, and no
- * call within a timed run: the line does not change the figures. */
+/* Shows on a terminal what is being measured, until the next bench_say(); NULL: nothing. There is no spinner,
+ * and no bench_say() within a timed run: the line does not change the figures. */
 void bench_say(const BenchSubject *subject, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* bench_say() for run `run` of a test; runs below 0 are not timed. */
 void bench_say_run(const BenchSubject *subject, const char *test, int run);
@@ -31,7 +31,7 @@ void bench_say_run(const BenchSubject *subject, const char *test, int run);
   }
 Status bench_put_device(const BenchSubject *subject, Table *table, Error *err);
 
-/* Prints a table: asks the device for its name, and then put_rows() for the rows. */
 typedef Status BenchRows(void *user, Table *table, Error *err);
+/* Prints a table: asks the device for its name, and then put_rows() for the rows. */
 Status bench_print(BenchSubject *subject, const Column *columns, size_t n_columns, BenchRows *put_rows,
                    void *user, Error *err);

@@ -57,7 +57,7 @@ static Status copy_result(Merge *m, MergePart *part, Error *err) {
   return m->bytes.size < CHUNK ? STATUS_OK : flush(m, err);
 }
 
-/* Copies all results of one record, then closes the record's file if that is at its end. */
+/* Copies all results of one record, then closes the part's file if no record of it is left. */
 static Status copy_record(Merge *m, size_t record, Error *err) {
   MergePart *part = merge_part_of(&m->parts, record);
   TRY(merge_part_open(&m->parts, part, err));

@@ -15,7 +15,7 @@ typedef struct {
 } Checkpoint;
 
 typedef struct {
-  Checkpoint *items; /* [count] those of the cache by name, then each directory's by path */
+  Checkpoint *items; /* [count] the cache's, sorted by name; then each directory's, sorted by path */
   size_t count, capacity;
   struct {
     dev_t device;
@@ -45,7 +45,7 @@ Status checkpoints_add_known(Checkpoints *list, Error *err);
 
 void checkpoints_release(Checkpoints *list);
 
+enum { CHECKPOINTS_WEIGHT_RANKS = 4 };
 /* Ranks a checkpoint's files by name: 0 is the preferred form of weights, higher ranks are other forms of the
  * same weights, -1 is not a weight file. */
-enum { CHECKPOINTS_WEIGHT_RANKS = 4 };
 int checkpoints_weight_rank(const char *name);

@@ -25,7 +25,7 @@ static const char *name_in_layer(const ModelConfig *config, const char *part, co
   return strcat(whole, suffix) + strlen(layers_name(config)) + strlen(".0.");
 }
 
-/* Prints the tensors that the first or the last operation takes, which belong to no layer. */
+/* Prints the tensors that the first or the last operation (OP_LOGITS) takes; they belong to no layer. */
 static Status print_others(Buffer *out, const Model *model, OpKind kind, Error *err) {
   char name[LINEAR_NAME_SIZE];
   const bool logits = kind == OP_LOGITS;

@@ -98,7 +98,7 @@ typedef struct {
   int n_conversations;  /* parts in `ids` that are conversations */
 } Parts;
 
-/* Makes tokens of texts. */
+/* A maker of tokens from texts. */
 typedef struct {
   const Tokenizer *tokenizer;
   const Chat *chat; /* NULL: no part is a conversation */

@@ -343,11 +343,11 @@ typedef struct {
   SetResult *results;       /* [n_lines] */
   const SettingLine *model; /* the line that names the model, or NULL */
   int section;              /* -1: none */
-  bool named;               /* the call names the model, and so the section */
+  bool named;               /* the command line names the model, and so the section */
 } Applying;
 
-/* Refuses a name that the call gives, if it is no model and probably a section: a mistyped name, or a section
- * (a->section) without a line that names its model. */
+/* Refuses the command line's model name if it is no model and probably a section: a mistyped name, or a
+ * section (a->section) without a line that names its model. */
 static Status check_name(const Applying *a, const char *name, Error *err) {
   const Settings *settings = a->settings;
   Suggestion nearest = suggestion_begin(name, strlen(name));
@@ -406,7 +406,7 @@ static void report_line(const Applying *a, const SettingLine *line, const char *
              valued ? " " : "", valued ? line->value : "", remark);
 }
 
-/* Reports what was set, and what other flags of the call left without effect. */
+/* Reports the settings that were made, and those that flags of the command line exclude. */
 static void report(const Applying *a) {
   size_t offset;
   const Flag *verbose = interface_find(a->parse->interface, "-v", 2, &offset);

@@ -10,7 +10,7 @@
  *
  * Flags that say how a model answers can be set, not those that say what one call is to do (settable[]). A
  * setting is taken only by commands that share the flag, and gives way to the command line: where a rule
- * excludes it beside a flag of the call, it is dropped. From high to low: command line, section, file,
+ * excludes it beside a flag given there, it is dropped. From high to low: command line, section, file,
  * environment, the checkpoint. A relative path of a file begins at the folder of the settings; ~/ is the
  * home directory. */
 #pragma once
@@ -33,7 +33,7 @@ typedef struct {
   size_t n_lines, lines_capacity;
   const char **sections; /* [n_sections] names */
   size_t n_sections, sections_capacity;
-  const SettingLine *model; /* the line that names the model of this call, or NULL */
+  const SettingLine *model; /* the line that names the model of this command, or NULL */
 } Settings;                 /* starts zeroed */
 
 /* Reads the file; without one there are no settings. Mistakes are STATUS_USAGE, "FILE:LINE: ...". Release the
@@ -49,5 +49,5 @@ bool settings_matter(const Interface *interface);
 Status settings_apply(Settings *settings, FlagParse *parse, Error *err);
 /* Puts FILE:LINE before an error about a missing model, if that line names the model. */
 void settings_blame(const Settings *settings, Error *err);
-/* The model of the file for calls that name none, or NULL. AUK_MODEL is not consulted. */
+/* The model of the file for command lines that name none, or NULL. AUK_MODEL is not consulted. */
 const char *settings_model(const Settings *settings);

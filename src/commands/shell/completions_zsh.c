@@ -44,7 +44,7 @@ static Status put_spelling(Buffer *out, const Flag *flag, Word name, Error *err)
   size_t start = out->size;
   TRY(completions_put_help(out, flag->help, "[]:\\", err));
   for (size_t i = start; i < out->size; i++)
-    if (out->data[i] == '\'') out->data[i] = '`'; /* for the shell's single quotes */
+    if (out->data[i] == '\'') out->data[i] = '`'; /* the help is in single quotes */
   TRY(buffer_append_string(out, "]", err));
   if (flag->kind == KIND_OPTIONAL) TRY(buffer_append_string(out, ":", err));
   if (flag->kind != KIND_SWITCH)

@@ -19,7 +19,7 @@ static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, 
   *inside = false;
   if (!a->thinking.open) return STATUS_OK;
   size_t length = strlen(a->thinking.open),
-         last = length + 8; /* most tokens: each has a byte or more; 8 for white space */
+         last = length + 8; /* upper bound: a token has a byte or more; 8 for white space */
   if (last > n) last = n;
   OWNED(buffer_release) Buffer text = {0};
   TRY(tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err));
@@ -38,7 +38,7 @@ static Status encode_after(const Assistant *a, const char *before, IdList *ids, 
 }
 
 /* A tokenizer may insert a space at the beginning of a text. To avoid that, this encodes "a" and the mark,
- * and drops the ids of "a" if they are a proper prefix. */
+ * and drops the ids of "a" if they are a proper prefix of the result. */
 static Status encode_closing(const Assistant *a, IdList *ids, Error *err) {
   OWNED(id_list_release) IdList letter = {0}, whole = {0};
   TRY(tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err));
