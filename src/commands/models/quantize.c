@@ -98,7 +98,7 @@ typedef struct {
   int n_conversations;  /* parts in `ids` that are conversations */
 } Parts;
 
-/* A maker of tokens from texts. */
+/* The tokenizer, and how parts of texts become tokens. */
 typedef struct {
   const Tokenizer *tokenizer;
   const Chat *chat; /* NULL: no part is a conversation */
