@@ -33,9 +33,9 @@ static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
-/* The first and last position that a row sees; with `gathered`, indices in that copy. Each row of a DFlash
- * block sees the whole block. A row of a Gemma 4 assistant sees the target's keys before its own position;
- * its window is one position longer than in other models, as in transformers. */
+/* The first and last position that a row attends to; with `gathered`, indices in that copy. Each row of a
+ * DFlash block attends to the whole block, a row of a Gemma 4 assistant to the target's keys before its own
+ * position; its window is one position longer than in other models, as in transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;
@@ -112,7 +112,7 @@ static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_hea
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   int64_t n_tasks = 0;
   for (int i = 0; i < n_parts; i++) n_tasks += n_tiles_of(all, &parts[i]) * n_kv_heads;
-    /* Starts with the last tile, whose queries see the most keys. */
+    /* Starts with the last tile, whose queries attend to the most keys. */
 #pragma omp parallel for schedule(dynamic) num_threads(all->state->loaded->n_threads)
   for (int64_t at = n_tasks - 1; at >= 0; at--) {
     AttentionWork work = *all;

@@ -1,9 +1,9 @@
 /* backend.c - the CPU's Backend: a session's memory, and the operations.
  *
  * Called by: forward.c, session.c, batch.c and published.c through cpu_backend.
- * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
- *              other rows and any number of threads; a matmul's input is followed by zeros up to a multiple
- *              of ALIGN_FLOATS. */
+ * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits whatever
+ *              the other rows and the number of threads; a matmul's input is followed by zeros up to a
+ *              multiple of ALIGN_FLOATS. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void plan_index(const ModelConfig *config, const StateOptions *options, S
   const IndexerConfig *indexer = &config->indexer;
   if (!indexer->block) return;
   raise_to(&plan->index, (int64_t)(indexer->n_heads + 1) * indexer->head_dim);
-  if (indexer->budget >= options->n_ctx) return; /* every row sees all positions */
+  if (indexer->budget >= options->n_ctx) return; /* every row attends to all positions */
   plan->selected = cpu_most_selected(indexer);
   plan->block_scores = 2 * (options->n_ctx / indexer->block + 1);
   plan->gathered_bytes = cpu_gathered_bytes(plan, options->kv, config->head_dim);

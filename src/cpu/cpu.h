@@ -108,7 +108,7 @@ typedef struct {
   int routes, expert_width, expert_row;
   int streams, stream_rank, stream_factors, ngrams, index; /* of streams.c, altup.c and sparse.c */
   int sparse_up;                                           /* up's outputs in layers with sparse gates */
-  /* selected: the most positions that a row selects; block_scores: two numbers for each block. */
+  /* selected: the most positions that a row selects; block_scores: each block's score, and a copy of all. */
   int selected, block_scores;
   size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */
@@ -119,7 +119,7 @@ typedef struct {
 /* The KV cache of one layer. Layers that share a cache have equal structs. */
 typedef struct {
   uint8_t *heads;             /* [n_cache_heads][head_bytes] */
-  size_t k_bytes, head_bytes; /* of one KV head. k_bytes: K without its scales; head_bytes: all */
+  size_t k_bytes, head_bytes; /* of one KV head. k_bytes: K without scales; head_bytes: K, V, scales */
   /* With KV_Q8. scales: offset of K's scales; scales_bytes: from there to V's scales. */
   size_t scales, scales_bytes;
   int head_dim, v_width;
@@ -231,7 +231,7 @@ struct BackendState {
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
   int32_t *ids;                                  /* [max_chunk] */
   /* Sparse attention (sparse.c). index: index queries, then the index key; selected: the positions that a row
-   * sees. */
+   * selects. */
   float *index, *block_scores; /* [max_chunk][plan.index], [GATHERERS][plan.block_scores] */
   int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
   uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
@@ -239,7 +239,7 @@ struct BackendState {
   int32_t last_id;             /* the token that sample() picked last */
 };
 
-/* The cache of one KV head, as a sequence sees it; valid until the state is closed. */
+/* The cache of one KV head, with the page table of a sequence; valid until the state is closed. */
 KvHead state_kv_head(const BackendState *state, int sequence, int layer, int kv_head);
 
 /* Returns the parts of a step. A range without parts is one part, which is written to *only. */
@@ -353,7 +353,7 @@ void cpu_add_to_streams(BackendState *state, int n_rows);
 Operation cpu_predict_streams, cpu_add_laurel, cpu_correct_streams;
 
 /* Sparse attention (sparse.c). cpu_index(): computes index queries and keys of normalised rows `from`; the
- * keys go to the cache. cpu_selects(): true if some row of the step sees only selected positions.
+ * keys go to the cache. cpu_selects(): true if some row of the step attends to selected positions only.
  * cpu_select() then selects each row's positions, at most cpu_most_selected(), and cpu_gather() copies a
  * row's selected keys and values of a KV head to `memory`, as a cache of their own. */
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from);

@@ -15,7 +15,7 @@
 enum {
   ALIGN_FLOATS = 16,   /* rows of activations and of V are padded with zeros to a multiple of this */
   KEY_BLOCK = 16,      /* keys whose dimensions are interleaved in the KV cache */
-  PAGE_TOKENS = 32,    /* positions of a page; whole KEY_BLOCKs, and SEGMENT has whole pages */
+  PAGE_TOKENS = 32,    /* positions of a page: a multiple of KEY_BLOCK, a divisor of SEGMENT */
   SEGMENT = 256,       /* positions of one softmax block; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,    /* queries that share one pass over a segment */
   TILE_ROWS = 6,       /* rows of the register tile in outer.h */
@@ -24,7 +24,7 @@ enum {
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
-  ROUND_OUTPUTS = 16,  /* outputs of round_group() and search_group(): whole vectors of every set */
+  ROUND_OUTPUTS = 16,  /* outputs of round_group() and search_group(): whole vectors of any width */
   MAX_SPLITS = 16,     /* most splits of a matrix's inputs (split-K); see matmul_splits() */
   SPLIT_UNIT = 32,     /* a split begins at a multiple of this many inputs */
   LINE_BYTES = 64,     /* cache line, for prefetching */
@@ -120,7 +120,7 @@ static inline int kv_run_end(const KvHead *kv, int from, int to) {
 /* Queries of one KV head. */
 typedef struct {
   int n;                 /* 1 .. MAX_QUERIES */
-  int low[MAX_QUERIES];  /* the first position that each query sees */
+  int low[MAX_QUERIES];  /* the first position that each query attends to */
   int high[MAX_QUERIES]; /* the last one */
   float cap;             /* soft cap of the scores; 0: none */
   const float *q;        /* [n][head_dim], already times attention_scale */
@@ -256,9 +256,9 @@ typedef struct {
   /* Puts the key and value of `position` into the KV cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
-  /* sums[i] and out[i][v_width] = the online softmax of query i over those keys that it sees among the
-   * SEGMENT positions from segment * SEGMENT on; sum == 0 if it sees none. PRECOND some query sees a key of
-   * the segment */
+  /* sums[i] and out[i][v_width] = the online softmax of query i over those keys that it attends to among the
+   * SEGMENT positions from segment * SEGMENT on; sum == 0 if there are none. PRECOND some query attends to a
+   * key of the segment */
   void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
 
   /* Merges the softmax of a later segment into a query's. */

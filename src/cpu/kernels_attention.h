@@ -2,7 +2,7 @@
  *
  * Part of kernels.c. Two matmuls of outer.h with a softmax between them, over the whole segment at once: 256
  * scores per query fit into the L1 cache, so nothing is rescaled inside a segment. Keys that a query of the
- * tile may not see get probability 0, which leaves sums unchanged. */
+ * tile may not attend to get probability 0, which leaves sums unchanged. */
 #pragma once
 
 #include "cpu/outer.h"

@@ -2,7 +2,7 @@
  *
  * The weights stay in the Model's memory, as the checkpoint has them. All but open and close neither
  * allocate nor fail, so they may run as host functions of a CUDA stream, one at a time. A row's results have
- * the bits of the CPU backend, with any other rows and any number of threads. */
+ * the bits of the CPU backend, whatever the other rows and the number of threads. */
 #pragma once
 
 #include "model/model.h"

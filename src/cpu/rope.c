@@ -1,6 +1,6 @@
 /* rope.c - what depends on a row's position: its angles, its rotated queries, its key and value in the cache.
  *
- * Always true: a row gets the same bits with any other rows and any number of threads. */
+ * Always true: a row gets the same bits whatever the other rows and the number of threads. */
 #include <math.h>
 #include <string.h>
 

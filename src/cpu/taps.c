@@ -1,7 +1,7 @@
 /* taps.c - the hidden states of a step's rows: kept for a drafter (backend.h, TapList), or copied between
  * layers (forward_part()).
  *
- * Called by: forward.c and the drafters through cpu_backend. */
+ * Called by: forward.c and quantize/calibration.c through cpu_backend; cpu_read_taps() by tests. */
 #include <string.h>
 
 #include "cpu/cpu.h"

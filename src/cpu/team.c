@@ -28,7 +28,7 @@ enum {
 #if defined(__x86_64__)
 enum { SPINS = 4096, SHORT_SPINS = 256 }; /* a spin takes some 25 ns */
 #else
-enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* a spin takes some ns */
+enum { SPINS = 1 << 16, SHORT_SPINS = 4096 }; /* a spin takes a few ns */
 #endif
 static const double awake_ms = 3, lost_ms = 1, crowded_ms = 200;
 

@@ -190,8 +190,8 @@ typedef struct {
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
    * however its prompt is divided into steps (with recurrent states, each step but the last of a prompt has
-   * whole pages). In a step at most n_sequences + GUESS_ROWS rows belong to no prompt. A backend whose rows
-   * always have these bits ignores `invariant`. */
+   * whole pages). The caller gives a step at most n_sequences + GUESS_ROWS rows of no prompt. A backend whose
+   * rows always have these bits ignores `invariant`. */
   bool invariant;
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
@@ -212,7 +212,7 @@ typedef struct Backend {
   /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows, in steps of one row. For a device
    * whose steps are not timed (guessing.h), so that every run computes the same rows; NULL: n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
-  int guesses;                  /* default of the most tokens that a step guesses (guessing.h) */
+  int guesses;                  /* default limit of guesses of a sequence in a step (guessing.h) */
   Operation *run[N_OPERATIONS]; /* NULL: forward_prepare() refuses models that have such an operation */
   /* *id = the sampler's pick from a row of logits; id NULL: the pick stays on the device */
   Status (*sample)(BackendState *state, Sampler *sampler, int row, int32_t *id, Error *err);

@@ -213,7 +213,7 @@ static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *e
   s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
   b->n_answer += s->result.generated.n_generated - s->n_expected;
   s->result.generated.guesses = s->drafting.guessing.counts;
-  /* As in a session (one.c), the step that computes the prompt does not count. */
+  /* As in a session (one.c), n_steps is without the step that computes the prompt. */
   if (s->request.alone && s->result.generated.guesses.n_steps > 0) s->result.generated.guesses.n_steps--;
   leave(b, index);
   return job->done(job->user, &s->request, &s->result, err);

@@ -63,6 +63,6 @@ Status one_step(One *one, const EngineJob *job, bool *idle, Error *err);
 /* Drops the request, if there is one, without done(). */
 void one_drop(One *one);
 
-/* Answers from the session's text and logits on, to the end. PRECOND session_sync() */
+/* Generates the whole answer to the session's text, from its last logits on. PRECOND session_sync() */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);

@@ -28,7 +28,7 @@ static double linear_flop(const Linear *l, int n_rows) {
   return 2.0 * l->n_in * l->n_out * n_rows;
 }
 
-/* How many of the n_past earlier tokens a token sees in this layer; a window also counts the token itself. */
+/* How many of the n_past earlier tokens a token attends to in a layer; a window counts the token itself, too. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
   const LayerConfig own = config_layer(config, layer);
   const int window = own.window;
@@ -48,7 +48,7 @@ static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_
   return 4.0 * own.n_heads * own.head_dim * seen;
 }
 
-/* Bytes of the keys and values that a token sees and, with an indexer, of a key for each block. */
+/* Bytes of the keys and values that a token attends to and, with an indexer, of a key for each block. */
 static double cache_bytes(const ModelConfig *c, int layer, int n_past, KvType kv) {
   const LayerConfig own = config_layer(c, layer);
   const double token = (double)kv_token_bytes(c, own.kv_layer, kv), seen = seen_before(c, layer, n_past);

@@ -199,7 +199,7 @@ static Status place_ngrams(Arena *arena, Model *model, Error *err) {
 
 static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
-  model->made_bytes = 0; /* counts norms without weights, and key_heads */
+  model->made_bytes = 0; /* will be the bytes of norms without weights and of key_heads */
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
   const size_t rows = (size_t)config_embedding_rows(config);
   model->embedding =

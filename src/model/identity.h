@@ -15,7 +15,7 @@ Status model_content(const Model *model, const ContentSearch *search, ContentHas
 Status model_sample(const Model *model, ContentHash *hash, Error *err);
 
 /* Appends what identifies an open model without reading its weights: its configuration's hash, and a line
- * with the stamp of each file of weights. */
+ * with the FileStamp (base/file.h) of each file of weights. */
 Status model_stamps(const Model *model, Buffer *text, Error *err);
 
 /* True if the files at the model's paths still are those that were opened. */

@@ -92,7 +92,7 @@ typedef struct {
   const float *scale_values; /* FP4: [256] the scale that each code in `scales` stands for */
   const void *weight; /* [n_out][n_in], dense: of `dtype`, INT8: i8, FP8: u8; FP4: u8 [n_out][n_in / 2] */
   Dtype dtype;        /* dense: F32, F16 or BF16 */
-  int row_skip;       /* dense, FP4: rows of other layers between two of `weight`, and of FP4's `scales` */
+  int row_skip; /* dense, FP4: rows of other linear layers between two of `weight` and of FP4's `scales` */
   /* Dense, FP8, FP4 in a model's part (slice.h): the other parts' inputs between two rows of `weight`, and
    * the other parts' scales between two rows of `scales`. */
   int input_skip, scale_skip;

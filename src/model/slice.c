@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* An MLP, a shared expert and an expert divide their hidden units in multiples of their number here, in all
- * layers; only the last share may be no multiple. */
+/* Hidden units of an MLP, a shared expert and an expert are divided in multiples of these, in all layers;
+ * only the last share may be no multiple. */
 typedef struct {
   int mlp, shared, expert;
 } Units;

@@ -303,8 +303,9 @@ static bool names_differ(const Rest *rest) {
   return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
 }
 
-/* Adds name[0..n), a module that is not quantised, to rest->kept; only its end where names_differ(). Other
- * parts lose "model.", for vLLM's "visual.blocks.0" is a checkpoint's "model.visual.blocks.0". */
+/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept; only its end where names_differ().
+ * Modules outside the text part lose "model.", for vLLM's "visual.blocks.0" is a checkpoint's
+ * "model.visual.blocks.0". */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
   const char *text = first->n_matrices ? first->matrices[0].name : "",
@@ -340,8 +341,8 @@ static const char *head_name(const Rest *rest) {
   return rest->c->options->head_bits == 8 ? rest->c->model->head.name : NULL;
 }
 
-/* Adds lm_head to rest->head if it gets 8 bits, else to rest->kept: it is a module also if it has no tensor
- * (tied embeddings) or one of another name. */
+/* Adds lm_head to rest->head if it gets 8 bits, else to rest->kept: loaders have a module lm_head even if the
+ * checkpoint has no tensor for it (tied embeddings), or one of another name. */
 static Status note_head(Rest *rest, Error *err) {
   const QuantLayout layout = rest->c->options->layout;
   const bool ending = names_differ(rest);

@@ -6,8 +6,8 @@
 enum { CHUNK = 96 }; /* most outputs of one call of work() */
 _Static_assert(CHUNK % ROUND_OUTPUTS == 0 && CHUNK % TILE_ROWS == 0, "chunks of whole blocks and tiles");
 
-/* Computes outputs first .. first + n_rows - 1, n_rows <= CHUNK; scratch is the thread's own. Returns a
- * summand of *loss. */
+/* Computes outputs first .. first + n_rows - 1, n_rows <= CHUNK; scratch is the thread's own. Returns its
+ * summand of run_chunks()'s *loss. */
 typedef double ChunkWork(const void *context, int first, int n_rows, float *scratch);
 
 /* Calls work() for all n_out outputs, with `floats` floats of scratch memory for each thread. *loss = the sum

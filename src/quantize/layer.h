@@ -60,7 +60,8 @@ typedef struct {
   bool keeps;                  /* the original model is being computed: its inputs are stored */
   const float *weights;        /* [n] each token's weight in the statistics */
   const float *original, *own; /* [n][hidden] x before the operation, in the original and the quantised model;
-                                * original NULL: the operation's part of the layer adds other terms to x */
+                                * original NULL: another operation of the same part of the layer changes x
+                                * too, or x is not the whole residual stream */
   int n;
 } SampleTokens;
 

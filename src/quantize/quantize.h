@@ -21,7 +21,7 @@ typedef struct {
   BackendOptions device; /* of the quantizer; the CPU's threads are also those of the forward pass */
   KeepMatrix *keeps;     /* true for matrices that must not be quantised; NULL: there are none */
   void *keeps_user;
-  const char *keeps_text; /* text that determines keeps(): a part of Checkpoint.run; or NULL */
+  const char *keeps_text; /* text that determines keeps(), hashed into Checkpoint.run; or NULL */
   const volatile int *interrupted;
   void (*progress)(void *user, int layer, int n_layers, double seconds_left); /* or NULL */
   void *progress_user;

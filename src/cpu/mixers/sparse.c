@@ -151,8 +151,8 @@ int cpu_most_selected(const IndexerConfig *indexer) {
   return indexer->budget + indexer->block - 1;
 }
 
-/* Writes the positions that a row sees, in ascending order, and returns their number. Among equal scores
- * earlier blocks are chosen. `scores` has room for two numbers per block. */
+/* Writes the positions that a row selects, in ascending order, and returns their number. Among equal scores
+ * earlier blocks are chosen. `scores` has room for the blocks' scores and for a copy that is reordered. */
 static int select_positions(const BackendState *state, int layer, int row, int n_threads, float *scores,
                             int *positions) {
   const IndexerConfig *indexer = &state->loaded->model->config.indexer;

@@ -53,6 +53,7 @@ typedef struct {
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
-/* Saves those of the session's first n tokens that the store lacks, except short rests and what exceeds the
- * limit; of a recurrent model, only tokens up to the last kept state. */
+/* Saves those of the session's first n tokens that the store lacks, except a last block with fewer than
+ * PREFIX_MIN_NEW such tokens, and what exceeds the limit; of a recurrent model, only tokens up to the last
+ * kept state. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

@@ -184,7 +184,7 @@ struct Architecture {
   QkNorm qk_norm;
   AttnGate attn_gate;
   FusedMatrices fused;
-  Activation activation; /* the default; an ungated one allows no other (a GELU: another ungated GELU) */
+  Activation activation; /* default; config.json can replace an ungated one only if both are GELUs */
   TensorNames names;
   LatentConfig latent; /* defaults; kv_rank 0: the model has usual attention */
 
@@ -208,7 +208,7 @@ struct Architecture {
   const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key; /* for window - 1, the positions before the own one; overrides sliding_window */
-  const char *other_name; /* another name of `architecture`, which may be that of another row */
+  const char *other_name; /* another name of `architecture`; another row may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */

@@ -442,7 +442,8 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
 
-/* A file with a method says how weights are quantised, and is read if no file before it says so. */
+/* In the order of reading. A file with a `method`, the default of its quant_method, says how weights are
+ * quantised, and is read only if no file before it did. */
 static const struct {
   const char *name, *method;
 } files[] = {[CONFIG_FILE] = {"config.json", NULL},

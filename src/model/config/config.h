@@ -100,8 +100,8 @@ typedef struct {
   /* Width of the MLP, 0 with MLP_NONE. In a layer with experts, the width of the shared expert, an MLP that
    * every token takes beside its chosen experts; 0: there is none. */
   int intermediate;
-  int window; /* sliding window: a position sees itself and the window - 1 before; 0: all */
-  int chunk;  /* positions of a chunk: a position sees its own chunk, up to itself; 0: all */
+  int window; /* sliding window: a position attends to itself and the window - 1 before; 0: all */
+  int chunk;  /* positions of a chunk: a position attends to its own chunk, up to itself; 0: all */
   LayerRope rope;
   bool no_sinks;   /* the layer has no sinks, whatever the model's attn_sinks says (MiMo) */
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
@@ -321,11 +321,11 @@ enum {
   MAX_NGRAM_SHARDS = 4096
 };
 
-/* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query sees the `budget` positions of
- * the best blocks of `block` consecutive positions, and the positions after the last whole block. See
- * attention in operations.def. */
+/* Sparse attention (Qwen3.8-Flash-Next): in layers of LAYER_ATTENTION a query attends to the `budget`
+ * positions of the best blocks of `block` consecutive positions, and to the positions after the last whole
+ * block. See attention in operations.def. */
 typedef struct {
-  int block;    /* 0: a query sees all positions */
+  int block;    /* 0: a query attends to all positions */
   int budget;   /* a multiple of block */
   int n_heads;  /* heads of the index queries that score blocks */
   int head_dim; /* of index queries and keys: at least the rope's rotary_dim, at most the layers' head_dim */

@@ -314,9 +314,9 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
-/* Refuses a partial_rotary_factor beside the two ropes' objects unless it is 1 or the usual one: whether
- * transformers copies it into them depends on the kind of rope. It has no effect where each object has its
- * own. */
+/* Refuses a partial_rotary_factor beside the two ropes' objects unless it is 1 or the default: whether
+ * transformers copies it into the objects depends on the kind of rope. It has no effect where each object
+ * has one. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";

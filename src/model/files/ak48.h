@@ -3,7 +3,7 @@
  *   offset  type  field                        offset  type  field
  *        0  u32   magic 0x616b3438                 28  i32   vocab_size
  *        4  i32   version 5                        32  i32   max_seq_len
- *        8  i32   dim (hidden size)                36  u8    shared_classifier: 1, no lm_head
+ *        8  i32   dim (hidden size)                36  u8    shared_classifier: 1 if tied
  *       12  i32   hidden_dim (intermediate)        37  i32   head_dim
  *       16  i32   n_layers                         41  i32   group_size
  *       20  i32   n_heads                          45        zeros

@@ -10,7 +10,8 @@
 #include "model/files/ak48.h"
 #include "model/loaders.h"
 
-/* Values in config.json of every dense Qwen3 (huggingface.co/Qwen/Qwen3-8B and its siblings). */
+/* Values in config.json of the dense Qwen3 of 2025-04 (huggingface.co/Qwen/Qwen3-8B and its siblings);
+ * Qwen3-4B-Instruct-2507 has another theta. */
 #define QWEN3_ROPE_THETA 1000000.0
 #define QWEN3_NORM_EPS   1e-6
 static const char from_qwen3[] = "Qwen3's published value";

@@ -14,7 +14,7 @@ static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
   return data;
 }
 
-/* Refuses numbers of the hashes that differ from those of the config; a checkpoint may lack them. */
+/* Refuses hash factors, primes or offsets other than wanted[n], the config's; their tensor may be absent. */
 static Status check_hash_numbers(HfLoader *loader, int index, const char *part, int n,
                                  const int64_t *wanted) {
   char name[NAME_SIZE];
@@ -45,7 +45,7 @@ static void table_name(const HfLoader *loader, int index, char name[NAME_SIZE]) 
   snprintf(name, NAME_SIZE, "%slayers.%d.ple.ple_embedding.ngram_embedding", loader->body, index);
 }
 
-/* The name of a table's part: "NAME.shard_3", or with `shard` -1 the name itself. */
+/* The name of a table's shard: "NAME.shard_3", or with `shard` -1 the name itself. */
 static void part_name(const char *table, int shard, char name[NAME_SIZE]) {
   if (shard < 0)
     snprintf(name, NAME_SIZE, "%.100s", table);
@@ -53,8 +53,8 @@ static void part_name(const char *table, int shard, char name[NAME_SIZE]) {
     snprintf(name, NAME_SIZE, "%.100s.shard_%d", table, shard);
 }
 
-/* Takes the scales of codes in 8 bits: one for all of them, which is the part's own or the table's, or one
- * for each row. */
+/* Takes the scales of a shard's codes in 8 bits: one for each row, or one for all, which may be stored for
+ * the shard or for the whole table. */
 static Status take_scales(HfLoader *loader, const char *table, const char *name, NgramShard *shard) {
   static const char suffix[] = ".weight_scale";
   StoredTensor *tensor = hf_find(loader, name, suffix);

@@ -15,7 +15,7 @@ static size_t blocks(int n, int size) {
   return (size_t)((n - 1) / size + 1);
 }
 
-/* Rows of the scales that the layer's outputs use, from *first on. */
+/* How many rows of the scales the layer's outputs use; *first: the first of them. */
 static size_t scale_rows(const StoredWeights *stored, size_t *first) {
   const Linear *linear = stored->linear;
   *first = (size_t)(stored->first_out / linear->block);

@@ -132,10 +132,10 @@ static inline void transpose_bytes(Lanes w[8]) {
 const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 static const size_t byte_order[4] = {0, 1, 2, 3};
 
-/* Copies a tile, [outputs][TILE_STEP]: n_out outputs from o on, n_in words from i on. Rows are a cache line
- * and a word apart to avoid conflict misses. */
+/* Words from row to row of a tile: a cache line and a word, to avoid conflict misses. */
 enum { TILE_STEP = TILE_WORDS + 1 };
 
+/* Copies a tile, [outputs][TILE_STEP]: n_out outputs from o on, n_in words from i on. */
 static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {
   const unsigned char *at = from.data + i * from.in_step;
   if (from.in_step == 4) {
