@@ -249,8 +249,8 @@ static inline const SequenceRows *cpu_parts(const TokenRange *range, SequenceRow
   return range->parts ? range->parts : only;
 }
 
-/* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
 enum { MAX_MATMULS = 6 };
+/* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 /* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
@@ -260,9 +260,9 @@ void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulG
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 
+typedef void SharedItem(void *context, int i);
 /* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; the caller
  * alone computes a single item. */
-typedef void SharedItem(void *context, int i);
 void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.

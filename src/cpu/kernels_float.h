@@ -15,8 +15,8 @@
  * numbers by 256; the scales are multiplied by 256. Both are exact. */
 typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
 
-/* How many rows of W one float_few() of n_rows rows of x takes: sums and scales stay in registers. */
 enum { FLOAT_OUTPUTS = 8 };
+/* How many rows of W one float_few() of n_rows rows of x takes: sums and scales stay in registers. */
 INLINE int float_outputs(const int n_rows) {
 #if LANES == 16 || defined(__aarch64__)
   return n_rows == 1 ? FLOAT_OUTPUTS : n_rows <= 4 ? 4 : 2;

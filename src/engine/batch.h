@@ -45,9 +45,9 @@ bool batch_is_empty(const Batch *batch);
 bool batch_has_room(const Batch *batch); /* for one more request */
 /* Begins a request. An invalid one fails alone: done() gets its error. PRECOND batch_has_room() */
 Status batch_enter(Batch *batch, const EngineJob *job, const EngineRequest *request, Error *err);
+typedef Status (*BatchRefill)(void *user, const EngineJob *job, Error *err);
 /* Computes a step. refill(user) takes new requests; a pipelining batch (batch.c) calls it while the device
  * computes. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
-typedef Status (*BatchRefill)(void *user, const EngineJob *job, Error *err);
 Status batch_step(Batch *batch, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err);
 /* Drops all requests, without done(). */
 void batch_drop(Batch *batch);

@@ -101,9 +101,9 @@ int session_layers(const Session *session);
 /* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_has_long_rope(const Session *session);
 
+typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1
  * in order. For eval. */
-typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
 /* session_evaluate() step by step: after session_evaluate_begin(), each call computes one step of ids[0..n).
  * PRECOND of session_evaluate_step(): session_length() < n */

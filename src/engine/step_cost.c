@@ -28,7 +28,7 @@ static double linear_flop(const Linear *l, int n_rows) {
   return 2.0 * l->n_in * l->n_out * n_rows;
 }
 
-/* How many of the n_past earlier tokens a token attends to in a layer; a window counts the token itself, too. */
+/* How many of the n_past earlier tokens a token attends to in a layer; a window counts the token itself. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
   const LayerConfig own = config_layer(config, layer);
   const int window = own.window;

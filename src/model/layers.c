@@ -264,8 +264,8 @@ static int width_of(const ModelConfig *config, int layer, Width width) {
 
 /* --- linear layers of a layer */
 
-/* Matrices that hold several linear layers, with these parts in the order of outputs. */
 enum { FUSED_QKV, FUSED_GATE_UP, FUSED_UP_GATE, FUSED_MAMBA, FUSED_DELTA, N_FUSED };
+/* Matrices that hold several linear layers, with these parts in the order of outputs. */
 static const struct {
   const char *name;
   int n_parts, parts[4];

@@ -47,8 +47,8 @@ bool stored_groups_are_canonical(const StoredWeights *stored);
 size_t stored_made_bytes(const StoredWeights *stored);
 size_t stored_replaced_bytes(const StoredWeights *stored); /* bytes that are not read after repacking */
 
-/* stored_made_bytes() for FP8 and FP4; float_scales_make() checks and makes their scales (float_scales.c). */
 enum { FP4_SCALE_VALUES = 256 };
+/* stored_made_bytes() for FP8 and FP4; float_scales_make() checks and makes their scales (float_scales.c). */
 size_t float_scales_made_bytes(const StoredWeights *stored);
 Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
 

@@ -60,8 +60,8 @@ static int common_multiple(int a, int b) {
   return all;
 }
 
-/* Hidden units of an MLP, a shared expert and an expert are divided in multiples of these, in all layers;
- * only the last share may be no multiple. */
+/* Multiples in which hidden units of an MLP, a shared expert and an expert are divided, in all layers; only
+ * the last share may be no multiple. */
 typedef struct {
   int mlp, shared, expert;
 } Units;

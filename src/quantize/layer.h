@@ -10,8 +10,8 @@
 #include "quantize/quantizer.h"
 #include "quantize/tensors.h"
 
-/* The matrix of one stored tensor; several Linears (q, k and v) may be views of it. */
 enum { MAX_VIEWS = 6 };
+/* The matrix of one stored tensor; several Linears (q, k and v) may be views of it. */
 typedef struct {
   const char *name; /* "model.layers.3.self_attn.qkv_proj"; belongs to the model */
   Linear *views[MAX_VIEWS];
@@ -47,8 +47,8 @@ typedef struct {
   size_t capacity;
 } OriginalInput;
 
-/* All inputs of the part of a layer that is being computed; the memory is reused for the next part. */
 enum { MAX_ORIGINALS = 16 };
+/* All inputs of the part of a layer that is being computed; the memory is reused for the next part. */
 typedef struct {
   OriginalInput items[MAX_ORIGINALS];
   int n;
@@ -86,9 +86,9 @@ typedef struct {
   Error *err;
 } LayerWork;
 
+typedef bool KeepMatrix(void *user, const char *name);
 /* Lists the layer's matrices; keeps(user, name) is true for a matrix that must not be quantised. PRECOND
  * model_prepare(). Call layer_release() also after a failure. */
-typedef bool KeepMatrix(void *user, const char *name);
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
 void layer_release(LayerWork *work);

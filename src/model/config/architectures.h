@@ -306,9 +306,9 @@ ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer
 ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 without a window */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
+typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
 /* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number, which
  * `parse` reads (layer_sizes.c). */
-typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
 Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
 ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of heads (layer_lists.c) */
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */

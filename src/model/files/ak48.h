@@ -55,9 +55,9 @@ typedef struct {
   uint64_t offset;     /* offset in the file */
 } Ak48Tensor;
 
+typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 /* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.
  * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND the header was decoded. */
-typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);
 
