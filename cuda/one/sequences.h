@@ -17,8 +17,8 @@
 
 enum {
   TILE_SIZES = 4,   /* most sizes of attention's tiles: layers whose heads differ may have different ones */
-  PADDED_ROWS = 8,  /* such steps are padded to a multiple of this many rows, or to n_sequences rows */
-  PADDED_UNITS = 64 /* their units are padded to a multiple of this */
+  PADDED_ROWS = 8,  /* steps of only_singles are padded to a multiple of this many rows, or to n_sequences */
+  PADDED_UNITS = 64 /* and their units to a multiple of this */
 };
 
 /* Rows of a step, on the device or pinned on the host. For one sequence there are only ids and pos. */

@@ -85,7 +85,7 @@ typedef struct {
 
 /* Memory of AltUp's streams (layers/altup.h); zeros in other models. S: altup.n * hidden */
 typedef struct {
-  float *streams, *projected; /* [max_chunk][S]; projected [max_logit_rows][S]: by streams_out */
+  float *streams, *projected; /* streams [max_chunk][S]; projected [max_logit_rows][S]: by streams_out */
   void *ranks;                /* f16 [max_chunk][laurel_rank, padded] */
 } AltupState;
 
@@ -121,7 +121,7 @@ struct BackendState {
    * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert. */
   float *branch;
   void *q,
-      *a; /* f16 [max_chunk][n_heads * head_dim, padded] queries; attention's output, or a delta layer's */
+      *a; /* f16 [max_chunk][n_heads * head_dim, padded] q: queries; a: attention's or a delta layer's output */
   void *ordered; /* f16 [max_chunk][widest_input()] x gathered for a matrix with permuted inputs */
   void *beside;  /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
   /* Latent attention (layers/latent.c). */
@@ -129,7 +129,7 @@ struct BackendState {
   void *q_latents;       /* f16 [max_chunk][q_rank, padded] normalised */
   float *latent_queries; /* [max_chunk][n_heads * (nope_dim + rope_dim)] with a q_rank */
   /* f16 [max_chunk][n_heads], inputs of the heads' matrices: queries without their rotated parts, each
-   * linear_heads_stride(nope_dim) numbers; then attention's outputs, each kv_rank. */
+   * linear_heads_stride(nope_dim) numbers; later attention's outputs, each kv_rank. */
   void *head_x;
   float *gate_up;        /* [max_chunk][2 * intermediate], unless one matmul computes g */
   void *g;               /* f16 [max_chunk][intermediate, padded] activation(gate) * up */
@@ -137,8 +137,8 @@ struct BackendState {
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] like g; zeros past the expert's width */
   float *expert_up;      /* [max_chunk * n_chosen][expert_stride] if ungated */
-  /* With L = ExpertConfig.latent: f16 [max_chunk][L, padded] latent_in's output, later the experts' sum;
-   * [max_chunk][L] the experts' sum in fp32. */
+  /* With L = ExpertConfig.latent: latent_h f16 [max_chunk][L, padded], W_latent_in's output, later the
+   * experts' sum; latent_sum [max_chunk][L], the experts' sum in fp32. */
   void *latent_h;
   float *latent_sum;
   void *gathered; /* f16 [max_chunk * n_chosen][h_stride] h by expert; in the memory of expert_y */

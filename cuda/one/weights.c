@@ -27,7 +27,7 @@ typedef struct {
   bool stays;                    /* the visited matrices stay on the host */
   bool joined;                   /* the visited layer's shared expert is laid out after the other experts */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
-  size_t staging_need;           /* bytes of the largest matrix on the host, once on the device */
+  size_t staging_need;           /* bytes of the largest matrix on the host when laid out on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;
@@ -41,7 +41,7 @@ typedef struct {
 } Loader;
 
 /* How a vector's numbers are made: `plus` is added to stored numbers, random ones lie between low and high.
- * Either are then divided by `divisor`, if that is not 0. */
+ * Both are then divided by `divisor`, if that is not 0. */
 typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
@@ -404,7 +404,7 @@ static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   loader->host_layers = n - loader->host_experts;
   loader->arena = (DeviceArena){0};
   loader->staging_need = 0;
-  loader->slot_bytes = (size_t)8 << 20; /* usually enough */
+  loader->slot_bytes = (size_t)8 << 20; /* at least; lay_out() raises it for larger pieces */
   TRY(lay_out(loader, err));
   /* lay_out() above took no staging, since staging_need was still 0 */
   arena_take(&loader->arena, loader->staging_need, 1);

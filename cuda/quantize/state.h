@@ -63,9 +63,9 @@ Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, E
 /* Copies to and from GPU memory; both wait until the copy is complete. */
 Status gpu_send(Gpu *gpu, void *there, const void *here, size_t bytes, Error *err);
 Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *err);
+typedef void FillRow(const void *user, int row, float *to);
 /* Copies n_rows rows, which fill() writes, to to[n_rows][n] in GPU memory, by way of pinned memory. Several
  * threads call fill() at once. */
-typedef void FillRow(const void *user, int row, float *to);
 Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
 
 /* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; but with n_k 0 c

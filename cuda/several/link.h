@@ -19,7 +19,7 @@ enum { LINK_HOST = 64, LINK_LARGEST = 1 << 26 };
 /* How a process finds the other processes, and what it has to prove. */
 typedef struct {
   const char *host;  /* of rank 0 */
-  int port, n_ports; /* rank 0 listens on the first port that is free */
+  int port, n_ports; /* rank 0 listens on the first free one of n_ports from `port` on */
   bool here;         /* all ranks are on this machine: rank 0 listens only on the loopback interface */
   const char *job;   /* text that other jobs of the same user do not have */
   uint8_t key[SHA256_BYTES];

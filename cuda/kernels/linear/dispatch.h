@@ -114,7 +114,7 @@ typedef struct {
   ActType act;
   int from, to; /* least and most tokens that the entry is chosen for. to 0: never */
   int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: the same, < 0: never */
-  int to_tiled; /* `to` if such a matrix has DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
+  int to_tiled; /* `to` of such a matrix with at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */
   int group;    /* quantised: groups are multiples of this (see group_fits()) */
   XInShared x;

@@ -35,7 +35,7 @@ template <class W> struct LanePlaces {
   int tiles, scales; /* byte offsets in a slot of the ring */
   int stored_scale;  /* UnitScale::own() */
   int x[2];          /* byte offsets in a unit's x of the inputs of column lane / 4 */
-  uint32_t masks[4]; /* halves: 1 in columns i and 4 + i, else 0 */
+  uint32_t masks[4]; /* masks[i]: two halves, 1 if column lane / 4 is i or 4 + i, else 0 */
 
   __device__ __forceinline__ LanePlaces() {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -94,7 +94,7 @@ template <class W> struct UnitRing {
 
 /* A walk through the units of a warp's run, in stretches: units of one tile row of one expert. */
 struct Walk {
-  int tile, unit;        /* where the next stretch begins: tile row of the block, unit of its split */
+  int tile, unit;        /* where the next stretch begins: tile row and unit, from the block's first on */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
 
   /* Finds the next stretch. id: the expert of choice `lane`. For all lanes. */

@@ -104,7 +104,7 @@ template <> struct ColumnScales<Bits4, 1> : IntegerColumns<Bits4, 1> {};
 template <> struct ColumnScales<Bits8, 1> : IntegerColumns<Bits8, 1> {};
 
 /* kLow, kHigh: factors of the sums of rows g and g + 8. kZeros: the weights have zero points. kBlockIn: for
- * each kBlockIn inputs the plan leaves 8 bytes beside x (integers: two sums of x, over 16 inputs each). */
+ * each kBlockIn inputs skinny_plan.h leaves 8 bytes beside x (integers: two sums, over 16 inputs each). */
 template <class W> struct OfSums {
   static constexpr float kLow = W::kOfScale, kHigh = W::kOfScale;
   static constexpr bool kZeros = false;

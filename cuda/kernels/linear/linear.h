@@ -226,10 +226,10 @@ typedef struct {
   LinearNext next;
 } LinearCall;
 
+enum { LINEAR_MOST_PLANES = 32 };
 /* Planes (quantise.cuh) of n_in inputs of n_tokens <= LINEAR_MOST_PLANES tokens, followed by each token's
  * sums of squares. _bytes(): of planes and sums. _tokens(): tokens of a tile of planes. _squares(): the
  * sums. */
-enum { LINEAR_MOST_PLANES = 32 };
 size_t linear_planes_bytes(int n_in, int n_tokens);
 int linear_planes_tokens(int n_tokens);
 float *linear_planes_squares(void *planes, int n_in);

@@ -339,8 +339,9 @@ template <class T> __device__ __forceinline__ T warp_max(T v) {
   return v;
 }
 
-/* A warp brings the scales of one row to fp16 relative to a power of two, or to the row's only scale, which
- * becomes part of the factor. The number of an FP8 weight as kernels read it is 1 / 256 of E4M3's. */
+/* A warp stores the scales of one row in fp16, each divided by a power of two, or a row's only scale by
+ * itself. The row's factor is this divisor times 256, since kernels read an FP8 weight as 1 / 256 of its
+ * number. */
 __global__ void fill_fp8_scales(uint16_t *scales, float *factors, int n_groups, int n_stored, LinearPart part,
                                 const float *staged, int block, int block_first) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -49,11 +49,11 @@ static inline int peers_first_row(const Peers *peers, int rank, int n_rows) {
   return (int)((int64_t)n_rows * rank / peers->n);
 }
 
+enum { SPARED_BYTES = 800000 };
 /* True if it pays that each GPU adds up only its own rows of a step's sums. A GPU then reads 1 / n of the
  * other GPUs' parts, and receives 1 / n of the norm and, without `apart`, of x from each of them. Otherwise
  * it reads n - 1 whole parts. But own rows need a second meeting of all GPUs, which takes as long as
  * SPARED_BYTES that cross to a GPU. */
-enum { SPARED_BYTES = 800000 };
 bool peers_own_rows_pay(const Peers *peers, int hidden, int n_rows, bool apart);
 
 /* Before the sums of a step: *first_tag += n_sums. PRECOND n_sums is even and so large that all tags of the

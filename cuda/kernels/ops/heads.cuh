@@ -23,9 +23,9 @@ __device__ __forceinline__ float squares_of(float low, float high) {
   return fmaf(low, low, high * high);
 }
 
-/* The sum of a head's squares in the file's order: the first pairs of all lanes, then their second pairs, and
- * so on. With two pairs a lane keeps one of the two sums from the first exchange on, which saves four
- * shuffles. */
+/* The sum of a head's squares in the order that the file's head gives: the first pairs of all lanes, then
+ * their second pairs, and so on. With two pairs a lane keeps one of the two sums from the first exchange on,
+ * which saves four shuffles. */
 template <int kPairs> __device__ __forceinline__ float sum_of_squares(const float (&squares)[kPairs]) {
   if constexpr (kPairs == 2) {
     const bool odd = threadIdx.x % 2;

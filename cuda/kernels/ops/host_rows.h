@@ -23,9 +23,9 @@ typedef struct {
 Status ops_give_rows(const void *x, int x_stride, int n, int n_rows, float *to, int to_stride,
                      GivenChoices choices, cudaStream_t stream, Error *err);
 
+typedef enum { TAKE_F32, TAKE_ADD_F32, TAKE_F16 } TakeForm;
 /* y = from, y += from, or y = factors[row] * from (factors NULL: 1) in fp16, clamped to fp16's range; from
  * fp32 [n_rows][n] pinned, y [n_rows][y_stride]. */
-typedef enum { TAKE_F32, TAKE_ADD_F32, TAKE_F16 } TakeForm;
 Status ops_take_rows(const float *from, int n, int n_rows, TakeForm form, const float *factors, void *y,
                      int y_stride, cudaStream_t stream, Error *err);
 

@@ -264,7 +264,8 @@ __global__ void __launch_bounds__(kChoiceThreads)
     write_blocks(memory, scores, n_blocks, find_threshold(memory, scores, n_blocks, n_best), block, to);
     n_written = n_best * block;
   }
-  const int first = n_blocks > n_best ? n_blocks * block : 0; /* all positions from `first` on are seen */
+  /* Every position from `first` to the row's own is taken, without a choice. */
+  const int first = n_blocks > n_best ? n_blocks * block : 0;
   for (int p = first + threadIdx.x; p < n_seen; p += kChoiceThreads) to[n_written + p - first] = p;
   if (threadIdx.x == 0) n_chosen[row] = n_written + n_seen - first;
 }

@@ -1,9 +1,9 @@
-/* index.h - index keys, and the choice of the positions that a row sees (config.h, IndexerConfig), with a
- * cache in fp16. attention/chosen.h attends to these positions.
+/* index.h - index keys, and the choice of the positions that a row attends to (config.h, IndexerConfig),
+ * with a cache in fp16. attention/chosen.h attends to these positions.
  * Reference: src/cpu/mixers/sparse.c. Everything only enqueues.
  *
  *   index_append    the raw index key of each row, and the keys of the blocks of positions that end at a row
- *   index_choose    scores of blocks, then the positions that each row sees
+ *   index_choose    scores of blocks, then the positions that each row attends to
  *
  * Grids depend on the number of rows and on sizes alone, and kernels read positions from device memory, so a
  * captured launch serves every step. A row's bits do not depend on the step's other rows. A row of position
@@ -45,16 +45,16 @@ typedef struct {
 /* PRECOND a block that ends at one of the rows has its other positions in the cache or among the rows. */
 Status index_append(const IndexCall *call, int n_rows, cudaStream_t stream, Error *err);
 
-/* Most positions that a row sees: budget + block - 1. */
+/* Most positions that a row attends to: budget + block - 1. */
 size_t index_most_chosen(const IndexerConfig *sizes);
 
 /* Floats of a row of scores: one for each block, or more. n_ctx_all: most positions of a sequence. */
 size_t index_row_scores(const IndexerConfig *sizes, int n_ctx_all);
 
-/* Writes the positions that each row sees, ascending, to chosen[n_rows][index_most_chosen()], and their
- * number to n_chosen[n_rows]. With at most budget / block whole blocks a row sees all its positions, and
- * scores are not written. A score is the sum over index queries q of max(q . key, 0), and 0 if it is NaN; of
- * blocks with the same score the first are taken. PRECOND index_append() for these rows. scores: device
+/* Writes the positions that each row attends to, ascending, to chosen[n_rows][index_most_chosen()], and their
+ * number to n_chosen[n_rows]: with at most budget / block whole blocks all up to the row's own, and scores
+ * are not written. A score is the sum over index queries q of max(q . key, 0), and 0 if it is NaN; of blocks
+ * with the same score the first are taken. PRECOND index_append() for these rows. scores: device
  * [n_rows][index_row_scores()]. */
 Status index_choose(const IndexCall *call, int n_rows, int n_ctx_all, float *scores, int *chosen,
                     int *n_chosen, cudaStream_t stream, Error *err);

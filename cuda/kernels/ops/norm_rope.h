@@ -14,9 +14,9 @@ C_BEGIN
  * Loads a kernel (cudaFuncGetAttributes()), but launches nothing. */
 cudaError_t ops_probe(void);
 
+enum { OPS_MOST_IDS = 16 };
 /* pos[i] = at + i for i < n, and to_ids[i] = ids[i] for i < n_ids; at and ids are passed by value. PRECOND
  * n_ids <= n, n_ids <= OPS_MOST_IDS. */
-enum { OPS_MOST_IDS = 16 };
 Status ops_set_step(int *pos, int at, int n, int *to_ids, const int32_t *ids, int n_ids, cudaStream_t stream,
                     Error *err);
 

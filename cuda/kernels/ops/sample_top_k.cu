@@ -1,4 +1,4 @@
-/* sample_top_k.cu - a pick with a top-k of up to 64, the usual settings, as one kernel.
+/* sample_top_k.cu - a pick with a top-k of up to 64 as one kernel.
  *
  * Each warp finds the best token, called the first, of its group, one of kGroups runs of ids. The last block
  * to finish continues. The k-th of the firsts is a lower bound of the k-th token, so only the k groups whose

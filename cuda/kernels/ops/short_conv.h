@@ -23,9 +23,9 @@ typedef struct {
   Segments segments; /* with segments, `kept` is that of sequence 0 */
 } ShortConv;
 
+enum { SHORT_CONV_TOKENS = 16 };
 /* Enqueues one kernel; two for more than SHORT_CONV_TOKENS tokens of one sequence, or if a segment is no
  * single row. */
-enum { SHORT_CONV_TOKENS = 16 };
 Status ops_short_conv(const ShortConv *conv, int n_tokens, cudaStream_t stream, Error *err);
 
 C_END

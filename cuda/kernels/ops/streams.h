@@ -29,7 +29,7 @@ typedef struct {
 Status ops_streams_norm(const StreamRows *call, int n_rows, void *u, int u_stride, cudaStream_t stream,
                         Error *err);
 /* From sums, fp32 [n_rows][rank + n], or [n_rows][rank] with factors NULL: ranks = silu(sums / n), fp16
- * [n_rows][ranks_stride]; factors = 2 sigmoid(sums / n) of the last n, fp32 [n_rows][n]. */
+ * [n_rows][ranks_stride]; factors = 2 sigmoid(sums / n) of each row's last n sums, fp32 [n_rows][n]. */
 Status ops_streams_ranks(const float *sums, int n, int rank, int n_rows, void *ranks, int ranks_stride,
                          float *factors, cudaStream_t stream, Error *err);
 /* h = the mean of the streams u, each times sigmoid(weights); weights fp32 [n_rows][S]. h is fp16

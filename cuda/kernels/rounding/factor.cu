@@ -1,5 +1,6 @@
-/* factor.cu - the steps of a Cholesky factor and its inverse that are no large products; see rounding.h and
- * src/quantize/factor.c. Sums within a block of columns are doubles, in the CPU's order. */
+/* factor.cu - the steps of a Cholesky factorisation, and of the inversion of its factor, that are not
+ * products of large matrices; see rounding.h and src/quantize/factor.c. Sums within a block of columns are
+ * doubles, in the CPU's order. */
 #include <math.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* index.h - attention layers in which each row chooses the positions that it sees (IndexerConfig). Called by:
- * table.c, open.c. */
+/* index.h - attention layers in which each row chooses the positions that it attends to (IndexerConfig).
+ * Called by: table.c, open.c. */
 #pragma once
 
 #include "cuda/one/state.h"
@@ -10,7 +10,7 @@ void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 /* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);
 
-/* True if a row of the step has more blocks than it may see, with StateOptions.invariant in every step. False
+/* True if a row of the step has more whole blocks than the budget, with StateOptions.invariant always. False
  * without an indexer. */
 bool index_selects(const BackendState *s, TokenRange span);
 

@@ -75,7 +75,7 @@ struct ShapeOf {
   static_assert(4 * kMine * kConsumers <= kMailboxFloats, "the mailbox holds a block's sums");
 };
 
-/* Units of all tiles, cut evenly: blocks below n_longer have one more than n_units. */
+/* Units of all tiles, cut evenly: n_units + 1 for each of the first n_longer blocks, else n_units. */
 struct Cut {
   int n_blocks, n_units, n_longer;
 };

@@ -49,7 +49,7 @@ template <int kTokens_> struct Shape {
 constexpr int kPadTokens = 256; /* rows of X are padded to a multiple of this: whole tiles of any shape */
 
 struct Args {
-  CUtensorMap w, x; /* boxes of 128 bytes of kRows rows, and of kTokens rows */
+  CUtensorMap w, x; /* boxes of 128 bytes: w of kRows rows, x of kTokens rows */
   const float *w_scales, *x_scales;
   int n_tokens, n_token_tiles;
   stream_k::Work work;

@@ -234,7 +234,7 @@ __device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2],
   return read;
 }
 
-/* Where a slot of the ring lies; the shuffle shows that it is uniform. */
+/* Where a slot of the ring lies; the shuffle tells the compiler that the address is uniform in the warp. */
 template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
   return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
 }
@@ -388,7 +388,7 @@ template <int kParts> Status quantise(const LinearArgs &args, int units, Error *
     return launch(quantise_x<kParts>, dim3((unsigned)tokens, (unsigned)ceil_div(units, 8 * kUnitsAtOnce)),
                   256, 0, args.stream, args.dependent, args.w->name, err, args.x, args.x_stride, n, units,
                   args.workspace);
-  const bool one = n <= 4096; /* as ops_rms_norm() divides a row */
+  const bool one = n <= 4096; /* threads as in ops_rms_norm() */
   return launch(one ? quantise_norm<kParts, 512> : quantise_norm<kParts, 1024>, tokens, one ? 512 : 1024, 0,
                 args.stream, args.dependent, args.w->name, err, (const float4 *)args.norm.rows,
                 (const float4 *)args.norm.weight, args.norm.eps, n, args.workspace);

@@ -76,7 +76,7 @@ struct ShapeOf {
    * do the four of a low tile. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
-  /* A warpgroup's memory for results; low tiles end in pieces of half as many rows. */
+  /* Staging memory of a warpgroup; low tiles are stored in pieces of at most 32 rows, others of 64. */
   static constexpr int kStaging = kWarpgroups == 4 ? kStagingBytes / 2 : kStagingBytes,
                        kEndBytes = kWarpgroups * kStaging;
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
@@ -422,7 +422,7 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
                                                const Barriers &bar, Ring &ring, int n_steps) {
   uint32_t q[2][S::kBatch][4];
   for (int step = 0; step < n_steps; step++) {
-    const int slot = __shfl_sync(~0u, ring.slot, 0); /* shows that addresses are uniform in the warp */
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* tells the compiler that the slot is uniform */
     const unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.full + slot, ring.phase);
     LaneTile<S, kBlockIn> tile;
