@@ -120,8 +120,8 @@ struct BackendState {
    * their norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down; with
    * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert. */
   float *branch;
-  void *q,
-      *a; /* f16 [max_chunk][n_heads * head_dim, padded] q: queries; a: attention's or a delta layer's output */
+  /* f16 [max_chunk][n_heads * head_dim, padded]: queries (q), output of attention or of a delta layer (a). */
+  void *q, *a;
   void *ordered; /* f16 [max_chunk][widest_input()] x gathered for a matrix with permuted inputs */
   void *beside;  /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
   /* Latent attention (layers/latent.c). */
