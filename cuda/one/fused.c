@@ -121,7 +121,7 @@ size_t fused_bytes(const ModelConfig *c) {
   StepShape shape = step_shape(c);
   size_t bytes = 0;
   if (step_supports_config(c, NULL)) return 0;
-  shape.group = STEP_HALF_GROUP; /* the config does not say it; fp16 takes the most bytes */
+  shape.group = STEP_HALF_GROUP; /* the config names no group; fp16 takes the most bytes */
   for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }

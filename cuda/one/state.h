@@ -47,9 +47,9 @@ typedef struct {
   size_t recurrent; /* offset in floats */
 } LayerPlace;
 
+typedef struct HostCall HostCall;
 /* Pinned memory through which the GPU and the CPU exchange rows of x and y of matmuls whose weights are on
  * the host (products.h); zeros if there are no such weights. */
-typedef struct HostCall HostCall;
 typedef struct {
   float *x, *y, *weights; /* x, y: large enough for any such matmul; weights: [n_rows][n_chosen] of experts */
   int *ids;               /* [n_rows][n_chosen] */
@@ -57,10 +57,10 @@ typedef struct {
   int n_rows;             /* most rows that the CPU multiplies at once */
 } HostRows;
 
+typedef struct NgramCall NgramCall;
 /* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix makes
  * one row of all streams by the matrices mix_down, then mix_up: MIX_FOR_ATTENTION, MIX_FOR_MLP, LOGITS
  * (operations.def). n: streams.n; S: n * hidden; R: the larger of max_chunk and max_logit_rows. */
-typedef struct NgramCall NgramCall;
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */

@@ -1,4 +1,4 @@
-/* table.h - the CUDA backend of one GPU, which programs built with CUDA have; models that GPUs compute. */
+/* table.h - the CUDA backend of one GPU, which programs built with CUDA have, and which models it can run. */
 #pragma once
 
 #include "engine/backend.h"

@@ -137,6 +137,7 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   return top * (1.0f / kLargest);
 }
 
+constexpr int kUnitIn = 128;
 /* x as planes of int8, in the order in which planes_wgmma.cu reads it.
  *
  *     x[m][k] ~ d[m][p] X[m][k]       part p: kUnitIn / kParts inputs that share d
@@ -149,7 +150,6 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
  * next block are the planes of token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
  * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
  * are dropped. */
-constexpr int kUnitIn = 128;
 
 template <int kTokens, int kParts, int kPlanes = 2> struct PlanesUnit {
   static constexpr int kPlaneBytes = kTokens * kPlanes * kUnitIn, kPairWords = 4 * kParts;

@@ -101,7 +101,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   using StageCursor<S, S::kInGroups>::parity;
   using StageCursor<S, S::kInGroups>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
-  uint32_t x_at; /* = `stage`; if registers suffice by a shuffle, for a uniform register */
+  uint32_t x_at; /* = `stage`, where registers suffice by a shuffle: then it is uniform */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
