@@ -77,7 +77,7 @@ static Status halve_head(BackendModel *loaded, bool demanded, Error *err) {
   return STATUS_OK;
 }
 
-/* Converts the layers' matrices in bf16 that the fused step reads to fp16. */
+/* Converts to fp16 the layers' matrices in bf16 that the fused step reads. */
 static Status halve_layers(BackendModel *loaded, bool demanded, Error *err) {
   const bool all = step_group(loaded->model) == STEP_HALF_GROUP;
   if (!all && step_attn_group(loaded->model) != STEP_HALF_GROUP) return STATUS_OK;

@@ -66,7 +66,7 @@ template <int kTokens, int kParts, int kPlanes_, int kOutGroups, int kInGroups, 
 struct Shape : ShapeOf<Bits4, kTokens, kUnitIn, kParts, kOutGroups, kInGroups,
                        PlanesUnit<kTokens, kParts, kPlanes_>::kBytes, 176> {
   static constexpr int kPlanes = kPlanes_, kConsumers = 128 * kOutGroups * kInGroups;
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
   static constexpr bool kMovesRegisters = false;
   static constexpr int kChunk = kChunk_, kColumns = kChunk * kPlanes, kSums = kColumns / 2;
   static constexpr int kProducts = kTokens / kChunk * kParts; /* products of a unit */

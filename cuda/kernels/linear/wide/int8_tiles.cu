@@ -134,7 +134,7 @@ template <int kTokens, int kParts_>
 struct Shape
     : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, kTokens / kUnitTokens * Unit<kParts_>::kBytes, 1, 8> {
   static constexpr int kParts = kParts_;
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses numbers that the code for another chip does not use */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
   static constexpr bool kLong = kTokens > kUnitTokens; /* y takes 128 registers, sums take 64 */
   static constexpr int kLoadRegisters = kLong ? 24 : 40, kMultiplyRegisters = kLong ? 240 : 232;
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
