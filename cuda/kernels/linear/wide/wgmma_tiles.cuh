@@ -422,7 +422,7 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
                                                const Barriers &bar, Ring &ring, int n_steps) {
   uint32_t q[2][S::kBatch][4];
   for (int step = 0; step < n_steps; step++) {
-    const int slot = __shfl_sync(~0u, ring.slot, 0); /* tells the compiler that the slot is uniform */
+    const int slot = __shfl_sync(~0u, ring.slot, 0); /* so the compiler knows that it is uniform */
     const unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.full + slot, ring.phase);
     LaneTile<S, kBlockIn> tile;
