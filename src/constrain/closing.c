@@ -98,7 +98,7 @@ static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts,
 
 /* --- the verdicts of a child */
 
-/* The values that have the verdicts so far. */
+/* The values of the child that have the verdicts chosen so far. */
 typedef struct {
   Lang strings, numbers;
   unsigned scalars; /* KIND_BIT() of null, false and true */

@@ -1,11 +1,11 @@
 /* closing.h - whether an open array or object can still close and satisfy its schemas.
  *
  * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
- * independently of the others. Some rules join members or items: uniqueItems, contains, not, if, oneOf,
- * counts together with conditions, and several subschemas for one member. For these a search looks for a next
- * member or item with verdicts (which subschemas it satisfies) after which the array or object can close.
- * The search is bounded. If it ends without an answer, that is CLOSE_UNSURE, and the step is allowed unless
- * another step is known to be better. */
+ * independently of the others. Some rules make members or items depend on one another: uniqueItems,
+ * contains, not, if, oneOf, counts together with conditions, and several subschemas for one member. For these
+ * a search looks for a next member or item with verdicts (which subschemas it satisfies) after which the
+ * array or object can close. The search is bounded. If it ends without an answer, that is CLOSE_UNSURE, and
+ * the step is allowed unless another step is known to be better. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -14,8 +14,8 @@ typedef enum { CLOSE_NEVER, CLOSE_UNSURE, CLOSE_SURE } Closing;
 
 /* Bounds the work until the next call: the work of languages, formulas and searches. */
 void closing_begin_work(Machine *m);
-/* True if the frame's rules join members or items, or if values are hashed (uniqueItems) and the frame may
- * run out of different values. */
+/* True if the frame's rules make its members or items depend on one another, or if values are hashed
+ * (uniqueItems) and the frame may run out of different values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
 /* CLOSE_SURE if some text closes the frame so that the values around it whose items may not repeat can close,
  * too. PRECOND all children of the frame have ended */

@@ -220,7 +220,7 @@ const KeySchema *schema_property(const Schema *s, uint32_t key) {
 /* --- schemas that exclude one another */
 
 enum {
-  MAX_EXCLUSIVE = 48, /* up to this many branches, each is compared with each */
+  MAX_EXCLUSIVE = 48, /* up to this many branches are compared pair by pair */
   MAX_TAGS = 8,       /* required keys that are tried as tags: are_tagged_by() */
   MAX_IN_PLACE = 4    /* allOf and $ref below one another */
 };
@@ -279,7 +279,7 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
 }
 
 /* True if all schemas require the key, each with a constant of its own: quick even for a list too long to
- * compare each schema with each. */
+ * be compared pair by pair. */
 static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
   const size_t start = set->langs.n_stack, n = list->count;
   bool tagged = true;

@@ -302,7 +302,7 @@ static Status lex_string(Lexer *lexer, Token *token, Error *err) {
   if (to >= lexer->source.size) return lex_fail(lexer, lexer->line, "a string has no end", err);
   const char *text = lexer->source.data + from;
   size_t size = to - from, n = 0;
-  /* An escape at most doubles: a backslash and 4 bytes of UTF-8 become the 10 of \U0001f600. */
+  /* More than enough: an escape at most doubles, as a backslash and 4 bytes of UTF-8 become \U0001f600. */
   char *out = arena_alloc(lexer->arena, 4 * size + 1, 1, err);
   if (!out) return STATUS_FAILED;
   for (size_t at = 0; at < size;) {

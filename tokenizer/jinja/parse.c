@@ -276,7 +276,7 @@ static Status parse_parameters(Parser *parser, Node *node) {
   return parser_expect(parser, OP_RPAREN, ")");
 }
 
-/* Parses a macro's body and records the special names it uses, also for the macros around it. */
+/* Parses a macro's body and records if it uses caller, varargs and kwargs, also for the macros around it. */
 static Status parse_macro_body(Parser *parser, const char *end, Node *node) {
   bool caller = parser->uses_caller, varargs = parser->uses_varargs, kwargs = parser->uses_kwargs;
   int n_loops = parser->n_loops;

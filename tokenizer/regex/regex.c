@@ -1,14 +1,14 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Always true: PCRE2 sees kinds, never text, in a pattern without captures. A match that exhausts the JIT
- * stack is repeated with a large stack and then by the interpreter, whose memory is the heap, so the length
- * of a text never causes a failure.
+ * Always true: PCRE2 sees kinds (kinds.h), never text, in a pattern without captures. A match that exhausts
+ * the JIT stack is repeated with a large stack and then by the interpreter, whose memory is the heap, so the
+ * length of a text never causes a failure.
  *
  * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take
  * a few dozen steps: enough for nearly all matches of real expressions, and a fraction of a millisecond
- * from each place, whatever the expression. If that does not decide, the same expression runs with a
- * callout before each of its items, which checks the clock and the interruption: only there can a match
- * take long. */
+ * from each place, whatever the expression. If that does not decide, the match is watched: the
+ * expression runs with a callout before each of its items, which checks the clock and the interruption. Only
+ * there can a match take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex/regex.h"
 

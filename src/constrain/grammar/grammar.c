@@ -16,7 +16,7 @@ enum {
   MAX_STACKS = 1 << 22, /* entries of Grammar.stacks */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* above this many states grammar_settle() forgets them */
-  KEPT_LEXES = 1 << 14,  /* above this many lex states it forgets the states of parts */
+  KEPT_LEXES = 1 << 14,  /* above this many lex states of parts, grammar_settle() forgets them */
   N_MASKS = 64,
 };
 

@@ -12,7 +12,7 @@
 #include "constrain/lex.h"
 
 #define KEPT_BYTES    ((size_t)32 << 20) /* bytes of all masks; if they take more, they are released */
-#define MAX_PLANNED   128                /* states that one plan passes */
+#define MAX_PLANNED   128                /* states that one plan (LexPlan) passes */
 #define MAX_DEPTH     20                 /* characters that a plan looks ahead */
 #define MIN_DEPTH     8    /* before this many characters, plans[0] gives up classes instead of ending */
 #define MAX_PLANS     6    /* plans made in the walk for one mask */
