@@ -234,7 +234,7 @@ __device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2],
   return read;
 }
 
-/* Where a slot of the ring lies; by the shuffle the compiler knows that the address is uniform in the warp. */
+/* Where a slot of the ring lies; by the shuffle the compiler knows that the address is uniform. */
 template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
   return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
 }
