@@ -114,8 +114,8 @@ size_t attention_workspace_bytes(int n_heads, int n_kv_heads, int head_dim, int 
 Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
                      Error *err);
 
-/* A step of several sequences: units for rows that are computed one at a time, tiles for all other rows, in
- * ascending order of AttentionTile.keys. */
+/* A step of several sequences: units for rows that are computed one at a time; for all other rows tiles,
+ * which are sorted by AttentionTile.keys, ascending. */
 typedef struct {
   const AttentionUnit *units; /* device */
   const AttentionTile *tiles; /* device */
@@ -134,13 +134,13 @@ bool attention_many_make_planes(const Attention *attention);
 int attention_tile_tokens(const Attention *attention);
 /* Blocks of a unit: for each KV head one, or several that divide its query heads. */
 int attention_unit_blocks(const Attention *attention);
-/* Keys of a unit, a multiple of KV_PAGE_TOKENS. n_blocks: attention_unit_blocks(); n_keys: the keys of all
- * rows with units. With units of that size all tokens with several splits together have at most
- * ATTENTION_UNITS / n_blocks units. The caller limits the splits of a token to ATTENTION_SPLITS. */
+/* attention_unit_keys(): keys of a unit, a multiple of KV_PAGE_TOKENS. n_blocks: attention_unit_blocks();
+ * n_keys: the keys of all rows with units. With units of that size all tokens with several splits together
+ * have at most ATTENTION_UNITS / n_blocks units. The caller gives a token at most ATTENTION_SPLITS splits. */
 enum { ATTENTION_UNITS = 528, ATTENTION_SPLITS = 64 };
 int attention_unit_keys(int n_blocks, long long n_keys);
-/* The other way to divide keys, which does not depend on other tokens (--invariant): a token with n_keys keys
- * has n_keys / FIXED_UNIT_KEYS units, rounded up, but at most FIXED_SPLITS. attention_fixed_places(): most
+/* With --invariant a token's splits must not depend on other tokens. attention_fixed_splits(): a token of
+ * n_keys keys has n_keys / FIXED_UNIT_KEYS, rounded up, at most FIXED_SPLITS. attention_fixed_places(): most
  * partial results of n_tokens tokens in contexts of n_ctx positions. */
 enum { FIXED_UNIT_KEYS = 512, FIXED_SPLITS = 16 };
 int attention_fixed_splits(int n_keys);

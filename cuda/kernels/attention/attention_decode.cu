@@ -305,7 +305,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* score() for 8 bits, from dim 16 kGroup kFirst on. */
+  /* score() for 8 bits, over group kFirst of the dims: kGroup scales of 16 dims each. */
   template <int kFirst>
   static __device__ __forceinline__ void score_group(const __half *queries, const T *keys,
                                                      const __half *scales, float (&s)[kTiles][4], int lane) {

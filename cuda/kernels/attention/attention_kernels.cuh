@@ -162,8 +162,8 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-/* From a cache in 8 bits, unpacks the keys and values that a step's tokens see to fp16, to the same rows of k
- * and v. n_tiles: number of a.tiles or a.units, which then say what is seen; else 0. With a.value_dims only
- * keys. */
+/* Unpacks from a cache in 8 bits, to fp16 in the same rows of k and v, the keys and values that the step's
+ * tokens see. n_tiles: number of a.tiles or a.units, which then say what that is; else 0. With a.value_dims
+ * only keys. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

@@ -142,7 +142,7 @@ __host__ __device__ inline int partial_stride(const Args &args) {
 /* Partial results of the splits, in the workspace: [Unit.place][row]. */
 struct Partials {
   float2 *states; /* maximum, sum */
-  float *outputs; /* [kValues], relative to the maximum */
+  float *outputs; /* [kValues] of each row, relative to its maximum */
   __device__ __forceinline__ Partials(const Args &args) {
     const AttentionArgs &a = args.a;
     const size_t places =

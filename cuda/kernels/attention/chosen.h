@@ -29,7 +29,8 @@ typedef struct {
   float *workspace;         /* device: chosen_workspace_bytes() */
 } ChosenAttention;
 
-/* Bytes for partial results of at most max_rows rows. More rows than CHOSEN_ROWS need no more bytes. */
+/* chosen_workspace_bytes(): bytes for partial results of at most max_rows rows. More rows than CHOSEN_ROWS
+ * need no more bytes. */
 enum { CHOSEN_ROWS = 32 };
 size_t chosen_workspace_bytes(int n_heads, int head_dim, int most_chosen, int max_rows);
 

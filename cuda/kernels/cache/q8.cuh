@@ -33,14 +33,14 @@ template <bool kLast> __device__ __forceinline__ uint32_t scaled_halves(uint32_t
 }
 
 /* Two numbers of a key by one instruction, without their scale: bytes 0 and 1, or with kLast 2 and 3, as
- * kKeyUnit (1152 + q). The unit keeps sums of kKeyOffset times 16 dims of a query inside fp16. */
+ * kKeyUnit (1152 + q). kKeyUnit is so small that kKeyOffset times a query's sum over 16 dims fits fp16. */
 constexpr float kKeyUnit = 0x1p-12f, kKeyOffset = 1152 * kKeyUnit;
 template <bool kLast> __device__ __forceinline__ uint32_t key_halves(uint32_t bytes) {
   return prmt < kLast ? 0x4342 : 0x4140 > (bytes, 0x34343434u);
 }
 
 /* Two numbers of values likewise: bytes kByte and kByte + 2 as kValueUnit (128 + q). As subnormal halves they
- * have the smallest constant. */
+ * have the smallest possible offset, 128 kValueUnit. */
 constexpr float kValueUnit = 0x1p-24f;
 constexpr uint32_t kValueOffsets = 0x00800080; /* 128 kValueUnit, twice */
 template <int kByte> __device__ __forceinline__ uint32_t value_halves(uint32_t bytes) {
@@ -60,16 +60,16 @@ __device__ __forceinline__ float cached(const uint8_t *numbers, size_t i, const 
 
 /* --- making numbers in 8 bits, as the CPU backend does */
 
-/* The largest size in each aligned group of kLanes lanes. Sizes are compared as bits, so that NaN is the
- * largest. */
+/* The largest of the absolute values that each aligned group of kLanes lanes has. Compared as bits: NaN is
+ * the largest. */
 template <int kLanes> __device__ __forceinline__ uint32_t largest_size(uint32_t size) {
 #pragma unroll
   for (int bit = 1; bit < kLanes; bit *= 2) size = max(size, __shfl_xor_sync(~0u, size, bit));
   return size;
 }
 
-/* The scale of numbers whose largest size is `size`: size / 127, rounded up to 7 bits (an fp16 stores all but
- * the first), or NaN if a number is not finite. */
+/* The scale of numbers whose largest absolute value, as bits, is `size`: that / 127, rounded up to 7 bits (an
+ * fp16 stores all but the first), or NaN if a number is not finite. */
 __device__ __forceinline__ __half scale_of_largest(uint32_t size) {
   const float wanted = size < 0x7f800000u ? __uint_as_float(size) / 127 : NAN;
   const __half half = __float2half_rn(wanted);
@@ -91,7 +91,7 @@ struct ToQ8 {
     inverse = reciprocal(s), rest = __fmul_rn(fmaf(-s, inverse, 1), inverse);
     usable = s > 0 && s < INFINITY;
   }
-  /* The byte is bits 0 to 7: floats of this size are integers. PRECOND usable */
+  /* The byte is bits 0 to 7: floats from 2^23 to 2^24 have steps of 1. PRECOND usable */
   __device__ __forceinline__ uint32_t bits(float x) const {
     return __float_as_uint(__fadd_rn(fmaf(x, inverse, __fmul_rn(x, rest)), 0x1.8p23f + 128));
   }

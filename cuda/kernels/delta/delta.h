@@ -6,11 +6,10 @@
  *           tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
- * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), as all published
- * models have, an even number of value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats,
- * and one decay for each head (not DeltaConfig.by_channel). Mamba-2's outputs are normalised over all heads
- * of a group by one more kernel. Kernels read the position from device memory, so a captured launch serves
- * every step. */
+ * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number
+ * of value heads (Mamba-2: a multiple of 4), rows of a multiple of four floats, and one decay for each head
+ * (not DeltaConfig.by_channel). Mamba-2's outputs are normalised over all heads of a group by one more
+ * kernel. Kernels read the position from device memory, so a captured launch serves every step. */
 #pragma once
 
 #include <cuda_runtime_api.h>

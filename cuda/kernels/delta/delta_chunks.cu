@@ -29,7 +29,7 @@ namespace {
 constexpr int kDim = 128, kChunk = SEGMENT_CHUNK, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kWide = kDim + 8, kSquare = kChunk + 8;   /* strides of tiles in shared memory, in halves */
 constexpr int kHalf = kChunk / 2, kFloats = kChunk + 4; /* kFloats: stride of the system in fp32 */
-constexpr float kMambaScale = 16;                       /* a power of two, so that nothing is rounded */
+constexpr float kMambaScale = 16;                       /* divides C: a power of two, which rounds nothing */
 
 /* The workspace: rows of all chunks, each segment's last chunk padded with zeros. */
 struct Work {

@@ -58,7 +58,7 @@ struct DeltaArgs {
     inputs += at, states += at;
     return true;
   }
-  /* Takes the segment of a chunk of the launch, for a whole warp; returns the chunk's index there. */
+  /* take() of the segment with this chunk of the launch, by a whole warp; returns the chunk's index in it. */
   __device__ __forceinline__ int take_chunk(int chunk) {
     if (!segments) return chunk;
     int n = 0; /* segments that begin with this chunk or before */
@@ -104,7 +104,7 @@ struct DeltaArgs {
     if (token >= 0) return row(token) + first_channel() + channel;
     return first + token < 0 ? NULL : inputs + (size_t)((first + token) % taps) * channels + channel;
   }
-  /* The step size of a head, and its ln(g). */
+  /* step_of(): a head's step size; log_decay_of(): its ln(g). */
   __device__ __forceinline__ float step_of(float a, int head) const {
     const float step = softplus((mamba ? a_scale * a : a) + dt_bias[head]);
     return mamba ? fminf(fmaxf(step, least_step), largest_step) : step;
@@ -160,11 +160,11 @@ __device__ __forceinline__ float4 scaled_4(float4 a, float scale) {
   return make_float4(a.x * scale, a.y * scale, a.z * scale, a.w * scale);
 }
 
-/* DeltaArgs.n_tokens is the number of tokens or, with segments, the number of all rows of the step.
+/* In the functions below DeltaArgs.n_tokens counts the tokens or, with segments, all rows of the step.
  *
- * The step family; with segments, those of the launch are single rows. Stores the inputs of the convolution
- * for later steps if there is one token, and with segments always. Mamba-2's outputs, times mamba_gate(z),
- * replace z; outputs of the delta rule are normalised and gated, and go to a.out. */
+ * delta_step(): the step family; with segments, those of the launch are single rows. Stores the inputs of the
+ * convolution for later steps if there is one token, and with segments always. Mamba-2's outputs, times
+ * mamba_gate(z), replace z; outputs of the delta rule are normalised and gated, and go to a.out. */
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err);
 
 /* The plain family is delta_plain_convolve() and delta_plain(), the chunks family delta_chunks_prepare() and
@@ -183,6 +183,6 @@ Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* out = rmsnorm(heads' outputs) * norm * gate_of(z). */
 Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err);
 /* Mamba-2: with p = heads' outputs * mamba_gate(z), out = out_scale * rmsnorm(p) * norm, over each group's
- * heads; if a.norm is NULL, out = out_scale * p. `gated`: the projections have p in place of z, as
- * delta_step() leaves it; in any case rows of segments before a.first_segment have it there. */
+ * heads; if a.norm is NULL, out = out_scale * p. `gated`: delta_step() has left p in place
+ * of z in all rows; else only in rows of segments before a.first_segment. */
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err);

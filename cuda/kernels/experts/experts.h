@@ -69,8 +69,8 @@ typedef struct {
   bool joined;    /* every token also takes the shared expert, as expert n_experts and its last choice */
   ExpertChoices to;
   /* Memory of router_tiles.cu for sums over some of the inputs: [n_tokens * slice_floats], slice_floats at
-   * least n_experts + 1; several blocks share a token's inputs only if there are n_experts + 1 for each 256
-   * inputs. */
+   * least n_experts + 1. Only with n_experts + 1 floats for each 256 inputs do several blocks share a
+   * token's inputs. */
   float *slices;
   size_t slice_floats;
 } Router;

@@ -274,10 +274,9 @@ __device__ __forceinline__ void store_part(const Args &a, const List &list, cons
   }
 }
 
-/* The items of a cluster: n items from number `begin` on, out of n_items. The first `longer` clusters have
- * one item more than the other clusters. */
+/* The items of a cluster: n items from number `begin` on. All clusters together have n_items: the first
+ * `longer` clusters `least` + 1 each, the others `least`. */
 struct Work {
-  /* n_items: items of all clusters; least: items of a cluster without the one more. */
   int n_items, least, longer;
   int begin, n;
 
@@ -335,7 +334,7 @@ template <class S> struct Stream {
   const typename S::Copies of_up, of_down;
   const int n_up, n_down; /* chunks of an item */
   const unsigned char *const ring;
-  int to, from;       /* bytes from the ring to the slot filled next, and to the slot read next */
+  int to, from;       /* offsets in the ring, in bytes: of the slot filled next; of the slot read next */
   uint32_t lane_ring; /* shared_address() of the lane's first vector of the ring */
   int n = 0;          /* items of the cluster */
   Item up, down;

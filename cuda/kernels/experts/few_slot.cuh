@@ -24,8 +24,8 @@ template <class W_, int kBlockIn_> struct Slot {
   static constexpr int kScaleLanes = kMostBlocks * kScaleBytes / 16; /* lanes that copy 16 bytes of scales */
   static_assert(kScaleLanes + (kIntegers ? kMostBlocks : 0) <= 32, "a copy a lane");
 
-  /* A lane's index, and values that follow from it. They are opaque, else the compiler makes them anew for
-   * each use. */
+  /* A lane's index, and values that follow from it. They are opaque, else the compiler computes them
+   * again for each use. */
   struct Lane {
     int lane;
     int block;     /* the block of a chunk whose scales or zeros the lane copies; kMostBlocks or more: none */
@@ -43,7 +43,7 @@ template <class W_, int kBlockIn_> struct Slot {
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
     uint32_t tiles; /* offset from w.tiles of the lane's first vector, before set() adds row and tile */
-    const unsigned char *meta; /* the lane's first piece of scales or zeros, before the same */
+    const unsigned char *meta; /* the lane's first piece of scales or zeros, also before set() */
     int bytes;                 /* of a block's scales or zeros */
 
     /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */

@@ -229,8 +229,8 @@ bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 
 /* router_tiles.cu: tiles_apply() is true if it can take the call, with at most shared_bytes of shared memory;
- * launch_tiles() launches it. A token's bits do not depend on the number of tokens. From kTilesLeastTokens
- * tokens on it is the fastest. */
+ * launch_tiles() launches it. A token's bits do not depend on the number of tokens. kTilesLeastTokens: from
+ * so many tokens on it is the fastest. */
 constexpr int kTilesLeastTokens = 33;
 bool tiles_apply(const Args &a, size_t shared_bytes);
 Status launch_tiles(const Args &a, int n_sms, cudaStream_t stream, Error *err);

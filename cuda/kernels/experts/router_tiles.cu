@@ -312,7 +312,7 @@ template <class T> Status launch_type(Args a, int n_sms, cudaStream_t stream, Er
 } // namespace
 
 bool router::tiles_apply(const Args &a, size_t most_bytes) {
-  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* kOfTuring: refuses Turing, without mma in bf16 */
+  constexpr size_t kStatic = 256, kOfTuring = 64 << 10; /* kOfTuring: refuses Turing, which lacks bf16 mma */
   if (a.hidden % 8 != 0 || most_bytes <= kOfTuring) return false;
   if (a.router.type == WEIGHT_F16) return shared_bytes<__half>(a) + kStatic <= most_bytes;
   return a.router.type == WEIGHT_BF16 && shared_bytes<__nv_bfloat16>(a) + kStatic <= most_bytes;

@@ -129,7 +129,7 @@ template <class T, int kParts> struct Weights {
 };
 
 /* kClusters: the blocks of a token are a cluster.
- * PRECOND  hidden % 4 == 0, hidden <= kParts * kStep; the shared gate, if there is one, is of T. */
+ * PRECOND  hidden % 4 == 0, hidden <= kParts * kStep; the shared gate, if there is one, is of type T. */
 template <class T, int kParts, bool kClusters>
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
   constexpr int kBatch = kBatchOf<T, kParts>, kEach = 32 / kBatch; /* kEach: lanes with a row's sum */

@@ -317,7 +317,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
         value[i][run] = *(const uint2 *)(values + key * kRow + run * 64 + 8 * g);
     }
 #pragma unroll
-    for (int j = 0; j < kTiles; j++) { /* bytes 2 j and 2 j + 1 of the eight */
+    for (int j = 0; j < kTiles; j++) { /* of run j / 4: bytes j % 4 * 2 and the next */
       uint32_t a[4];
 #pragma unroll
       for (int h = 0; h < 2; h++) { /* two keys each */

@@ -33,7 +33,7 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES };
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
 /* Words of Args.bounds: bounds of logits; from kLargestAt on the largest |x| for int8 (one_bytes.cuh); from
- * kOnesAt on fp16 scales of 1, for stages of FP8 that has only factors. kBoundsWords counts all of them. */
+ * kOnesAt on fp16 scales of 1, for stages of FP8 weights without scales. kBoundsWords counts all of them. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -136,8 +136,9 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  int in_flight, most_in_flight;               /* stages; in_flight: one more from position STEP_LONG on */
-  uint64_t *totals;                            /* allreduce.cuh */
+  /* Stages in flight: in_flight, from position STEP_LONG on one more, but at most most_in_flight. */
+  int in_flight, most_in_flight;
+  uint64_t *totals;            /* allreduce.cuh */
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;          /* several tokens: how many launches precede this one */
@@ -225,11 +226,11 @@ __device__ __forceinline__ RingRun run_of(int stages, int n_slots) {
  * warp has to divide integers later. */
 struct Share {
   int n_rows, stages;                 /* n_rows: tile rows; stages: those of all splits */
-  int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
-  int log_k_warps, log_rows;
-  int inverse;  /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
-  int tasks_at; /* offset in shared memory */
-  int next;     /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
+  int n_groups, splits, groups, span; /* as in KSplit */
+  int log_k_warps, log_rows;          /* log2 of KSplit's k_warps and rows */
+  int inverse;                        /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
+  int tasks_at;                       /* offset in shared memory */
+  int next; /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
   int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
@@ -248,7 +249,7 @@ struct Vars {
   unsigned loaded;   /* stages begun by the first loading warp; for prefetches and wait_until_loading() */
   float inverse;     /* one token: 1 / rms of the last x of qkv, or of gate and up */
   uint32_t sink;     /* a use for prefetched words that nothing reads (l2_prefetch.cuh) */
-  int id;            /* one token: the step's input */
+  int id;            /* one token: the id of the step's token */
   alignas(16) Share shares[MATRICES];
   RingRun keys_run; /* stages of this block's keys and values */
 };
@@ -709,7 +710,7 @@ template <int kParts> constexpr bool kIsInt8 = kParts == STEP_INT8_PARTS;
 template <int kParts> constexpr bool kInBytes = step_in_bytes(kParts);
 template <int kParts> constexpr bool kInRows = step_in_rows(kParts);
 template <int kParts> constexpr bool kIsHalf = kParts == STEP_HALF_PARTS;
-/* True for weights with factors in place of zeros. */
+/* True for weights that have a factor for each output in place of zero points. */
 template <int kParts> constexpr bool kHasFactors = kIsFp4<kParts> || kInBytes<kParts>;
 /* True for weights without zero points, whose x is not in planes. */
 template <int kParts> constexpr bool kHasNoZeros = kHasFactors<kParts> || kIsHalf<kParts>;

@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int firs
   return all;
 }
 
-constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading has stalled */
+constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading counts as stalled */
 
 /* The last warp's work: prefetches stages of weights, up to prefetch_stages after the next stage to be
  * loaded, while loading has stalled. */

@@ -171,7 +171,7 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
   }
 }
 
-/* Attends to this block's keys. Returns how many states its warps left. */
+/* Attends to this block's keys. Returns how many softmax states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
   constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kHalves = B::kDim / Softmax::kValues,

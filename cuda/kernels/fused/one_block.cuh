@@ -84,7 +84,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
       return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
-  /* Bytes of a barrier's phase: x and its sums of squares; x of lm_head is floats. */
+  /* Bytes of a phase of barrier x: x, as floats or as planes, and its sums of squares. */
   __device__ __forceinline__ int x_bytes(bool of_lm_head) const {
     const int hidden = plan.shape.hidden,
               planes = 2 * hidden + hidden / STEP_GROUP * kXScales<Base::kParts> * 8;
@@ -94,7 +94,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
-  /* Bytes of q, k and v; of softmax states. */
+  /* Bytes of a phase: projection_bytes(): q, k and v; states_bytes(): softmax states. */
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
@@ -167,7 +167,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
     if constexpr (B::kVaried) {
       s.n_rows = s.split = max(0, min(p.slice, b.width() - rank * p.slice)) / 16;
-      if (matrix == DOWN) { /* in FFN blocks, half a group each; rows of down have whole groups */
+      if (matrix == DOWN) { /* all_groups, group: FFN blocks, half a group each; rows have whole groups */
         s.all_groups = (p.expert_blocks + 1) & ~1, s.group = first;
         s.n_groups = step_down_groups(&p.shape, n_ffn_blocks);
       }

@@ -383,7 +383,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
     fetched = false;
   }
   b.advance(share.run);
-  /* This warp is ready before others. */
+  /* By a warp of the first warpgroup, which begins, and so ends, before others. */
   if (!B::kExperts && has_norm && b.warp() == STEP_WARPGROUP_WARPS - 1) keep_inverse<kParts>(b, matrix);
   b.sync();
 }

@@ -64,7 +64,7 @@ enum {
   STEP_HALF_GROUP = 2,
   STEP_HALF_PARTS = STEP_GROUP / STEP_HALF_GROUP,
   STEP_FACTOR_BYTES = 64, /* FP4, FP8, int8: a tile row's factors, one fp32 an output, in place of zeros */
-  STEP_PACK = STEP_GROUP, /* outputs of q, k and v that are made at once: a head of 128, or two of 64 */
+  STEP_PACK = STEP_GROUP, /* outputs of q, k, v made at once: a head of 128, two of 64, half of 256 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4,          /* groups that a warp multiplies at once, at most */
   STEP_BYTES_SPAN = 2,    /* STEP_SPAN for weights of 8 bits: as many bytes */
@@ -148,7 +148,8 @@ typedef struct {
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_kernel.cuh and few/kernel.cuh have tables of the areas that
- * change their use with the phase. Each kernel uses the offsets of its own list and the shared ones. */
+ * change their use with the phase. A kernel uses the shared offsets, those of its list, and those of the
+ * other list whose comments name it. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
   int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and values */
@@ -212,8 +213,8 @@ typedef struct {
   int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
   int states;           /* softmax states of a block's warps, at most; one token: plus that of the new key */
   int lm_head_rows;     /* rows in a stage of lm_head */
-  int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each in hidden / lm_head_width
-                         * parts */
+  int n_lm_head_stages; /* stages of lm_head in all blocks; several tokens: each is loaded in hidden /
+                         * lm_head_width parts */
   int n_slots;          /* slots of the ring */
   int stage_bytes;      /* bytes of a full stage of weights */
   int slot_bytes;       /* a multiple of 128 */
@@ -300,7 +301,8 @@ enum {
                                               * dimension */
   STEP_HYBRID_LAYERS = 64,                   /* layers at most: the bits of delta_layers */
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
-  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read the cache once */
+  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: each cluster of a KV
+                                  * head reads all its keys, a kernel reads them once */
   STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 
@@ -525,6 +527,6 @@ STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
  * number of clusters; with several tokens also for the residual stream and the count of launches. */
 size_t step_memory(const StepShape *shape, int tokens);
 
-/* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason where the shape cannot be
- * divided like this. */
+/* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason if a step of this shape cannot be
+ * divided. */
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);

@@ -93,7 +93,7 @@ typedef struct {
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token: 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
-  /* 0: all logits. Else the n_best greatest logits are made, and each other logit is made or is -infinity.
+  /* 0: all logits. Else the n_best greatest are computed; any other is either computed or -infinity.
    * PRECOND n_best <= STEP_MOST_BEST, step_screens(), head_x is not NULL. The step then writes the input of
    * lm_head to head_x, fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
@@ -153,7 +153,7 @@ typedef enum {
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
-  int number; /* Which one. STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
+  int number; /* What was waited for. STEP_AT_STAGE: slot. STEP_AT_PROJECTIONS of several tokens: chunk.
                * STEP_AT_VALUES: the sum's word (several tokens: the first of two that a lane reads at once,
                * token * hidden + column), the matrix of the largest x, -1 for bounds. Else 0. */
 } StepHang;

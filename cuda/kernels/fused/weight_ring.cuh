@@ -273,7 +273,7 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) {
-          if (!waited) wait_for_previous(); /* the step before wrote the last rows of the history */
+          if (!waited) wait_for_previous(); /* the step before wrote the newest keys, values, states */
           waited = true;
           load_history(loader);
           if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));

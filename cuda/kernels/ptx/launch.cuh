@@ -36,7 +36,7 @@ inline cudaLaunchAttribute cluster_attribute(unsigned n) {
   return attribute;
 }
 
-/* launch() with n attributes; `attributes` has room for one more. */
+/* launch() with n attributes; `attributes` has room for n + 1. */
 template <class... Parameters, class... Arguments>
 Status launch_with(cudaLaunchAttribute *attributes, unsigned n, void (*kernel)(Parameters...), dim3 grid,
                    dim3 block, size_t shared, cudaStream_t stream, bool dependent, const char *name,

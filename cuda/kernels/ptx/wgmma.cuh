@@ -66,8 +66,8 @@ __device__ __forceinline__ void fence_stores_for_wgmma() {
 }
 
 /* Matrix descriptor of operand b, or a: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle
- * of the tensor copy, eight rows 1024 bytes apart. Fields: address / 16, stride / 16 from bit 32, swizzle
- * mode 1 from bit 62. To advance by 16 along k (32 bytes), add 2. */
+ * of the tensor copy, eight rows 1024 bytes apart. Fields: address / 16, 1 from bit 16 (ignored), stride / 16
+ * from bit 32, swizzle mode 1 from bit 62. To advance by 16 along k (32 bytes), add 2. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;

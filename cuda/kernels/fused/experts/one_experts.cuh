@@ -77,7 +77,7 @@ template <int n> __device__ __forceinline__ float sum_rows(float (&v)[n]) {
 
 /* --- R (w * r): the router R times the residual stream r, multiplied by the norm's weights w */
 
-/* Adds the product of eight weights and x. */
+/* Adds the dot product of eight weights and x. */
 template <bool kBf16>
 __device__ __forceinline__ void add_eight(float &sum, const uint4 &v, const float (&x)[8]) {
   const auto low = [](uint32_t w) { return kBf16 ? __uint_as_float(w << 16) : f16_low(w); };

@@ -117,7 +117,7 @@ __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Atten
   }
 }
 
-/* Attends to this block's keys. Returns how many states its warps left. */
+/* Attends to this block's keys. Returns how many softmax states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   const StepPlan &p = b.plan;
   const int stages = all_key_stages(b),

@@ -84,7 +84,7 @@ template <class B> __device__ __forceinline__ void make_wide_heads(const B &b, c
   for (int i = 0; i < kWideOwn; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
 
-/* attend_new() for heads of 256: a lane has eight dimensions. */
+/* attend_new() (one_attention.cuh) for heads of 256: a lane has eight dimensions. */
 template <class B> __device__ __forceinline__ void attend_new_wide(const B &b, int state) {
   const States to = warp_states(b);
   const int n_heads = b.plan.heads_per_kv, dim = 8 * b.lane();
