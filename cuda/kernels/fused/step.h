@@ -153,7 +153,7 @@ typedef enum {
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
-  int number; /* What was waited for. STEP_AT_STAGE: slot. STEP_AT_PROJECTIONS of several tokens: chunk.
+  int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
                * STEP_AT_VALUES: the sum's word (several tokens: the first of two that a lane reads at once,
                * token * hidden + column), the matrix of the largest x, -1 for bounds. Else 0. */
 } StepHang;
