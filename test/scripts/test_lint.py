@@ -40,7 +40,8 @@ FINE = {
     "src/commands/chat/chat.c": '#include "commands/flags.h"\n#include "commands/answer/reply.h"\n',
     "src/commands/chat/editor.c": 'char *x = getenv("A");\n',
     "tokenizer/jinja/parse.c": '#include "tokenizer/jinja/parse.h"\n#include "tokenizer/tokenizer.h"\n',
-    "src/engine/words.c": '#include "base/word.h"\n/* printf(, getenv( in comments */\nchar *x = "exit(1)";\nint y = word();\n',
+    "src/engine/words.c": '#include "base/word.h"\n/* printf( and getenv( in comments */\n'
+                          'char *x = "exit(1)";\nint y = word();\n',
     "src/cpu/pages.c": '/* log.md, "Some\n * part"; long.md, "All". */\nchar *x = "prompts.md";\n',
     "log.md": "# Log\n```sh\n# no heading\n```\n## Some `part`\n[here](#some-part), [there](src/cpu/)\n",
     "long.md": "# All\n" + "word " * 3001,
