@@ -95,7 +95,7 @@ static size_t original(const Traced *text, size_t shift, size_t at) {
 }
 
 /* Returns whether text[start .. end) is trusted. If not, the search continues at *resume: after the match,
- * as in the reference when special tokens do not count, but not past the next border, so that a person's
+ * as in the reference when it recognises no special tokens, but not past the next border, so that a person's
  * text cannot swallow a token of the template. */
 static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, size_t start, size_t end,
                        size_t *resume) {

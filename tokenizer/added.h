@@ -39,8 +39,8 @@ void added_release(AddedTokens *added);
 /* The token with this content, or NULL. */
 const AddedToken *added_find(const AddedTokens *added, const char *content, size_t size);
 
-/* The trusted parts of a text; special tokens count only there. Text before the first border has the trust
- * `first`, which flips at each border. */
+/* The trusted parts of a text; special tokens are recognised only there. Text before the first border has the
+ * trust `first`, which flips at each border. */
 typedef struct {
   const size_t *borders; /* [n_borders] increasing offsets */
   size_t n_borders;

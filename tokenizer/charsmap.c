@@ -20,7 +20,7 @@
 #include "base/utf8.h"
 #include "tokenizer/stop.h"
 
-enum { GRAPHEME_BYTES = 6 }; /* graphemes of this size and above are looked up by characters */
+enum { GRAPHEME_BYTES = 6 }; /* graphemes of at least this size are looked up character by character */
 
 /* --- loading */
 

@@ -1,4 +1,4 @@
-/* matcher.h - finds many strings at once: the longest string that begins at each place of a text. */
+/* matcher.h - finds many strings at once: the longest string that begins at each offset of a text. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@ typedef struct {
 } MatchTwins;
 
 /* An Aho-Corasick automaton over the reversed strings. Texts are read backwards too, so that the state at
- * a place stands for the strings that begin there. Read-only once built. Zero-initialised it holds no
+ * an offset stands for the strings that begin there. Read-only once built. Zero-initialised it holds no
  * string. */
 typedef struct {
   uint32_t n_nodes;   /* node 0 is the root; nodes are numbered level by level */
@@ -37,7 +37,7 @@ typedef struct {
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);
 
-/* A string that begins at `at`. */
+/* An occurrence of string `number`, which begins at offset `at`. */
 typedef struct {
   uint32_t at;
   int32_t number;
@@ -49,7 +49,7 @@ typedef struct {
 } MatchList;
 void match_list_release(MatchList *list);
 
-/* Appends the longest string at each place of text[0 .. size) where a string begins, the LAST place first.
+/* Appends the longest string at each offset of text[0 .. size) where a string begins, the LAST offset first.
  * Takes time linear in the text, however many strings there are. `interrupted`: see tokenizer_heed().
  * PRECOND size <= UINT32_MAX */
 Status matcher_find(const Matcher *matcher, const char *text, size_t size, const volatile int *interrupted,

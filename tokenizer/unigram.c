@@ -1,6 +1,6 @@
 /* unigram.c - cuts a text into the pieces with the largest sum of scores; see unigram.h.
  *
- * Each place keeps the best way to cut the text before it (Viterbi); a character that is no piece counts as
+ * Each offset keeps the best way to cut the text before it (Viterbi); a character that is no piece counts as
  * unknown. As in the reference, scores are added from the left, and of equal sums the cut with the longest
  * last piece wins: the order of additions and comparisons decides ids. Takes time linear in the text and in
  * the pieces that occur in it.
@@ -23,7 +23,7 @@ void unigram_scratch_release(UnigramScratch *scratch) {
   *scratch = (UnigramScratch){0};
 }
 
-/* Offers a piece that ends at the place. Returns whether it is the best so far. */
+/* Offers a piece that ends at the offset of `place`. Returns whether it is the best so far. */
 static bool offer(UnigramPlace *place, double score, size_t start, int32_t id) {
   if (place->id >= 0 && score <= place->score) return false;
   *place = (UnigramPlace){score, (uint32_t)start, 0, id};

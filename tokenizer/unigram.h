@@ -10,7 +10,7 @@ typedef struct {
   const char *where;         /* begins the messages */
   const Vocab *vocab;        /* an id is the index of a piece in the file and in vocab->tokens */
   bool bytes;                /* texts are bytes, to be mapped to ByteLevel's alphabet */
-  Matcher matcher;           /* finds the longest piece at each place; numbers are ids */
+  Matcher matcher;           /* finds the longest piece at each offset; numbers are ids */
   int32_t *shorter;          /* [vocab->n_ids] the longest piece that is a proper prefix of this one, or -1 */
   double *scores;            /* [vocab->n_ids] */
   double unk_score;          /* score of a character that is no piece */
@@ -24,7 +24,7 @@ Status unigram_load(const char *where, const Json *json, JsonSpan pieces, bool b
                     Unigram *unigram, Error *err);
 void unigram_release(Unigram *unigram);
 
-/* A place of a text, with the last piece of the best cut of the text before that place. */
+/* For each offset of a text: the best cut of the text before it, by the last piece of the cut. */
 typedef struct {
   double score;   /* sum of the best cut */
   uint32_t start; /* where the last piece begins */

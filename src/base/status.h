@@ -22,10 +22,10 @@ C_BEGIN
 
 typedef enum {
   STATUS_OK = 0,
-  STATUS_FAILED = 1,        /* input or output, memory, a device; -x found no block */
+  STATUS_FAILED = 1,        /* input or output, memory, a device; -x (--extract) found no code block */
   STATUS_USAGE = 2,         /* flags, or a prompt that cannot be taken */
   STATUS_MODEL = 3,         /* a checkpoint or tokenizer that is refused */
-  STATUS_CUT_SHORT = 4,     /* cut within its form, a call or -x's block; with --require-stop: cut at all */
+  STATUS_CUT_SHORT = 4,     /* answer cut in its form, tool call or -x block; --require-stop: cut anywhere */
   STATUS_CHOICE = 10,       /* the first of --choose with --exit-choice; 11 the second, and so on */
   STATUS_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP */
   STATUS_PIPE = 141,        /* the reader of our output went away; not reported */

@@ -154,8 +154,8 @@ static bool text_exists(Machine *m, const Cube *cube) {
 }
 
 /* The closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
- * frame is no nearer to its end, unless prefixItems go on or goals name counts. Then an array skips items, to
- * just below the next count that a goal names. */
+ * frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array such
+ * a child stands for several items, up to just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);

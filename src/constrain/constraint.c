@@ -17,7 +17,7 @@ enum {
 
 /* --- schemas without texts */
 
-enum { MAX_BLAMED = 16 }; /* schemas below one another that refuse_dead() looks at */
+enum { MAX_BLAMED = 16 }; /* nested schemas that refuse_dead() looks at */
 
 static bool has_text(const SchemaSet *set, uint32_t number) {
   return number == SCHEMA_TRUE || (number != SCHEMA_FALSE && set->schemas[number].is_proven);

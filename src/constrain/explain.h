@@ -1,10 +1,10 @@
-/* explain.h - why a JSON value does not fit a schema: each rule that fails, with its place in the value. */
+/* explain.h - why a JSON value does not fit a schema: each rule that fails, with a JSON pointer. */
 #pragma once
 
 #include "constrain/schema.h"
 
-/* Appends a C string for each rule that `value` breaks, at all places at once: "/age: 200 is above the
- * maximum 120", with the JSON pointer of the value (empty for the whole). anyOf and oneOf give the rules of
+/* Appends a C string for each rule that `value` or a value in it breaks: "/age: 200 is above the maximum
+ * 120", with the JSON pointer of the value (empty for the whole). anyOf and oneOf give the rules of
  * the branch that the value comes nearest to. Nothing is appended where no rule is seen to fail, or the
  * search would take too long: whether a text fits is for the machine to say (machine.h). At most
  * EXPLAIN_MAX_REASONS. */

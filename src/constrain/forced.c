@@ -12,7 +12,7 @@ enum {
   NO_BYTE = -1
 };
 
-/* A place in the text ahead of the constraint's own. */
+/* The state after the constraint's text and some bytes that were looked ahead. */
 typedef struct {
   Constraint *c;
   JsonState state;

@@ -163,7 +163,7 @@ static uint32_t escaped(Machine *m, uint32_t index, uint8_t escape, uint32_t cod
   return find(m, lex);
 }
 
-/* The state after a digit of \uXXXX; `escape` 2..5 is the digit's place. */
+/* The state after a digit of \uXXXX; `escape`, 2..5, says which of its digits. */
 static uint32_t hex_next(Machine *m, uint32_t index, unsigned char byte) {
   const Lex lex = m->lexes[index];
   const int digit = digit_value((char)byte);

@@ -1,9 +1,9 @@
 /* machine.h - a parser of JSON text, byte by byte, that refuses a byte after which the text cannot satisfy
  * a schema.
  *
- * A JsonState is a place in a text: copying it costs 24 bytes, and going back to a copy undoes the bytes
- * since. Frames, one for each open array and object, never change but for values that are computed on first
- * use; they lie in an arena that is released in the order of states (machine_mark, machine_release).
+ * A JsonState is the state after some bytes of a text: copying it costs 24 bytes, and going back to a copy
+ * undoes the bytes since. Frames, one for each open array and object, never change but for values that are
+ * computed on first use; they lie in an arena that is released like a stack (machine_mark, machine_release).
  *
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
@@ -123,7 +123,7 @@ typedef struct {
   size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames */
   uint32_t lex_generation; /* grows when lexes are numbered anew */
   uint32_t max_prefix;     /* longest list of prefixItems */
-  uint32_t *places;        /* [set->count] scratch of frames.c: where a schema is in a list of children */
+  uint32_t *places;        /* [set->count] scratch of frames.c: index of a schema in a list of children */
   KnownKeys known_keys[N_KNOWN_KEYS];
   KeyOrder **orders; /* [n_orders] */
   size_t n_orders, orders_capacity;

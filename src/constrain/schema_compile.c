@@ -34,7 +34,7 @@ static Status refuse(const Keyword *k, const char *expected) {
                    json_describe(k->value, found), expected);
 }
 
-/* Puts the keyword's place before the message of a failed call. */
+/* Puts the keyword's JSON pointer before the message of a failed call. */
 static Status blame(const Keyword *k, Status status, const Error *inner) {
   return status == STATUS_OK ? status
                              : error_set(k->err, status, "%s/%s: %s", own(k)->pointer, k->key, inner->text);

@@ -8,7 +8,7 @@ const Json *schema_find(const Json *object, const char *key);
 
 JsonKind json_kind(const Json *json);
 
-/* Gives the number of the schema `json`, which is added uncompiled if new; `pointer` is its place. */
+/* Gives the number of the schema `json`, which is added uncompiled if new; `pointer` is its JSON pointer. */
 Status schema_add(SchemaSet *set, const Json *json, uint32_t resource, Draft draft, const char *pointer,
                   uint32_t *number, Error *err);
 Status schema_add_constant(SchemaSet *set, const Json *value, const char *pointer, uint32_t *number,

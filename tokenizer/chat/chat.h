@@ -28,8 +28,8 @@ RELEASE_BY(chat_release, Chat, chat_close)
 /* As tokenizer_heed(), for rendering. */
 void chat_heed(Chat *chat, const volatile int *interrupted);
 
-/* The template's origin, for -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml", a
- * path. */
+/* The template's origin, printed with -v (verbose): "chat_template.jinja", "tokenizer_config.json",
+ * "built-in chatml", a path. */
 const char *chat_source(const Chat *chat);
 
 /* chat_takes_tools(): true if the template reads the variable `tools`; chat_has_tool_use(): if the checkpoint
@@ -60,7 +60,7 @@ typedef enum { THINK_UNSAID, THINK_NO, THINK_YES } ThinkChoice;
 typedef struct {
   bool add_generation_prompt; /* end with the opening of the assistant's turn */
   ThinkChoice think;          /* value of enable_thinking and thinking; THINK_UNSAID: undefined */
-  bool trusted;               /* --parse-special: control tokens in the messages count */
+  bool trusted;               /* --parse-special: recognise control tokens in the messages */
   const char *tools;          /* [tools_size] JSON array of functions, or NULL */
   size_t tools_size;
   int64_t now; /* the local time for the template; 0: chat_now() */
@@ -78,8 +78,8 @@ Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, Tr
 /* The local time in seconds since the epoch: the usual `now`. */
 int64_t chat_now(void);
 
-/* Appends the ids of a rendered text. Special tokens count in its trusted runs only or, with `trusted`,
- * everywhere; the tokenizer adds none (the template writes BOS itself, as with transformers'
+/* Appends the ids of a rendered text. Special tokens are recognised in its trusted runs only or, with
+ * `trusted`, everywhere; the tokenizer adds none (the template writes BOS itself, as with transformers'
  * apply_chat_template). */
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);

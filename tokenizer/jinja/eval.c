@@ -1,6 +1,6 @@
 /* eval.c - evaluates expressions.
  *
- * Always true: the innermost expression gives a failure its place: "NAME: line 3: EXPRESSION: MESSAGE". */
+ * Always true: a failure names the innermost expression: "NAME: line 3: EXPRESSION: MESSAGE". */
 #include "tokenizer/jinja/eval.h"
 
 #include <stdio.h>

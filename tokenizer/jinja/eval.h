@@ -55,7 +55,7 @@ struct Render {
   Error *err;
 };
 
-/* Sets the error (STATUS_MODEL); the evaluation of a node adds its place. */
+/* Sets the error (STATUS_MODEL); render_placed() adds line and expression. */
 Status render_fail(Render *render, const char *format, ...) __attribute__((format(printf, 2, 3)));
 Status render_charge(Render *render, size_t steps);
 static inline Status render_charge_bytes(Render *render, size_t bytes) {
@@ -69,9 +69,9 @@ Status render_grow(Render *render, void *items, size_t count, size_t *capacity, 
 const char *render_shown(Render *render, Value value);
 Status render_undefined(Render *render, Value undefined); /* fails with the value's message */
 
-/* Adds the node's place to a failure that has none. */
+/* Puts the template's name, the node's line and its text before a STATUS_MODEL error that lacks them. */
 Status render_placed(Render *render, const Node *node, Status status);
-/* Finds the innermost variable of this name, or NULL; passing many variables costs steps. */
+/* Finds the innermost variable of this name, or NULL; passing many variables counts as steps. */
 Status scope_find(Render *render, int symbol, const Variable **variable);
 
 /* Arguments of a call. */

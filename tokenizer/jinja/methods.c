@@ -64,7 +64,7 @@ static Status string_affix(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* The backward search is naive: each place may cost the length of the needle. */
+/* The backward search is naive: each offset may cost the length of the needle. */
 static Status charge_search(Render *render, size_t size, Text needle, bool last) {
   return render_charge(render,
                        last ? size / BYTES_OF_STEP * (needle.size / 8 + 1) + 1 : size / BYTES_OF_STEP + 1);

@@ -252,7 +252,7 @@ static Status add_far(Bpe *bpe, uint64_t joint, Error *err) {
 static Status load_joints(Bpe *bpe, Error *err) {
   Joints *j = &bpe->joints;
   TRY(NEW(j->near, 256 * 256 / 8, "merge rules", err));
-  if (bpe->prefix_size || bpe->suffix_size) return STATUS_OK; /* symbols depend on their place in the word */
+  if (bpe->prefix_size || bpe->suffix_size) return STATUS_OK; /* symbols depend on their offset in the word */
   for (size_t i = 0; i <= bpe->merge_mask; i++) {
     if (bpe->merges[i].pair == NO_PAIR) continue;
     int32_t left = (int32_t)(bpe->merges[i].pair >> 32), right = (int32_t)(bpe->merges[i].pair & UINT32_MAX);

@@ -1,10 +1,10 @@
 /* declared.c - see declared.h.
  *
  * Called by: tokenizer.c, chat_open.c. Some fine-tunes declare their chat tokens only in
- * tokenizer_config.json (added_tokens_decoder) or added_tokens.json: read as letters, these tokens would
- * never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder (if that is
- * missing, of added_tokens.json) in the order of their ids; then special tokens that are not added tokens
- * yet. */
+ * tokenizer_config.json (added_tokens_decoder) or added_tokens.json: encoded as ordinary text, these
+ * tokens would never end an answer. The rules are transformers 5.24's: tokens of added_tokens_decoder (if
+ * that is missing, of added_tokens.json) in the order of their ids; then special tokens that are not added
+ * tokens yet. */
 #include "tokenizer/load/declared.h"
 
 #include <stdio.h>

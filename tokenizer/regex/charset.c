@@ -99,7 +99,7 @@ Status charset_intersect(CharSet *set, const CharSet *other, Error *err) {
   return STATUS_OK;
 }
 
-/* unicode_fold maps few code points, so walking it finds all case classes. */
+/* Walks all of unicode_fold, which maps few code points, twice. */
 Status charset_fold(CharSet *set, Error *err) {
   OWNED(charset_release) CharSet stand_ins = {0}; /* representatives of classes with a member in `set` */
   OWNED(charset_release) CharSet more = {0};

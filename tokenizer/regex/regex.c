@@ -6,7 +6,7 @@
  *
  * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take
  * a few dozen steps: enough for nearly all matches of real expressions, and a fraction of a millisecond
- * from each place, whatever the expression. If that does not decide, the match is watched: the
+ * from each start position, whatever the expression. If that does not decide, the match is watched: the
  * expression runs with a callout before each of its items, which checks the clock and the interruption. Only
  * there can a match take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -23,22 +23,22 @@
 #include "tokenizer/stop.h"
 
 /* Limits of a hurried match. A step reads AHEAD characters in some microseconds at most, so trying one
- * place takes a fraction of a millisecond, and the clock is read every few hundredths of a second. */
+ * start position takes a fraction of a millisecond: the clock is read every few hundredths of a second. */
 enum {
-  STARTS = 128,    /* places where the match may begin */
-  AHEAD = 4096,    /* characters after the last place that the match may look at */
-  FEW_STEPS = 32,  /* PCRE2's steps from one place */
-  CLOCK_EACH = 64, /* the clock is read after this many places or soon after */
+  STARTS = 128,    /* start positions of one call of PCRE2 */
+  AHEAD = 4096,    /* characters after the last start position that the match may look at */
+  FEW_STEPS = 32,  /* PCRE2's steps from one start position */
+  CLOCK_EACH = 64, /* the clock is read after this many start positions or soon after */
 };
 /* Limits of a watched match: the work between two readings of the clock, some hundredths of a second. A
- * callout's work is CALLOUT_WORK plus the characters between its place and the previous callout's. */
+ * callout's work is CALLOUT_WORK plus the characters between its position and the previous callout's. */
 #define CLOCK_WORK   ((uint64_t)1 << 24)
 #define CALLOUT_WORK ((uint64_t)1 << 8)
 /* Time limit of all matching for one text. Real expressions take some 20 ns per byte, or 300 ns without
  * JIT if each byte is a match. */
 #define LIMIT_NS      ((int64_t)500000000)
 #define LIMIT_BYTE_NS ((int64_t)1200)
-/* The assumed time of a place that was tried in a hurry while the clock was stopped. */
+/* The assumed time of a hurried match from one start position while the clock was stopped. */
 #define PLACE_NS ((int64_t)50)
 
 struct Regex {
@@ -190,8 +190,8 @@ void regex_pause(RegexScratch *scratch) {
   scratch->looked_ns = 0;
 }
 
-/* Counts `places` more and checks the time. All matches of a text share the limit: each may look at all the
- * text that follows, as /a(?=a*b)/ does, which no limit of a single match catches. */
+/* Counts `places` more start positions and checks the time. All matches of a text share the limit: each may
+ * look at all the text that follows, as /a(?=a*b)/ does, which no limit of a single match catches. */
 static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
   scratch->places += (uint32_t)places;
   if (scratch->places < CLOCK_EACH && scratch->work < CLOCK_WORK) return STATUS_OK;
@@ -202,7 +202,7 @@ static Status check_time(const Regex *regex, RegexScratch *scratch, size_t place
 
 typedef struct {
   RegexScratch *scratch;
-  size_t at; /* the previous callout's place */
+  size_t at; /* the previous callout's position in the text */
 } Watch;
 
 static int on_callout(pcre2_callout_block *block, void *user) {

@@ -3,7 +3,7 @@
  * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an
  * expression is parsed by that language's rules, its character sets are computed from our own tables, and
  * PCRE2 gets an expression over kinds (kinds.h), one byte per character, without any Unicode. Constructs
- * that PCRE2 lacks are refused with their place. */
+ * that PCRE2 lacks are refused with their position. */
 #pragma once
 
 #include <stdbool.h>
@@ -42,10 +42,10 @@ typedef struct RegexScratch {
   size_t text_size;
   int64_t spent_ns;  /* CPU time of all matching so far */
   int64_t looked_ns; /* the last reading of the clock; 0: a pause stopped it */
-  uint64_t work;     /* work of callouts since the last reading */
-  uint32_t places;   /* places tried since the last reading */
-  bool watched;      /* a match was watched since the last reading */
-  uint32_t ahead;    /* characters that the first try (regex.c) may look ahead; 0: AHEAD */
+  uint64_t work;     /* work that callouts counted since the last reading */
+  uint32_t places;   /* start positions at which a match was tried since the last reading */
+  bool watched;      /* since the last reading a match ran with callouts (regex.c) */
+  uint32_t ahead;    /* characters that a match without callouts may look ahead; 0: AHEAD (regex.c) */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
 /* Stops the clock, as other work follows. The time spent so far still counts. */

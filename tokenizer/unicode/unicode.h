@@ -29,7 +29,7 @@ extern const char *const unicode_category_names[], *const unicode_script_names[]
 
 /* Each value is a set of flags. */
 enum {
-  CHAR_WORD = 1,         /* \w of regular expressions in the file (Oniguruma) */
+  CHAR_WORD = 1,         /* \w of regular expressions in tokenizer.json (Oniguruma) */
   CHAR_RUST_WORD = 2,    /* \w of the reference's own regular expressions: Whitespace, single_word */
   CHAR_SPACE = 4,        /* white space, \s everywhere */
   CHAR_NUMERIC = 8,      /* split by "Digits" */

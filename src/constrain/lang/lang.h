@@ -32,7 +32,7 @@ typedef struct {
   uint8_t of[256];     /* class of a byte */
   uint8_t first[256];  /* [n] the lowest byte of a class */
   uint8_t parent[256]; /* [n] the class that class i was divided from */
-  uint16_t size[256];  /* [n] bytes of a class */
+  uint16_t size[256];  /* [n] number of bytes in a class */
 } ByteClasses;
 
 typedef struct LangNode LangNode;

@@ -107,7 +107,7 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
 typedef struct {
   Lang once; /* a round in which neither matches */
   Lang last; /* a last round, in which '$' may match, and the rest */
-  Lang ends; /* a round that ends the text: rounds that `min` still wants are empty there; LANG_NONE: none */
+  Lang ends; /* a round that ends the text: further rounds up to `min` are empty; LANG_NONE: none */
   Lang rest;
 } Rounds;
 
@@ -136,7 +136,7 @@ static Lang compile_anchored_repeat(Compiler *c, const RegexNode *node, bool at_
   const bool begins_empty = several && lang_contains(l, compile(c, part, true, lang_byte(l, none)), &none, 1);
   const Lang after = join_rounds(l, &r, begins_empty ? 0 : less, fewer);
   made = lang_or(l, made, compile(c, part, true, after));
-  /* In an empty text all rounds are alike. */
+  /* In an empty text '^' and '$' match in every round. */
   if (may_end && lang_has_empty(l, compile(c, part, true, LANG_EMPTY))) made = lang_or(l, made, LANG_EMPTY);
   return made;
 }

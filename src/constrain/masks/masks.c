@@ -155,7 +155,8 @@ static void walk_trie(Machine *m, const Trie *trie, uint64_t *mask, const JsonSt
   walk(&w, 0, trie->n, state);
 }
 
-/* Adds the tokens that may come between values: white space, and others walked without their white space. */
+/* Adds the tokens that may come between values: tokens of white space alone, and tokens whose bytes after
+ * leading white space the machine accepts (Vocabulary.unspaced). */
 static void between_values(Masks *masks, const JsonState *state, uint64_t *mask) {
   for (uint32_t i = 0; i < masks->v->n_words; i++) mask[i] |= masks->v->space[i];
   if (state->phase != PHASE_END) walk_trie(masks->m, &masks->v->unspaced, mask, state);
