@@ -163,7 +163,7 @@ Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, 
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
 /* Unpacks from a cache in 8 bits, to fp16 in the same rows of k and v, the keys and values that the step's
- * tokens see. n_tiles: number of a.tiles or a.units, which then say what that is; else 0. With a.value_dims
- * only keys. */
+ * tokens see; with a.value_dims only keys. n_tiles: the number of a.tiles or a.units if they describe the
+ * tokens; 0: the tokens are of one sequence, at consecutive positions. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

@@ -77,7 +77,7 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
-  int box_keys; /* keys of one copy: those of a step of keys, or so many that they lie in one cache page */
+  int box_keys; /* keys of one copy: kKeys, or with pages their largest divisor that also divides a page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */

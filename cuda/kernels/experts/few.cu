@@ -301,7 +301,7 @@ __device__ __forceinline__ void note_parts(const Args &a, const Work &work, cons
   a.n_parts[choice] = last - cluster + 1;
 }
 
-/* Sums of rows of h over blocks that share a zero point, [n_tokens][n_blocks]: eight lanes make a sum. */
+/* Sums of rows of h over the inputs that share a zero point, [n_tokens][n_blocks]: eight lanes make a sum. */
 template <class S>
 __device__ __forceinline__ void sum_blocks(const unsigned char *h, int h_row_bytes, int n_tokens,
                                            int n_blocks, float *sums) {

@@ -46,7 +46,8 @@ template <class W_, int kBlockIn_> struct Slot {
     const unsigned char *meta; /* the lane's first piece of scales or zeros, also before set() */
     int bytes;                 /* of a block's scales or zeros */
 
-    /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: for down, a tile from each tile row. */
+    /* The warp's share (few.cu) begins at `tile` of `tile_row`. rows: true for down, whose
+     * chunks have one tile of each tile row. */
     __device__ __forceinline__ Copies(const QuantView &w, const Lane &lane, int tile_row, int tile, bool rows)
         : tiles((uint32_t)((tile_row * w.n_tiles_in + tile) * (32 * W::kVectors) + lane.lane)),
           bytes(lane.of_zeros ? kZeroBytes : kScaleBytes) {
@@ -107,7 +108,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
 
   private:
-    /* Requests the lane's piece of meta if the piece is of one of the first n blocks. */
+    /* Requests the lane's piece of the scales or zeros, unless it belongs to block n or a later one. */
     __device__ __forceinline__ void request_meta(const Lane &lane, int n, uint32_t to) const {
       if (lane.block >= n) return;
       if (kZeroBytes == 8 && lane.of_zeros)
@@ -197,7 +198,7 @@ template <class W_, int kBlockIn_> struct Slot {
     const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
     uint32_t b[1][8];
     load_rows<1>(x, b);
-    float of_x[kTileBlocks][4] = {}; /* by a product with ones */
+    float of_x[kTileBlocks][4] = {}; /* sums of x, by a product with ones */
 #pragma unroll
     for (int j = 0; kIntegers && j < 4; j++)
       mma_f16_m16n8k16(of_x[j * kTileBlocks / 4], ones, b[0][2 * j], b[0][2 * j + 1]);

@@ -51,7 +51,7 @@ __device__ __forceinline__ float4 times(float4 v, const float4 &by) {
   return make_float4(v.x * by.x, v.y * by.y, v.z * by.z, v.w * by.w);
 }
 
-/* Four weights from number k on, k a multiple of 4; by NULL: ones. */
+/* Four weights from number k on, k a multiple of 4; ones if `by` is NULL. */
 __device__ __forceinline__ float4 weights_at(const float *by, int k) {
   return by ? __ldg((const float4 *)(by + k)) : make_float4(1, 1, 1, 1);
 }

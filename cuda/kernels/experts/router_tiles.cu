@@ -208,8 +208,8 @@ __device__ __forceinline__ float *slice_row(const Args &a, int slice, int token)
   return a.slices + row * (size_t)(a.config.n_experts + 1);
 }
 
-/* The sum over all slices of one number of a token: of expert `column`, or of the shared gate if `column` is
- * n_experts. */
+/* A token's product with the router's row `column`, summed over all slices; if `column` is n_experts, with
+ * the shared gate. */
 __device__ __forceinline__ float sum_of_slices(const Args &a, int token, int column) {
   const float *from = slice_row(a, 0, token) + column;
   const size_t step = (size_t)a.n_tokens * (size_t)(a.config.n_experts + 1);
@@ -263,7 +263,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, 1) kernel(const _
       }
 #pragma unroll
       for (int i = 0; i < 8; i++) sum[i / 4][i % 4] += own[i / 4][i % 4];
-      const bool stores = a.n_slices > 1 || k + kChunk >= end; /* else the sums go on */
+      const bool stores = a.n_slices > 1 || k + kChunk >= end; /* else the next chunk adds to the sums */
       const int slice = a.n_slices > 1 ? k / kChunk : 0;
       if (token.first && a.shared_gate.data) {
         gate_sum += warp_sum(token.gate) / token.by, token.gate = 0;

@@ -55,7 +55,7 @@ template <class T> struct Four {
   }
 };
 
-/* The factors of four numbers from k on; by NULL: ones. */
+/* The factors of four numbers from k on: ones if `by` is NULL. */
 __device__ __forceinline__ float4 factors_at(const float *by, int k, bool inside) {
   if (!by) return make_float4(1, 1, 1, 1);
   Four<float> four;
@@ -69,7 +69,7 @@ __device__ __forceinline__ float total_of(const float *parts) {
   return lanes_sum<8, 4, 2, 1>(parts[threadIdx.x % kWarps]);
 }
 
-/* The index in a row of the thread's first number of a part. */
+/* The index in a row of the first of the four numbers that are the thread's in part `part`. */
 __device__ __forceinline__ int number_of(int part) {
   return 4 * (int)threadIdx.x + part * kStep;
 }

@@ -213,7 +213,7 @@ struct RingCursor {
   }
 };
 
-/* How far a run of stages advances a position: by `slots`, and by the parity `turns`. */
+/* How far a number of stages advances a RingCursor: by `slots`, and by the parity `turns`. */
 struct RingRun {
   int slots, turns;
 };
@@ -229,14 +229,14 @@ struct Share {
   int n_groups, splits, groups, span; /* as in KSplit */
   int log_k_warps, log_rows;          /* log2 of KSplit's k_warps and rows */
   int inverse;                        /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
-  int tasks_at;                       /* offset in shared memory */
+  int tasks_at;                       /* offset in shared memory of its table of tasks */
   int next; /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
   int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
   RingRun run;
   int x_at, x_scales_at; /* offsets in shared memory of x as planes, and of its scales */
-  /* sums_at: offset in shared memory; sums_stride: floats between the sums of warps along k. */
+  /* sums_at: offset in shared memory of its sums; sums_stride: floats between the sums of warps along k. */
   int sums_at, sums_stride;
 };
 

@@ -145,8 +145,8 @@ __device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
              max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
 }
 
-/* The largest of the magnitude_bits() of x in the first n clusters, for which it waits; own: those of this
- * cluster, which it sends. For one warp. */
+/* The largest of the magnitude_bits() of x in the first n clusters, for which it waits; own: the largest
+ * of this cluster, which it sends. For one warp. */
 template <class B>
 __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
   uint64_t *words =

@@ -15,7 +15,7 @@ namespace step::one {
 
 constexpr int kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* spans of a warp, at most */
 
-/* Blocks take stages of lm_head in turns, so that all blocks together read one run of memory: a block has
+/* Blocks take stages of lm_head in turns, so that all blocks together read one range of memory: a block has
  * every head_turn()-th stage, from blockIdx.x on. */
 template <class B> __device__ __forceinline__ int head_turn(const B &b) {
   return b.plan.shape.n_clusters * STEP_BLOCKS;

@@ -158,15 +158,16 @@ typedef struct {
   /* one token */
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
                  * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
-                 * [groups of hidden]: x of lm_head, first in int8 planes (FP4: halves), then as halves */
-  int x_planes; /* [groups][256]: x of qkv, gate and up as in `planes`; at the offset of x if a block owns
-                 * whole groups, else at that of planes. Its scales: x_scales */
+                 * [groups of hidden][tokens][256 bytes]: x of lm_head, first in int8 planes (FP4:
+                 * halves), then as halves */
+  int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
+                 * owns whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
                   * Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
-  int planes;   /* [groups][256]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves, with
-                 * int8 as bytes. If a block owns whole groups: only x of down, and scratch of each warp
-                 * [16][256] */
+  int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
+                 * with int8 as bytes. If a block owns whole groups: only x of down, and scratch of 256 bytes
+                 * for each of the 16 warps */
   int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads of KV head][head_dim],
                   * then float2 {maximum, sum} [8][heads] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
@@ -189,15 +190,16 @@ typedef struct {
   int in_scales;    /* float2 [groups][step_x_scales()][tokens] {scale, scale * sum}: of `in` */
   int rope;         /* float2 [64]: rope factors of the token whose chunks this block adds up */
   int spans;        /* KeySpans (few/block.cuh) */
-  int chunks;       /* barriers of chunks */
+  int chunks;       /* barriers [STEP_CHUNKS] chunk_came(), [turns][STEP_CHUNKS] chunk_taken() */
   int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
-  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as int8 planes; FP4: halves */
+  int slice;        /* [groups of the block's columns][tokens][256 bytes]: x of qkv, gate and up as int8
+                     * planes; FP4: halves */
   int warp_values;  /* half [states][queries][head_dim]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   /* Softmax states from the cluster's 8 blocks: half [packs of the block][8][128], then float2 {maximum, sum}
    * [packs][8][heads of a pack]. */
   int states;
-  int in; /* [groups]: x of o and down as int8 planes; FP4: halves */
+  int in; /* [groups][tokens][256 bytes]: x of o and down as int8 planes; FP4: halves */
 } StepOffsets;
 
 typedef struct {

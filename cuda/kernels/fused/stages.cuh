@@ -66,8 +66,8 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
   return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
 }
 
-/* tile_row() of share_at(index). In qkv a hybrid's block has the tile row of its rank in each of the
- * cluster's packs. */
+/* The index in the matrix of tile row i of `share`, which is share_at(index). In qkv a hybrid's block has
+ * tile row rank() of each of the cluster's packs. */
 template <class B> __device__ __forceinline__ int tile_of(const B &b, int index, const Share &share, int i) {
   if constexpr (B::kHybrid) {
     const bool delta = index >= MATRICES;
@@ -79,7 +79,8 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
-/* The entry of a copy from experts. of_expert: the groups of one expert. */
+/* The entry of a copy of `groups` groups from group `first` of a chosen expert on. of_expert: the groups of
+ * one expert. */
 __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);

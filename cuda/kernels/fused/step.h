@@ -154,8 +154,8 @@ typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
   int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
-               * STEP_AT_VALUES: the sum's word (several tokens: the first of two that a lane reads at once,
-               * token * hidden + column), the matrix of the largest x, -1 for bounds. Else 0. */
+               * STEP_AT_VALUES: for a sum its word (several tokens: the first of two that a lane reads at
+               * once, token * hidden + column), for the largest x the matrix, for bounds -1. Else 0. */
 } StepHang;
 
 typedef struct {
@@ -219,7 +219,8 @@ void step_close(Step *step);
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);
 
-/* True if the step can find its best logits without most of lm_head in fp16 (StepCall.n_best). */
+/* True if the step can find its greatest logits by an 8-bit copy of lm_head (StepModel.screen), so that it
+ * reads only few rows of the fp16 lm_head (StepCall.n_best). */
 bool step_screens(const Step *step);
 
 /* For several GPUs, whose plans have to be alike. step_mail(): this GPU's memory that the other GPUs write

@@ -270,7 +270,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends run lane % 16 of 8 halves. */
+/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends 8, from 8 (lane % 16) on. */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;
@@ -365,7 +365,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   Four8 small = {};
   if (B::kQ8 && pack >= b.plan.packs) small = round_q8<B>(v, head == heads);
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
-  const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: the head of the lane's run */
+  const int to = kDim == 64 ? heads + (lane >> 3 & 1) : head; /* keys, values: the head of the lane's 8 */
   send_pack(b, near, far,
             pack < b.plan.packs ? b.heads() + token * heads * kDim + pack * STEP_PACK
             : to == heads       ? b.new_keys() + token * kDim

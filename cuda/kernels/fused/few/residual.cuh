@@ -83,7 +83,8 @@ __device__ __forceinline__ float4 four_embedded(const Args &a, int token, int co
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* send_group() of FP4, as halves. A lane has one of 16 runs of 16 bytes (pair of sets, part of a set, t). */
+/* send_group() for FP4, whose x is halves. Lanes l and l + 16 send the same 16 bytes, those of one (pair of
+ * sets, part of a set, t), to different blocks. */
 template <class B>
 __device__ __forceinline__ void send_halves(const B &b, const float (&v)[4], int planes, int scales,
                                             int group, int token, uint64_t &barrier) {
@@ -114,7 +115,7 @@ __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int 
   int sum;
   constexpr int kParts = B::kParts, kPartLanes = 32 / kParts;
   const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
-  /* A lane has one of 16 runs of 16 bytes (64 inputs, plane, t), and sends it to every other peer. */
+  /* A lane has one of 16 vectors of 16 bytes (64 inputs, plane, t), and sends it to every other peer. */
   const int lane = b.lane(), half = lane >> 3 & 1, plane = lane >> 2 & 1, t = lane & 3;
   uint32_t run[4];
 #pragma unroll

@@ -39,7 +39,7 @@ struct ScreenScratch {
     StepBest best[STEP_WARPS];   /* keep_best() */
   };
   float bound; /* reported_bound() */
-  /* q z of each warp's spans; stages alternate */
+  /* q z of each warp's spans; stages use the two buffers in turn */
   float sums[2][STEP_WARPGROUPS][STEP_WARPGROUP_WARPS][STEP_SCREEN_ROWS];
 };
 static_assert(sizeof(ScreenScratch) <= STEP_SCREEN_SCRATCH, "it fits");
