@@ -53,8 +53,8 @@ typedef struct {
 /* Refuses flags that are wrong, or that no device which --device allows would obey. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
-/* Chooses the device. If "auto" finds no usable GPU, it takes the CPU, and a build with CUDA says why in one
- * line on standard error (one without, only if there seems to be a GPU); if several GPUs are asked for, it
+/* Chooses the device. If "auto" finds no usable GPU, it takes the CPU and says why in one line on standard
+ * error (a build without CUDA: only if there seems to be a GPU); if several GPUs are asked for, it
  * fails. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 

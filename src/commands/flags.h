@@ -162,7 +162,7 @@ typedef struct {
   const char *why;    /* reason in the message, or NULL */
 } FlagRule;
 
-/* A call of a command. */
+/* One invocation of a command. */
 typedef struct {
   const char *word;            /* the command's name as given, else the program's */
   void *options;               /* the command's options struct, parsed */
@@ -208,7 +208,7 @@ const Flag *interface_flag(const Interface *interface, size_t index, size_t *off
  * none. */
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
-/* The flags of a call. given[i] is flag i as the user wrote it, or {NULL}. */
+/* The flags of one invocation. given[i] is flag i as the user wrote it, or {NULL}. */
 typedef struct {
   const Interface *interface;
   void *options;  /* the struct that the interface's groups describe */
@@ -220,7 +220,7 @@ typedef struct {
   Buffer unknown, idle; /* message on flags that the command lacks; list of ignored flags of llama.cpp */
 } FlagParse;
 
-/* Begins the flags of a call. Free them with flags_end() also after a failure. */
+/* Begins the flags of an invocation. Free them with flags_end() also after a failure. */
 Status flags_begin(const Interface *interface, void *options, FlagParse *parse, Error *err);
 void flags_end(FlagParse *parse);
 

@@ -306,7 +306,7 @@ static Status take_prompt(const CommandCall *call, const char *text, Error *err)
   return string_list_add(&o->prompt.texts, text, err);
 }
 
-/* Refuses two operands that may both be prompts: says what the first word is, since it is no model. */
+/* Refuses a second operand after `word`, which is no model: says what `word` is. */
 static Status refuse_words(const char *word, Error *err) {
   OWNED(file_unmap) MappedFile file = {0};
   ModelConfig config;

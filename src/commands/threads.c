@@ -24,12 +24,12 @@
 
 /* --- the environment that libgomp reads */
 
-#ifdef __clang__ /* clang's OpenMP library yields the core while it spins, and ignores the variable */
+#ifdef __clang__ /* clang's OpenMP library yields the core while it spins, and ignores GOMP_SPINCOUNT */
 static const char *const spins = NULL;
 #elif defined(__x86_64__)
-static const char *const spins = "1000"; /* 10 to 50 ns each */
+static const char *const spins = "1000"; /* spins of 10 to 50 ns */
 #else
-static const char *const spins = "50000"; /* 1 ns each: here a spin is only a compiler barrier */
+static const char *const spins = "50000"; /* spins of 1 ns: here a spin is only a compiler barrier */
 #endif
 
 /* Stack size of the compute threads, which need a tenth of it. A `ulimit -s` from STACK_BYTES to

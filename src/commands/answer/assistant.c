@@ -108,8 +108,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Prints a note that the given flags which select among tokens have no effect at temperature 0. Penalties
- * have an effect: they change which token is likeliest. */
+/* Notes which given flags have no effect at temperature 0: those that select among tokens. Penalties have
+ * one: they change which token is likeliest. */
 static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
   const char *given[4];
   char names[64] = "";
@@ -510,8 +510,9 @@ static bool states_prefer_one(const Assistant *a) {
   return (!a->device.backend->memory || a->chooses) && config_has_states(&a->model->config);
 }
 
-/* True if records are answered one after another when no flag gives a number of sequences. (A batch does not
- * use the prefix cache.) */
+/* True if records are answered one after another when no flag gives a number of sequences. Any one reason
+ * suffices: a backend without batches, the prefix cache (which a batch does not use), recurrent states, or a
+ * drafter for one sequence. */
 static bool prefers_one(const Assistant *a) {
   return a->device.backend->page_tokens == 0 || a->cache || states_prefer_one(a) ||
          guesser_is_for_one(&a->guesser, &a->model->config);

@@ -49,7 +49,7 @@ struct Cache {
   bool useless;      /* the cache cannot work, and that was reported */
   bool lost;         /* something could not be kept or read, and that was reported */
   bool expects_many; /* many prompts are expected */
-  int n_shared;      /* length of the prefix that the first two prompts share; 0: no two yet */
+  int n_shared;      /* length of the first two prompts' common prefix; 0: none, or no two yet */
   int n_prefilled;   /* prompt tokens in the session that are worth storing */
 };
 
@@ -189,7 +189,8 @@ static void save(Cache *cache, Session *session, int n) {
 }
 
 /* Called when a new prompt replaces one that is not stored yet: stores their common prefix, which later
- * prompts may share too. The rest of a prompt is stored only at the end: otherwise a chat with a sliding
+ * prompts may share too; with expects_many only for the first two prompts, else only if PREFIX_MIN_NEW tokens
+ * or more would be lost. The rest of a prompt is stored only at the end: otherwise a chat with a sliding
  * context would write a whole prompt each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);

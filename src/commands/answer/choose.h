@@ -38,7 +38,7 @@ typedef struct {
   size_t n_log_p;
   IdList prompt; /* ids of the common prefix */
 
-  size_t best;            /* index; of equal answers the first */
+  size_t best;            /* index of the best answer; of equally good ones the first */
   int n_prompt, n_reused; /* tokens of the common prefix; how many of them were in the session */
   double prefill_ms, score_ms;
 } Choices; /* starts zeroed */

@@ -23,7 +23,7 @@ typedef struct {
   Device device;
   Drafter drafter; /* the session's, opened by guesser_start() */
   /* Options for opening drafters. */
-  PublishedOptions published; /* for a drafter trained for the target; loaded NULL: not loaded yet */
+  PublishedOptions published; /* for a drafter trained for the target; its `loaded` is NULL before loading */
   KvType kv;                  /* this and the next three: for any other draft model */
   SamplerSettings sampler;
   int target_vocab;

@@ -247,7 +247,8 @@ static Status refuse_several(const KeptList *list, const char *name, bool by_tit
                    by_title ? "titles" : "names", n, (int)names.size, names.data, n > 3 ? ", ..." : "");
 }
 
-/* *found: the entry with this name, else the only one whose name, else whose title, contains `name`. */
+/* *found: the entry with this name (NULL: the first), else the only one whose name, else whose title,
+ * contains `name`. */
 static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
                      Error *err) {
   *found = NULL;

@@ -38,7 +38,7 @@ typedef struct {
   int64_t changed_ns; /* since 1970 */
 } KeptEntry;
 typedef struct {
-  KeptEntry *items; /* [count] the last written first */
+  KeptEntry *items; /* [count] most recently written first */
   size_t count, capacity;
 } KeptList; /* starts zeroed */
 /* Lists the chats without reading them; release the list also after a failure. */

@@ -1,4 +1,4 @@
-/* holder.c - see holder.h: the process, its socket and its calls (connected client processes).
+/* holder.c - see holder.h: the process, its socket and its clients (connected auk processes).
  * Called by: keep.c; holder_listen() by holder_job.c.
  * Always true: the socket is made under another name and renamed, so that a process which finds it can
  *              connect. Connections of other users are closed without a message. Standard streams are used
@@ -61,15 +61,15 @@ static void leave_name(Holder *h) {
   h->path = NULL;
 }
 
-/* --- calls */
+/* --- clients */
 
 enum {
-  GREETING_MS = 2000, /* time for a caller to send HELLO, LOOK or STOP, and to leave after its last LOOK */
+  GREETING_MS = 2000, /* time for a client to send HELLO, LOOK or STOP, and to leave after its last LOOK */
   DEAF_MS = 100
 };
 
 /* Accepts the connections that wait. If memory or descriptors run out, this process goes on: a connection is
- * closed, or waits until other calls have gone. */
+ * closed, or waits until other clients have gone. */
 static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;
@@ -202,8 +202,8 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a caller that has connected and said nothing for GREETING_MS, unless this process stops: the
- * caller may be waiting for that. */
+/* True for a client that has connected and said nothing for GREETING_MS, unless this process stops: the
+ * client may be waiting for that. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -237,7 +237,8 @@ Status holder_listen(Holder *h, int ms, Error *err) {
 
 /* --- the process */
 
-/* Makes the image that later calls open their tokenizers from; the first call opens its tokenizer itself. */
+/* Makes the image that later clients open their tokenizers from; the first client opens its tokenizer
+ * itself. */
 static void make_image(Holder *h) {
   Error unused;
   h->image_tried = true;
@@ -269,7 +270,7 @@ static Status serve(Holder *h, Error *err) {
   return STATUS_OK;
 }
 
-/* Says that the model is ready, and releases what belongs to the call that started this process. */
+/* Says that the model is ready, and releases what belongs to the client that started this process. */
 static Status announce(const Holder *h, const HolderOptions *options, Error *err) {
   const Assistant *a = h->assistant;
   if (options->quiet)

@@ -1,17 +1,17 @@
-/* holder.h - the process that keeps a model for later calls (client processes) of the same user: it has the
- * weights and the KV cache of the last prompts, and answers the requests of all calls (wire.h) in one
- * batch. */
+/* holder.h - the process that keeps a model for later clients (auk processes that connect) of the same user:
+ * it has the weights and the KV cache of the last prompts, and answers the requests of all clients (wire.h)
+ * in one batch. */
 #pragma once
 
 #include "commands/answer/assistant.h"
 
 typedef struct {
-  int keep_seconds; /* the process ends after this time without a connected call */
+  int keep_seconds; /* the process ends after this time without a connected client */
   bool quiet;       /* the process prints "ready", then writes to /dev/null alone, and enters "/" */
 } HolderOptions;
 
-/* Opens the model, listens, and serves until WIRE_STOP or a signal comes, until no call was connected for
+/* Opens the model, listens, and serves until WIRE_STOP or a signal comes, until no client was connected for
  * keep_seconds (or the time of the last HELLO that set one), or until the model's files or the socket's name
- * have changed while no call is connected. PRECOND the assistant is zeroed; the flags outlive it */
+ * have changed while no client is connected. PRECOND the assistant is zeroed; the flags outlive it */
 Status holder_run(const AssistantFlags *flags, const HolderOptions *options, Assistant *assistant,
                   Error *err);

@@ -1,9 +1,8 @@
-/* holder_job.c - the requests of calls (client processes, connected by a socket), on their way into the
- * engine and back.
+/* holder_job.c - the requests of clients (connected auk processes), on their way into the engine and
+ * back.
  *
  * Called by: holder.c.
- * Always true: a request that its call has cancelled has no caller; it leaves the engine before the next
- * step. */
+ * Always true: a cancelled request has `caller` NULL; it leaves the engine before the next step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +63,8 @@ static Status take_ask(Holder *h, Caller *caller, const char *body, size_t size,
   if (*broken) return STATUS_OK;
   memcpy(&ask, body, sizeof ask);
   size -= sizeof ask;
-  const char *ids = body + sizeof ask, *end = ids + size; /* an end token may be one that the model lacks */
+  const char *ids = body + sizeof ask, *end = ids + size;
+  /* The end tokens, between prompt and forced ids, are not checked: the model may lack one. */
   *broken = !counts_fit(&ask, size) || !ids_fit(h, ids, (size_t)ask.n_ids) ||
             !ids_fit(h, end - (size_t)ask.n_forced * sizeof(int32_t), (size_t)ask.n_forced);
   if (*broken) return STATUS_OK;
@@ -218,15 +218,15 @@ static EngineRequest begin(Holder *h, Request *r) {
 }
 
 /* True if the request has to wait until the session is free: the session computes another request of the same
- * call (a call expects its answers one after the other), or one without a call, which was cancelled and is
- * about to end. */
+ * client (a client expects its answers one after the other), or one without a client, which was cancelled and
+ * is about to end. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   const EngineRequest *other = engine_in_session(h->assistant->engine);
   const Caller *caller = other ? ((const Request *)other->user)->caller : NULL;
   return r->ask.alone && other && (!caller || caller == r->caller);
 }
 
-/* Gives the engine the oldest waiting request of the calls with the fewest running requests. */
+/* Gives the engine the oldest waiting request of the clients with the fewest running requests. */
 static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Holder *h = user;
   Request *best = NULL;
@@ -241,7 +241,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   return STATUS_OK;
 }
 
-/* Sends the result of a request to its call. */
+/* Sends the result of a request to its client. */
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Holder *h = user;
   Request *r = request->user;
@@ -277,7 +277,7 @@ static void progress(void *user, const EngineRequest *request, const EngineResul
   put(r, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
 }
 
-/* True if a call in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
+/* True if a client in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
  * sequence is in the next step. */
 static bool expects_reply(const Holder *h) {
   enum { PATIENCE_MS = 2 };
@@ -289,7 +289,7 @@ static bool expects_reply(const Holder *h) {
   return false;
 }
 
-/* True if another call waits for this request's place in the engine. */
+/* True if another client waits for this request's place in the engine. */
 static bool is_in_the_way(const Holder *h, const Request *r) {
   const EngineRequest *in_session = engine_in_session(h->assistant->engine);
   const int n_in_batch = h->n_running - (in_session != NULL);
@@ -301,8 +301,8 @@ static bool is_in_the_way(const Holder *h, const Request *r) {
   return false;
 }
 
-/* Ends calls in lockstep that have not replied for SLEEP_MS, perhaps because they are stopped, if other calls
- * wait for their places. */
+/* Ends clients in lockstep that have not replied for SLEEP_MS, perhaps because they are stopped, if other
+ * clients wait for their places. */
 static Status drop_sleepers(Holder *h, Error *err) {
   enum { SLEEP_MS = 5000 };
   static const char reason[] =
@@ -329,7 +329,7 @@ static Status listen(void *user, bool may_wait, Error *err) {
   return STATUS_OK;
 }
 
-/* Drops all requests. After a failure, their calls get its reason. */
+/* Drops all requests. After a failure, their clients get its reason. */
 static void drop_all(Holder *h, Status status, const Error *reason) {
   while (h->n_requests > 0) {
     Request *r = h->requests[h->n_requests - 1];

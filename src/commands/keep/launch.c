@@ -1,10 +1,11 @@
 /* launch.c - see launch.h.
  *
- * The process is the grandchild of the call (the client process), in a session of its own: a terminal that
+ * The process is the grandchild of the client (another auk process), in a session of its own: a terminal that
  * closes does not end it, no process has to wait for it, and it inherits no descriptors, so that a reader of
- * the call's output sees end of file. It is executed anew, since neither OpenMP's threads nor a CUDA context
- * outlive a fork. Other calls use it too, so it does not inherit variables, limits and ignored signals of the
- * call that would harm them. Niceness and cores stay, as they are part of the key (place.h). */
+ * the client's output sees end of file. It is executed anew, since neither OpenMP's threads nor a CUDA
+ * context outlive a fork. Other clients use it too, so it does not inherit variables, limits and ignored
+ * signals of the client that would harm them. Niceness and cores stay, as they are part of the key
+ * (place.h). */
 #include "commands/keep/launch.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static Status put_double(Arguments *a, const char *flag, double value, Error *er
   return value > 0 ? put(a, flag, text, err) : STATUS_OK;
 }
 
-/* Adds a flag with its choice number `index` as a word; nothing for 0, the default. */
+/* Adds a flag whose value is word `index` of `words`; nothing for 0, the default. */
 static Status put_choice(Arguments *a, const char *flag, const char *words, int index, Error *err) {
   Word word = {"", 0};
   char text[32];
@@ -102,7 +103,7 @@ static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlac
 
 /* --- the environment and the limits */
 
-/* Variables that the process gets: those that it and its libraries read, and no secret of the call. A name
+/* Variables that the process gets: those that it and its libraries read, and no secret of the client. A name
  * that ends in '_' stands for all names with this prefix. */
 static const char *const passed[] = {
     "HOME",          "PATH",    "TMPDIR", "LANG",   "LC_",   "XDG_",    "TZ",
@@ -118,7 +119,7 @@ static bool is_passed(const char *variable) {
   return false;
 }
 
-/* A new list; its strings still belong to the environment. */
+/* The passed variables in a new list; its strings still belong to the environment. */
 static char **passed_environment(Error *err) {
   size_t n = 0;
   while (environ[n]) n++;
@@ -145,7 +146,7 @@ static void raise_limits(void) {
   }
 }
 
-/* Refuses a hard limit of CPU time: it would end the process in the middle of another call's answer. */
+/* Refuses a hard limit of CPU time: it would end the process in the middle of another client's answer. */
 static Status check_limits(Error *err) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return STATUS_OK;

@@ -275,8 +275,8 @@ static Status end_interrupted(Remote *r, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* To be called when no message came. After a second asks for the holder's state, which it sends between two
- * steps; if the holder is silent then, fails, and treats the holder as ended. */
+/* To be called when no message came. After a second without one, asks the holder for its state, which the
+ * holder sends between two steps. Fails, and treats the holder as ended, if it is silent even then. */
 static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
   enum { ASK_MS = 1000 };
   if (hearing->asked && watch_is_silent(&hearing->watch, 0)) {
@@ -289,7 +289,7 @@ static Status hear_or_fail(Remote *r, Hearing *hearing, Error *err) {
 }
 
 static Status run(Remote *r, int n_at_once, const EngineJob *job, Error *err) {
-  enum { POLL_MS = 100 }; /* longest delay of a signal that comes between check and wait */
+  enum { POLL_MS = 100 }; /* a signal between check and wait is noticed this late at most */
   Hearing hearing = {.heard_ms = clock_ms()};
   for (;;) {
     WireKind kind;

@@ -1,4 +1,4 @@
-/* start.h - how a call of auk, a client process, gets at a kept model: it finds the holder (holder.h),
+/* start.h - how a client (another auk process) gets at a kept model: it finds the holder (holder.h),
  * starts one, or makes room for another. */
 #pragma once
 
@@ -18,7 +18,7 @@ Status keep_find(const AssistantFlags *flags, const Model *model, int n_ctx, int
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err);
 
-/* Ends the holders that no call is connected to, and waits until their memory is free. Returns their
+/* Ends the holders that no client is connected to, and waits until their memory is free. Returns their
  * number. */
 int keep_make_room(void);
 

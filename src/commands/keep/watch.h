@@ -14,7 +14,7 @@ typedef struct {
 /* Begins to watch the process at the other end of the socket, a process of this user. */
 Watch watch_begin(int socket);
 /* True if the process has shown no sign of life (it used CPU time, had page faults or was runnable) for two
- * seconds; from `most_ms` after watch_begin() on (0: never) also if it shows one. Cheap until two seconds
+ * seconds, or if `most_ms` (0: no limit) have passed since watch_begin(). Cheap until two seconds
  * have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);
 /* True if the process is stopped or traced. */

@@ -1,10 +1,10 @@
-/* wire.h - messages between a call of auk (a client process) and the holder, the process that keeps a
+/* wire.h - messages between a client (another auk process) and the holder, the process that keeps a
  * model (holder.h), over a unix socket.
  *
  *   WireHead | body [head.size]      a body is structs and arrays as they are in memory, since the key
  *                                    (place.h) makes sure that both processes are of one build
  *
- *   a call                            the holder
+ *   a client                          the holder
  *   HELLO key                    ->
  *                                <-   WELCOME facts, with the tokenizer's image as a descriptor; or REFUSED
  *   ASK request                  ->                                      any number at a time
@@ -60,10 +60,10 @@ typedef struct {
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in
  * EngineRequest and GenerateOptions. */
 typedef struct {
-  uint32_t id; /* id of the request, counted by the call */
+  uint32_t id; /* id of the request, counted by the client */
   int32_t n_ids, n_eos, n_forced, n_scored, n_ctx, max_tokens, n_best;
   bool ignore_eos, scores, lockstep;
-  bool alone; /* without a holder the call would compute the request in a session */
+  bool alone; /* without a holder the client would compute the request in a session */
   SamplerSettings sampler;
 } WireAsk;
 
@@ -105,14 +105,14 @@ typedef struct {
 
 /* WIRE_STOP */
 typedef struct {
-  bool if_idle; /* stop only if no call is connected */
+  bool if_idle; /* stop only if no client is connected */
 } WireStop;
 
 /* WIRE_STATE */
 typedef struct {
   int32_t pid, n_ctx, n_sequences, n_calls, n_running;
-  int32_t keep_seconds, left_seconds; /* left until the holder ends; -1: calls are connected */
-  bool stops;                         /* the holder takes no more calls */
+  int32_t keep_seconds, left_seconds; /* left until the holder ends; -1: clients are connected */
+  bool stops;                         /* the holder takes no more clients */
   uint64_t n_answered, memory_bytes;
   int64_t since; /* seconds since 1970 */
   char backend[16], model[WIRE_NAME];
@@ -123,7 +123,7 @@ typedef struct {
   int socket; /* non-blocking; -1: none */
   Buffer in, out;
   size_t in_used, out_sent;
-  size_t largest; /* most bytes of a body; fewer than WIRE_LARGEST before a caller has greeted */
+  size_t largest; /* most bytes of a body; fewer than WIRE_LARGEST before a client has greeted */
   int descriptor; /* the last descriptor received; -1: none */
   bool ended;     /* the other end is gone, or breaks the rules */
 } Wire;

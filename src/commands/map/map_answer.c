@@ -9,7 +9,7 @@
 
 /* --- the prompt */
 
-/* Puts -sys in front, unless the record's own messages begin with a system message. */
+/* Puts the system message of -sys first, unless the record's own messages begin with one. */
 static Status add_system(Mapping *m, Error *err) {
   const Assistant *a = m->assistant;
   MapPrompt *prompt = &m->prompt;

@@ -36,10 +36,11 @@ typedef struct {
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 
-/* Called once, before the first record. A GPU's kernels depend on the number of tokens in a step. So with -s,
- * -p (or -P) and --map on a GPU, a session keeps from record to record only the prefix that -p and the chat
- * template give every prompt: it is always computed in the same steps, and no answer depends on earlier
- * records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous prompt. */
+/* Called once, before the first record. A GPU's kernels depend on the number of tokens in a step. So with a
+ * seed (-s), -p (or -P) and --map on a GPU, a session keeps from record to record only the prefix that -p and
+ * the chat template give every prompt: it is always computed in the same steps, and no answer depends on
+ * earlier records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous
+ * prompt. */
 Status map_begin(Mapping *mapping, Error *err);
 
 /* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated,

@@ -170,8 +170,8 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
 }
 
 /* Adds the settings that change more than the last bits of results (int8 activations, a rounded cache), and
- * -c. Adds --invariant where it is on, also by default: a run that goes on must then not change any bit of
- * an answer. */
+ * -c. Adds --invariant where it is on, also by default: a resumed run must then not change any bit of an
+ * answer. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));

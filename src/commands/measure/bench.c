@@ -68,7 +68,7 @@ typedef struct {
   double taken_before; /* bytes of device memory in use before loading the weights */
 } Bench;
 
-/* Fills in tokens that differ from the first one on for each `salt`, so that no prefix of an earlier run is
+/* Fills in pseudo-random tokens. Even the first one depends on `salt`, so that no prefix of an earlier run is
  * reused. */
 static void fill_ids(const Bench *bench, int32_t *ids, int n, unsigned salt) {
   uint32_t state = salt * 2654435761u + 1;
@@ -335,7 +335,8 @@ static Status report_memory(const Bench *bench, Error *err) {
   return STATUS_OK;
 }
 
-/* Times the first answer: a prompt as long as the first test's, or one token. */
+/* Measures the time from the start of the process to the first token. The prompt is as long as the first
+ * test's, or one token. */
 static Status time_first_token(Bench *bench, Error *err) {
   const IdList *prompts = &bench->options->prompts;
   bench->load_ms = clock_ms() - bench->start_ms;

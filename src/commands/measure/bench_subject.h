@@ -19,7 +19,7 @@ typedef struct {
 } BenchSubject;
 
 /* Shows on a terminal what is being measured, until the next bench_say(); NULL: nothing. There is no spinner,
- * and no bench_say() within a timed run: the line does not change the figures. */
+ * and no bench_say() within a timed run, so that the line does not distort the figures. */
 void bench_say(const BenchSubject *subject, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* bench_say() for run `run` of a test; runs below 0 are not timed. */
 void bench_say_run(const BenchSubject *subject, const char *test, int run);

@@ -11,7 +11,7 @@ static Pool pool_of(const Device *device, const Model *model, size_t room) {
   const ModelConfig *config = &model->config;
   const size_t share = batch_share(backend, room, false);
   BatchOptions options = {
-      .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* a CPU's default */
+      .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* CPUs guess by default */
   options.invariant = device_prefers_invariant(device, model);
   const int most = room > 0 ? batch_most_sequences(&options, backend, config, backend->sequences, share) : 0;
   options.n_sequences = most > 0 ? most : backend->sequences;

@@ -110,8 +110,8 @@ static void parts_release(Parts *parts) {
   id_list_release(&parts->held_out);
 }
 
-/* Where in a text n parts begin: part i at number i * n_places / n, rounded down, of n_places evenly spaced
- * places, which are moved by `shift` (0 to 1) times their distance. */
+/* Where n parts of a text begin. Of n_places evenly spaced positions, shifted by `shift` (0 to 1) times their
+ * distance, part i gets number i * n_places / n, rounded down. */
 typedef struct {
   int n, n_places;
   double shift;
@@ -171,7 +171,7 @@ static Status take_parts(const Options *o, const IdList *text, const Writer *w, 
   return STATUS_OK;
 }
 
-/* Takes n parts of a text for the statistics, and n_held between them. */
+/* Takes n parts of a text for the statistics, and n_held parts between them for --check. */
 static Status take_text(const Options *o, const IdList *text, const Writer *w, int n, int n_held,
                         const char *name, Parts *parts, Error *err) {
   int others = 0;
@@ -190,7 +190,7 @@ static Status take_text(const Options *o, const IdList *text, const Writer *w, i
   return take_parts(o, text, w, (Placing){n_held, n, between}, &parts->held_out, &others, err);
 }
 
-/* Takes parts of text i of n: its share of --samples, and of the tokens of the check. */
+/* Takes parts of text i of n: its share of --samples, and of the CHECKED_TOKENS of --check. */
 static Status encode(const Options *o, const Writer *w, const char *name, const char *text, size_t size,
                      int i, int n, Parts *parts, Error *err) {
   OWNED(id_list_release) IdList plain = {0};

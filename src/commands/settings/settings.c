@@ -30,8 +30,8 @@ typedef struct {
 } Settable;
 #define TABLE(table) table, sizeof table / sizeof *table
 
-/* A flag that says how a model answers can be set. Such a flag stays out if it says what one call is to do
- * (-p, -o, --json, --map), fixes the outcome (-s), or puts more than the answer into a pipe
+/* A flag that says how a model answers can be set. Such a flag stays out if it says what one command is to do
+ * (-p, -o, --json, --map), sets the seed (-s), or puts more than the answer into a pipe
  * (--show-thinking). The answers of bench stay greedy. */
 static const Settable settable[] = {
     {TABLE(model_flags), "-m", NULL, false},

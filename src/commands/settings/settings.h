@@ -8,7 +8,7 @@
  *   no-think                   without one the name is the model.
  *   # a comment                at the beginning of a line only
  *
- * Flags that say how a model answers can be set, not those that say what one call is to do (settable[]). A
+ * Flags that say how a model answers can be set, not those that say what one command is to do (settable[]). A
  * setting is taken only by commands that share the flag, and gives way to the command line: where a rule
  * excludes it beside a flag given there, it is dropped. From high to low: command line, section, file,
  * environment, the checkpoint. A relative path of a file begins at the folder of the settings; ~/ is the

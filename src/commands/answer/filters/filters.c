@@ -181,7 +181,8 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
   return STATUS_OK;
 }
 
-/* Writes a token's scores past the list's end; take(), which never gets an end token, counts them. */
+/* Writes a token's scores past the list's end. take() then counts them, except for an end token, for which it
+ * is not called. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
   ScoreList *to = ((Filters *)user)->text.sink->scores;
   const size_t n = (size_t)to->n_best + 1;
