@@ -14,8 +14,8 @@ typedef struct {
 /* Begins to watch the process at the other end of the socket, a process of this user. */
 Watch watch_begin(int socket);
 /* True if the process has shown no sign of life (it used CPU time, had page faults or was runnable) for two
- * seconds, or if `most_ms` (0: no limit) have passed since watch_begin(). Cheap until two seconds
- * have passed. */
+ * seconds, or if `most_ms` (0: no limit) have passed since watch_begin() (noticed up to two
+ * seconds late). Cheap until two seconds have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);
 /* True if the process is stopped or traced. */
 bool process_is_stopped(pid_t pid);
