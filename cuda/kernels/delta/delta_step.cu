@@ -158,7 +158,8 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
   }
 }
 
-/* A warp stores the outputs of one token times their factors: normalised, or with Mamba-2 in place of z. */
+/* A warp stores the outputs of one token, times their factors: normalised in a.out; Mamba-2's, which a later
+ * kernel normalises, in place of z. */
 template <bool kMamba>
 __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const Token &from) {
   const int i = threadIdx.x % 32 * 4;

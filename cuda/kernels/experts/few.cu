@@ -130,7 +130,7 @@ template <class S, int kDown> struct Shape : S {
 /* A warp's share of every item. */
 struct Share {
   int tile_row;      /* the warp's tile row of gate and up, an index in the item's slice */
-  int part;          /* its part of the inputs of gate and up, an index in the whole cluster */
+  int part;          /* the warp's part of the inputs of gate and up, an index in the cluster */
   Range tiles, rows; /* tiles of that part; tile rows of down */
 
   __device__ __forceinline__ Share(const Args &a, int rank, int warp, int piece)

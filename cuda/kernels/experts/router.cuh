@@ -223,8 +223,8 @@ __device__ __forceinline__ void choose_of_stored(const Args &a, int token, float
       a.shared_gate.data ? __ldcg(a.to.shared_factors + token) : 1.0f);
 }
 
-/* router_token.cu: token_applies() is true if it takes the call, launch_token() launches it. arch: of the
- * chip. */
+/* router_token.cu: token_applies() is true if it takes the call, launch_token() launches it. arch: the
+ * chip's compute capability, as SM() numbers it. */
 bool token_applies(const Args &a);
 Status launch_token(const Args &a, int arch, cudaStream_t stream, Error *err);
 

@@ -27,7 +27,7 @@ constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBloc
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part: four a thread */
 constexpr int kMostParts = 4;
-constexpr int kFewTokens = 32; /* more: the other kernels (LOG.md, "The router of several tokens") */
+constexpr int kFewTokens = 32; /* with more the other kernels run (LOG.md, "The router of several tokens") */
 constexpr int kBatchNumbers =
     64; /* weights of 16 bits that a thread holds of a batch of rows; or half as many floats */
 

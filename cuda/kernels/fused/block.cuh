@@ -301,7 +301,7 @@ struct Form {
   static constexpr int kParts = STEP_GROUP / kGroup, kAttnParts = STEP_GROUP / kAttnGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
-  static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of the gated product */
+  static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of a dense MLP */
   static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
   static constexpr bool kHybrid = kHeadDim == STEP_WIDE_HEAD; /* StepShape: a hybrid */
   static constexpr bool kSeveral = kOfSeveral;

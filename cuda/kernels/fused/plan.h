@@ -67,8 +67,8 @@ enum {
   STEP_PACK = STEP_GROUP, /* outputs of q, k, v made at once: a head of 128, two of 64, half of 256 */
   STEP_MAX_HEAD_DIM = 128,
   STEP_SPAN = 4,          /* groups that a warp multiplies at once, at most */
-  STEP_BYTES_SPAN = 2,    /* STEP_SPAN for weights of 8 bits: as many bytes */
-  STEP_HALF_SPAN = 1,     /* STEP_SPAN for weights in fp16: as many bytes */
+  STEP_BYTES_SPAN = 2,    /* STEP_SPAN for weights of 8 bits: as many bytes as with 4 bits */
+  STEP_HALF_SPAN = 1,     /* STEP_SPAN for weights in fp16: as many bytes as with 4 bits */
   STEP_MAX_SPLITS = 8,    /* KSplit.splits, at most */
   STEP_HALF_SPLITS = 16,  /* STEP_MAX_SPLITS for weights in fp16 */
   STEP_KEY_SETS = 4,      /* sets of warps that attend, each to its own stage of keys, 16 keys a warp */
@@ -77,7 +77,7 @@ enum {
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head, at most: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
-  STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes */
+  STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes as in fp16 */
   STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256 */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */

@@ -50,7 +50,7 @@ struct Block : Thread<kDebug, TheForm>, Layout<N, TheForm::kParts> {
   using Base = Thread<kDebug, TheForm>;
   using Base::plan, Base::smem, Base::heads, Base::share, Base::rank;
 
-  /* Blocks of a token, which take its heads and FFN blocks by turns. */
+  /* The number of blocks that share a token, and take its heads and FFN blocks in turn. */
   static constexpr int kTurns = STEP_BLOCKS / N;
   /* kScalesBytes: bytes of {scale, scale * sum} of a group's parts; kGroupBytes: bytes of a token's group,
    * planes and scales together; kStateBytes: bytes of a pack's states of attention. */
