@@ -51,9 +51,9 @@ bool fused_takes(const FusedStep *fused, TokenRange span);
 bool fused_leaves_pick(const FusedStep *fused);
 Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
 
-/* True if steps of one token can find their best logits without most of lm_head in fp16 (StepCall.n_best).
- * fused_all_logits() enqueues the computation of all logits, with the same bits, from the input of lm_head
- * that the step leaves (StepCall.head_x). */
+/* True if steps of one token can find their best logits and read only a small part of lm_head in fp16
+ * (StepCall.n_best). fused_all_logits() enqueues the computation of all logits, with the same bits, from the
+ * input of lm_head that the step leaves (StepCall.head_x). */
 bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);

@@ -51,8 +51,10 @@ typedef struct {
   int n_singles, n_segments, n_units, n_tiles[TILE_SIZES];
   /* unit_keys: keys of all rows that are units; tile_keys, by tile size: the sum of AttentionTile.keys. */
   long long unit_keys, tile_keys[TILE_SIZES];
-  bool only_singles; /* all rows are units: one of each sequence, with `invariant` also rows of guesses */
-  int *sequence_of;  /* [max_logit_rows] the sequence of each row of logits */
+  /* All rows are units of attention, none is in a tile: each sequence has a single row or, with `invariant`,
+   * one row and its guesses. */
+  bool only_singles;
+  int *sequence_of; /* [max_logit_rows] the sequence of each row of logits */
 } Sequences;
 
 /* Points the arrays at their places in the arena, in the order above; without memory it only counts bytes. */

@@ -264,7 +264,7 @@ typedef struct {
 } Run;
 enum { MAX_RUNS = 3 };
 
-/* Lists the runs of a GPU. Several GPUs never share a model with n-grams. */
+/* Lists the runs of a GPU's state. Several GPUs never share a model with n-grams. */
 static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MAX_RUNS]) {
   const LayerConfig own = config_layer(part, layer);
   DeltaConfig whole = part->delta;

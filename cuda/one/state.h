@@ -232,7 +232,7 @@ size_t state_floats_before(const ModelConfig *config, int layer);
 size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
 /* True with latent attention: values are a part of the keys, so that only keys are stored. */
 bool state_keys_are_values(const ModelConfig *config);
-/* Positions times KV heads of a part of a layer's own cache. */
+/* Rows, a position of one KV head each, in a part (KEYS ..) of the layer's own cache. */
 size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 /* Bytes of a part of the caches of all layers before `layer`: each cache begins at a multiple of 256. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);

@@ -259,8 +259,8 @@ Status tokens_drain(BackendState *s, Error *err) {
  * one of 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows takes over. The costs of hybrids are an
  * H200's with Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs
  * of models with experts are an H100's, between those of Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts
- * of 2 to 32 tokens"). Where one row, too, runs as separate kernels (`separate`), the costs are estimates, in
- * steps of one such row. */
+ * of 2 to 32 tokens"). Where one row, too, runs as separate kernels (`separate`), the costs are estimates,
+ * and their unit is such a step. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},

@@ -1,5 +1,5 @@
-/* rounding.c - losses and roundings of matrices on a GPU, as matrix.c, refine.c and target.c of src/quantize
- * have them. Called by: state.c's table.
+/* rounding.c - losses and roundings of matrices on a GPU: those of matrix.c, refine.c and target.c in
+ * src/quantize. Called by: state.c's table.
  *
  * Outputs are independent of one another, so they are computed part by part, which bounds the memory. */
 #include "cuda/quantize/state.h"

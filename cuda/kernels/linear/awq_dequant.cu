@@ -97,7 +97,7 @@ Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
                   n_rows, (__half *)out);
   };
   if (plain) return run(dequantise<W, true, 4>, 4);
-  /* A small matrix is divided among many short warps, so that most SMs have some. */
+  /* A small matrix is divided among many short warps, so that most SMs have work. */
   return (int64_t)n_rows * view.n_tiles_in < kSmall ? run(dequantise<W, false, 1>, 1)
                                                     : run(dequantise<W, false, 4>, 4);
 }

@@ -76,7 +76,7 @@ struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kK = kK_, kStages = kStages_;
   static constexpr int kBlocks = kBlocks_; /* blocks per SM */
-  /* Scales the operand in fp16, else the sums in fp32. */
+  /* True: multiplies the operand by the scales, in fp16; false: the sums, in fp32. */
   static constexpr bool kScaled = kScaled_ || W::kAlwaysScaled;
   static constexpr int kXBytes = kK * Grid::kTokens * 128;
   template <int kBlockIn> using Weights = WeightStage<W, Grid::kTileRows, kK, kBlockIn, Grid::kThreads>;

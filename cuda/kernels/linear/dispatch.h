@@ -169,5 +169,5 @@ Status linear_invariant(const LinearQuery *query, const LinearInvariant **how, c
                         Error *err);
 
 /* The token count to query after n_tokens. Repeated from 1 on, this visits the last count of every interval
- * in which the table chooses one entry: each is seen with its largest count, thus its largest workspace. */
+ * in which the table chooses one entry, so each entry is seen with its largest workspace. */
 int linear_next_count(int n_tokens);

@@ -92,7 +92,7 @@ template <class W> struct UnitRing {
   }
 };
 
-/* A walk through the units of a warp's run, in stretches: units of one tile row of one expert. */
+/* The units of a warp's run one after another, in stretches: units of one tile row of one expert. */
 struct Walk {
   int tile, unit;        /* where the next stretch begins: tile row and unit, from the block's first on */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */

@@ -335,7 +335,7 @@ struct Fp8 : PiecesOfScales<Fp8> {
     return {__ldg(w.scales + meta_at(w, tile_row, k) + g)};
   }
 
-  /* The numbers / 256 of inputs 16j .. 16j + 15 as operand a of mma_f16. */
+  /* 1 / 256 of the numbers of inputs 16j .. 16j + 15 as operand a of mma_f16. */
   static __device__ __forceinline__ void numbers(const uint4 (&v)[2], int j, uint32_t (&a)[4]) {
     const uint4 &u = v[j / 2];
     uint32_t word[2] = {j % 2 ? u.z : u.x, j % 2 ? u.w : u.y};
@@ -398,7 +398,7 @@ struct Fp4 : PiecesOfScales<Fp4> {
     return {__ldg((const uint2 *)(meta_at(w, tile_row, k / kTileIn) + 8 * g)), 0};
   }
 
-  /* The numbers * 2^-14 of inputs 16j .. 16j + 15 as operand a of mma_f16. */
+  /* 2^-14 times the numbers of inputs 16j .. 16j + 15 as operand a of mma_f16. */
   static __device__ __forceinline__ void numbers(const uint4 (&v)[1], int j, uint32_t (&a)[4]) {
     uint32_t w = j == 0 ? v[0].x : j == 1 ? v[0].y : j == 2 ? v[0].z : v[0].w;
     a[0] = w & 0x8e008e00u;

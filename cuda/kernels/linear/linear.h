@@ -135,7 +135,7 @@ Status linear_round(const DeviceLinear *dense, DeviceLinear *rounded, void **mem
 
 typedef struct LinearContext LinearContext;
 
-/* Makes a matrix that linear_lay_out() has laid out a matrix of n_experts experts. */
+/* Turns a matrix that linear_lay_out() has laid out into one of n_experts experts. */
 Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen, bool summed, Error *err);
 
 /* One expert of a matrix that has been placed, as a matrix of its own for the linear_fill_ functions. */
@@ -286,8 +286,8 @@ Status linear_run_heads(LinearContext *context, const LinearHeads *call, const c
 bool linear_takes_norm(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                        const char *kernel);
 
-/* True if the kernel for these tokens, with LINEAR_TO_F32 and fp16 x, can end with LINEAR_NEXT_HEADS for any
- * type of KV cache. */
+/* True if the epilogue of the kernel for these tokens, with LINEAR_TO_F32 and fp16 x, can do
+ * LINEAR_NEXT_HEADS, whatever the type of the KV cache. */
 bool linear_makes_heads(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                         const char *kernel);
 

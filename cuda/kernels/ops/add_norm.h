@@ -28,7 +28,7 @@ typedef struct {
   const uint32_t *first_tag;  /* of the step; peers_begin_step() raises it */
   uint32_t *flags[MAX_SPLIT]; /* PEERS_FLAGS */
   void *inbox[MAX_SPLIT];     /* peers_inbox_bytes(): packets of the other GPUs */
-  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] results of the even and of the odd sums */
+  float *parts[2][MAX_SPLIT]; /* [n_rows][hidden] a GPU's addends: [0] of even sums, [1] of odd ones */
   float *x[MAX_SPLIT];        /* residual streams, and their norms */
   void *h[MAX_SPLIT];
   float *logits[MAX_SPLIT];       /* [n_rows][vocab_size] */

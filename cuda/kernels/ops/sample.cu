@@ -229,8 +229,8 @@ __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int fi
 }
 
 /* Finds the first of n runs of ids with which the sum of weights exceeds `target`; returns its index, or n.
- * *place has the weight before the runs, and the number of ties that still stay from the first run on; on
- * return, both are those before the run found. */
+ * *place: the weight before the first run, and how many ties from there on stay; on return, the same for the
+ * run that was found. */
 __device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
                         Tally *place) {
   for (int i = 0; i < n; i++) {
@@ -269,7 +269,8 @@ __device__ int find_block(const Pick &p, const Kept &kept, unsigned long long *t
   return block;
 }
 
-/* For one thread: walks the ids from `id` on to the token. */
+/* For one thread: the first token, from `id` on, with which the running sum of weights exceeds `target`.
+ * place: the weight before `id`, and how many ties from there on stay. */
 __device__ int find_token(const Pick &p, const Kept &kept, int id, unsigned long long target, Tally place) {
   for (;; id++) {
     uint32_t key = key_of(p, id);

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) gate_kernel(NgramGates a) {
   const float score = both * rsqrtf(keys / a.hidden + a.eps) * rsqrtf(queries / a.hidden + a.eps) *
                       rsqrtf((float)a.hidden),
               size = sqrtf(fabsf(score) < 1e-6f ? 1e-6f : fabsf(score)); /* NaN stays */
-  /* transformers: sign(0) is 0 */
+  /* As in transformers, where sign(0) is 0 and sigmoid(0) is 0.5. */
   const float gate = score == 0 ? 0.5f : sigmoid(score < 0 ? -size : size),
               inverse = rsqrtf(gate * gate * values / a.hidden + a.eps);
   for (int i = threadIdx.x; i < a.hidden; i += kThreads) {

@@ -10,8 +10,8 @@ void index_place(BackendState *s, const ModelConfig *config, Buffers *memory);
 /* Clears the caches of index keys: not all of their numbers are written, and kv_read() copies all. */
 Status index_open(BackendState *s, Error *err);
 
-/* True if a row of the step has more whole blocks than the budget, with StateOptions.invariant always. False
- * without an indexer. */
+/* True if a row of the step has more whole blocks than the budget allows; always with StateOptions.invariant.
+ * False without an indexer. */
 bool index_selects(const BackendState *s, TokenRange span);
 
 /* index_keys(): appends the rows' index keys, made from s->projections, to the cache. index_attend(): chooses

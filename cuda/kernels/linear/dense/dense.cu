@@ -29,8 +29,8 @@ struct Args {
   size_t stride;
   const __half *x;
   int x_stride, n_tokens, n_in; /* summed experts: n_tokens counts experts, each with a row of x */
-  int row_units, pair_units; /* row_units: of a row; pair_units: of a row pair, over all experts if summed */
-  int each, longer;          /* row pairs of a block: each + 1 in the first `longer` blocks, else `each` */
+  int row_units, pair_units;    /* units of a row; of a row pair, over all experts if summed */
+  int each, longer;             /* row pairs of a block: each + 1 in the first `longer` blocks, else `each` */
   Epilogue out;
   LinearNorm norm;      /* only with one token */
   ChosenExperts chosen; /* set if kExperts */

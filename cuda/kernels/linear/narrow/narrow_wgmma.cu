@@ -137,9 +137,9 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
                                  shape<64>(), shape<96>(), shape<128>()};
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
-/* Chooses two tiles of 48 or 64 tokens in place of one of 96 or 128 where they are faster (LOG.md, "Two tiles
- * of tokens"): for 4 bits in groups of 128, and FP4 above 96 tokens, if there are fewer tiles of 128 outputs
- * than SMs, and an SM for each of the two tiles. `wide`: tiles of 128 outputs. */
+/* Replaces a tile of 96 or 128 tokens by two of 48 or 64 where these are faster (LOG.md, "Two tiles of
+ * tokens"): for 4 bits in groups of 128, and for FP4 above 96 tokens, if tiles of 128 outputs are fewer than
+ * SMs, and every tile gets an SM of its own. *wide: true for tiles of 128 outputs, else of 64. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;

@@ -1,4 +1,4 @@
-/* next.cuh - ends of planes_wgmma's tiles that make the next kernel's operand (LinearCall.next).
+/* next.cuh - epilogues of planes_wgmma that make the next kernel's operand (LinearCall.next).
  *
  * When all sums of a tile are in one block, the block's warps write the sums to shared memory as rows of
  * tokens. Then a warp takes a token, whose 128 results are a unit of the next matmul's x or a head. The
@@ -38,7 +38,7 @@ template <class S> constexpr int staging_bytes() {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* An end has, for tile `tile` of n_tokens tokens:
+/* An epilogue has, for tile `tile` of n_tokens tokens:
  *   kGated                    staging holds gated products
  *   fetch_rows()              loads what all tokens need
  *   fetch(i, token)           loads what the warp's i-th token needs

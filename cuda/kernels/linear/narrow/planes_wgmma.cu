@@ -101,7 +101,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   using StageCursor<S, S::kInGroups>::parity;
   using StageCursor<S, S::kInGroups>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
-  uint32_t x_at; /* = `stage`, where registers suffice by a shuffle: then it is uniform */
+  uint32_t x_at; /* `stage`; if registers suffice, from a shuffle, by which it is uniform */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 
@@ -131,8 +131,8 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
     }
   }
 
-  /* Frees the unit's stage, and goes on to this thread's next unit. read: a combination of the scales that
-   * add() read, the fake dependence of barrier_arrive_after_reads(). */
+  /* Frees the unit's stage, and goes on to this thread's next unit. `read` is made of the scales that add()
+   * read: barrier_arrive_after_reads() has it as a fake operand, so that it comes after the reads. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
@@ -384,7 +384,7 @@ size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimi
   return x_bytes(w, n_tokens, 64, 1);
 }
 
-/* Launches the `variant`-th shape, or the smallest that holds all tokens, or the largest. */
+/* Launches the `variant`-th shape; 0: the smallest that holds all tokens, or the largest if none does. */
 template <int kShapes>
 Status launch_one_of(const TokenShape (&shapes)[kShapes], const LinearArgs &args, Error *err) {
   const TokenShape *s = shapes;

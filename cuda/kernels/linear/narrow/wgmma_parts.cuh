@@ -95,7 +95,7 @@ __device__ __forceinline__ int first_unit(const Cut &cut, int block) {
   return block * cut.n_units + min(block, cut.n_longer);
 }
 
-/* The block that has the unit before `end`, which is `block` or one of the few after it. */
+/* The block, `block` or one of the few after it, that has the unit before `end`. */
 __device__ __forceinline__ int last_block(const Cut &cut, int block, int end) {
   while (first_unit(cut, block + 1) < end) block++;
   return block;

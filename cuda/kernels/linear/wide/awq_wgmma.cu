@@ -3,7 +3,7 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The blocks, the ring and the ends of tiles are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
+ * The blocks, the ring and the epilogues are those of wgmma_tiles.cuh. A lane's 16 bytes of a tile are
  * its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs (with
  * one or four warpgroups, two run and the lane dequantises 32) into the other of two sets of registers. x in
  * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another expert's,
@@ -127,15 +127,15 @@ template <class S, bool kExperts> Status launch_shape(const LinearArgs &args, bo
     return run(kernel<S, kTileIn, kExperts>);
 }
 
-/* Tiles of at least kLeastHeadTokens tokens may end as heads; smaller tiles have no such kernel. */
+/* Only tiles of at least kLeastHeadTokens tokens have a kernel whose epilogue makes heads (heads_end.cuh). */
 constexpr int kLeastHeadTokens = 128;
 
 /* Only tiles of exactly kPairTokens tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
 /* Launches pairs of blocks if there are several tiles of tokens (half of a single one could lie past the last
- * token) and best_wave() can divide the tiles among pairs. Pairs, and tiles that end as heads, are kernels of
- * their own: if one kernel held all forms, ptxas would make each product wait for the one before. */
+ * token) and best_wave() can divide the tiles among pairs. Pairs, and epilogues that make heads, are
+ * kernels of their own: if one kernel held all forms, ptxas would let no two products overlap. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
 Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kTokens == kPairTokens) {
@@ -146,7 +146,7 @@ Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
   return launch_shape<Shape<W, kTokens, kK, kStages, kWarpgroups, kHeads>, false>(args, whole, err);
 }
 
-/* Launches the kernel whose tiles end as the call asks: as heads, or as y. */
+/* Launches the kernel whose epilogue makes what the call asks for: heads, or y. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_ends(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (kWarpgroups == 2 && kTokens >= kLeastHeadTokens)
@@ -203,7 +203,7 @@ constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipelin
 
 Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const Choice never = {&s, false, 1e9};
-  /* A tile that ends as a head has 128 outputs. The next two lines leave out what launch_weights() lacks. */
+  /* An epilogue makes heads of 128 outputs. The next two lines leave out what launch_weights() lacks. */
   if (s.tile_rows != 8 && args.next.kind) return never;
   if (!takes_all_types(s.tokens, s.tile_rows / 4) && args.w->type != WEIGHT_AWQ4) return never;
   if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return never;
@@ -318,7 +318,7 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
 
 } // namespace
 
-/* Time that tiles save if they end as heads: a kernel's start, and results in fp32 to memory and back. */
+/* Time that an epilogue saves if it makes heads: a kernel's start, and results in fp32 to memory and back. */
 static double heads_us(int n_out, int n_tokens) {
   const double bytes_per_us = 5e6; /* of L2 and memory together: results lie in both */
   return 3 + 8.0 * n_out * n_tokens / bytes_per_us;

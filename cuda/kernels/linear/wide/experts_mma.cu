@@ -291,7 +291,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-/* Most tile rows that an SM multiplies, if a tile has tile_rows of them and each expert one tile of rows. */
+/* Most tile rows that an SM multiplies, if a tile has tile_rows of them and one tile holds all rows of x of
+ * an expert. */
 int rows_of_sm(const LinearArgs &args, int tile_rows) {
   const int of_expert = args.w->n_out / args.w->n_experts / kTileOut;
   return ceil_div(ceil_div(of_expert, tile_rows) * args.w->n_experts, args.device.n_sms) * tile_rows;

@@ -1,5 +1,5 @@
-/* heads_end.cuh - the end of a tile of 128 outputs that are a head (LINEAR_NEXT_HEADS): RMSNorm and rope, q
- * in fp16, k and v into the cache, with the bits that ops_qk_norm_rope_append() makes of y, which is not
+/* heads_end.cuh - the epilogue of a tile whose 128 outputs are a head (LINEAR_NEXT_HEADS): RMSNorm and rope,
+ * q in fp16, k and v into the cache, with the bits that ops_qk_norm_rope_append() makes of y, which is not
  * written.
  *
  * A tile is finished in rounds of kRoundTokens tokens. The warps of both consumer warpgroups write their sums

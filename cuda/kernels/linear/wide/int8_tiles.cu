@@ -4,7 +4,7 @@
  *     y[m][o] = sum_p s[p][o] d[m][p] sum_k (q[k][o] - z[p][o]) X[m][k]     x ~ d X, d = max |x| / 127
  *
  * One kernel quantises x, or the RMSNorm of rows (LinearCall.norm); the next multiplies. Its blocks, their
- * ring and the ends of tiles are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
+ * ring and epilogues are those of wgmma_tiles.cuh. A unit is 128 inputs in kParts parts with a scale
  * each. A product sums one part of the inputs for a slice of 64 tokens, and a warpgroup has two sets of
  * registers: while it scales the sums of one slice and adds them to y, the next slice's product runs.
  *
@@ -135,7 +135,7 @@ struct Shape
     : ShapeOf<Bits4, kTokens, kUnitIn / kTileIn, kTokens / kUnitTokens * Unit<kParts_>::kBytes, 1, 8> {
   static constexpr int kParts = kParts_;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL /* nvcc refuses constants that the code for another chip does not use */
-  static constexpr bool kLong = kTokens > kUnitTokens; /* y takes 128 registers, sums take 64 */
+  static constexpr bool kLong = kTokens > kUnitTokens; /* a thread then has 128 registers of y, 64 of Sums */
   static constexpr int kLoadRegisters = kLong ? 24 : 40, kMultiplyRegisters = kLong ? 240 : 232;
   static constexpr int kSteps = 4 / kParts, kTiles = 2 / kParts; /* of a part */
 #endif
@@ -421,7 +421,7 @@ template <class S> double expected_us(const LinearArgs &args) {
 /* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster. */
 Status launch_tokens(const LinearArgs &args, Error *err) {
   if (args.w->group % kUnitIn != 0) return launch_shape<Shape<128, 2>>(args, err);
-  /* The end of a tile of 256 tokens takes too long for fewer inputs. */
+  /* With fewer than 2560 inputs the epilogue of a tile of 256 tokens takes too much of its time. */
   const bool longer =
       args.n_tokens >= 512 && args.w->n_in >= 2560 && expected_us<Long>(args) < expected_us<Short>(args);
   return args.variant == 2 || (args.variant == 0 && longer) ? launch_shape<Long>(args, err)

@@ -1,4 +1,4 @@
-/* tile_end.cuh - the end of a tile of the wgmma kernels of many tokens: a warpgroup's sums of 64 outputs
+/* tile_end.cuh - the epilogue of the wgmma kernels of many tokens: a warpgroup's sums of 64 outputs
  * become rows of y.
  *
  * The sums are fragments of groups of 8 tokens: wgmma leaves c[4 n + i] for row g (i < 2) or g + 8 of the
@@ -194,7 +194,7 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
 }
 
 /* Replaces each gate by activation(gate) * up * its row's factor. The activation is a template parameter,
- * since a branch for each number would keep latencies from overlapping: with branches the end of a tile took
+ * since a branch for each number would keep latencies from overlapping: with branches the epilogue took
  * a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
 __device__ __forceinline__ void multiply_gates(const Place &p, int first, float (&c)[4 * kN]) {

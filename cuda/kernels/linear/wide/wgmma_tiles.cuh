@@ -24,7 +24,7 @@
  *   named barriers   1: all consumers, for sums of cut tiles (stream_k.cuh) and heads_end.cuh
  *                    2 to 5: a warpgroup, for its staging memory (tile_end.cuh)
  *   after the ring   at the start, experts: scratch of list.fill()
- *                    at the end of a tile: staging of each warpgroup, or the heads of all (heads_end.cuh)
+ *                    in the epilogue: staging of each warpgroup, or the heads of all (heads_end.cuh)
  *
  * Where no tile is cut and best_wave() divides the tiles into waves, blocks may be pairs, clusters of two
  * (InPairs), with the same tokens: each block copies half of a stage's x to both, and a stage is empty when
@@ -70,7 +70,7 @@ struct ShapeOf {
   static constexpr int kTokens = kTokens_, kK = kK_, kTileBytes = 512 * W::kVectors;
   static constexpr int kWarpgroups = kWarpgroups_, kConsumers = 128 * kWarpgroups,
                        kThreads = kConsumers + 128;
-  typedef std::false_type MakesHeads; /* its tiles end as heads (heads_end.cuh) */
+  typedef std::false_type MakesHeads; /* its epilogue makes heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
   /* Products (16 inputs each) that are waited for together: with two, a single warpgroup waits less, and so
    * do the four of a low tile. */
