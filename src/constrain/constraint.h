@@ -46,8 +46,9 @@ Status constraint_open_grammar(const char *name, Grammar *grammar, const Vocabul
                                Constraint *constraint, Error *err);
 void constraint_close(Constraint *constraint);
 /* From now on masks leave out tokens that only make JSON longer, unless no other token may follow: those with
- * \u or \/, and white space at the beginning, before a colon, after 40 bytes of white space, or with a second
- * newline in a row. Small models would write them without end. constraint_take() still takes such text. */
+ * \u or \/; white space alone at the beginning; and those that begin with white space before a colon, after
+ * 40 bytes of white space, or with a second newline in a row. Small models would write such tokens without
+ * end. constraint_take() still takes them. */
 Status constraint_write_plainly(Constraint *constraint, Error *err);
 /* Begins a new text. */
 Status constraint_begin(Constraint *constraint, Error *err);

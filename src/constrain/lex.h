@@ -42,13 +42,13 @@ uint32_t lex_alone(Machine *m, uint32_t lex);
 uint32_t lex_relaxed(Machine *m, uint32_t lex);
 /* As lex_alone(), but with a limit of `left` characters. */
 uint32_t lex_with_left(Machine *m, uint32_t lex, uint32_t left);
-/* True if the string can end within `left` characters after this state of lex_alone(). */
+/* lang_ends_within(): true if the string can end within `left` characters after this state of lex_alone(). */
 bool lex_ends_within(Machine *m, uint32_t lex, uint32_t left);
 /* True if the string may go on with these bytes, which have no escapes, and end within `left` characters,
  * counted from the first byte. Unlike lex_next() this makes no states for the bytes in between.
  * PRECOND a state of lex_alone(), between characters */
 bool lex_takes_plainly(Machine *m, uint32_t lex, const char *bytes, size_t size, uint32_t left);
-/* The least number of characters that follow this state of lex_alone(). */
+/* lang_shortest(): the least number of characters that follow this state of lex_alone(). */
 uint32_t lex_shortest(Machine *m, uint32_t lex);
 /* The state, with its members all, any, wide and between computed. */
 const Lex *lex_classes(Machine *m, uint32_t lex);

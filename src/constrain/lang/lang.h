@@ -171,7 +171,7 @@ Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
  * where the search meets its limit. PRECOND `a` has a string */
 uint32_t lang_shortest(Langs *langs, Lang a);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
- * lang_shortest(); langs->ending is tried before a search. */
+ * lang_shortest(), so also where their search meets its limit; langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
 /* `a` without the upper limits of its repetitions, if they are LANG_RELAXED or more: a larger language, with
  * the same strings of up to LANG_RELAXED characters and a smaller automaton. */

@@ -371,7 +371,7 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
 }
 
 /* An upper bound of the characters that a string needs to hold n bytes of a token, which have led to state
- * `lex`, and to end; UINT32_MAX: unknown. */
+ * `lex`, and to end, unless lang_shortest() met its limit; UINT32_MAX: unknown. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
   if (!in->measured || in->masks->m->lexes[lex].escape) return UINT32_MAX;
   return n + lex_shortest(in->masks->m, lex);
