@@ -108,7 +108,7 @@ typedef struct {
   int routes, expert_width, expert_row;
   int streams, stream_rank, stream_factors, ngrams, index; /* of streams.c, altup.c and sparse.c */
   int sparse_up;                                           /* up's outputs in layers with sparse gates */
-  /* selected: the most positions that a row selects; block_scores: each block's score, and a copy of all. */
+  /* selected: the most positions that a row selects; block_scores: floats for the blocks' scores, twice. */
   int selected, block_scores;
   size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */

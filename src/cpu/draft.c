@@ -72,8 +72,8 @@ static void run_matmul(const BackendState *state, CpuLinear w, const float *x, i
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
-/* Makes the hidden state of each row: of the target, from kept row `first` on, or if first < 0 the drafter's
- * own after its last step. Returns the states, [n_rows][*stride]. */
+/* Makes each row's hidden state: the target's, from kept row `first` on, or with first < 0 the drafter's own
+ * after its last step. Returns the states, [n_rows][*stride]. */
 static const float *make_states(BackendState *state, int n_rows, int first, int *stride) {
   const BackendModel *loaded = state->loaded;
   const DraftConfig *draft = &loaded->model->config.draft;

@@ -102,7 +102,7 @@ typedef struct {
   void *v;              /* [places][v_width] */
   uint16_t *k_scales;   /* fp16, with KV_Q8 [places / KEY_BLOCK rounded up][kv_key_scales()][KEY_BLOCK] */
   uint16_t *v_scales;   /* fp16, with KV_Q8 [places] */
-  const int32_t *pages; /* the sequence's page table; NULL: place p is position p */
+  const int32_t *pages; /* the sequence's page table; NULL: kv_place() is the position */
 } KvHead;
 
 static inline int kv_place(const KvHead *kv, int position) {

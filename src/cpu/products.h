@@ -17,7 +17,7 @@ void cpu_products_close(CpuProducts *products); /* NULL is fine */
 /* The name of the instruction set, which decides the bits of results. */
 const char *cpu_products_arithmetic(const CpuProducts *products);
 
-/* The stride of rows of x of n numbers: zeros follow number n - 1. */
+/* The stride, in floats, of rows of x with n numbers each; zeros fill the rest of a row. */
 int cpu_products_stride(int n);
 
 /* Rows of x, cpu_products_stride(inputs) apart, and of y. */

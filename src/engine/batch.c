@@ -54,7 +54,7 @@ typedef struct {
   int first_row;  /* its first row of logits in this step, if it has any */
   int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
   int32_t late;   /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received */
-  bool picks;     /* take_guessed(): a token is to be picked after guesses that were right */
+  bool picks;     /* set by take_guessed(): a token is to be picked after guesses that were right */
   int n_expected; /* assumed length of the answer, until it ends */
   double start_ms;
 } Sequence;
@@ -462,7 +462,7 @@ static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *
   return STATUS_OK;
 }
 
-/* True while tokens of the prompt are to be computed (perhaps again), and more than one token in all. */
+/* True while tokens of the prompt are left to compute (perhaps again), and more than one token in all. */
 static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }

@@ -47,7 +47,7 @@ bool batch_has_room(const Batch *batch); /* for one more request */
 Status batch_enter(Batch *batch, const EngineJob *job, const EngineRequest *request, Error *err);
 typedef Status (*BatchRefill)(void *user, const EngineJob *job, Error *err);
 /* Computes a step. refill(user) takes new requests; a pipelining batch (batch.c) calls it while the device
- * computes. *idle: every sequence has TURN_WAIT. PRECOND the batch is not empty */
+ * computes. *idle: nothing was computed, since every turn() said TURN_WAIT. PRECOND the batch is not empty */
 Status batch_step(Batch *batch, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err);
 /* Drops all requests, without done(). */
 void batch_drop(Batch *batch);

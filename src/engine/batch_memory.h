@@ -6,8 +6,8 @@
 /* The pages that hold n_tokens tokens; 0 if the backend has no pages. */
 int batch_pages(const Backend *backend, int n_tokens);
 
-/* How many of the `left` bytes beside the weights a batch may take: half of the host's memory, or of a
- * device's if the model is kept for later calls; else all but an eighth of a device's. */
+/* How many of the `left` bytes beside the weights a batch may take: half if they are the host's, or if the
+ * model is kept for later requests; else all but an eighth. */
 size_t batch_share(const Backend *backend, size_t left, bool is_kept);
 
 /* Refuses (STATUS_USAGE) the options that batch_open() refuses. */

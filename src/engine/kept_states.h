@@ -23,7 +23,7 @@ typedef struct {
 /* The number of slots for states of `bytes` each. */
 int kept_states_slots(unsigned long long bytes);
 
-/* The slot with the state after the most tokens, but at most n; -1: none. */
+/* The slot whose state is after the most tokens, among those after n tokens or fewer; -1: none. */
 int kept_states_find(const KeptStates *kept, int n);
 
 /* Makes room for the state after pos > 0 tokens and returns its slot, or -1 if it is kept already. PRECOND no

@@ -1,5 +1,5 @@
 /* one.h - the schedule of a single sequence: one request at a time in a session, whose steps, guesses and
- * bits are those of a process that has nothing else to do.
+ * bits are those of a process that computes nothing else.
  *
  *   state        event                            next state
  *   ONE_IDLE     one_begin()                      ONE_PROMPT
@@ -27,7 +27,7 @@ typedef struct {
   void *user;
   /* Puts computed tokens of ids[0 .. n) into the session, before the rest is computed; may do nothing. */
   void (*restore)(void *user, Session *session, const int32_t *ids, int n);
-  /* The session's first n tokens are a whole prompt. */
+  /* Called when the session's first n tokens are a whole prompt. */
   void (*prefilled)(void *user, int n);
 } PromptStore;
 
@@ -49,7 +49,7 @@ typedef struct {
   GuessCounts before;
   double start_ms, answer_ms, first_ms; /* when the request and the answer began; first token (0: none) */
   int first;                            /* tokens of the prompt that the session had */
-  const void *owner;                    /* of the session's text */
+  const void *owner;                    /* the owner of the session's text */
   int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */
   bool is_its_own; /* the request's own function failed (of_request()), not the engine */
   bool scored;     /* the session has the logits after its tokens, and has scored a continuation */

@@ -12,10 +12,10 @@ typedef struct {
   int n_tokens;
   const char *kernel; /* as --kernel names it; "cublas fp16": cuBLAS with the same shape in fp16 */
   bool chosen;        /* the dispatch table's choice */
-  double us;          /* median of one call */
-  double gbps;        /* bytes of the stored matrix over that time */
-  double tflops;      /* 2 n_in n_out n_tokens over that time */
-  double of_ceiling;  /* the roofline's time (the larger of the bytes' and the flops') over that time */
+  double us;          /* median time of one run */
+  double gbps;        /* bytes of the stored matrix over `us` */
+  double tflops;      /* 2 n_in n_out n_tokens over `us` */
+  double of_ceiling;  /* the roofline's time (the larger of the bytes' and the flops') over `us` */
 } KernelTime;
 
 typedef struct {

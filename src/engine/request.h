@@ -114,8 +114,8 @@ typedef struct {
    * `total` tokens are computed. When all tokens are, n_reused and prefill_ms of the result are set; no token
    * has been passed on. May be NULL. */
   void (*progress)(void *user, const EngineRequest *request, const EngineResult *result, int done, int total);
-  /* Before each step, for what comes from outside; may_wait: each sequence that is left has TURN_WAIT. May be
-   * NULL if no request has a turn(). */
+  /* Before each step, for what comes from outside; may_wait: turn() of every remaining sequence said
+   * TURN_WAIT. May be NULL if no request has a turn(). */
   Status (*listen)(void *user, bool may_wait, Error *err);
 } EngineJob;
 

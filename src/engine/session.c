@@ -287,7 +287,7 @@ static int next_stop(const Session *s, int n) {
   return s->n_past < n - 1 ? n - 1 : n;
 }
 
-/* Tells the sampler of the session's tokens from `from` on; is_answer: they are generated, not a prompt's. */
+/* Has the sampler count the session's tokens from `from` on as seen; is_answer: they were generated. */
 static void count_tokens(Session *s, int from, bool is_answer) {
   for (int i = from; i < s->n_past; i++) sampler_count_token(s->sampler, s->ids[i], is_answer);
 }

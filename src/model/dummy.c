@@ -246,7 +246,7 @@ Status model_open_dummy(const char *path, Model **out, Error *err) {
   TRY(read_config(path, &model->config, err));
   if (model->config.fused == FUSES_QKV_HEADS) model->config.fused = FUSES_QKV;
   if (model->config.delta.form == DELTA_INTERLEAVED)
-    model->config.delta.form = DELTA_AS_ONE; /* like the factors below, as model_prepare() leaves it */
+    model->config.delta.form = DELTA_AS_ONE; /* as model_prepare() leaves it, like the factors below */
   model->config.delta.q_scale = model->config.delta.k_scale = model->config.delta.v_scale = 1;
   const char *body = model->config.names.body;
   TRY(model_make_layers(model, body ? body : "model.", err));
@@ -325,7 +325,7 @@ static void fill_quantised(const Linear *linear, uint64_t *random) {
     fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
 }
 
-/* The mean square of E2M1's numbers is 8.6, that of E4M3's 1.15e4. */
+/* Makes the weights' mean square 1 / n_in: that of E2M1's numbers is 8.6, that of E4M3's 1.15e4. */
 static void fill_float(const Linear *linear, uint64_t *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   if (linear->kind == LINEAR_FP8) {

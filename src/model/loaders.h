@@ -52,8 +52,8 @@ enum { FP4_SCALE_VALUES = 256 };
 size_t float_scales_made_bytes(const StoredWeights *stored);
 Status float_scales_make(Model *model, const StoredWeights *stored, int n_threads, Error *err);
 
-/* key_heads_order() puts matrices of the gated delta rule that are stored by key head (DELTA_INTERLEAVED),
- * and those of attention that are stored by KV head (FUSES_QKV_HEADS), into the usual order, and
+/* key_heads_order() puts the rows of matrices into the usual order where the checkpoint groups them by key
+ * head (gated delta rule, DELTA_INTERLEAVED) or by KV head (attention, FUSES_QKV_HEADS), and
  * the config says so from then on; it does nothing for other models. PRECOND the matrices have their data.
  * key_heads_count() adds the memory that this takes to the model's made_bytes. */
 Status key_heads_order(Model *model, int n_threads, Error *err);
@@ -92,7 +92,7 @@ struct ModelFiles {
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] what model_make_memory() allocated */
   size_t n_made, made_capacity;
-  /* The last of n_orders that were made, number i at i % RECENT_ORDERS. */
+  /* The newest of the n_orders orders that were made: order i is at i % RECENT_ORDERS. */
   InputOrder recent_orders[RECENT_ORDERS];
   size_t n_orders;
   bool scales_prepared, prepared;

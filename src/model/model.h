@@ -174,7 +174,8 @@ typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, priv
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 
-/* Matrices that the checkpoint stores by key head or KV head, and model_prepare() has put in order. */
+/* The checkpoint stores the rows of these matrices grouped by key head or KV head; model_prepare() has put
+ * them in the usual order (key_heads.c). */
 typedef struct {
   bool attention, delta;
 } StoredByHeads;
@@ -211,7 +212,7 @@ typedef struct {
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
   /* Bytes that model_prepare() allocates, and that opening has allocated for joined convolutions (Olmo
-   * Hybrid), joined norms of heads (StableLM) and, counted for each norm, ones of norms without weights. */
+   * Hybrid), joined norms of heads (StableLM) and ones of norms without weights, counted for each norm. */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   StoredByHeads by_heads;

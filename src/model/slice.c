@@ -11,8 +11,8 @@
 #include "model/program.h"
 
 enum {
-  HEAD_UNIT = 16,  /* rows of lm_head are divided in whole tiles of a GPU */
-  OUTPUT_UNIT = 8, /* outputs, in slabs of a GPU's weight layout (linear/layout.cuh) */
+  HEAD_UNIT = 16,  /* rows of lm_head are divided in multiples of this, a tile of a GPU's matmul */
+  OUTPUT_UNIT = 8, /* other outputs in multiples of this, a slab of a GPU's layout (linear/layout.cuh) */
 };
 
 /* --- shares */

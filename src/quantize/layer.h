@@ -19,7 +19,7 @@ typedef struct {
   int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
   int which, widest;    /* of the widest view. which: its linear layer; widest: its number of outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
-  int stage;            /* STAGE_PARTS times the OpKind that multiplies by it, plus its turn there */
+  int stage;            /* STAGE_PARTS * the OpKind that multiplies by it + the stage within that operation */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */
   Rounded rounded;      /* set by layer_round() */
   double before, after; /* losses over the outputs' mean square. before: plain rounding; after: `rounded` */

@@ -207,7 +207,7 @@ void cpu_select(BackendState *state, int n_rows, int layer) {
 
 /* --- a cache of the chosen positions alone */
 
-/* Copies a key of n numbers, KEY_BLOCK apart: source[at ..] to to[place ..]. */
+/* to[place + d] = source[at + d] for the n numbers of a key, which are KEY_BLOCK apart in both. */
 static void copy_key(KvType type, const void *source, size_t at, void *to, size_t place, size_t n) {
   for (size_t d = 0; type == KV_F32 && d < n * KEY_BLOCK; d += KEY_BLOCK)
     ((float *)to)[place + d] = ((const float *)source)[at + d];

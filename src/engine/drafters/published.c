@@ -15,7 +15,7 @@
 
 #include "engine/forward.h"
 
-enum { CHUNK = 64, LAST = CHUNK }; /* most rows of a step; the row of states after these */
+enum { CHUNK = 64, LAST = CHUNK }; /* CHUNK: most rows of a step; LAST: the row of states after these */
 
 typedef struct {
   const Backend *backend;

@@ -25,7 +25,7 @@ typedef struct {
   char name[PREFIX_NAME];
   bool block; /* a block or a state; false: known-... */
   uint64_t bytes;
-  int64_t used_ns; /* since 1970, of the last use */
+  int64_t used_ns; /* time of the last use, since 1970 */
 } PrefixEntry;
 
 typedef struct {

@@ -412,7 +412,7 @@ static bool add_bytes(const Walk *walk, uint64_t size, bool fresh, SaveBytes *by
   return true;
 }
 
-/* The end of the blocks from `start` on that are worth saving and, with the blocks before, within the limit.
+/* The end of the longest run of blocks from `start` on that are worth saving and fit into the limit.
  * In a recurrent model the last block is always worth saving: a state is at its end. */
 static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes) {
   int end = start;

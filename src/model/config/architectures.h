@@ -107,7 +107,7 @@ typedef enum {
   BACKWARDS,         /* sets RopeConfig.backwards */
   TIED,              /* the default of tie_word_embeddings */
   SCALED_EMBEDDING,  /* the embedding is multiplied by sqrt(hidden) */
-  INTERLEAVED_DELTA, /* delta layers are stored by key head */
+  INTERLEAVED_DELTA, /* the checkpoint groups rows of the delta rule's input projections by key head */
   SCALES_INPUT,      /* this and the next four set members of ExpertConfig */
   SHARED_GATE,
   OWN_NORMS,
@@ -207,7 +207,7 @@ struct Architecture {
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
   const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
-  const char *before_key; /* for window - 1, the positions before the own one; overrides sliding_window */
+  const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
   const char *other_name; /* another name of `architecture`; another row may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
@@ -294,7 +294,7 @@ ParsePart config_parse_short_conv;  /* conv, and the MLP's width (short_conv.c) 
 ParsePart config_parse_delta;       /* delta (delta.c) */
 ParsePart config_parse_delta_apart; /* delta with three matrices for q, k, v; norms of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
-ParsePart config_parse_channel_delta; /* delta, with a decay for each number of a key; or latent attention */
+ParsePart config_parse_channel_delta; /* delta, with a decay for each dimension of a key (Kimi, Ling) */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
 ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
@@ -303,7 +303,7 @@ ParsePart config_parse_blocks;        /* Mamba-2, attention, MLP or experts alon
 
 /* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
-ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: 0 without a window */
+ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: no rope without a window */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);

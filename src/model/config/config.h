@@ -60,7 +60,7 @@ typedef struct {
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* The part of a layer that mixes tokens: attention over keys and values; the gated delta rule, or a short
+/* A layer's token mixer: attention over keys and values; the gated delta rule, or a short
  * convolution, which have a recurrent state instead of a cache; or nothing: the layer is an MLP alone
  * (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
@@ -83,12 +83,12 @@ typedef enum {
 } NormKind;
 
 /* Matrices that are stored as one. FUSES_GATE_UP: gate and up. FUSES_QKV: q, k and v. FUSES_QKV_HEADS: q, k
- * and v by KV head, each with its queries, its key and its value, until model_prepare() orders them (as in
- * GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (as in Phi-3). FUSES_DELTA: the matrices of the gated
- * delta rule (Lara 4 Mini). */
+ * and v, their rows grouped by KV head (its queries, its key, its value) until model_prepare() reorders them
+ * (as in GPT-NeoX). FUSES_ALL: q, k and v, and gate and up (as in Phi-3). FUSES_DELTA: the matrices of the
+ * gated delta rule (Lara 4 Mini). */
 typedef enum { FUSES_NONE, FUSES_GATE_UP, FUSES_QKV, FUSES_QKV_HEADS, FUSES_ALL, FUSES_DELTA } FusedMatrices;
 
-/* The part after the mixer of tokens. MLP_OF_MODEL: experts, if the model has some (ModelConfig.experts),
+/* A layer's part after its token mixer. MLP_OF_MODEL: experts, if the model has some (ModelConfig.experts),
  * else an MLP. MLP_DENSE: an MLP, although the model has experts. MLP_NONE: nothing (Nemotron-H). */
 typedef enum { MLP_OF_MODEL, MLP_DENSE, MLP_NONE } LayerMlp;
 
@@ -109,7 +109,7 @@ typedef struct {
   bool shares_kv;  /* the layer uses the keys and values of an earlier kv_layer (Gemma 3n and 4) */
   int kv_layer;    /* the layer itself unless shares_kv (set by config_layer()) */
   LayerMlp mlp;
-  /* The layer computes the part of LAYER_DELTA as well as attention. Both read the same normalised input, and
+  /* The layer has LAYER_DELTA's token mixer as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
   /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates are
@@ -242,13 +242,13 @@ typedef struct {
 } LatentConfig;
 
 /* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
- * arXiv:2405.21060), which adds to the state without asking what it holds. Mamba-2's C, B and x are q, k and
- * v. */
+ * arXiv:2405.21060), which adds to the state without first subtracting its value for k. Mamba-2's C, B and x
+ * are q, k and v. */
 typedef enum { RULE_GATED_DELTA, RULE_MAMBA2 } StateRule;
 
 /* How the matrices of q, k and v are stored. DELTA_AS_ONE: as one, delta_qkv. DELTA_INTERLEAVED (Qwen3-Next,
  * before model_prepare()): delta_qkv has for each key head its q, its k, and the v and z of its value heads;
- * b has for each key head the b and a of its value heads; there are no z and a. DELTA_APART: apart;
+ * b has for each key head the b and a of its value heads; there are no matrices z and a. DELTA_APART: apart;
  * delta_qkv is the matrix of q. */
 typedef enum { DELTA_AS_ONE, DELTA_INTERLEAVED, DELTA_APART } DeltaForm;
 
@@ -276,8 +276,8 @@ typedef struct {
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2. no_norm: the output is not normalised. z_scale, a_scale: factors of z and of a (the
-   * step size) before their functions; out_scale: of the output; q_scale, k_scale, v_scale: of the
-   * convolution's inputs, which are 1 after model_prepare(): it multiplies the taps by them. */
+   * step size) before their functions; out_scale: of the output. q_scale, k_scale, v_scale: of the
+   * convolution's inputs; model_prepare() multiplies the taps by these and sets them to 1. */
   bool no_norm;
   double z_scale, a_scale, out_scale;
   double q_scale, k_scale, v_scale;
@@ -520,8 +520,8 @@ typedef struct {
 Status config_load(const char *directory, ModelConfig *config, Error *err);
 /* config_load() from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
-/* The config of a drafter in a directory of its own. A drafter that does not fit the target is refused; NULL:
- * no target. config_is_draft(): *is_draft is false if config.json is an ordinary model's. */
+/* The config of a drafter in a directory of its own. A drafter that does not fit the target is refused;
+ * target NULL: not checked. config_is_draft(): *is_draft is false if config.json is an ordinary model's. */
 Status config_load_draft(const char *directory, const ModelConfig *target, ModelConfig *config, Error *err);
 Status config_is_draft(const char *directory, bool *is_draft, Error *err);
 void config_release(ModelConfig *config);
@@ -533,7 +533,7 @@ static inline int config_embedding_rows(const ModelConfig *config) {
 LayerConfig config_layer(const ModelConfig *config, int layer);
 /* The size of a head's value in a layer with attention that is not latent. */
 int config_value_dim(const ModelConfig *config, const LayerConfig *own);
-/* True if the layer has the part of this kind. */
+/* True if the layer has a token mixer of this kind, perhaps beside attention. */
 static inline bool layer_has(LayerConfig own, LayerKind kind) {
   return own.kind == kind || (own.delta_beside && kind == LAYER_DELTA);
 }
@@ -554,7 +554,7 @@ static inline bool norms_have_biases(const ModelConfig *config) {
 }
 /* The largest n_heads of a layer. */
 int config_most_heads(const ModelConfig *config);
-/* The number of layers with the part of this kind among the first n. */
+/* How many of the first n layers have a token mixer of this kind (layer_has()). */
 int config_count_layers(const ModelConfig *config, LayerKind kind, int n);
 /* Channels of a delta layer's convolution: all q heads, k heads, v heads; with RULE_MAMBA2 v, k, q. */
 int delta_channels(const DeltaConfig *delta);
@@ -589,8 +589,8 @@ void ngram_hash(const ModelConfig *config, int layer, NgramHash *hash);
 int expert_row_width(const ModelConfig *config);
 /* True if some layer has a recurrent state. */
 bool config_has_states(const ModelConfig *config);
-/* True if the layer has the model's own heads, head_dim and, unless it has experts or no MLP, width of the
- * MLP. */
+/* True if the layer has the model's own heads and head_dim, and the model's width of the MLP unless it has
+ * experts or no MLP. */
 bool config_layer_is_alike(const ModelConfig *config, int layer);
 /* The numbers of one token's keys and values in a layer's cache; 0 if the layer shares another layer's, or
  * has no attention. */

@@ -31,8 +31,8 @@ static Status read_number(const ConfigReader *r, const char *key, bool lists, in
   return STATUS_OK;
 }
 
-/* Reads a size under any of `keys`; transformers takes each of them for it. Several may be given if they
- * agree. *used: the first that is given, else keys[0]. */
+/* Reads a size under any of `keys`, as transformers does. Several may be given if they agree. *used: the
+ * first that is given, else keys[0]. */
 static Status read_any(const ConfigReader *r, const char *const *keys, bool lists, int64_t low, int64_t high,
                        int fallback, int *out, const char **used) {
   const char *first = NULL;

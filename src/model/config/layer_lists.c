@@ -56,7 +56,7 @@ static Status turn_part(const ConfigReader *r, double part, const ModelConfig *c
                        part, rope->rotary_dim, config->head_dim);
 }
 
-/* rope_theta and partial_rotary_factors, unless rope_parameters has an object for each kind of layer. */
+/* Reads rope_theta and partial_rotary_factors unless rope_parameters has an object for each kind of layer. */
 static Status parse_ropes(const ConfigReader *r, ModelConfig *config) {
   RopeConfig *full = &config->rope, *sliding = &config->local_rope;
   double part = (double)full->rotary_dim / config->head_dim,

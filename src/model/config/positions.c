@@ -207,7 +207,7 @@ static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch,
   return STATUS_OK;
 }
 
-/* Reads llama_4_scaling_beta. A config without any rope parameters has this YaRN. */
+/* Reads llama_4_scaling_beta. A config without any rope parameters gets the YaRN below. */
 static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   if (json_count(scaling->object) == 0) {
@@ -518,7 +518,7 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
 }
 
 /* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
- * that list full layers have no rope. */
+ * that list, only layers with a window have a rope. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double thetas[MAX_LAYERS];
   for (int i = 0; i < config->n_layers; i++) thetas[i] = !is_full_layer(arch, config, i, arch->windows.n);

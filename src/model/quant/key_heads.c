@@ -1,6 +1,6 @@
-/* key_heads.c - the matrices of the gated delta rule that Qwen3-Next stores by key head, and those of
- * attention that GPT-NeoX and Falcon store by KV head, put into the order in which all other models store
- * them.
+/* key_heads.c - reorders matrices whose rows a checkpoint groups by head: by key head in the gated delta rule
+ * (Qwen3-Next), by KV head in attention (GPT-NeoX, Falcon). Other checkpoints have the order that is
+ * made here.
  *
  * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
  * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix,
