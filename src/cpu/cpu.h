@@ -67,7 +67,7 @@ struct BackendModel {
   int n_threads;
   Team *team;         /* threads that multiply, owned by CpuProducts; NULL: OpenMP's */
   CpuLayer *layers;   /* [n_layers] */
-  CpuExpert *experts; /* of all layers, or NULL */
+  CpuExpert *experts; /* experts of all layers, or NULL */
   union {             /* tensors outside the layers; linear or vector NULL: the model has no such tensor */
     CpuLinear linear[N_MODEL_LINEARS];
     struct {
@@ -220,8 +220,8 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] each row's sequence, set by embed */
-  int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope of a row's angles; 0: it has none yet */
-  /* Models with streams (streams.c). streams: the residual streams; stream_rows: the same normalised;
+  int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope for which a row has angles; 0: none */
+  /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
    * stream_weights: the weights of their mean; stream_ranks: inputs of a mix's second matrix; stream_factors:
    * factors of a block's output; ids: the step's tokens; ngram_rows: the n-gram table's rows for them. With
    * AltUp (altup.c) a stream has plan.hidden numbers, and stream_... hold LAuReL's rows and the

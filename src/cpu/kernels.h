@@ -72,7 +72,7 @@ typedef struct {
   int n; /* 1 .. FEW_ROWS */
 } InputRows;
 
-/* Partial sums: those of row r and split s begin at at + s * split_stride + r * row_stride. */
+/* Partial sums: those of row r and split s begin at `at` + s * split_stride + r * row_stride. */
 typedef struct {
   float *at;
   size_t split_stride, row_stride;

@@ -76,7 +76,7 @@ typedef struct {
   const MatmulScratch *memory;
   const MatmulGroup *groups;
   int n_groups;
-  int64_t bytes;                               /* of all matrices */
+  int64_t bytes;                               /* bytes of all matrices */
   alignas(LINE_BYTES) _Atomic int64_t claimed; /* bytes that are taken: where the next piece begins */
 } MatmulWork;
 

@@ -245,8 +245,8 @@ typedef struct Backend {
   /* kv_read() and kv_write() copy the keys and values of n tokens in a layer that has its own, in this
    * layout: keys [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
    * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
-   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. The first copies those of a
-   * range (of any length within n_ctx) to the host. The second puts the first range.n_tokens of n_stored
+   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies those of a
+   * range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored
    * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
    * supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);

@@ -42,13 +42,13 @@ typedef struct {
   Generation generation;
   Sampler *sampler;
   int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
-  int n_ids;    /* in ids: computed tokens, then those that are to be computed */
+  int n_ids;    /* length of ids: computed tokens, then tokens to compute */
   int n_past;
   int32_t *pages; /* [n_table] the first n_pages in use */
   int n_pages;
   bool long_rope;
   bool again; /* it gave its pages back, and computes their tokens again */
-  int n_rows; /* in this step */
+  int n_rows; /* its rows in this step */
   SequenceState state;
   Drafting drafting;
   int first_row;  /* its first row of logits in this step, if it has any */
@@ -82,7 +82,7 @@ struct Batch {
   int32_t *picks;      /* [max_chunk] */
   float *logits;       /* [vocab_size] */
   int n_taken_back;    /* sequences whose pages were taken back in this step */
-  int n_rows;          /* in this step, so far */
+  int n_rows;          /* rows in this step, so far */
   /* Tokens of all requests so far. n_prompt: of prompts, without shared pages; n_answer: of answers, each
    * counted as n_expected until it ends. */
   double n_prompt, n_answer;

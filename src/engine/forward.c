@@ -41,7 +41,7 @@ static Status run(const Backend *backend, BackendState *state, const Program *pr
     if (cut)
       range =
           (TokenRange){.pos = range.pos, .n_tokens = range.n_logit_rows, .n_logit_rows = range.n_logit_rows};
-    const bool last = i < logits && op[1].layer > op->layer; /* of its layer */
+    const bool last = i < logits && op[1].layer > op->layer; /* the layer's last operation */
     if (last && range.taps && tap < range.taps->n && range.taps->layers[tap] == op->layer)
       TRY(backend->keep_tap(state, range, tap++, err));
   }

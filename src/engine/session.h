@@ -91,8 +91,8 @@ const size_t *session_state_bytes(const Session *session);
 /* The kept states (kept_states.h), by slot. */
 const KeptStates *session_kept_states(const Session *session);
 /* session_state_add() returns a new slot for the state after pos > session_length() tokens.
- * session_state_drop() frees a slot. The other two are Backend.state_read() and Backend.state_write() of a
- * slot; they do nothing for a layer without a recurrent state. */
+ * session_state_drop() frees a slot. session_state_read() and session_state_write() call Backend's functions
+ * for a slot, and do nothing for a layer without a recurrent state. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);

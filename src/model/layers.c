@@ -79,8 +79,8 @@ typedef enum {
   WIDTH_LAYER_INPUTS, /* per_layer_width of all layers together */
   WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
   WIDTH_FINAL_NORM,
-  WIDTH_TARGET_STATES, /* drafters: inputs of draft_states, then of draft_join */
-  WIDTH_TARGET_PAIR,
+  WIDTH_TARGET_STATES, /* drafters: inputs of draft_states */
+  WIDTH_TARGET_PAIR,   /* drafters: inputs of draft_join */
   WIDTH_TARGET_OUT,
   WIDTH_MTP_NORM,
   WIDTH_STATE_NORM,

@@ -251,7 +251,7 @@ static const LayerMatrix *residual_reader(const LayerWork *work, const LayerInpu
   return NULL;
 }
 
-/* True if an input has a row for each token of a step, in order; an expert's input has not. */
+/* True if an input has a row for each token of a step, in order; false for an expert's input. */
 static bool has_all_rows(const LayerWork *work, int index) {
   for (int m = 0; m < work->n_matrices; m++)
     if (work->matrices[m].input == index) return work->matrices[m].which < N_LAYER_LINEARS;

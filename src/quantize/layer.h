@@ -96,7 +96,7 @@ void layer_release(LayerWork *work);
 int layer_next_stage(const LayerWork *work, int stage);
 /* InputSink.take(), `user` being a LayerWork. */
 bool layer_take(void *user, const Linear *const *linears, int n, const float *x, size_t stride, int n_rows);
-/* InputSink.multiply(), likewise. */
+/* InputSink.multiply(), `user` being a LayerWork. */
 bool layer_multiply(void *user, OtherProduct *products, int n);
 /* Call it when the weights of matrix m of the model's layer have changed: renews the weights that are derived
  * from them (the heads of latent attention's kv_b). */

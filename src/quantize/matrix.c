@@ -46,7 +46,7 @@ typedef struct {
   const Weights *weights;
   const float *h;
   const GroupSearch *search;
-  const float *lower, *importance; /* of matrix_round() */
+  const float *lower, *importance; /* arguments of matrix_round() */
   const float *factors, *inverse;  /* of matrix_trial() */
   const Rounded *rounded;
 } Work;

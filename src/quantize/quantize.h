@@ -18,7 +18,7 @@ typedef struct {
   const int32_t *ids; /* [n_samples][length] the samples' tokens, for the statistics */
   int n_samples, length;
   const Quantizer *quantizer;
-  BackendOptions device; /* of the quantizer; the CPU's threads are also those of the forward pass */
+  BackendOptions device; /* options of the quantizer; its n_threads are also the forward pass's */
   KeepMatrix *keeps;     /* true for matrices that must not be quantised; NULL: there are none */
   void *keeps_user;
   const char *keeps_text; /* text that determines keeps(), hashed into Checkpoint.run; or NULL */

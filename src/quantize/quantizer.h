@@ -62,7 +62,7 @@ static inline size_t rounded_row(int n_out) {
 typedef bool ReadRow(const void *user, int row, float *to);
 
 extern const Recipe usual_recipe;
-extern const GroupSearch plain_rounding; /* from a group's smallest to its largest weight */
+extern const GroupSearch plain_rounding; /* one candidate: codes span a group's range */
 
 typedef struct Quantizer {
   const char *name; /* a part of Checkpoint.run: devices add in different orders, so results differ */

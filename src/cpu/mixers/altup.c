@@ -24,7 +24,7 @@ static double size_of(const float *x, int n, double least) {
 
 /* The factor that gives a projected stream the root mean square of the first stream. */
 static float same_size(const float *first, const float *projected, int n) {
-  const double least = 1e-5; /* of the mean square, as in transformers */
+  const double least = 1e-5; /* least mean square, as in transformers */
   return (float)(size_of(first, n, 0) / size_of(projected, n, least));
 }
 

@@ -20,18 +20,18 @@ typedef struct {
 typedef struct {
   int most;                /* the most guesses of the sequence in a step; 0: none */
   bool always;             /* takes all guesses, whether they pay or not: for tests and measurements */
-  double row_cost;         /* of one more row in a step; measured if `timed` */
+  double row_cost;         /* cost of one more row in a step; measured if `timed` */
   const double *row_costs; /* [GUESS_ROWS + 1] Backend.row_costs, or NULL: n rows cost n * row_cost */
   double guess_cost;
   bool redoes; /* after a wrong guess the next step computes the right guesses again (recurrent models) */
   bool timed;
   double share;   /* one sequence's share of a step's cost, which a right guess saves; 1: it is alone */
-  double step_ms; /* of one row; 0: not known yet */
+  double step_ms; /* time of a step of one row; 0: not known yet */
   double balance; /* what guesses saved less what they cost */
   struct {
     double right, wrong;
   } ranks[DRAFT_RANKS]; /* decaying counts of guesses */
-  int rank;             /* of the last step's guesses */
+  int rank;             /* rank of the last step's guesses */
   GuessCounts counts;
 } Guessing;
 

@@ -34,7 +34,7 @@ typedef struct {
   bool has_last, started;
   int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the backend's first rows */
   int n_queued;
-  int logits_row; /* of the last guess */
+  int logits_row; /* row of the last guess's logits */
 } Published;
 
 /* --- rows of the text */

@@ -12,9 +12,9 @@ typedef struct {
   Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
   /* published_load()'s, which drafters share and which outlives them; NULL: this drafter loads its own */
   BackendModel *loaded;
-  int n_ctx; /* of the target's session */
+  int n_ctx; /* n_ctx of the target's session */
   KvType kv;
-  double cost; /* of a guess, in steps of the target */
+  double cost; /* time of a guess, in steps of the target */
 } PublishedOptions;
 
 /* The bytes of memory that published_open() takes in addition to the weights. */

@@ -55,8 +55,8 @@ static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
 typedef struct {
   PrefixStore *store;
   Session *session;
-  PrefixKind kind;   /* of blocks */
-  PrefixKind states; /* of recurrent states; layer_bytes is NULL if the model has none */
+  PrefixKind kind;   /* kind of blocks */
+  PrefixKind states; /* kind of recurrent states; layer_bytes is NULL if the model has none */
   const int32_t *ids;
   int n;
   int64_t now_ns;

@@ -332,7 +332,7 @@ Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelC
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
 
 /* config_parse_latent() fills latent, n_heads, n_kv_heads and head_dim (latent.c). config_scale_latent() sets
- * attention_scale. PRECOND of the latter: the rope is filled */
+ * attention_scale. PRECOND of config_scale_latent(): the rope is filled */
 ParsePart config_parse_latent;
 void config_scale_latent(ModelConfig *config);
 

@@ -31,7 +31,7 @@ enum {
   MAX_POSITION = 1 << 30,
   MAX_LAYER_INPUT = 1 << 14, /* per_layer_width: the sum over all layers fits int */
   MAX_EXPERTS = 4096,        /* experts of a layer */
-  MAX_CHOSEN = 64,           /* experts of a token in a layer */
+  MAX_CHOSEN = 64,           /* chosen experts of a token in a layer */
   MAX_ALL_EXPERTS = 1 << 17, /* experts of all layers */
 };
 
@@ -359,7 +359,7 @@ typedef enum { EXPERTS_NO_NORMS, EXPERTS_POST_NORM, EXPERTS_OWN_NORMS } ExpertNo
 
 /* Mixtures of experts; the computation: norm_experts_residual in operations.def. */
 typedef struct {
-  int n_experts; /* in each layer with MLP_OF_MODEL; 0: the model has no experts */
+  int n_experts; /* experts in each layer with MLP_OF_MODEL; 0: the model has no experts */
   int n_chosen;  /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;     /* outputs of an expert's gate and up */
   int latent;    /* width of an expert's input and output, if matrices project x to it and back; 0: hidden */
@@ -368,10 +368,10 @@ typedef struct {
   double near;       /* used by SCORE_CHOSEN_NEAR */
   bool renormalise;  /* weights are divided by their sum plus sum_plus */
   double sum_plus;
-  double scale;       /* the weights are multiplied by this (routed_scaling_factor) */
-  bool halves_shared; /* the shared expert's output is multiplied by 1/2 (Command A+) */
-  int n_groups; /* groups of equal size; a group's score: the sum of its two best, but for group_is_best */
-  int n_chosen_groups; /* number of best groups, from which alone experts are chosen; 1 if n_groups is 1 */
+  double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
+  bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
+  int n_groups;        /* groups of equal size; a group's score: its two best summed, unless group_is_best */
+  int n_chosen_groups; /* experts are chosen from this many best groups; 1 if n_groups is 1 */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
   bool biases;      /* the router, and the experts' gate, up and down have biases */

@@ -1,7 +1,7 @@
 /* hf_unknown.c - refuses tensors that belong to a decoder layer and that no part of the model has taken.
  *
  * Called by: hf_directory.c.
- * A norm or a scale that stays unread changes every answer without a sign of it. Tensors outside the decoder
+ * A norm or a scale that stays unread changes every answer silently. Tensors outside the decoder
  * (towers for images, layers for multi-token prediction) are left alone. */
 #include <stdlib.h>
 #include <string.h>
