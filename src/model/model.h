@@ -174,7 +174,7 @@ typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, priv
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 
-/* The checkpoint stores the rows of these matrices grouped by key head or KV head; model_prepare() has put
+/* True: the checkpoint stores rows grouped by KV head (attention) or key head (delta); model_prepare() has put
  * them in the usual order (key_heads.c). */
 typedef struct {
   bool attention, delta;

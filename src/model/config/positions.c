@@ -331,8 +331,8 @@ static Status check_common_part(const ConfigReader *r, const Architecture *arch,
 }
 
 /* Reads one rope for layers with full attention and one for layers with a window. transformers 4 has the
- * first one's scaling in rope_scaling and the second one's theta in rope_local_base_freq (Gemma 3), or takes a
- * default (Olmo 3); transformers 5 has an object for each in rope_parameters. */
+ * first one's scaling in rope_scaling and the second one's theta in rope_local_base_freq (Gemma 3), or takes
+ * a default (Olmo 3); transformers 5 has an object for each in rope_parameters. */
 static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key = NULL;
   ConfigReader scaling, parameters, full, local;
