@@ -174,8 +174,8 @@ typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, priv
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 
-/* True: the checkpoint stores rows grouped by KV head (attention) or key head (delta); model_prepare() has put
- * them in the usual order (key_heads.c). */
+/* True: the checkpoint stores rows grouped by KV head (attention) or key head (delta); model_prepare() has
+ * put them in the usual order (key_heads.c). */
 typedef struct {
   bool attention, delta;
 } StoredByHeads;
