@@ -150,6 +150,12 @@ gpu-programs | test-gpu | torture-gpu)
   ;;
 esac
 look
+# Package managers run one at a time: another call of this script may be installing the same.
+if [ -n "$missing$wanted" ] && may_install && command -v flock >/dev/null 2>&1; then
+  exec 9>"${TMPDIR:-/tmp}/auk-bootstrap.$(id -u).lock"
+  flock 9
+  look
+fi
 if [ -n "$missing$wanted" ] && may_install; then
   echo "bootstrap.sh: installing$missing$wanted"
   [ "$manager" != apt-get ] || as_root apt-get update -q </dev/null
@@ -159,6 +165,7 @@ if [ -n "$missing$wanted" ] && may_install; then
   for name in $wanted; do install "$name"; done
   look
 fi
+exec 9>&-
 if [ -n "$missing" ]; then
   echo "bootstrap.sh: make $target needs these packages, which could not be installed here:$missing" >&2
   exit 1

@@ -1,4 +1,5 @@
 """scripts/bootstrap.sh against package managers, compilers and a make that only say how they were called."""
+import concurrent.futures
 import shutil
 import subprocess
 
@@ -79,6 +80,20 @@ def test_installs_what_is_missing_then_makes_the_target(tmp_path, root, manager)
     assert calls[-1] == "make -j2 test PYTHON=python3 CUDA=0 PYTHON=python3"
     assert len(calls) == (3 if manager == "apt-get" else 2), calls  # apt-get updates its lists first
     assert calls[-2].endswith(NAMES[manager])
+
+
+def test_two_calls_at_once_install_once(tmp_path, root):
+    """Package managers refuse to run beside one another."""
+    machine = Machine(tmp_path, root, "apt-get")
+    for tool in ("flock", "sleep"):
+        (machine.bin / tool).symlink_to(shutil.which(tool))
+    manager = machine.bin / "apt-get"
+    manager.write_text(manager.read_text().replace("\n", "\nsleep 0.2\n", 1))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        done = [future.result() for future in [pool.submit(machine.run, "test") for _ in range(2)]]
+    assert [one.returncode for one in done] == [0, 0], done
+    assert sum("install" in call for call in machine.calls()) == 1
+    assert sum(call.startswith("make ") for call in machine.calls()) == 2
 
 
 def test_uses_sudo_where_it_is_not_root(tmp_path, root):

@@ -58,11 +58,21 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run, root):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["lint", "test SANITIZE=1", "test-plain", "torture TORTURE=--every 18", "fuzz FUZZ_SECONDS=1",
-                         *built(root)]
+    first, second = ["test SANITIZE=1", "torture TORTURE=--every 18"], ["lint", "test-plain", "fuzz FUZZ_SECONDS=1"]
+    assert [call for call in calls[:5] if call in first] == first
+    assert [call for call in calls[:5] if call in second] == second  # side by side
+    assert calls[5:7] == built(root)
     assert sorted(calls[7:10]) == kernels(root)  # side by side
     assert calls[10:] == [f"{NVCC} PARTS={sources(root)} nvcc-host"]
     assert lines[-1] == "40 passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("fails, reason, ran", [("test", "sanitized", 4), ("test-plain", "plain", 4)])
+def test_a_row_that_fails_ends_the_run_when_the_other_is_done(run, fails, reason, ran):
+    status, lines, calls = run(f"[ $1 != {fails} ] || {{ echo '3 passed, 2 failed'; exit 1; }}; {GOOD}")
+    assert status == 1 and len(calls) == ran
+    assert f"FAILED: {reason} (exit status 1)" in lines
+    assert lines[-1] == "18 passed, 2 failed, 0 skipped"
 
 
 def test_parts_that_have_passed_are_not_tested_again(run, root):
