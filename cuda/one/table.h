@@ -5,7 +5,7 @@
 
 extern const Backend cuda_backend;
 
-/* Members of cuda_backend and its probe that the backend of several/ also has. */
+/* Members of cuda_backend and of its BackendProbe that the backend of cuda/several also has. */
 enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 256 };
 #define CUDA_ROW_COST 0.05
 Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err);

@@ -76,7 +76,7 @@ typedef struct {
   /* offset of a bool that is set if the value comes from the file of settings, but not from a section that
    * the command line names (-m SECTION); 0: there is none */
   size_t weak;
-  size_t usual; /* for -m: offset of the string that takes such a weak value instead; 0 for other flags */
+  size_t usual; /* for -m: offset of the string that takes a value for which `weak` is set; else 0 */
 } Flag;
 
 /* The offset of a member of exactly this type; a member of another type does not compile. */

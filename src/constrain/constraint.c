@@ -107,7 +107,8 @@ static void try_object(Machine *m, JsonState state) {
   if (key) frame_next_member(m, object, key->bytes, key->size);
 }
 
-/* Tries how an object, array, string or number of the schema can begin, up to the first member or item. */
+/* Begins an object, array, string and number of the schema, up to the first member or item, only to find out
+ * whether that meets a limit of the machine (machine_check()). */
 static void try_beginnings(Machine *m, uint32_t schema) {
   JsonState begun, next;
   machine_release(m, (ArenaMark){0, 0});

@@ -285,7 +285,8 @@ static bool text_begins(Machine *m, JsonState *state, JsonKind kind) {
   state->start = state->n_text;
   if (state->lex == LEX_NONE || m->lexes[state->lex].n > 1 || state->top->hashing)
     return state->lex != LEX_NONE;
-  /* All texts end with the same verdicts: the end is tried now. */
+  /* With one language all strings (numbers) that the state allows fit the same subschemas, so whether the
+   * value may end can be tried now. */
   bool verdicts[MAX_GOALS];
   const ArenaMark mark = machine_mark(m);
   lex_verdicts(m, state->lex, verdicts, state->top->n_children);

@@ -222,10 +222,10 @@ struct BackendState {
   int *sequences;         /* [max_chunk] each row's sequence, set by embed */
   int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope for which a row has angles; 0: none */
   /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
-   * stream_weights: the weights of their mean; stream_ranks: inputs of a mix's second matrix; stream_factors:
-   * factors of a block's output; ids: the step's tokens; ngram_rows: the n-gram table's rows for them. With
-   * AltUp (altup.c) a stream has plan.hidden numbers, and stream_... hold LAuReL's rows and the
-   * coefficients. */
+   * stream_weights: the weights of their mean, a block's input; stream_ranks: between the two low-rank
+   * matrices that make these weights; stream_factors: factors of a block's output; ids: the step's tokens;
+   * ngram_rows: the n-gram table's rows for them. AltUp (altup.c) has streams of plan.hidden numbers, and
+   * LAuReL's rows and its own coefficients in stream_... */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */

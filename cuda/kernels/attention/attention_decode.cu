@@ -530,8 +530,8 @@ __device__ __forceinline__ void store_output(const AttentionArgs &a, const Colum
   *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
 }
 
-/* Partial results of a KV head in device memory: {shift, sum} [split][column], outputs
- * [split][column][kHeadDim]. */
+/* Partial results of a KV head in device memory: {shift, sum of 2^(score - shift)} [split][column], outputs
+ * that are not divided by the sum [split][column][kHeadDim]. */
 struct Partials {
   float2 *states;
   float4 *outputs;

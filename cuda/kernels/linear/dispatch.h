@@ -104,7 +104,7 @@ typedef enum {
   X_UNITS,  /* all of x as fp16, split-K */
   X_INT16,  /* all of x as int16, split-K */
   X_INT8,   /* all of x as int8, split-K */
-  X_F16     /* all of x as fp16, in rows */
+  X_F16     /* all of x as fp16, rows padded to DENSE_UNIT */
 } XInShared;
 
 typedef struct {

@@ -110,8 +110,8 @@ static Status has_file(const char *directory, const char *name, bool *has, Error
   return STATUS_OK;
 }
 
-/* *missing: the first shard in the index that does not exist, in new memory, or NULL. The loader reports
- * errors in the index itself. */
+/* *missing: the first shard in the index that does not exist, in new memory, or NULL. Fails if the index is
+ * no JSON; entries that name no shard are left for the loader to refuse. */
 static Status missing_shard(const char *snapshot, const char *index, char **missing, Error *err) {
   OWNED(file_unmap) MappedFile file = {0};
   OWNED(json_release) Json *tree = NULL;

@@ -9,7 +9,7 @@
 
 /* --- escaping for roff */
 
-/* Escapes the characters that groff would replace by typographic ones. */
+/* Escapes the backslash, and the characters that groff would replace by typographic ones. */
 static Status put_character(Buffer *out, char c, Error *err) {
   static const struct {
     char c;

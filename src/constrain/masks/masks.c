@@ -31,7 +31,8 @@ static void known_clear(KnownTable *table) {
   pool_release(&table->pool);
 }
 
-/* Adds a language of keys to masks->telling unless it is there. */
+/* Adds a language of keys to masks->telling (masks.h) unless it is there; clears
+ * Masks.tells if that is full. */
 static void add_telling(Masks *masks, Lang lang) {
   for (uint32_t i = 0; i < masks->n_telling; i++)
     if (masks->telling[i] == lang) return;

@@ -103,7 +103,7 @@ static void *make_row(const Gathering *g, const void *from, int unit, size_t siz
 
 /* --- matrices whose rows are inputs */
 
-/* The number that row `row` has for output o: of 4 bits in AutoAWQ's words of eight, else a byte. */
+/* The number that row `row` has for output o: 4 bits of AutoAWQ's words of eight outputs, or a byte. */
 static unsigned packed_at(const void *data, size_t row, size_t width, int o, int bits) {
   static const unsigned place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const size_t at = row * width + (size_t)o;
@@ -299,7 +299,7 @@ void key_heads_count(Model *model) {
     const Linear *ordered[] = {delta ? &layer->delta_qkv : &layer->q, &layer->delta_b};
     for (int k = 0; k < 2; k++) {
       if (!ordered[k]->qweight && !ordered[k]->weight)
-        continue; /* no such matrix, or repack.c makes and frees it */
+        continue; /* no such matrix; or repack.c will make it and drop() free it */
       model->made_bytes += weight_bytes(ordered[k]);
       model->replaced_bytes += weight_bytes(ordered[k]);
     }

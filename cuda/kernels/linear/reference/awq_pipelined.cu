@@ -18,7 +18,7 @@ constexpr int kSide = 64, kStep = 32, kThreads = 256, kPitch = kSide + 4;
 
 /* A thread's part of the next step, in registers: 16 weights (threads 0 .. 127), 8 numbers of x. */
 template <class W> struct Staged {
-  uint32_t words[W::kVectors * 2]; /* rows g and g + 8 of twice four inputs, in 4 or 8 bits */
+  uint32_t words[W::kVectors * 2]; /* of 4 or 8 bits: rows g and g + 8, two runs of four inputs */
   uint32_t scale, zero;
   uint4 x;
 };
