@@ -31,8 +31,7 @@ static void known_clear(KnownTable *table) {
   pool_release(&table->pool);
 }
 
-/* Adds a language of keys to masks->telling (masks.h) unless it is there; clears
- * Masks.tells if that is full. */
+/* Adds a language of keys to masks->telling (masks.h) unless it is there, or there are MAX_TELLING. */
 static void add_telling(Masks *masks, Lang lang) {
   for (uint32_t i = 0; i < masks->n_telling; i++)
     if (masks->telling[i] == lang) return;
