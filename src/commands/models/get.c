@@ -65,6 +65,11 @@ static Status check(const char *name, Error *err) {
   return model_tokenizer_open(model, place.path, &tokenizer, err);
 }
 
+/* Folders hold the same weights for other programs: openai/gpt-oss-20b has them three times. What auk reads
+ * lies beside config.json, but for additional_chat_templates/. It is one pattern, since hf and its older name
+ * take several in different ways. */
+#define OTHER_FOLDERS "[!a]*/*"
+
 static Status run(CommandCall *call, Error *err) {
   static const char *const programs[] = {"hf", "huggingface-cli"}; /* hf and its older name */
   char name[512];
@@ -80,6 +85,8 @@ static Status run(CommandCall *call, Error *err) {
     char *argv[] = {(char *)programs[i],
                     (char *)"download",
                     name,
+                    (char *)"--exclude",
+                    (char *)OTHER_FOLDERS,
                     revision ? (char *)"--revision" : NULL,
                     (char *)revision,
                     NULL};
@@ -102,8 +109,9 @@ const Interface get_interface = {
     .usage = "auk get NAME[@REVISION]",
     .about =
         "Downloads a model into Hugging Face's cache by Hugging Face's own tool (hf download NAME, which\n"
-        "must be installed; pip install huggingface_hub), and says whether it will run. Exit status:\n"
-        "1 the download failed, 3 auk refuses the model.",
+        "must be installed; pip install huggingface_hub), without the folders in which some have the same\n"
+        "weights for other programs, and says whether it will run. Exit status: 1 the download failed,\n"
+        "3 auk refuses the model.",
     .examples = "auk get " HUB_EXAMPLE "\nauk -m " HUB_EXAMPLE " -p \"Hello\"",
     .max_operands = 1,
     .run = run,
