@@ -65,9 +65,9 @@ static Status check(const char *name, Error *err) {
   return model_tokenizer_open(model, place.path, &tokenizer, err);
 }
 
-/* Folders hold the same weights for other programs: openai/gpt-oss-20b has them three times. What auk reads
- * lies beside config.json, but for additional_chat_templates/. It is one pattern, since hf and its older name
- * take several in different ways. */
+/* Folders hold the same weights for other programs: openai/gpt-oss-20b has them three times. All files of a
+ * checkpoint lie beside config.json, except those of additional_chat_templates/. It is one pattern, since hf
+ * and its older name take several in different ways. */
 #define OTHER_FOLDERS "[!a]*/*"
 
 static Status run(CommandCall *call, Error *err) {
