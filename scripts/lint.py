@@ -348,25 +348,24 @@ def with_headers(name):
     return found
 
 
-FUNCTION = re.compile(r"^(?!typedef |return |else )(static )?(?:[\w<>:]+[ *&]+)+\*?(\w+)\(", re.MULTILINE)
+DECLARATION = re.compile(r"^(?!typedef |return |else )(static )?(?:[\w<>:]+[ *&]+)+\*?(\w+)\(", re.MULTILINE)
 
 
 def callers_of(product):
     """The files that call functions of each file, or of the header that it implements."""
-    functions = {name: {True: set(), False: set()} for name in product}
+    local, public = {}, {}  # the functions that a file declares or defines
     for name in product:
-        for static, function in FUNCTION.findall(code_of(name)):
-            functions[name][static != "" and not name.endswith("h")].add(function)
-    calls = {}
+        found = DECLARATION.findall(code_of(name))
+        local[name] = {function for static, function in found if static and not name.endswith("h")}
+        public[name] = {function for static, function in found if not static or name.endswith("h")}
+    calls, callers = {}, {}
     for name in product:
-        headers = (with_headers(name) - {name}) & set(product)
-        known = set().union(*(functions[header][False] for header in headers))
-        calls[name] = known & set(re.findall(r"\w+", code_of(name))) - functions[name][True] - functions[name][False]
-    callers = {}
+        known = set().union(*(public[header] for header in with_headers(name) - {name} if header in public))
+        calls[name] = known & set(re.findall(r"\w+", code_of(name))) - local[name] - public[name]
     for name in product:
         own = [file for file in product if file.rpartition(".")[0] == name.rpartition(".")[0]]
-        defined = set().union(*(functions[file][False] for file in own))
-        callers[name] = {file for file in product if file not in own and defined & calls[file]}
+        functions = set().union(*(public[file] for file in own))
+        callers[name] = {file for file in product if file not in own and functions & calls[file]}
     return callers
 
 
@@ -492,9 +491,9 @@ def check_shell():
 
 def main():
     passed = failed = skipped = 0
-    checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_functions, check_words,
-              check_comments, check_names, check_callers, check_pages, check_figures, check_python, check_format,
-              check_shell, check_cppcheck]
+    checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_functions,
+              check_parameters, check_words, check_comments, check_names, check_callers, check_pages, check_figures,
+              check_python, check_format, check_shell, check_cppcheck]
     pool = concurrent.futures.ThreadPoolExecutor(len(checks))  # tools run beside what Python reads
     for check, run_of in [(check, pool.submit(lambda check: list(check()), check)) for check in checks]:
         says = check.__doc__.splitlines()[0]
