@@ -255,8 +255,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       }
       if (half == kValues / 64 - 1) taken();
 #pragma unroll
-      for (int j = 0; j < 4; j++) { /* half j % 2 of a word of two keys each: dimension 4 half + j of both
-                                     * vectors */
+      for (int j = 0; j < 4; j++) { /* dimension 4 half + j of both vectors */
         uint32_t a[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -317,7 +316,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
         value[i][run] = *(const uint2 *)(values + key * kRow + run * 64 + 8 * g);
     }
 #pragma unroll
-    for (int j = 0; j < kTiles; j++) { /* of run j / 4: bytes j % 4 * 2 and the next */
+    for (int j = 0; j < kTiles; j++) { /* of the 8 bytes value[][j / 4]: j % 4 * 2 and the next */
       uint32_t a[4];
 #pragma unroll
       for (int h = 0; h < 2; h++) { /* two keys each */

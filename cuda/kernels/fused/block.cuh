@@ -71,8 +71,8 @@ enum { STEP_BEST_WORDS = STEP_MAX_CLUSTERS * STEP_BLOCKS * 2 }; /* of one GPU's 
  *                                   the greatest logit's key   | the step's turn
  *                                   its token                  | the same
  *
- * So each word shows by itself that it has come. If a logit is NaN, the key is the greatest of all. The words
- * of a step are written only when all blocks of all GPUs have begun it, and have read those before. */
+ * So each word shows by itself that it has come. If a logit is NaN, the key is the greatest of all. A step's
+ * words are written only when all blocks of all GPUs have begun it, and have read the previous step's. */
 __device__ __forceinline__ void leave_best(const StepPeers &peers, size_t best_at, unsigned turn,
                                            const StepBest &best) {
   const uint32_t key = best.lowest < SAMPLER_KEY_LOWEST ? ~0u : sampling::ranked_key(best.greatest);
@@ -142,9 +142,9 @@ struct Args {
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
   float *residual;             /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;          /* several tokens: how many launches precede this one */
-  size_t best_at;              /* one token: leave_best() */
+  size_t best_at;              /* one token: a parameter of leave_best() */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
-  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; see kLargestAt */
+  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; then kLargestAt */
   unsigned turn;    /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
@@ -230,13 +230,13 @@ struct Share {
   int log_k_warps, log_rows;          /* log2 of KSplit's k_warps and rows */
   int inverse;                        /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at;                       /* offset in shared memory of its table of tasks */
-  int next; /* floats to the sums of a warp's next stage; 0: that stage is of another split (tasks_at) */
+  int next; /* floats from a warp's sums to those of its next stage; 0: that one is of another split */
   int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];
   RingRun run;
   int x_at, x_scales_at; /* offsets in shared memory of x as planes, and of its scales */
-  /* sums_at: offset in shared memory of its sums; sums_stride: floats between the sums of warps along k. */
+  /* sums_at: offset in shared memory of its sums; sums_stride: floats between those of split-K warps. */
   int sums_at, sums_stride;
 };
 
@@ -258,7 +258,7 @@ struct MixVars {
   alignas(16) Share of_delta[2];     /* shares of qkv and o in layers of the delta rule */
   uint64_t mine;                     /* bit l: the cluster has heads in layer l */
   uint64_t x_has_come;               /* barrier: x of a layer of the delta rule, for the last warp */
-  StepMix mixes[2];                  /* the cluster's part of layers of attention; of the delta rule */
+  StepMix mixes[2];                  /* the cluster's heads in layers of attention; of the delta rule */
   int contributors[2];               /* step_mix_clusters() for both kinds of layers */
   int first_stage[MATRICES + 2];     /* index in the table of stages where each share_at() begins */
   RingRun states_run;                /* stages of this block's states */
@@ -317,7 +317,6 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kSeveral = TheForm::kSeveral;
   static constexpr int kAttnParts = TheForm::kAttnParts; /* of q, k, v and o; kParts: of the others */
   static constexpr bool kVaried = kAttnParts != kParts;  /* varied experts (plan.h) */
-  /* Features of an FFN block. */
   static constexpr int kFeatures = kVaried ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
   static constexpr int kFactors = kVaried ? 2 : 1;     /* sets of factors of a tile row: two experts' */
   static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the shared expert */
@@ -578,7 +577,6 @@ __device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepPl
   s.n_groups = matrix == O ? packs : step_first_block(&shape, STEP_GROUP, cluster + 1) - first;
 }
 
-/* The StepPart that a row belongs to. */
 template <class B> __device__ __forceinline__ const StepPart &part_of(const B &b, int row) {
   const StepCall &c = b.args.call;
   int part = B::kSeveral ? c.n_parts - 1 : 0;
@@ -787,9 +785,9 @@ template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* The row of the folded router that is row i of this block's stage `stage`, 0 to 3; or -1 for none. Rows 0 to
- * 3 of the four stages are 16 consecutive ones, four a stage; a hybrid's rows 4 to 7 lie 16 further. The last
- * stage of the last block also has the gate of the shared expert. */
+/* The row of the folded router that is row i in this block's stage `stage` (0 to 3), or -1 if there is none.
+ * Rows 0 to 3 of the four stages are 16 consecutive ones, four a stage; a hybrid's rows 4 to 7 lie 16
+ * further. The last stage of the last block also has the gate of the shared expert. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

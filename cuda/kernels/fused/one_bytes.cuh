@@ -164,8 +164,8 @@ __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, 
   return __reduce_max_sync(~0u, (uint32_t)word);
 }
 
-/* d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN. x is the
- * values times `inverse`. For all warps that multiply. */
+/* The scale d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN.
+ * x is the values times `inverse`. For all warps that multiply. */
 template <class B>
 __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
   uint32_t *largest = (uint32_t *)b.lm_head_sums(); /* of each warp, then of all clusters */

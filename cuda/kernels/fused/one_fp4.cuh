@@ -110,7 +110,7 @@ template <> struct Task<STEP_FP4_PARTS, true> {
   uint4 tiles[2][2][2];
   uint32_t scale[STEP_SPAN];
   float2 factors[2]; /* of rows g and g + 8 of the stage's first expert, and of its second */
-  int first, all;    /* half groups of the first expert, and of both */
+  int first, all;    /* half groups of the first expert, of both experts */
 
   __device__ __forceinline__ uint32_t some_bits() const {
     return bits_of(tiles) ^ bits_of(scale) ^

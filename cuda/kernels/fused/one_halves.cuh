@@ -30,8 +30,8 @@ template <class B> __device__ __forceinline__ int half_place(const B &b) {
   return row * 128 + ((b.lane() ^ turn) & 3 | turn & 4) * 16;
 }
 
-/* Where the lane's vector 4 * half + t of row half_row() + 8 * row of a tile lies. `first`: half_place() from
- * where the warp's part of a stage begins, which is a multiple of 128. */
+/* The address of the lane's vector 4 * half + t in row half_row() + 8 * row of a tile. `first`: the address
+ * where the warp's part of a stage begins, a multiple of 128, plus half_place(). */
 __device__ __forceinline__ uint32_t halves_at(uint32_t first, int tile, int half, int row) {
   return (half ? first ^ 64 : first) + tile * 2048 + row * 1024;
 }

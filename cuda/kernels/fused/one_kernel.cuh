@@ -103,8 +103,8 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   }
 }
 
-/* The last warp's work: a hybrid's products for the delta rule's gates, and with experts route(), which
- * prefetches only their first stages; in other models prefetches. */
+/* The last warp's work. Hybrids: the products for the delta rule's gates. Experts: route(), which also
+ * prefetches their first stages. Other models: prefetch_stages(). */
 template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   if constexpr (!B::kHybrid && !B::kExperts) {
     prefetch_stages(b);

@@ -120,8 +120,8 @@ __device__ __forceinline__ void multiply_pair(int (&acc)[2][4], const uint4 (&ti
     }
 }
 
-/* Rows g and g + 8 of the lane's part of one set, scaled, from sums of the high and the low plane of row g,
- * then of row g + 8. */
+/* Scales the lane's part of one set, for rows g and g + 8. sum: of the high and the low plane of row g, then
+ * of row g + 8. */
 __device__ __forceinline__ float2 scaled_part(const float (&sum)[4], const Inputs<1> &in,
                                               const Task<1> &task) {
   const uint32_t scale = task.scale[0], zero = task.zero[0];
@@ -236,8 +236,7 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* The address of a task's vector. from: where the warp's part of a stage begins for the lane; the rest are
- * the indices of Task::tiles. */
+/* The address in a stage of what Task::tiles[pair][c][i] loads. from: where the lane's first vector lies. */
 template <int kParts> __device__ __forceinline__ uint32_t tile_place(uint32_t from, int pair, int c, int i) {
   if constexpr (kIsHalf<kParts>)
     return halves_at(from, pair, c, i);
@@ -302,7 +301,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
                    min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
   uint32_t scale_at[kParts], zero_at[kParts], to; /* scale_at, zero_at: in a stage; to: address of the sums */
   int first, mine;                                /* first of the warp's groups; their number */
-  int of_first = 0, of_both = 0; /* kHalves: half groups of the stage's first expert, and of both */
+  int of_first = 0, of_both = 0; /* kHalves: half groups of the stage's first expert, of both experts */
   auto place = [&] {
     const uint32_t entry = load_shared_4(tasks);
     first = entry & 127, mine = entry >> 7 & 7;
@@ -319,8 +318,8 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
   /* A slot may be freed once the warp's loads from it have ended. Waiting for them as soon as they are issued
    * (kAtOnce) costs 0.7 to 0.8% of a step, but 2.5% with groups of 128, which therefore wait during their
-   * products. So do experts: it costs them nothing, while freeing the slot of a first stage before x has come
-   * would cost 1% (H200). */
+   * products. So do kernels with experts: it costs them nothing, while freeing the slot of a first stage
+   * before x has come would cost 1% (H200). */
   constexpr bool kAtOnce = !B::kExperts && kParts != 1;
   uint32_t empty = 0;
   bool is_free = false;

@@ -30,7 +30,7 @@ template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix,
   return {b.args.totals + buffer * sum_words(b), matrix == DOWN ? s.n_clusters : b.plan.attending};
 }
 
-/* Four neighbouring outputs of a matmul, added up over the warps along k. */
+/* Four neighbouring outputs of a matmul, added up over its split-K warps. */
 template <class B> __device__ __forceinline__ float4 four_rows(const B &b, const Share &share, int row) {
   const int warps = share.splits << share.log_k_warps, stride = share.sums_stride;
   const float *from = b.sums(share) + row;
@@ -43,7 +43,7 @@ template <class B> __device__ __forceinline__ float4 four_rows(const B &b, const
   return v;
 }
 
-/* An output of a matmul, added up over the warps along k. */
+/* An output of a matmul, added up over its split-K warps. */
 template <class B> __device__ __forceinline__ float one_row(const B &b, const Share &share, int row) {
   const int warps = share.splits << share.log_k_warps, stride = share.sums_stride;
   const float *from = b.sums(share) + row;

@@ -80,7 +80,7 @@ static void plan_several(const StepShape *s, StepPlan *plan) {
   off->heads =
       off->slice + step_larger(own_groups * tokens * STEP_PLANE_BYTES, step_align_up(states * 8, 16));
   off->states = off->heads + (plan->columns * 8 + 2 * tokens) * s->head_dim * 2;
-  /* Placed after x of lm_head, which peers send while this block still multiplies x of down. */
+  /* `in` (x of down) lies after x of lm_head, which peers may send while x of down is multiplied. */
   off->in = off->exchange = step_larger(
       off->states + step_align_up(owned * STEP_BLOCKS * (STEP_PACK / s->head_dim) * step_state_bytes(s), 16),
       off->x + groups * tokens * STEP_PLANE_BYTES);

@@ -236,7 +236,7 @@ typedef struct {
 
   /* several tokens */
   int queries;       /* heads_per_kv * tokens */
-  int members;       /* warps that share a stage of keys, each for one of `columns`, with all keys or half */
+  int members;       /* warps that share a stage of keys; each has eight queries, with all keys or half */
   int lm_head_width; /* inputs in a stage of lm_head */
 } StepPlan;
 
@@ -518,7 +518,7 @@ STEP_BOTH static inline int step_few_span(int n_groups) {
   return (n_groups + stages - 1) / stages;
 }
 
-/* Floats from the partial sums of one warp along k to those of the next: 16 a tile row, n_tile_rows rounded
+/* Floats from the partial sums of one split-K warp to those of the next: 16 a tile row, n_tile_rows rounded
  * up to a multiple of 4, since the last stage may have fewer tile rows; and 4, so that warps begin 4 banks
  * apart. */
 STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {

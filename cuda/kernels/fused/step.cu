@@ -144,7 +144,7 @@ static Status make_maps(const DeviceLinear &w, unsigned char *to, Error *err) {
   const cuuint64_t row = int8 ? (cuuint64_t)w.n_in : w.stride * 2, tiles = (cuuint64_t)w.n_in / kTileIn,
                    rows = align_up((size_t)w.n_out, kTileOut);
   for (cuuint32_t i = 1; i <= step::kMaps && 2 * i <= tiles + tiles % 2; i++, to += step::kMapBytes) {
-    CUtensorMap map; /* the driver wants it aligned */
+    CUtensorMap map; /* an aligned one, as the driver demands */
     TRY(map_boxes(int8 ? w.tiles : w.dense, {columns, rows, tiles}, {row, columns * 2},
                   {columns, kTileOut, 2 * i}, int8 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                   w.name, &map, err));

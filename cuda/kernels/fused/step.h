@@ -29,7 +29,7 @@ typedef struct {
   int n;           /* number of bits that are set in `layers` */
 } StepTaps;
 
-/* A layer's matrices and vectors as separate kernels have them. */
+/* A layer's matrices and vectors, laid out as for separate kernels. */
 typedef struct {
   /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid). In layers of the delta rule b
    * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). */

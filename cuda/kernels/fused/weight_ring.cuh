@@ -12,10 +12,10 @@
  *   a warpgroup            +--- empty: 4, a warp each <- registers <- wait full, parity t % 2
  *
  * Where two warps attend to a stage of keys, two lanes of each arrive. The first loading warp copies stage i
- * only when stage i - in_flight is full: the exchange between blocks and clusters queues after what is under
- * way. The warps wait for the kernels before this one when they come to keys or states. The ring fills while
- * the other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
- * (l2_prefetch.cuh), or finds the experts whose weights come next (one_experts.cuh). */
+ * only when stage i - in_flight is full, since messages between blocks queue behind loads in flight. The
+ * warps wait for the kernels before this one when they come to keys or states. The ring fills while the other
+ * warps wait. In a step of one token a fourth warp then prefetches the next stages into L2 (l2_prefetch.cuh),
+ * or finds the experts whose weights come next (one_experts.cuh). */
 #pragma once
 
 #include "cuda/kernels/cache/q8.cuh"
@@ -97,7 +97,7 @@ template <class B, int kKind> struct Copier {
       const uint32_t first = __shfl_sync(~0u, entry, b.lane() % kStageRows);
       int before = (int)((first & 31) + (kPairs ? first >> 5 & 1 : 0));
       if constexpr (B::kOddBlocks && kKind == ZEROS)
-        before = (before + 1) & ~1; /* the first expert's part may end at an odd group */
+        before = (before + 1) & ~1; /* the second expert's zeros begin at a multiple of 16 */
       if (b.lane() >= kStageRows)
         p.to += B::kVaried && kKind == ZEROS ? (int)STEP_FACTOR_BYTES : before << log_unit;
       p.all = (int)__reduce_add_sync(~0u, p.mine ? (unsigned)p.bytes : 0u);
@@ -137,7 +137,7 @@ template <class B, int kKind> struct Copier {
 #pragma unroll 1
     for (; n > 0; n--) {
       at += kCopies * kCopyBytes<B>;
-      entry = load_entry<B>(at); /* after the last stage: whatever lies there, unused */
+      entry = load_entry<B>(at); /* after the last stage this is past the table, and unused */
       const uint32_t after = place_of_entry(b, entry) >> 5;
       if constexpr (kKind == TILES && kInRows<kParts>) {
         const int row = (int)__umulhi(index, inverse), tile = 2 * ((int)index - row * share.all_groups);

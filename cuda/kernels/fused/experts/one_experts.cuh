@@ -291,7 +291,7 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
   if (half == 0 && better < b.n_candidates()) b.candidates()[of * b.n_candidates() + better] = key;
 }
 
-/* Writes those of block `of`'s candidates that are chosen, at their rank among all. For one warp, once all
+/* Writes each chosen one of block `of`'s candidates at its rank among all candidates. For one warp, once all
  * candidates are written: four lanes compare a candidate, each with the candidates of two blocks. If logits
  * are equal, that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
@@ -346,8 +346,8 @@ template <class B> __device__ __forceinline__ void choose(const B &b) {
  * token"). */
 constexpr int kPrefetched = 2;
 
-/* A lane's part of the prefetch: lanes 2 i and 2 i + 1 have the tiles and the scales of the first tile row of
- * stage i. */
+/* A lane's part of the prefetch, in the first tile row of a stage: the tiles of stage i in lane 2 i, the
+ * scales in lane 2 i + 1. */
 struct Prefetch {
   const unsigned char *matrix;
   uint2 entry;
@@ -394,7 +394,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   if constexpr (B::kVaried) prefetch_biases(b);
 }
 
-/* Writes the weight of each FFN block of the cluster, once the experts are chosen. For one warp. */
+/* Writes for each FFN block of the cluster the weight of its expert, once experts are chosen. For one
+ * warp. */
 template <class B> __device__ __forceinline__ void weigh(const B &b, float inverse) {
   if constexpr (B::kVaried) inverse = 1; /* sort_share() has multiplied logits by it */
   const StepShape &s = b.plan.shape;

@@ -91,8 +91,8 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences. Set (round + part) % 4 takes a stage, and those of its warps
- * attend that have queries of the sequence. */
+/* Attends to the stages of several sequences. Set (round + part) % 4 of warps takes a stage; its warps
+ * without queries of the sequence skip it. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
@@ -170,8 +170,8 @@ struct Four {
   }
 };
 
-/* The lane's Four of a pack (kDim STEP_PACK), or of a head, which serves the lanes of both heads of a
- * pack. */
+/* The lane's four numbers of a pack at `from` (kDim 128). With kDim 64, `from` is one head, which both halves
+ * of the warp read. */
 template <int kDim> __device__ __forceinline__ Four four_of(const __half *from, int lane) {
   from += ((lane >> 2) * 16 + 2 * (lane & 3)) % kDim;
   return {*(const uint32_t *)from, *(const uint32_t *)(from + 8)};

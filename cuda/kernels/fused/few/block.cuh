@@ -35,8 +35,8 @@ struct alignas(16) KeySpan {
   int pos, first_row; /* pos and first of the StepPart */
   uint32_t arrivals;
 };
-/* The keys of all sequences of the step. `all` counts the block's stages, `positions` the cached positions in
- * all blocks; inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its
+/* The keys of all sequences of the step. `all` counts the block's stages, `positions` the cached positions of
+ * all sequences; inverse is 256 / n_parts, rounded up. `firsts` has 4 bits for each row: the first row of its
  * sequence. */
 struct KeySpans {
   int all, positions, inverse;

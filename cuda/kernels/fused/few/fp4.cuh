@@ -48,8 +48,7 @@ template <class B> struct Fp4Sums {
     return kTokens == 2 ? lane & 1 : kTokens == 4 ? lane >> 1 & 1 : 0;
   }
 
-  /* The scales of rows g and g + 8, as bytes in the low half, of the lane's parts of sets 2 pair and
-   * 2 pair + 1. */
+  /* own[i]: the scales of rows g and g + 8 in the lane's part of set 2 pair + i, as the two low bytes. */
   static __device__ __forceinline__ void own_scales(uint32_t scales, int pair, int lane, uint32_t (&own)[2]) {
     if constexpr (kTokens == 8) {
       own[0] = load_shared_4(scales + pair / 2 * 64 + pair % 2 * 4);
@@ -97,7 +96,7 @@ template <class B> struct Fp4Sums {
     factor[1] = __uint_as_float(load_shared_4(at.zeros + 32));
   }
 
-  /* Completes the outputs after the last group and brings them to where the other kinds of weights have them:
+  /* Completes the outputs after the last group and moves them to the lanes that have them with other weights:
    * y[][0] is of token t % kTokens, or with eight tokens y[][r] of token 2 t + r. */
   __device__ __forceinline__ void finish(int lane) {
 #pragma unroll

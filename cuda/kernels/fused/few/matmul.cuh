@@ -177,7 +177,7 @@ template <class B> struct Outlet {
   static constexpr int kTokens = B::kTokens, kTurns = B::kTurns, kLaneTokens = Sums<B>::kLaneTokens;
   int first;      /* number of the matmul's first chunk, if a token has one block */
   uint32_t place; /* offset of this block and lane in a chunk */
-  int peer;       /* rank of the token's block of turn 0 */
+  int peer;       /* rank of the first of the token's blocks */
   uint64_t *to;   /* o and down: word of the lane's first token and output */
 
   __device__ __forceinline__ void begin(const B &b, int matrix) {
@@ -344,7 +344,7 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   const float4 sum = take_chunk(b, first_chunk(b, QKV, pack));
   float v[4] = {sum.x * inverse + bias[0], sum.y * inverse + bias[1], sum.z * inverse + bias[2],
                 sum.w * inverse + bias[3]};
-  if (pack * B::kPackHeads <= heads) { /* in all lanes: with heads of 64 a key and a value are a pack */
+  if (pack * B::kPackHeads <= heads) { /* also for a value in the key's pack: shuffles need all lanes */
     const bool turns = kDim == 128 || head <= heads;
     if (b.args.head_norms) {
       const float scale = inverse_of_head<kDim>(v, b.args.norm_eps);

@@ -107,7 +107,6 @@ template <class B> __device__ __forceinline__ void multiply_gates(const B &b, in
   v[0] *= low.x, v[1] *= high.x, v[2] *= low.y, v[3] *= high.y;
 }
 
-/* Waits for the cluster's projections. */
 template <class B> __device__ __forceinline__ void wait_for_projections(const B &b) {
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(b.barriers().projections, b.layers_with_heads(), b.projection_bytes_from(b.layer() + 1),

@@ -81,7 +81,6 @@ STEP_PLANNING int step_stage_bytes(KSplit cut, int parts) {
   return step_bytes_of(cut.rows, cut.groups, parts);
 }
 
-/* The number of stages for n_tile_rows tile rows. */
 STEP_PLANNING int step_stages(KSplit cut, int n_tile_rows) {
   return ceil_div(n_tile_rows, cut.rows) * cut.splits;
 }
