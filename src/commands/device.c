@@ -600,7 +600,7 @@ static Status report_places(const Device *device, const Model *model, Error *err
   return STATUS_OK;
 }
 
-/* Decides whether load() makes the copies of weights that DeviceMemory.copies counts. */
+/* Decides whether load() copies weights for long prompts (DeviceMemory.copies). */
 static Status choose_copies(Device *device, const Model *model, Error *err) {
   DeviceMemory memory;
   if (!device->backend->memory || !device->options.int8_activations) return STATUS_OK;

@@ -44,7 +44,7 @@ typedef struct {
   size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
   BackendModel *loaded; /* NULL until device_load() */
   int n_gpus;           /* number of GPUs, or groups of --split, that share --map's records; 1 on a CPU */
-  ModelConfig part;     /* device_config() if several GPUs share the model */
+  ModelConfig part;     /* result of device_config() if several GPUs share the model */
   bool compared;        /* ranks_compare() was called */
   bool invariant;       /* answers do not depend on their batch: --invariant, or --map's default */
   bool without_copies;  /* no copies of weights (DeviceMemory.copies) are made: sessions need the memory */
@@ -101,7 +101,7 @@ PlacesText device_places_text(const Model *model, const DeviceMemory *memory);
 /* The memory that each of n GPUs would need to share a model (--split). */
 typedef struct {
   int n;
-  ModelConfig part;          /* sizes of one GPU's part; device_shares_release() */
+  ModelConfig part;          /* the model's sizes on one GPU */
   size_t weights[MAX_SPLIT]; /* bytes on each GPU */
   size_t other_bytes;        /* bytes per GPU of a session with the longest context, without KV cache */
 } DeviceShares;

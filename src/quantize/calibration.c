@@ -38,7 +38,7 @@ static size_t kv_bytes(const Calibration *c, int layer) {
   return kv_token_bytes(&c->original.model->config, layer, KV_F32) * (size_t)c->options->length;
 }
 
-/* Allocates memory for the keys and values of layers whose cache later layers share. */
+/* Allocates memory for the keys and values of layers whose KV cache later layers share. */
 static Status keep_shared(const Calibration *c, unsigned char ***kept, Error *err) {
   const ModelConfig *config = &c->original.model->config;
   unsigned char **kv;

@@ -20,7 +20,7 @@ typedef struct {
   const QuantizeOptions *options;
   InputSink sink;
   Program program;
-  size_t carried; /* floats of a row; x comes first */
+  size_t carried; /* floats per token between operations; x comes first */
   CalibrationModel original, quantised;
   OriginalInputs originals; /* of the part that the original model has computed last */
   float *before;  /* [n_samples][length][hidden] the original model's x before the part it computed last */

@@ -1,6 +1,6 @@
 /* layer.c - see layer.h.
  *
- * Scales of inputs are folded into what makes the inputs, so that the model computes what it did:
+ * Scales of inputs are folded into what makes the inputs, which leaves the model's outputs the same:
  *   norm -> its readers     the norm's weights, if all its readers are quantised
  *   v -> o                  v's outputs; heads that share a v share its scales
  *   up -> down              up's outputs, where down's input is act(gate) * up
@@ -360,7 +360,7 @@ bool layer_take(void *user, const Linear *const *linears, int n, const float *x,
   if (!m || m->stage < work->stage) return true;
   if (m->stage > work->stage || work->status != STATUS_OK) return false;
   const int found = find_input(work, linears, n);
-  if (found < 0) return true; /* not quantised: matrices of the same stage may read the products */
+  if (found < 0) return true; /* not quantised; its product may be the input of a matrix of this stage */
   work->status = add_rows(work, found, first_reader(work, linears, n), rows, n_rows);
   return false;
 }

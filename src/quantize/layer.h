@@ -17,7 +17,7 @@ typedef struct {
   Linear *views[MAX_VIEWS];
   int n_views, n_in, n_out;
   int *order; /* [n_out] the output, counted through all views, that is stored as row i; NULL: output i */
-  int which, widest;    /* of the widest view. which: its linear layer; widest: its number of outputs */
+  int which, widest;    /* which: the linear layer of the widest view; widest: its number of outputs */
   const char *kept;     /* why it stays as it is; NULL: it is quantised */
   int stage;            /* STAGE_PARTS * the OpKind that multiplies by it + the stage within that operation */
   int input;            /* index in LayerWork.inputs; -1: it has had no input rows yet */

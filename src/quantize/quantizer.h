@@ -18,7 +18,7 @@ typedef struct {
   size_t stride;
 } Rows;
 
-/* The parts of the method, which can be chosen separately. */
+/* Options of the quantisation method. */
 typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
@@ -53,7 +53,7 @@ typedef struct {
   float *scales, *zeros; /* [n_in / group][rounded_row()] */
 } Rounded;
 
-/* n_out, or the next multiple of ROUND_OUTPUTS. */
+/* n_out, rounded up to a multiple of ROUND_OUTPUTS. */
 static inline size_t rounded_row(int n_out) {
   return ((size_t)n_out + ROUND_OUTPUTS - 1) / ROUND_OUTPUTS * ROUND_OUTPUTS;
 }
@@ -65,11 +65,11 @@ extern const Recipe usual_recipe;
 extern const GroupSearch plain_rounding; /* one candidate: codes span a group's range */
 
 typedef struct Quantizer {
-  const char *name; /* a part of Checkpoint.run: devices add in different orders, so results differ */
+  const char *name; /* hashed into Checkpoint.run: devices sum in different orders, so results differ */
   Status (*open)(const BackendOptions *options, QuantizerState **state, Error *err);
   void (*close)(QuantizerState *state); /* NULL is fine */
 
-  /* Device memory for n zeros; `name` is for the message if memory runs out. */
+  /* Allocates n zeros in device memory; `name` is for the message if memory runs out. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
   /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */

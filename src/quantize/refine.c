@@ -45,7 +45,7 @@ static float *scale_of(const Part *p, size_t r, size_t g) {
 
 /* --- scales */
 
-/* Fills a and b for outputs from `row` on. */
+/* Fills A and b (see above) for n outputs from `row` on. */
 static void make_equations(const Part *p, size_t row, size_t n) {
   const size_t group = (size_t)p->of->weights->group, n_in = p->n_in;
   for (size_t g = 0; g < p->n_groups; g++) {

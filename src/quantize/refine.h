@@ -4,7 +4,7 @@
 #include "quantize/matrix.h"
 
 /* Repeats Recipe.refinements times: the scales of each output become those with the least loss for its codes,
- * then each code in turn moves to where the loss is least. The scales follow once more at the end. h as in
- * matrix_round(). */
+ * then each code in turn moves to where the loss is least. At the end the scales are solved for once more.
+ * h as in matrix_round(). */
 Status matrix_refine(const Products *products, const Recipe *recipe, const Weights *weights, const float *h,
                      const Rounded *rounded, Error *err);

@@ -86,7 +86,6 @@ static Status take_proxy(Cells *cells, const char *text, size_t size, int width,
   return STATUS_OK;
 }
 
-/* Appends the text of a cell. */
 static Status append_cell(const Cells *cells, wchar_t cell, Buffer *out, Error *err) {
   const Proxy *proxy = proxy_of(cells, cell);
   char bytes[4];

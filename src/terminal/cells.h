@@ -57,5 +57,5 @@ Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Err
 
 bool cells_is_joined(uint32_t code); /* the code point has no width */
 /* The columns that a terminal gives a character by itself; 0: the character joins the one before. PRECOND the
- * character does not steer the terminal */
+ * character is no control character */
 int cells_columns(uint32_t code);

@@ -23,7 +23,7 @@
 enum {
   KEY_JOIN = 0x81, /* a typed character without width, in `joined` */
   KEY_ESCAPE,      /* Esc alone in vi mode: not the beginning of a sequence */
-  ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
+  ESCAPE_MS = 50,  /* longer than a terminal takes for an escape sequence */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
   BETWEEN_PARTS_MS = 50,  /* between the parts of a paste that the terminal does not bracket */
@@ -226,7 +226,7 @@ static unsigned char on_arrow(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Columns of a name that terminal_text() makes safe: one for each character that steers a terminal. */
+/* Columns of a name as terminal_text() shows it: one for each control character. */
 static int name_width(const char *name) {
   const size_t size = strlen(name);
   int width = 0;

@@ -34,8 +34,8 @@ typedef struct {
   Buffer out;         /* what is to be written; the caller empties it */
 } WordWrap;           /* set what is above the empty line, zero the rest; release with word_wrap_release() */
 
-/* Takes one character, text[0..size), that does not steer the terminal, or a newline or tab. With `keep` the
- * line is left as it is: the terminal alone breaks it. */
+/* Takes one printable character, text[0..size), or a newline or tab. With `keep` the line is left as it is:
+ * the terminal alone breaks it. */
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
 /* Ends the style, so that the bytes in `out` leave the terminal without one, wherever the program ends. */
 Status word_wrap_rest(WordWrap *wrap, Error *err);

@@ -569,7 +569,7 @@ static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_
   return n;
 }
 
-/* Sets the number of sequences and their pages. */
+/* Sets the number of sequences and of their KV pages. */
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
   const ModelConfig *config = device_config(&a->device, a->model);

@@ -41,9 +41,9 @@ typedef struct {
   bool parse_special;        /* special tokens in the user's text are recognised */
   const char *system;        /* -sys, or NULL */
   const char *system_file;   /* -sysf, or NULL */
-  bool system_is_usual;      /* system is from the settings: ignored by a model without a chat format */
+  bool system_is_usual;      /* system is from the settings file: ignored by a model without a chat format */
   bool think, no_think;
-  bool think_is_usual;               /* think is from the settings: no note if the template has no thinking */
+  bool think_is_usual;               /* think is from the settings file: no note if the template lacks it */
   bool hide_thinking, show_thinking; /* hide: on a terminal, in JSON; show: in a pipe or file */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
@@ -51,7 +51,7 @@ typedef struct {
 typedef struct {
   int max_tokens;        /* -n; -1: no limit */
   int context;           /* -c; NOT_GIVEN: choose; 0: the model's maximum */
-  bool context_is_usual; /* context is from the settings: cut to the model's maximum */
+  bool context_is_usual; /* context is from the settings file: cut to the model's maximum */
   StringList stops;      /* --stop */
   bool ignore_eos;
   bool plain, no_wrap; /* on a terminal: no styles; words are not wrapped */

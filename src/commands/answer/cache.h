@@ -8,8 +8,8 @@
 #include "engine/one.h"
 
 typedef struct {
-  bool on, off;          /* --cache, --no-cache; the latter wins */
-  bool on_is_usual;      /* `on` is from the settings: --map drops it, to answer many records at once */
+  bool on, off;          /* --cache, --no-cache; `off` wins */
+  bool on_is_usual;      /* `on` is from the settings file: --map drops it, to answer many records at once */
   const char *directory; /* --cache-dir, or NULL */
   const char *limit;     /* --cache-limit, or NULL */
 } CacheFlags;

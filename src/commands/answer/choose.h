@@ -1,6 +1,6 @@
 /* choose.h - picks the likeliest of some given answers (--choose). An answer's score is the sum, or the mean,
  * of the natural log-probabilities of its tokens after the prompt, in the assistant's turn. Prompt and answer
- * are encoded as one text, since the tokenizer may merge across their border; the tokens after the prefix
+ * are encoded as one text, since the tokenizer may merge across their boundary; the tokens after the prefix
  * that the prompt and all answers share are scored. End tokens are not, and thinking is switched off. */
 #pragma once
 
@@ -23,11 +23,11 @@ extern const Flag choose_flags[4];
 typedef struct {
   const char *text; /* [size] */
   size_t size;
-  IdList ids; /* ids of the prompt with this answer */
+  IdList ids; /* ids of the prompt and this answer */
   int n_tokens;
-  size_t first; /* index in Choices.log_p of its first token's score */
+  size_t first; /* index in Choices.log_p of the answer's first scored token */
   double sum, mean;
-  double probability; /* among the given answers, from their sums */
+  double probability; /* softmax of `sum` over the given answers */
 } Choice;
 
 typedef struct {

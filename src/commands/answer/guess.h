@@ -21,13 +21,13 @@ typedef struct {
   ModelPlace place;
   Model *model; /* NULL: guesses are made from the text */
   Device device;
-  Drafter drafter; /* the session's, opened by guesser_start() */
+  Drafter drafter; /* for the session; opened by guesser_start() */
   /* Options for opening drafters. */
   PublishedOptions published; /* for a drafter trained for the target; its `loaded` is NULL before loading */
   KvType kv;                  /* this and the next three: for any other draft model */
   SamplerSettings sampler;
   int target_vocab;
-  double cost; /* time of a guess as a fraction of a target's step */
+  double cost; /* time of one guess, as a fraction of the target's step */
 } Guesser;     /* starts zeroed */
 
 /* Opens the draft model, if there is one, and refuses it if its tokens are not the target's (tokenizer NULL:

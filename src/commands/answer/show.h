@@ -3,7 +3,7 @@
  * words wrap, and Markdown has styles (markdown.h); an answer in a form (JSON, a regular expression, a
  * grammar) is left as it is, since each of its bytes means something. A thought is dim on a terminal with
  * colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's marks, such as
- * <think>. Each write ends its style itself, so that the terminal is in order whenever the program ends. */
+ * <think>. Each write also resets its style, so that the terminal is in order whenever the program ends. */
 #pragma once
 
 #include "commands/answer/answer_result.h"

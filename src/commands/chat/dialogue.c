@@ -364,7 +364,6 @@ static Status note_changed_weights(const Dialogue *d, const char *why) {
   return STATUS_OK;
 }
 
-/* Adds the answer to the conversation. */
 static Status keep_answer(Dialogue *d, Error *err) {
   TRY(continued_add_answer(&d->continued, &d->conversation, &d->text, &d->thinking, err));
   Message *message = &d->conversation.messages[d->conversation.count - 1];

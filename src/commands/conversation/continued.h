@@ -23,10 +23,9 @@ Status continued_open(Continued *continued, const OptionalText *resume, const As
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */
 Status continued_refuse(const Continued *continued, Status status, Error *err);
 /* Takes model and template from the open assistant, and the message of -sys, unless a kept chat goes on and
- * -sys is from the settings. *note has a text if the chat goes on with another model. */
+ * -sys is from the settings file. *note has a text if the chat goes on with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
-/* Adds the assistant's answer to the conversation. */
 Status continued_add_answer(const Continued *continued, Conversation *conversation, const Buffer *text,
                             const Buffer *thinking, Error *err);
 /* Writes the conversation if it is to be kept. *note has a text if there is news for the user: the first

@@ -123,8 +123,8 @@ Status conversation_view(const Conversation *c, size_t first, ChatMessage **view
 /* --- splicing */
 
 /* A walk along the text of a list of ids. Tokens are compared by their content in the vocabulary: equal
- * sequences of contents are equal texts in any alphabet. Byte tokens (<0xNN>) and special tokens equal only
- * themselves. */
+ * sequences of contents are equal texts, also in a byte-level vocabulary. Byte tokens (<0xNN>) and special
+ * tokens equal only themselves. */
 typedef struct {
   const Tokenizer *tokenizer;
   const IdList *list;
@@ -148,7 +148,7 @@ static bool take_next(Walk *walk) {
   return true;
 }
 
-/* Advances both walks to their next common token border; false if the texts differ before it. */
+/* Advances both walks to their next common token boundary; false if the texts differ before it. */
 static bool walk_on(Walk *a, Walk *b) {
   if (a->at == a->list->count || b->at == b->list->count) return false;
   if (a->list->ids[a->at] == b->list->ids[b->at]) {

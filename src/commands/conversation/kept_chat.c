@@ -36,7 +36,7 @@ static Status need_directory(char **directory, Error *err) {
 /* Appends the first words of the title in letters, digits and '-'. */
 static Status put_slug(Buffer *out, const char *title, Error *err) {
   char slug[SLUG + 1] = "";
-  size_t n = 0, border = 0; /* the end of the last whole word */
+  size_t n = 0, border = 0; /* border: end of the last whole word */
   for (const char *at = title; n < SLUG; at++) {
     const char c = *at >= 'A' && *at <= 'Z' ? (char)(*at + 32) : *at;
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -248,7 +248,7 @@ static Status refuse_several(const KeptList *list, const char *name, bool by_tit
 }
 
 /* *found: the entry with this name (NULL: the first), else the only one whose name, else whose title,
- * contains `name`. */
+ * contains `name`; whole: refuses a name that is only contained. */
 static Status choose(const KeptList *list, const char *name, bool whole, const KeptEntry **found,
                      Error *err) {
   *found = NULL;

@@ -33,7 +33,7 @@ typedef struct {
   const char *member; /* [member_size] {NAME}: each record has its own schema in this member; or NULL */
   size_t member_size;
   bool any_order;   /* keys of an object come in any order */
-  bool lenient;     /* keywords that cannot be enforced are let go, i.e. ignored */
+  bool lenient;     /* keywords that cannot be enforced are ignored */
   const char *flag; /* name of the flag that was given */
   Buffer text;      /* schema, expression or grammar */
   int vocab_size;   /* of the model */

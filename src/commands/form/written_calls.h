@@ -15,7 +15,7 @@
 /* The text around the parts; special tokens only in before_id and before_object. */
 typedef struct {
   const char *before_name, *after_name;
-  const char *before_id;     /* before nine letters and digits; or NULL: a call has no id */
+  const char *before_id;     /* before an id of nine letters and digits; NULL: a call has no id */
   const char *before_object; /* before all arguments as one JSON object; NULL: they are written one by one */
   const char *before_key, *after_key, *after_value; /* around the key and after the value of an argument */
   const char *end;                                  /* after the last argument */
@@ -67,7 +67,7 @@ typedef struct {
 typedef struct {
   const WrittenFunctions *functions;
   WrittenPart part;
-  size_t function, key;   /* once they are known */
+  size_t function, key;   /* indices, once known */
   bool *used;             /* [n_arguments] the argument was written */
   Buffer words;           /* texts of word_list */
   WrittenWord *word_list; /* [n_words] */

@@ -203,7 +203,7 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
 }
 
 /* True for a client that has connected and said nothing for GREETING_MS, unless this process stops: the
- * client may be waiting for that. */
+ * client may be waiting for its end. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -300,7 +300,7 @@ static Status open_holder(Holder *h, const AssistantFlags *flags, Error *err) {
 static void close_holder(Holder *h) {
   leave_name(h);
   if (h->listener >= 0) close(h->listener);
-  assistant_release(h->assistant); /* before connections close: clients then count on free memory */
+  assistant_release(h->assistant); /* before connections close: clients then expect its memory to be free */
   while (h->n_callers > 0) close_call(h, h->n_callers - 1);
   if (h->image >= 0) close(h->image);
   if (h->mark >= 0) close(h->mark);

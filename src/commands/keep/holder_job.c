@@ -289,7 +289,7 @@ static bool expects_reply(const Holder *h) {
   return false;
 }
 
-/* True if another client waits for this request's place in the engine. */
+/* True if another client waits for the session or sequence that this request has. */
 static bool is_in_the_way(const Holder *h, const Request *r) {
   const EngineRequest *in_session = engine_in_session(h->assistant->engine);
   const int n_in_batch = h->n_running - (in_session != NULL);
@@ -302,7 +302,7 @@ static bool is_in_the_way(const Holder *h, const Request *r) {
 }
 
 /* Ends clients in lockstep that have not replied for SLEEP_MS, perhaps because they are stopped, if other
- * clients wait for their places. */
+ * clients wait for their sequences. */
 static Status drop_sleepers(Holder *h, Error *err) {
   enum { SLEEP_MS = 5000 };
   static const char reason[] =

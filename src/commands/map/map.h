@@ -13,7 +13,7 @@ typedef struct {
   bool no_invariant;  /* --no-invariant: assistant_prefer_invariant() is not called */
   bool unordered;     /* each result is written when it is complete, in any order */
   bool retry_errors;
-  int n_best;        /* answers to each prompt; 0: one */
+  int n_best;        /* answers to each prompt; 0 means 1 */
   const char *shard; /* --shard I/N|auto, or NULL */
   const char *claim; /* --claim DIR, or NULL */
   int lease;         /* --lease: seconds; 0: LEASE_S */

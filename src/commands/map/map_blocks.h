@@ -10,7 +10,7 @@ typedef struct Blocks Blocks;
 typedef struct {
   ClaimOptions claim;
   const Survey *survey; /* survey of the reader's input */
-  int n_copies;         /* answers to each record; 0: one */
+  int n_copies;         /* answers to each record; 0 means 1 */
   RecordReader *reader; /* only blocks_read() reads from it after blocks_open() */
 } BlocksOptions;
 

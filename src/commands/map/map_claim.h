@@ -38,8 +38,8 @@ Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bo
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
 /* True if a block was seen to have results, of any process. */
 bool claims_is_done(const Claims *claims, size_t block);
-/* Fails if blocks could not be done, as something that is no results file is named DIR/done/BLOCK (a note has
- * said so). To be called at the end. */
+/* To be called at the end: fails if blocks could not be done because something that is no results file is
+ * named DIR/done/BLOCK (a note has said so). */
 Status claims_check_end(const Claims *claims, Error *err);
 /* Lets other processes take this process's unfinished blocks. NULL is fine. */
 void claims_close(Claims *claims);

@@ -46,8 +46,8 @@ Status against_take(void *user, int row, const float *logits, Error *err);
 
 /* The second model's distribution is p, the first one's q: KL = sum of p ln(p / q). */
 typedef struct {
-  double mean, most_of_99; /* of KL over all rows; the value that 99 % of the rows do not exceed */
+  double mean, most_of_99; /* KL: mean over all rows; value that 99 % of them do not exceed */
   double same_top;         /* share of rows whose likeliest token is the same (or as likely) */
-  double nll, first_nll;   /* means */
+  double nll, first_nll;   /* mean -ln p of the second and of the first model */
 } Differences;
 Differences against_differences(Against *against);

@@ -32,7 +32,7 @@ typedef struct {
   SamplingFlags sampling;
   IdList prompts, answers, depths; /* token counts; a 0 in prompts or answers is no test */
   IdList parallel;                 /* counts of sequences; none: one at a time */
-  IdList guesses;                  /* tokens that a step guesses */
+  IdList guesses;                  /* counts of tokens that a step guesses */
   double accept;                   /* the chance that a guess is right; NAN: no guesses */
   const char *draft;
   int repetitions, form; /* form: TableForm, or NOT_GIVEN */

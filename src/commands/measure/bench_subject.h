@@ -8,7 +8,7 @@
 typedef struct {
   Device *device; /* loaded before rows are measured, except for --kernels */
   const Model *model;
-  char model_name[320]; /* name of the model in the table */
+  char model_name[320];
   char device_name[DEVICE_NAME_SIZE];
   SamplerSettings sampler;
   KvType kv;

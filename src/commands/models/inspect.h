@@ -24,10 +24,10 @@ size_t inspect_recurrent_bytes(const ModelConfig *config);
 /* True if some layers have their norms elsewhere than config->norms says (before, around, after blocks). */
 bool inspect_has_norms_before(const ModelConfig *config);
 
-/* The answer to --gpu-memory; limit 0: it is not given. */
+/* What --gpu-memory predicts; limit 0: the flag is not given. */
 typedef struct {
   size_t limit; /* bytes */
-  int context;  /* tokens of the context beside the weights */
+  int context;  /* tokens of the context that is assumed beside the weights */
   DeviceMemory memory;
   MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
@@ -63,7 +63,7 @@ typedef struct {
  * none is half to twice as large, or the model is not shared by two GPUs. */
 const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole);
 
-/* Prints the answer to --split as lines; shares->n 0: nothing. */
+/* Prints what --split predicts, as lines; shares->n 0: nothing. */
 Status inspect_print_shares(Buffer *out, const DeviceShares *shares, const ModelConfig *whole, Error *err);
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);

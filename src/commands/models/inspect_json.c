@@ -285,7 +285,6 @@ static Status put_experts(Writer *w, const Model *model) {
   return close_member(w, "}");
 }
 
-/* Writes the sizes of each layer. */
 static Status put_layers(Writer *w, const ModelConfig *config) {
   TRY(open_member(w, "layers", "["));
   for (int i = 0; i < config->n_layers; i++) {
@@ -407,7 +406,7 @@ static Status put_tensors(Writer *w, const Model *model) {
   return close_member(w, "]");
 }
 
-/* Writes the answer to --gpu-memory, or null. */
+/* Writes what --gpu-memory predicts, or null. */
 static Status put_places(Writer *w, const Prediction *p) {
   if (p->limit == 0) return put_raw(w, "gpu_memory", "null");
   TRY(open_member(w, "gpu_memory", "{"));
@@ -426,7 +425,7 @@ static Status put_places(Writer *w, const Prediction *p) {
   return close_member(w, "}");
 }
 
-/* Writes the answer to --split, or null. */
+/* Writes what --split predicts, or null. */
 static Status put_shares(Writer *w, const DeviceShares *shares, const ModelConfig *whole) {
   const ModelConfig *part = &shares->part;
   const SplitGain *gain = inspect_split_gain(shares, whole);

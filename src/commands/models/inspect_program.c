@@ -124,10 +124,10 @@ static Status print_layer(Buffer *out, const Model *model, const Program *progra
   return STATUS_OK;
 }
 
-/* Layers with the same text; `layers` lists their runs before the last one. */
+/* Layers with the same printed text; `layers` lists their runs of adjacent layers, except the last run. */
 typedef struct {
   Buffer text, layers;
-  int first, last; /* the last run of adjacent layers */
+  int first, last; /* the last run */
 } Alike;
 
 /* Adds a layer to the group with the same text, or begins a group, which then owns the text. */

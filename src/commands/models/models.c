@@ -222,7 +222,7 @@ static Words quantisation_words(const Facts *facts) {
   return out;
 }
 
-/* A narrow line leaves the architecture out, and has a line below it for what made the model the default. */
+/* Appends a checkpoint's line. narrow: leaves the architecture out, and puts `origin` on a line below it. */
 static Status put_line(Buffer *out, int width, bool narrow, const Checkpoint *checkpoint, const Facts *facts,
                        const char *origin, Error *err) {
   size_t start = out->size;

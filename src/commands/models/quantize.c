@@ -111,7 +111,7 @@ static void parts_release(Parts *parts) {
 }
 
 /* Where n parts of a text begin. There are n_places evenly spaced positions, shifted by `shift` (0 to 1)
- * times their distance; part i begins at number i * n_places / n, rounded down. */
+ * times their distance; part i begins at position i * n_places / n, rounded down. */
 typedef struct {
   int n, n_places;
   double shift;
