@@ -102,7 +102,7 @@ bool attention_can_run(AttentionFamily family, const Attention *attention, int n
  * same launches serve both steps. */
 int attention_division(const Attention *attention, int n_tokens);
 
-/* SMs of a GPU that runs the wgmma family, else 0. */
+/* *n_sms: the GPU's SMs if it can run the wgmma family, else 0. */
 Status attention_wgmma_sms(int gpu, int *n_sms, Error *err);
 
 /* Bytes for tickets and for one layer's partial results, in whichever family needs most. Layers of all sizes

@@ -99,7 +99,7 @@ template <typename T, int kRow> struct OwnRows {
                        kAtOnce = 32 / kLanes, kStride = row_stride<T>(kRow);
   static_assert(kChunks <= 32 || kChunks % 32 == 0, "lanes share a row");
   int row;      /* the lane's first row; kOwn: none */
-  int from, to; /* the first 16 bytes; from: index of a uint4 in memory; to: of an element in a stage */
+  int from, to; /* the lane's first 16 bytes; from: in uint4 after the tile's first row; to: in a stage */
   __device__ __forceinline__ OwnRows(int warp, int lane)
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}

@@ -246,7 +246,6 @@ template <class S> __device__ __forceinline__ void end_turn(int warpgroup) {
     named_barrier_arrive<1, kConsumers>();
 }
 
-/* A barrier for the threads of one warpgroup. */
 __device__ __forceinline__ void warpgroup_sync(int warpgroup) {
   if (warpgroup == 0)
     named_barrier_sync<3, 128>();
@@ -545,7 +544,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
   wait_for_previous();
-  dependents_may_start(); /* after the wait: decode may run beside this kernel, and needs the same results */
+  dependents_may_start(); /* after the wait: decode may run beside this kernel, and reads the same q and k */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();

@@ -26,7 +26,6 @@ struct Span {
   int first, end;
 };
 
-/* Unpacks eight numbers with one scale. */
 __device__ __forceinline__ uint4 unpack_8(uint2 packed, __half scale) {
   const Scale8 s(__half2half2(scale));
   return make_uint4(scaled_halves<false>(packed.x, s), scaled_halves<true>(packed.x, s),
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int tile = 0; tile < n_tiles; tile += kThreads) {
     const int own = tile + threadIdx.x;
     const Span span = own < n_tiles ? span_of(a, own, n_tokens) : Span{};
-    /* All blocks have the spans in the order of their tiles. */
+    /* In all blocks `spans` has the order of the tiles. */
     const unsigned begins = __ballot_sync(~0u, span.end > 0);
     if (lane == 0) counts[warp] = __popc(begins);
     __syncthreads();
