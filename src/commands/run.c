@@ -94,7 +94,7 @@ static Status encode_messages(const char *path, const Assistant *assistant, IdLi
   return assistant_encode(assistant, prompt.messages, prompt.n_messages, ids, err);
 }
 
-/* Adds the prompt to the conversation, and encodes all of it if a chat goes on. */
+/* Adds the prompt to the conversation, and encodes all of it if a chat is continued. */
 static Status add_turn(OneShot *shot, const Prompt *prompt, IdList *ids, Error *err) {
   Conversation *c = &shot->conversation;
   OWNED(buffer_release) Buffer text = {0};
@@ -118,7 +118,7 @@ static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* True if the answer is kept as a chat: the chat goes on, or the answer is text written to a terminal. */
+/* True if the answer is kept as a chat: --continue is given, or the answer is text written to a terminal. */
 static bool keeps_answer(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   const bool formed = reply->path || reply->json || reply->jsonl || reply->code;

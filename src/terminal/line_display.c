@@ -181,7 +181,7 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* Terminals treat rows differently when they are resized. Unless the terminal is known to break rows anew,
+/* Terminals treat rows differently when they are resized. Unless the terminal is known to reflow them,
  * going up by the fewest rows that the line may cover leaves at worst a part of the line above, and never
  * erases earlier output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {

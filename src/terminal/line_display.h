@@ -15,7 +15,7 @@ typedef struct {
   const Cells *cells;
   FILE *screen;
   bool ansi;          /* the screen understands escape sequences */
-  bool rewraps;       /* the screen breaks rows anew when its width changes; xterm cuts them */
+  bool rewraps;       /* the screen reflows lines when its width changes; xterm cuts them */
   TextStyle style;    /* style of prompt and line; PRECOND ansi, else STYLE_NONE */
   const char *prompt; /* ASCII */
   int columns, rows;  /* size of the screen */

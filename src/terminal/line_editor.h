@@ -23,7 +23,7 @@ typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffe
  * console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape sequences) */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);
-/* Says if the terminal breaks rows anew when its width changes, and if it has bracketed paste; before this
+/* Says if the terminal reflows lines when its width changes, and if it has bracketed paste; before this
  * call an xterm is assumed. Without bracketed paste, several lines that come at once are a paste. */
 void line_editor_know(LineEditor *editor, bool rewraps, bool marks_pastes);
 void line_editor_close(LineEditor *editor); /* NULL is fine */

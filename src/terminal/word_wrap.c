@@ -54,7 +54,7 @@ static int blank_width(const WordWrap *w, char blank, int column) {
   return w->columns < 2 || width < most ? width : most > 0 ? most : 0;
 }
 
-/* When resized, a terminal either breaks long rows anew, or cuts them and keeps the cursor on the screen.
+/* When resized, a terminal either reflows long rows, or cuts them and keeps the cursor on the screen.
  * `column` becomes the larger of the two columns where the cursor may be, so that no word is written beyond
  * the end of the row; at worst one row is short. */
 static void follow_resizing(WordWrap *w) {

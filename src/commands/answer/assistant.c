@@ -494,7 +494,7 @@ static Status open_engine(Assistant *a, const EngineOptions *options, Error *err
 
 /* --- several sequences */
 
-/* Makes room for n sequences by leaving more weights in the host's memory; false: they do not fit even so. */
+/* Makes room for n sequences by leaving more weights in the host's memory; false: this does not suffice. */
 static bool fits_beside_fewer_weights(Assistant *a, int n) {
   if (!a->device.backend->memory) return false;
   const ModelConfig *config = &a->model->config;

@@ -197,7 +197,7 @@ size_t assistant_device_bytes(const Assistant *assistant);
 
 /* True if the process that kept the model has ended. */
 bool assistant_is_lost(const Assistant *assistant);
-/* Before each answer: starts anew if the process that kept the model has ended since the last answer. */
+/* To be called before each answer: starts again if the process that kept the model has ended meanwhile. */
 Status assistant_renew(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_n_ctx(): tokens that a prompt and its answer can have; assistant_n_held(): tokens that the last

@@ -162,7 +162,7 @@ static Status open_terminal(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Says which chat goes on, and encodes it: the template decides whether the order of messages is valid. */
+/* Says which chat is continued, and encodes it: the template decides if the order of messages is valid. */
 static Status show_continued(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   char title[CONVERSATION_TITLE];

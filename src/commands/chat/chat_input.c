@@ -27,7 +27,7 @@ static void note_no_history(ChatInput *input, const Error *err) {
   input->history_fails = true;
 }
 
-/* True if the terminal is known to break rows anew when its width changes; xterm and the console cut them. */
+/* True if the terminal is known to reflow lines when its width changes; xterm and the console cut them. */
 static bool terminal_rewraps(void) {
   static const char *const marks[] = {
       "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "KONSOLE_VERSION",

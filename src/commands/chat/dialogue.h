@@ -91,7 +91,7 @@ Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error 
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);
 
-/* Shows the last message and its answer: the user sees which conversation goes on (chat_commands.c). */
+/* Shows the last message and its answer: the user sees which conversation continues (chat_commands.c). */
 Status dialogue_show_last_turn(Dialogue *dialogue, Error *err);
 
 /* Puts the text of a file in front of the next message. Refuses a file that would overflow the context with

@@ -1,4 +1,4 @@
-/* continued.h - goes on with a kept chat, on a terminal or with one prompt, and keeps the longer chat. In
+/* continued.h - continues a kept chat, on a terminal or with one prompt, and keeps the longer chat. In
  * order: continued_open(), assistant_open() with `flags`, continued_begin(), continued_keep() after each
  * change of the conversation. */
 #pragma once
@@ -22,8 +22,8 @@ Status continued_open(Continued *continued, const OptionalText *resume, const As
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */
 Status continued_refuse(const Continued *continued, Status status, Error *err);
-/* Takes model and template from the open assistant, and the message of -sys, unless a kept chat goes on and
- * -sys is from the settings file. *note has a text if the chat goes on with another model. */
+/* Takes model and template from the open assistant, and the message of -sys, unless a kept chat continues and
+ * -sys is from the settings file. *note has a text if the chat continues with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
 Status continued_add_answer(const Continued *continued, Conversation *conversation, const Buffer *text,

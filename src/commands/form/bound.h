@@ -41,7 +41,7 @@ void bound_allow(Bound *bound, int32_t id);
 /* Sets *mask to all tokens except those that begin, after white space, with `first` and do not fit the
  * form. */
 Status bound_mask_or_text(Bound *bound, char first, const uint64_t **mask, Error *err);
-/* Begins the form anew, for another part of the same answer. */
+/* Restarts the form, for another part of the same answer. */
 Status bound_restart(Bound *bound, Error *err);
 /* Takes a token of the answer and appends its text, in whole characters. */
 Status bound_take(Bound *bound, int32_t id, Buffer *text, Error *err);

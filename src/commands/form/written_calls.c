@@ -95,7 +95,7 @@ static Status try_value(const CallMarks *marks, const WrittenFunction *function,
 }
 
 /* Checks the last argument. If its values cannot be written, a required argument is refused, and an optional
- * one is dropped: a call could begin it, but not go on. */
+ * one is dropped: a call could begin it, but not finish it. */
 static Status check_value(const char *file, const CallMarks *marks, WrittenFunction *function,
                           SchemaOptions options, Error *err) {
   WrittenArgument *argument = &function->arguments[function->n_arguments - 1];

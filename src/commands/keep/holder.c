@@ -68,8 +68,8 @@ enum {
   DEAF_MS = 100
 };
 
-/* Accepts the connections that wait. If memory or descriptors run out, this process goes on: a connection is
- * closed, or waits until other clients have gone. */
+/* Accepts the connections that wait. If memory or descriptors run out, this process continues: a connection
+ * is closed, or waits until other clients have gone. */
 static void accept_calls(Holder *h) {
   for (;;) {
     pid_t pid;

@@ -361,7 +361,7 @@ static Status answer(Lane *lane, Error *err) {
   TRY(open_workers(lane, err));
   const EngineJob job = {
       .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
-  /* A kept model takes all choices of a record at once. */
+  /* A process that keeps the model takes all choices of a record at once. */
   const size_t n_choices = lane->many->map->mapping.choices.n;
   const int n_at_once = lane->n_workers * (n_choices ? (int)n_choices : 1);
   do {
