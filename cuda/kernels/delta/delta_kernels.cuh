@@ -42,8 +42,7 @@ struct DeltaArgs {
   size_t state_step;
   int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk, less first_chunk */
 
-  /* Sets the rule and the sizes, the only ones of the step and chunks families, which are constants of their
-   * kernels by this. */
+  /* Sets the rule and the sizes to constants: the step and chunks families have no other sizes. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
     by_channel = false, mamba = kMamba, key_dim = 128, value_dim = kMamba ? 64 : 128, taps = 4;
   }

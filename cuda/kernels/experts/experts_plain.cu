@@ -29,7 +29,8 @@ struct Args {
   GroupedExperts experts;
 };
 
-/* Tiles (quantised) and Rows (dense): a warp reads weights, 16 outputs by 32 inputs, to to[input][output]. */
+/* Tiles (quantised) and Rows (dense): a warp reads weights, 16 outputs by 32 inputs, into
+ * to[input][output]. */
 template <class W> struct Tiles {
   static __device__ __forceinline__ void read(const Args &a, int tile_row, int k0, float (*to)[kOut + 1]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, tile_in = k0 / kTileIn;

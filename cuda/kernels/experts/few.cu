@@ -446,7 +446,7 @@ __device__ __forceinline__ void multiply_items(const Args &a, const List &list, 
   for (int i = 0; i < kBlocks; i++)
     peer_sums[i] = peer_address(m.sums, i) + to_sums, peer_full[i] = peer_address(sums_full, i);
   float y[S::kDownChunks * kChunkTiles][4] = {};
-  bool begins = up.slice == 0; /* the sums of down have slice 0, and so get its bias */
+  bool begins = up.slice == 0; /* the sums of down include slice 0, and so get the bias */
   EntryRows rows;
   const auto find_rows = [&](int entry) {
     rows.find(list, list.entries[entry], a.n_chosen, lane, h_at, m.h_row_bytes, sums_at, m.n_blocks);

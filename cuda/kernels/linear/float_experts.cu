@@ -5,8 +5,8 @@
  *     summed    y[o] = sum_c y[c][o], where each choice c has an x[c] of its own;   e = ids[c]
  *
  * The chosen experts are multiplied as one matrix: stacked, or side by side. A block owns consecutive tile
- * rows (skinny_plan.h cuts the matrix, a batch being one unit of 16 outputs x 128 inputs). The units of a
- * block are one run. Each warp streams an equal part of the run through its own ring in shared memory:
+ * rows (skinny_plan.h cuts the matrix, a batch being one unit of 16 outputs x 128 inputs). Each warp streams
+ * an equal, contiguous part of the block's units through its own ring in shared memory:
  *
  *     units | tile row 0: u u u u u u | tile row 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...
@@ -92,7 +92,7 @@ template <class W> struct UnitRing {
   }
 };
 
-/* The units of a warp's run one after another, in stretches: units of one tile row of one expert. */
+/* Goes through a warp's units in stretches; a stretch is of one tile row of one expert. */
 struct Walk {
   int tile, unit;        /* where the next stretch begins: tile row and unit, from the block's first on */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     if (--now.left > 0 && more) continue;
     sum_of_row[0] += by.x * y[0], sum_of_row[1] += by.y * y[1];
     y[0] = y[1] = 0;
-    if (now.unit == 0 || !more) { /* the tile row ends, or the warp's run */
+    if (now.unit == 0 || !more) { /* the end of the tile row, or of the warp's units */
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         const float of = lanes_sum<1, 2>(sum_of_row[r]) * W::kOfScale;

@@ -61,8 +61,8 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
   }
 };
 
-/* For integers: scales and zeros of the steps (16 inputs) of a unit that this lane scales: kTokens of the
- * unit's steps, or two with one token. */
+/* For integers: scales and zeros of those steps (16 inputs) of a unit that this lane scales: kTokens steps,
+ * or two with one token. */
 template <class W, int kTokens> struct IntegerColumns {
   static constexpr int kOwn = kTokens == 1 ? 2 : kTokens, kSetSteps = kSteps / kTokens;
   uint32_t scale[kOwn], zero[kOwn];
@@ -104,7 +104,7 @@ template <> struct ColumnScales<Bits4, 1> : IntegerColumns<Bits4, 1> {};
 template <> struct ColumnScales<Bits8, 1> : IntegerColumns<Bits8, 1> {};
 
 /* kLow, kHigh: factors of the sums of rows g and g + 8. kZeros: the weights have zero points. kBlockIn: for
- * each kBlockIn inputs skinny_plan.h leaves 8 bytes beside x (integers: two sums, over 16 inputs each). */
+ * each kBlockIn inputs skinny_plan.h reserves 8 bytes beside x (integers: two sums, over 16 inputs each). */
 template <class W> struct OfSums {
   static constexpr float kLow = W::kOfScale, kHigh = W::kOfScale;
   static constexpr bool kZeros = false;

@@ -180,7 +180,7 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
   size_t need = 0;
   const LinearEntry *planes;
   const int most = max_tokens < LINEAR_MOST_PLANES ? max_tokens : LINEAR_MOST_PLANES;
-  /* entry_with_norm() and layers/narrow.c take planes_wgmma for counts at which the table does not. */
+  /* entry_with_norm() and layers/narrow.c use planes_wgmma also for counts at which the table does not. */
   if (!kernel && !linear_choice(c, w, act, most, "planes_wgmma", &planes, NULL))
     need = kernels[planes->launch]->workspace(w, most, c->device);
   for (int n = 1;;) {

@@ -4,9 +4,9 @@
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i],   m < kTokens
  *
  * A block owns consecutive tile rows (16 outputs each). If the matrix has too few of them to fill the chip,
- * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one run
- * of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two stages of two units of 128
- * inputs. Each warp streams an equal, contiguous part of the run through its own ring in shared memory. The
+ * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one
+ * sequence of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two stages of two units of
+ * 128 inputs. Each warp streams an equal, contiguous part of it through its own ring in shared memory. The
  * ring is filled before x is available, and as soon as a stage is used its successor is requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
@@ -39,9 +39,9 @@ namespace skinny_gemm {
 constexpr int kWarps = SKINNY_WARPS, kThreads = 32 * kWarps, kUnitIn = SKINNY_UNIT_IN, kUnits = SKINNY_UNITS;
 static_assert(kUnitIn == kPadIn, "a tile row is whole units");
 
-/* n things in n_parts runs whose lengths differ by at most one. */
+/* n things cut into n_parts ranges whose lengths differ by at most one. */
 struct Cut {
-  int each, longer; /* the first `longer` runs have each + 1 */
+  int each, longer; /* the first `longer` ranges have each + 1 */
 
   __device__ __forceinline__ int begin(int part) const { return part * each + min(part, longer); }
 };

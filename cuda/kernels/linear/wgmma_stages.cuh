@@ -28,8 +28,8 @@ __device__ __forceinline__ void multiply_stages(const Ring &ring, RingCursor &at
   if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + used);
 }
 
-/* Makes the compiler, which does not know how long wgmma writes to the registers of sums, regard them as
- * changed; called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
+/* Tells the compiler that the sums have changed, since wgmma writes to their registers without its knowledge.
+ * Called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
 template <int kN> __device__ __forceinline__ void touch(int (&c)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) c[i] = opaque(c[i]);

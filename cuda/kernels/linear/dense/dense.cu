@@ -4,8 +4,8 @@
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
  * The work is cut into units: 256 inputs of two rows that the epilogue needs together, g and g + 8 of a tile
- * row (g < 8). A block has consecutive row pairs. The units of the block are one run. Each warp has an equal
- * part of the run, whether or not rows end there:
+ * row (g < 8). A block has consecutive row pairs. Each warp has an equal, contiguous part of the block's
+ * units, whether or not rows end there:
  *
  *     units | row pair 0: u u u u u u | row pair 1: u u u u u u | ...
  *     warps |---- 0 ----|---- 1 ----|---- 2 ----| ...

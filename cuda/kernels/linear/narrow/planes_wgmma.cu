@@ -101,7 +101,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   using StageCursor<S, S::kInGroups>::parity;
   using StageCursor<S, S::kInGroups>::advance;
   const uint32_t weights_at, groups_at, pairs_at;
-  uint32_t x_at; /* `stage`; if registers suffice, from a shuffle, by which it is uniform */
+  uint32_t x_at; /* the address of the stage; uniform (from a shuffle) where registers suffice */
   uint32_t q[4][4], scale[S::kParts], zero[S::kParts];
   float y[S::kSumFloats]; /* as store_fragments() takes it */
 

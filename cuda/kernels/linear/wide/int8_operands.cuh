@@ -29,7 +29,7 @@ struct RoundedTo {
   int n_parts;
 };
 
-/* Normalises inputs of a row: a lane brings k .. k + 3 of its warp's 128, and gets its LaneInputs of them. */
+/* Normalises 128 inputs of a row: a lane has k .. k + 3 of them in v, and gets its LaneInputs. */
 __device__ __forceinline__ LaneInputs normed_inputs(const Rows &from, float4 v, int k, float scale) {
   const float4 w = k < from.n_in ? *(const float4 *)(from.norm.weight + k) : make_float4(0, 0, 0, 0);
   const __half2 pair[2] = {__floats2half2_rn(v.x * scale * w.x, v.y * scale * w.y),
@@ -116,7 +116,6 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kValue> using Number = std::integral_constant<int, kValue>;
 
-/* Launches round_token() for all tokens of a call. */
 inline Status round_tokens(const LinearArgs &args, const Rows &from, const RoundedTo &to, Error *err) {
   const auto with = [&](auto norm, auto threads, auto most) {
     constexpr int kThreads = decltype(threads)::value;

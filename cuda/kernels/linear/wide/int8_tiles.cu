@@ -193,8 +193,8 @@ template <class S> struct Weights {
   }
 };
 
-/* Makes the compiler, which does not know how long wgmma writes to the registers of sums, regard them as
- * changed; called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
+/* Tells the compiler that the sums have changed, since wgmma writes to their registers without its knowledge.
+ * Called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
 __device__ __forceinline__ void touch(Sums &c) {
 #pragma unroll
   for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);

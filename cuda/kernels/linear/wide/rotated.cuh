@@ -61,7 +61,7 @@ struct Hadamard {
 
   __device__ __forceinline__ explicit Hadamard(int mixed) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int mask = mixed >= kMixedTile ? 15 : mixed == 128 ? 7 : 3; /* mixed bits of 2, 5, 6, 7 */
+    const int mask = mixed >= kMixedTile ? 15 : mixed == 128 ? 7 : 3; /* which of bits 2, 5, 6, 7 are mixed */
     const auto signs = [](int v) { return (v & (v >> 1) & 1) + ((v >> 2) & (v >> 3) & 1); };
 #pragma unroll
     for (int r = 0; r < 4; r++) { /* r % 2: row g or g + 8; r / 2: bit 1 of the inputs */
@@ -167,9 +167,9 @@ __device__ __forceinline__ void read_tiles(const Rows &from, float *sums, uint4 
   }
 }
 
-/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds it: when Hadamard came
- * from a table, with a sixth fewer instructions, 2,048 rows of 12,288 inputs took 28.3 us instead of 29.5,
- * and of 4,096 inputs with a norm 12.8 instead of 13.1 (H200, 2026-11-29). */
+/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds it: Hadamard from a table,
+ * a sixth fewer instructions, saves only 2 to 4% (H200, 2,048 rows: 28.3 us instead of 29.5 with 12,288
+ * inputs, 12.8 instead of 13.1 with 4,096 and a norm). */
 template <bool kNorm>
 __global__ void __launch_bounds__(32 * kMostRotateWarps)
     round_rotated(const __grid_constant__ Rows from, const __grid_constant__ Rotation rotation,
@@ -216,7 +216,6 @@ __global__ void __launch_bounds__(32 * kMostRotateWarps)
                                               : __uint_as_float(0x7fffffffu);
 }
 
-/* Launches round_rotated() for n rows. */
 inline Status round_rotated_rows(const Rows &from, int n, const RoundedTo &to, cudaStream_t stream,
                                  bool dependent, const char *name, Error *err) {
   const Rotation rotation = rotation_of(from.n_in);

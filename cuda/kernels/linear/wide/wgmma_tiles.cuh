@@ -72,8 +72,8 @@ struct ShapeOf {
                        kThreads = kConsumers + 128;
   typedef std::false_type MakesHeads; /* its epilogue makes heads (heads_end.cuh) */
   typedef std::false_type InPairs;    /* its blocks are pairs, their tiles come in waves (best_wave()) */
-  /* Products (16 inputs each) that are waited for together: with two, a single warpgroup waits less, and so
-   * do the four of a low tile. */
+  /* Products (16 inputs each) that are waited for together: with two, a single warpgroup waits less, as do
+   * the four warpgroups of a low tile. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
   /* Staging memory of a warpgroup; low tiles are stored in pieces of at most 32 rows, others of 64. */
