@@ -123,7 +123,7 @@ typedef struct {
   const int32_t *logit_rows; /* [n_logit_rows] ascending */
   int first_logit;           /* without parts: the first row with logits, for OP_LOGITS; set by forward() */
   /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED); -1: the state
-   * is what left the drafter's last layer. */
+   * is the output of the drafter's last layer. */
   int states;
   const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
@@ -190,8 +190,8 @@ typedef struct {
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
    * however its prompt is divided into steps (with recurrent states, each step but the last of a prompt has
-   * whole pages). The caller gives a step at most n_sequences + GUESS_ROWS rows of no prompt. A backend whose
-   * rows always have these bits ignores `invariant`. */
+   * whole pages). The caller gives a step at most n_sequences + GUESS_ROWS rows that belong to no prompt. A
+   * backend whose rows always have these bits ignores `invariant`. */
   bool invariant;
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
@@ -289,7 +289,7 @@ typedef struct Backend {
   Status (*state_restore)(BackendState *state, int slot, Error *err);
   Status (*state_read)(BackendState *state, int slot, int layer, void *out, Error *err);
   Status (*state_write)(BackendState *state, int slot, int layer, const void *from, Error *err);
-  /* Several sequences (StateOptions.n_sequences), all in the order of steps; page_tokens 0: not supported.
+  /* For several sequences (StateOptions.n_sequences); calls run in the order of steps. page_tokens 0: none.
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by

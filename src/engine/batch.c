@@ -467,9 +467,8 @@ static bool is_prefilled(const Sequence *s) {
   return s->n_past < n_prompt_tokens(s) && s->n_ids - s->n_past > 1;
 }
 
-/* True if the sequence's next rows are of its prompt. With `invariant` a step never has rows of both its
- * prompt and its answer, since different kernels compute them; otherwise it does not matter, and this is
- * false. */
+/* With `invariant`, true if the sequence's next rows are of its prompt: a step never mixes these with rows of
+ * its answer, as different kernels compute them. Otherwise it does not matter, and this is false. */
 static bool is_of_prompt(const Batch *b, const Sequence *s) {
   return b->sizes.invariant && s->n_past < n_prompt_tokens(s);
 }
@@ -652,8 +651,8 @@ static Status take_step(Batch *b, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Passes on the tokens of the step before. Sequences that end leave, and get no token of the step that is
- * being computed. */
+/* Passes the previous step's tokens to the sinks. Sequences that end leave, and get no token of the step that
+ * is being computed. */
 static Status pass_on_late(Batch *b, const EngineJob *job, Error *err) {
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
@@ -790,7 +789,7 @@ Status batch_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user
   if (!b->overlaps) TRY(pass_on_late(b, job, err));
   TRY(take_turns(b, job, &all_idle, err));
   *idle = all_idle && !any_ends(b);
-  if (b->n_active == 0 || *idle) return STATUS_OK; /* all of them may have ended meanwhile */
+  if (b->n_active == 0 || *idle) return STATUS_OK; /* take_turns() may have ended all sequences */
   return all_idle ? pass_on_late(b, job, err) : run_step(b, job, refill, user, err);
 }
 

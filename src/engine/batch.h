@@ -16,7 +16,7 @@
 
 typedef struct Batch Batch;
 
-enum { MOST_SEQUENCES = 4096 }; /* at once; how many fit is a question of memory (batch_memory.h) */
+enum { MOST_SEQUENCES = 4096 }; /* at once; memory may allow fewer (batch_memory.h) */
 
 typedef struct {
   int n_sequences;   /* at once; >= 1 */

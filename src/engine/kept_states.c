@@ -16,7 +16,7 @@ int kept_states_find(const KeptStates *kept, int n) {
 }
 
 /* The cost of losing a slot's state: the number of tokens from the state before it to the next one, divided
- * by its distance from `end`, since later positions are returned to more often; eightfold for a turn. */
+ * by its distance from `end`, since later positions are returned to more often; eightfold with `turn`. */
 static double worth(const KeptStates *kept, int slot, int end) {
   const int pos = kept->pos[slot], before = kept_states_find(kept, pos - 1);
   int next = end;

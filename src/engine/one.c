@@ -23,8 +23,8 @@ static int n_prompt(const One *o) {
 /* --- the part of a prompt that is computed already */
 
 /* Keeps only those of the session's tokens that the owner would have computed in the same steps with a
- * session of its own: all if they are the owner's, else whole chunks of a prompt from the first token on (if
- * the bits of a row depend on its step at all). */
+ * session of its own: all if they are the owner's or the bits of a row do not depend on its step, else whole
+ * chunks of a prompt from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
   const bool is_own = o->owner == o->request.owner;
@@ -33,7 +33,7 @@ static void keep_what_is_same(One *o) {
     int common = session_common(session, o->ids, n);
     if (common > o->n_plain) common = o->n_plain;
     session_keep(session, common - common % o->chunk);
-    /* The last kept recurrent state lies within a chunk. */
+    /* True if the last kept recurrent state lies within a chunk. */
     if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);
@@ -238,7 +238,7 @@ static Status step(One *o, bool *ended, bool *idle, Error *err) {
   return *ended ? compute_scores(o, err) : compute_token(o, ended, err);
 }
 
-/* Leaves the session free of the request. */
+/* Removes the request's callback, mask and enqueued tokens from the session. */
 static Status leave(One *o, Error *err) {
   o->state = ONE_IDLE;
   if (o->request.ids) session_watch(o->session, NULL, NULL);

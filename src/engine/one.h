@@ -25,7 +25,7 @@
 /* A store of prompts outside of the session, for --cache. */
 typedef struct {
   void *user;
-  /* Puts computed tokens of ids[0 .. n) into the session, before the rest is computed; may do nothing. */
+  /* Puts stored keys and values of a prefix of ids[0 .. n) into the session; may do nothing. */
   void (*restore)(void *user, Session *session, const int32_t *ids, int n);
   /* Called when the session's first n tokens are a whole prompt. */
   void (*prefilled)(void *user, int n);

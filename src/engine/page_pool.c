@@ -11,13 +11,13 @@ enum { NONE = -1 };
 typedef struct {
   uint64_t before; /* the hash of the salt and of all tokens before the page's */
   uint64_t salt;
-  uint64_t number, parent_number; /* n_taken after this page was taken, and after its parent was */
+  uint64_t number, parent_number; /* n_taken just after this page was taken, and just after its parent was */
   int parent;                     /* the page before it in the text; NONE: it is the first */
   int n_users;                    /* sequences */
   int n_added;                    /* its tokens, computed or in the next step */
   int n_computed;                 /* how many of its tokens have keys and values */
   int next_of_hash;               /* the next page of its bucket, or NONE */
-  int newer, older;               /* neighbours in the list of known pages without users, or NONE */
+  int newer, older;               /* in the list of unused pages that keep their tokens; NONE at its ends */
 } Page;
 
 struct PagePool {
@@ -29,7 +29,7 @@ struct PagePool {
   int n_touched;      /* pages from this one on were never used */
   int n_used;
   uint64_t n_taken;   /* how often a page was taken, in all */
-  int newest, oldest; /* ends of the list of known pages without users */
+  int newest, oldest; /* ends of the list of unused pages that keep their tokens */
 };
 
 RELEASE_BY(pool_release, PagePool, page_pool_close)

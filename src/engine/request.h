@@ -67,7 +67,7 @@ typedef struct {
   const SamplerSettings *sampler;
   GenerateOptions generate; /* if EngineJob.interrupted is NULL, `interrupted` ends the answer */
   TokenSink sink;
-  double *log_p; /* [n_scored] instead of an answer: natural log-probabilities of the last n_scored ids */
+  double *log_p; /* [n_scored] in place of an answer: the last n_scored ids' natural log-probabilities */
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
   /* True: the caller (`owner`) has one request at a time. An engine with a session then computes it there,

@@ -40,7 +40,7 @@ struct Session {
    * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1 after a failure. */
   KeptStates kept;
   int state_pos;
-  int before_guesses;    /* slot kept.n_slots has the state after this many of ids; 0: it has none */
+  int before_guesses;    /* the extra slot kept.n_slots has the state after this many ids; 0: it is empty */
   int branch;            /* where the last text began to differ from ids: prefill keeps a state there */
   SessionProgress watch; /* set by session_watch(), or NULL */
   void *watch_user;
@@ -154,8 +154,8 @@ static bool goes_on(SessionProgress progress, void *user, int done, int total, E
   return false;
 }
 
-/* Computes ids[state_pos .. state_pos + n), whose keys and values are in the cache, again: the recurrent
- * state after them is wanted. */
+/* Computes ids[state_pos .. state_pos + n) again for the recurrent state after them; their keys and values
+ * are in the cache already. */
 static Status compute_again(Session *s, int n, Error *err) {
   const TokenRange range = {.pos = s->state_pos,
                             .n_tokens = n,
@@ -325,7 +325,7 @@ static Status recompute_rope(Session *s, int n, Error *err) {
   return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
 }
 
-/* How many of ids[0 .. n) the cache holds, with the factors of a text of n tokens; at most n - 1, since the
+/* How many of ids[0 .. n) the cache holds, with LongRoPE's factors for n tokens; at most n - 1, since the
  * last token is computed again for its logits. */
 static int common_prefix(const Session *s, const int32_t *ids, int n) {
   int common = 0;
@@ -372,7 +372,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 }
 
 const size_t *session_kv_bytes(const Session *s) {
-  /* A drafter that reads hidden states has to see the states of each token. */
+  /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
   return s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0 ? s->kv_bytes : NULL;
 }
 
@@ -531,7 +531,7 @@ int session_held(const Session *s) {
   return s->n_held;
 }
 
-/* Takes held tokens that were guessed: they are computed. A wrong guess makes all after it wrong. */
+/* Appends held tokens that were guessed, as they are computed. A wrong guess makes all after it wrong. */
 static void take_right_guesses(Session *s) {
   while (s->n_held > 0 && drafting_judge(&s->drafting, s->ids[s->n_past])) {
     sampler_count_token(s->sampler, s->ids[s->n_past], true);
@@ -559,7 +559,7 @@ static Status propose(Session *s, int n, int n_computed, int most, Error *err) {
   const DraftText text = {.ids = s->ids, .n = n, .n_computed = n_computed, .sampler = s->sampler};
   forget_guesses(s);
   TRY(drafting_guess(d, &text, most, err));
-  if (d->n_same > s->n_past) d->n_same = s->n_past; /* held tokens may be replaced */
+  if (d->n_same > s->n_past) d->n_same = s->n_past; /* later tokens are only held, and may be replaced */
   return STATUS_OK;
 }
 
@@ -666,7 +666,7 @@ Status session_decode_async(Session *s, Error *err) {
                             .n_tokens = 1,
                             .n_logit_rows = 1,
                             .long_rope = s->long_rope,
-                            .only_logits = true}; /* as decode_step()'s, so that both take the same graph */
+                            .only_logits = true}; /* as in decode_step(), so that both replay one graph */
   if (range.pos >= s->n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->n_ctx);
   if (s->n_in_flight == 0) TRY(settle(s, err));

@@ -21,5 +21,4 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */
-
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n);

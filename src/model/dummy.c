@@ -123,7 +123,7 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   const ModelConfig *config = &model->config;
   const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
-  TRY(place_stored(arena, model, index, whole, err)); /* a matrix may begin with the part of larger `which` */
+  TRY(place_stored(arena, model, index, whole, err)); /* first, as a matrix may begin with a later `which` */
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     if (!layer_linear_exists(config, index, which)) continue;
     const StoredLinear stored = layer_linear_stored(config, index, which);
@@ -137,7 +137,6 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   return STATUS_OK;
 }
 
-/* Places a layer's experts one by one. */
 static Status place_experts(Arena *arena, const Model *model, int index, Error *err) {
   const ModelConfig *config = &model->config;
   for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {

@@ -29,7 +29,7 @@ typedef enum {
   WIDTH_DELTA_GATE, /* gate_rank, or hidden without it */
   WIDTH_DELTA_RANK, /* gate_rank */
   WIDTH_CONV,
-  WIDTH_EXPERTS,       /* number of experts */
+  WIDTH_EXPERTS,
   WIDTH_SHARED_GATE,   /* 1, if the shared expert has a gate */
   WIDTH_EXPERT_LATENT, /* width of experts' inputs and outputs, where it is not hidden */
   WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
@@ -77,7 +77,7 @@ typedef enum {
   /* outside the layers: */
   WIDTH_VOCAB,
   WIDTH_LAYER_INPUTS, /* per_layer_width of all layers together */
-  WIDTH_MORE_STREAMS, /* hidden, where there is such a stream of AltUp */
+  WIDTH_MORE_STREAMS, /* hidden, if AltUp has a stream of this number */
   WIDTH_FINAL_NORM,
   WIDTH_TARGET_STATES, /* drafters: inputs of draft_states */
   WIDTH_TARGET_PAIR,   /* drafters: inputs of draft_join */
@@ -298,7 +298,7 @@ static bool is_of_expert(int which) {
   return which >= N_LAYER_LINEARS;
 }
 
-/* The part of its expert that linear layer `which` is: EXPERT_GATE .. */
+/* Which matrix of its expert linear layer `which` is: EXPERT_GATE, EXPERT_UP or EXPERT_DOWN. */
 static int expert_part(int which) {
   return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
 }

@@ -67,8 +67,8 @@ bool model_vector_is_made(const ModelConfig *config, int which);
 
 /* --- outside the layers: linear layers MODEL_HEAD .., vectors MODEL_FINAL_NORM .. */
 
-/* Inputs and outputs of a linear layer, and the length of a vector; *n_out or the length 0: the model lacks
- * the tensor. */
+/* A linear layer's numbers of inputs and outputs, and a vector's length; 0 outputs, or a length of 0: the
+ * model lacks the tensor. */
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out);
 int model_vector_size(const ModelConfig *config, int which);
 /* out = the full name: "model.altup_projections.2", "model.norm.weight". */

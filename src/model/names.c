@@ -165,7 +165,7 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
 }
 
-/* For tensors outside the layers: their rows look at no property of a layer. */
+/* Stands for the layer of tensors outside the layers, whose rows look at no property of a layer. */
 static const LayerConfig none;
 
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {

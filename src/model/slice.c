@@ -17,7 +17,7 @@ enum {
 
 /* --- shares */
 
-/* Heads, hidden units, inputs or outputs of a part. */
+/* The heads, hidden units, inputs or outputs [first, first + n), which one part has. */
 typedef struct {
   int first, n;
 } Share;
@@ -363,7 +363,7 @@ static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, 
   if (!dummy) conv->data = taps;
 }
 
-/* The shares of a part in a layer. */
+/* What one part has of a layer. */
 typedef struct {
   Share queries, keys, values; /* of query heads, KV heads, value heads of the delta rule */
   Share runs[3];               /* channels of a convolution */
@@ -407,7 +407,7 @@ static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *shar
   return STATUS_OK;
 }
 
-/* taps: memory for the taps of a layer of the delta rule. */
+/* Reduces a layer's vectors; taps: memory for the taps of a layer with the delta rule. */
 static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *layer, char *taps) {
   const ModelConfig *c = &cut->whole->config;
   for (int which = 0; which < N_LAYER_VECTORS; which++) {

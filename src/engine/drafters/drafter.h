@@ -51,7 +51,7 @@ typedef struct Drafter {
   Status (*take)(void *self, const DraftRows *rows, Error *err);
   /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call *guesses is zeros. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
-  void (*forget)(void *self); /* before another text, whose n_same is 0; NULL: n_same is enough */
+  void (*forget)(void *self); /* another text follows, with n_same 0; NULL: n_same says enough */
   void (*close)(void *self);
 } Drafter;
 

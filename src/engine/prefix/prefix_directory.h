@@ -23,7 +23,7 @@ void prefix_file_name(uint64_t key, uint64_t before, uint64_t own, bool state, c
 
 typedef struct {
   char name[PREFIX_NAME];
-  bool block; /* a block or a state; false: known-... */
+  bool block; /* a block or a state; false: a known-... file */
   uint64_t bytes;
   int64_t used_ns; /* time of the last use, since 1970 */
 } PrefixEntry;

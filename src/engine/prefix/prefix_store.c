@@ -324,8 +324,8 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 
 /* --- saving */
 
-/* Returns how many of the text's tokens the store has; *start is where the first block begins that is not
- * whole, *before the hash of the ids before *start. */
+/* Returns how many of the text's tokens the store has; *start is where the first block that is not whole
+ * begins, *before the hash of the ids before *start. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;
@@ -379,7 +379,7 @@ typedef struct {
   int count;
 } SavedStates;
 
-/* Writes the file of tokens start .. start + n: their keys and values, or the state that the session keeps in
+/* Writes the file of tokens [start, start + n): their keys and values, or the state that the session keeps in
  * `slot`. */
 static Status save_file(Walk *walk, const PrefixKind *kind, int start, int n, int slot, uint64_t before,
                         uint64_t own, const SaveMemory *memory, Error *err) {

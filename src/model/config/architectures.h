@@ -60,7 +60,7 @@ typedef enum {
   QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
   ALPHA,          /* alpha of the rope type "dynamic" or "xdrope": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
-  USE_QK_NORM,    /* use_qk_norm: the row's qk_norm if it is true; true is refused with QK_NORM_NONE */
+  USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds; true is refused if that is QK_NORM_NONE */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
   OWN_ROPE,       /* rope parameters must be given: transformers' default is a scaled rope */
   MUP,            /* mup_enabled: if true, as SCALED_EMBEDDING */
@@ -70,7 +70,7 @@ typedef enum {
   CLIP,           /* clip_qkv */
   USE_QKV_BIAS,   /* use_qkv_bias: as QKV_BIAS_KEY */
   PARALLEL_KEY,   /* use_parallel_residual: overrides PARALLEL, its default */
-  QK_LAYERNORM,   /* qk_layernorm: the row's qk_norm if it is true */
+  QK_LAYERNORM,   /* qk_layernorm: if true, the row's qk_norm holds */
   NEOX_ROPE,      /* rotary_emb_base and rotary_pct in place of rope_theta and partial_rotary_factor */
   GPT_NAMES,      /* num_layers, layer_norm_epsilon, activation_function override the usual names */
   BLOCK_WIDTH,    /* block_ff_dim and the block_ members that adjust it (LFM2) */
@@ -117,7 +117,7 @@ typedef enum {
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
   NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
   ROPES_IN_OBJECTS, /* ropes are in rope_parameters: rope_theta outside is ignored, a scaled rope refused */
-  BOTH_ROTARY,      /* rotary_part is for both ropes, also in objects without partial_rotary_factor */
+  BOTH_ROTARY,      /* rotary_part is the default of partial_rotary_factor in both ropes and their objects */
   NO_ROPE_SCALING,  /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
 } Trait;
@@ -221,8 +221,8 @@ struct Architecture {
   double logit_scale;     /* a factor of logits; 0: the config has no such member */
   double query_scalar;    /* 0: head_dim */
   double attention_cap, logit_cap;
-  /* Defaults of the members of MULTIPLIERS (0: 1, but attention is head_dim^-1/2 with POST_NORM), or of
-   * scale_emb, scale_depth and dim_model_base with DEPTH_SCALE (embedding, residual, logits). */
+  /* Defaults of the members of MULTIPLIERS (0 means 1; for attention with POST_NORM, head_dim^-1/2), or with
+   * DEPTH_SCALE of scale_emb (embedding), scale_depth (residual) and dim_model_base (logits). */
   struct {
     double embedding, attention, residual, logits;
   } multipliers;
@@ -237,7 +237,7 @@ struct Architecture {
     double sum_plus;
     const char *width_key; /* another name of moe_intermediate_size, or NULL */
     IntMember dense;       /* the number of first layers without experts */
-    int dense_layers;      /* first layers without experts, if mlp_only_layers is absent */
+    int dense_layers;      /* how many first layers have no experts if mlp_only_layers is absent */
     /* The shared expert's width is the member shared_width, or the member shared_count times `width`. */
     IntMember shared_width, shared_count;
     DoubleMember scale;  /* routed_scaling_factor, or another name */
@@ -319,7 +319,7 @@ ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sink
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
 ParsePart config_check_norm_type;   /* refuses q and k norms not per head, ropes scaled in some layers only */
-ParsePart config_check_value_heads; /* refuses members that contradict the config (value_heads.c) */
+ParsePart config_check_value_heads; /* refuses members that contradict what is computed (value_heads.c) */
 
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;
@@ -328,7 +328,7 @@ ParsePart config_parse_shared, config_parse_layer_inputs;
  * empty list counts as absent. */
 Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config);
 
-/* The number of layers that the config of config_parse_blocks() lists. */
+/* *n_layers = the number of layers that a config for config_parse_blocks() lists. */
 Status config_count_blocks(const ConfigReader *r, int *n_layers);
 
 /* config_parse_latent() fills latent, n_heads, n_kv_heads and head_dim (latent.c). config_scale_latent() sets

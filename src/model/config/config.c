@@ -211,7 +211,7 @@ static Status parse_factors(const ConfigReader *r, const Architecture *arch, Mod
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->gate_scale = config->mlp_scale = 1;
   config->attention_scale = arch->attention_scale != 0 ? arch->attention_scale : 1 / sqrt(config->head_dim);
-  /* transformers rounds this factor to the dtype of its tensors; here it stays exact. */
+  /* transformers rounds sqrt(hidden_size) to the dtype of its tensors; here it stays exact. */
   bool scaled = has(arch, SCALED_EMBEDDING);
   if (has(arch, MUP)) TRY(reader_bool(r, "mup_enabled", false, &scaled));
   if (scaled) config->embedding_scale = sqrt(config->hidden);

@@ -112,12 +112,12 @@ typedef struct {
   /* The layer has LAYER_DELTA's token mixer as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
   bool delta_beside;
-  /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates are
-   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their deviation; 0: gates
-   * stay (Gemma 3n). */
+  /* The share of the layer's gates that would become 0, were they Gaussian: 0 <= sparsity < 1. Gates become
+   * max(gate - c, 0), c being their mean plus gaussian_quantile(sparsity) times their standard deviation; 0:
+   * they are unchanged (Gemma 3n). */
   double sparsity;
-  /* A limit above 0 makes ACTIVATION_LIMITED the activation: mlp_limit that of the layer's MLP or shared
-   * expert, expert_limit that of its experts (Step 3.5). 0: the model's activation. */
+  /* The limit of ACTIVATION_LIMITED: mlp_limit in the layer's MLP or shared expert, expert_limit in its
+   * experts (Step 3.5). 0: the model's activation, without a limit. */
   double mlp_limit, expert_limit;
   bool norms_before;   /* the layer's norms are NORM_BEFORE, whatever the model's are (Olmo Hybrid) */
   NormPlacement norms; /* set by config_layer() */
@@ -271,8 +271,8 @@ typedef struct {
   double norm_eps;   /* epsilon of the norm of outputs; 0: the model's */
   /* The output is multiplied by sigmoid(z), not silu(z). */
   bool gate_is_sigmoid;
-  /* With RULE_MAMBA2. conv_bias: the convolution has one; biases: the matrices before and after it have them;
-   * least_step, largest_step: bounds of the step size. */
+  /* With RULE_MAMBA2. conv_bias: the convolution has a bias; biases: the matrices before and after it have
+   * biases; least_step, largest_step: bounds of the step size. */
   bool conv_bias, biases;
   double least_step, largest_step;
   /* With RULE_MAMBA2. no_norm: the output is not normalised. z_scale, a_scale: factors of z and of a (the
@@ -306,7 +306,7 @@ typedef struct {
 typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
-  int width;        /* numbers of all rows of a token: (longest - 1) * n_hashes rows of equal size */
+  int width;        /* numbers in all rows for a token: (longest - 1) * n_hashes rows of equal size */
   int taps;         /* taps of the convolution over tokens, which are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows, from this one on */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
@@ -363,14 +363,14 @@ typedef struct {
   int n_chosen;  /* experts of a token: 1 .. n_experts, at most MAX_CHOSEN */
   int width;     /* outputs of an expert's gate and up */
   int latent;    /* width of an expert's input and output, if matrices project x to it and back; 0: hidden */
-  int shared_width;  /* width of the shared expert, an MLP for every token; 0: there is none */
-  ExpertScore score; /* how experts are chosen and weighted */
-  double near;       /* used by SCORE_CHOSEN_NEAR */
-  bool renormalise;  /* weights are divided by their sum plus sum_plus */
+  int shared_width; /* width of the shared expert, an MLP for every token; 0: there is none */
+  ExpertScore score;
+  double near;      /* used by SCORE_CHOSEN_NEAR */
+  bool renormalise; /* weights are divided by their sum plus sum_plus */
   double sum_plus;
   double scale;        /* the weights are multiplied by this (routed_scaling_factor) */
   bool halves_shared;  /* the shared expert's output is multiplied by 1/2 (Command A+) */
-  int n_groups;        /* groups of equal size; a group's score: its two best summed, unless group_is_best */
+  int n_groups;        /* of equal size; a group's score is the sum of its two best, unless group_is_best */
   int n_chosen_groups; /* experts are chosen from this many best groups; 1 if n_groups is 1 */
   bool group_is_best;  /* a group's score is that of its best expert (DeepSeek-V2) */
   bool choice_bias; /* each expert has a bias that is added to its score for the choice, not for its weight */
@@ -454,7 +454,7 @@ typedef struct {
   bool norms_plain;     /* norms of x have no weights: the loader makes weights of 1 */
   bool head_bias;       /* lm_head has a bias */
   bool parallel;        /* the MLP reads attention's input, and both outputs are added: no mlp_norm */
-  bool parallel_norms;  /* `parallel` is true, but the MLP reads mlp_norm of attn_norm's input */
+  bool parallel_norms;  /* with `parallel`: the MLP reads mlp_norm of the x that attn_norm reads */
   bool embedding_norm;  /* embeddings are normalised, without weights */
   double post_norm_eps; /* epsilon of the norms after attention and MLP; 0: norm_eps */
   QkNorm qk_norm;
@@ -479,7 +479,7 @@ typedef struct {
   bool layer_scalar; /* x after a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   int per_layer_width;    /* size of the input that a token has for each layer (Gemma 3n and 4); 0: none */
-  int per_layer_vocab;    /* rows of the inputs' table; tokens beyond the last have row 0 (Gemma 3n) */
+  int per_layer_vocab;    /* rows of the table of these inputs; ids beyond the last use row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 unless the family or its config has a factor */
   /* Scores are q k times this: head_dim^-1/2 unless the family or its config says otherwise; with latent
    * attention config_scale_latent() sets it. */
@@ -563,7 +563,7 @@ typedef struct {
   int q, k, v;
 } DeltaPlaces;
 DeltaPlaces delta_places(const DeltaConfig *delta);
-/* Decays of a token: one of each value head, or of each number of its key. */
+/* The number of a token's decays: one for each value head, or for each number of its key. */
 int delta_decays(const DeltaConfig *delta);
 /* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of
  * all heads of a group. */

@@ -207,7 +207,7 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
 
 /* --- Olmo Hybrid */
 
-/* *none: rope_theta is null in the rope's parameters or, where they have no rope_theta, beside them. */
+/* *none = true if rope_theta is null in the rope's object or, if that has none, in the config around it. */
 static Status has_no_rope(const ConfigReader *r, bool *none) {
   static const char theta[] = "rope_theta";
   ConfigReader own;

@@ -21,8 +21,7 @@ static Status read_head_dim(const ConfigReader *r, const char *key, int fallback
   return reader_refuse(r, "%s is %d, expected an even number from 2 to %d", key, *out, MAX_HEAD_DIM);
 }
 
-/* global_head_dim and, where keys are values as well, num_global_key_value_heads: for all layers without a
- * window. */
+/* Reads global_head_dim and, with k_as_v, num_global_key_value_heads, for all layers without a window. */
 static Status parse_global_heads(const ConfigReader *r, const Architecture *arch, bool k_as_v,
                                  ModelConfig *config) {
   const char *kv_key = "num_global_key_value_heads";

@@ -34,7 +34,7 @@ static Status parse_step_limit(const ConfigReader *r, const char *key, DeltaConf
 
 /* --- sizes */
 
-/* The keys of a family, and their defaults. */
+/* A family's keys for Mamba-2's sizes, and their defaults. */
 typedef struct {
   IntMember heads, groups, states;
   const char *taps, *conv_bias, *bias, *step_limit;

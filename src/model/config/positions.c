@@ -127,7 +127,7 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   static const char original[] = "original_max_position_embeddings";
   double length;
   TRY(reader_double(r, original, 1, MAX_POSITION, config->max_position, &length));
-  /* The architecture's config class has this member, which takes precedence over the scaling's member. */
+  /* The architecture's own default takes precedence over the member in `r`, the scaling's object. */
   if (arch->original_max_position) length = arch->original_max_position;
   if (beside) TRY(reader_double(beside, original, 1, MAX_POSITION, length, &length));
   rope->original_max_position = length;
@@ -279,8 +279,8 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   return has(arch, QUERY_SCALE) ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
-/* Reads the rope of a kind of layer with heads of head_dim numbers from its object in rope_parameters, which
- * may be absent. "proportional" turns the first pairs of the whole head. */
+/* Reads the rope of one kind of layers, with heads of head_dim numbers, from its object in rope_parameters,
+ * which may be absent. "proportional" turns the first pairs of the whole head. */
 static Status parse_kind_rope(const ConfigReader *r, const Architecture *arch, int head_dim,
                               const RopeConfig *otherwise, RopeConfig *rope) {
   *rope = *otherwise;
@@ -359,7 +359,7 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
-  /* Without an object the rope is the architecture's; in an object without a part, whole heads are turned. */
+  /* The default of partial_rotary_factor is rotary_part with BOTH_ROTARY or if `full` has no object, else 1. */
   const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));

@@ -32,7 +32,7 @@ static Status number_layers(const ConfigReader *r, ModelConfig *config, int *n) 
   return reader_refuse(r, "%s holds %d layers, expected at most %d", key, *n, MAX_NGRAM_LAYERS);
 }
 
-/* eos_token_id of this object, or the first of its list. */
+/* Sets ngrams.empty to eos_token_id, or to the first of its list. */
 static Status parse_empty(const ConfigReader *r, ModelConfig *config) {
   static const char key[] = "eos_token_id";
   const Json *value = json_member(r->object, key);

@@ -134,7 +134,6 @@ static Status take_convolutions(HfLoader *loader, int index, int taps, Vector *o
   return STATUS_OK;
 }
 
-/* Takes norms and other vectors. */
 static Status take_vectors(HfLoader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
@@ -177,7 +176,7 @@ static Status take_vectors(HfLoader *loader, int index) {
       continue;
     }
     TRY(take_numbers(loader, name, stored.suffix, rank, shape, out));
-    if (which == LAYER_CHOICE_BIAS) out->n = stored.n; /* the row of text's experts */
+    if (which == LAYER_CHOICE_BIAS) out->n = stored.n; /* only the first row: the experts for text */
     TRY(check_finite(out->data, out->dtype, (size_t)out->n, 1, tensor->file, tensor->name, loader->err));
   }
   return STATUS_OK;
@@ -353,7 +352,7 @@ static void find_choice_bias(HfLoader *loader) {
   config->experts.choice_bias = found;
 }
 
-/* Norms before the delta rule have Llama's names in files with the names of transformers' modules. */
+/* In files with the names of transformers' modules, norms before the delta rule have Llama's names. */
 static void find_norm_names(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];

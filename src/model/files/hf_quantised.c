@@ -149,7 +149,7 @@ static Status check_stated_shape(const QuantLayer *layer) {
                      tensor->name, tensor->dtype_name);
   hf_use(layer->loader, tensor);
   int64_t shape[2] = {0};
-  const size_t size = dtype_bytes(tensor->dtype); /* little-endian: the lower half of a positive number */
+  const size_t size = dtype_bytes(tensor->dtype); /* I32 fills the lower half: the host is little-endian */
   for (size_t i = 0; i < 2; i++) memcpy(&shape[i], tensor->data + i * size, size);
   if (shape[0] == layer->n_out && shape[1] == layer->n_in) return STATUS_OK;
   return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s says [%lld, %lld], expected [%lld, %lld]",

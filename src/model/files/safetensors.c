@@ -13,7 +13,6 @@
 
 #define MAX_HEADER 100000000 /* bytes; the reference implementation's own limit */
 
-/* State of the pass over the header. */
 typedef struct {
   Safetensors *file;
   const unsigned char *data; /* [data_size] after the header */

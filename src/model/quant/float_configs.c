@@ -33,7 +33,7 @@ static QuantScheme fp8_scheme(int block) {
   return (QuantScheme){.method = QUANT_FP8, .bits = 8, .group = -1, .block = block, .symmetric = true};
 }
 
-enum { LANE_INPUTS = 16 }; /* a SIMD vector of the CPU's kernels lies within one block */
+enum { LANE_INPUTS = 16 }; /* divides blocks, so that a SIMD vector of the CPU's kernels lies within one */
 
 Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme) {
   const Json *sizes = json_member(r->object, key);
@@ -70,7 +70,7 @@ Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant) {
   return quant_rules_add_list(r, "ignored_layers", quant, true, MATCH_PART, dense);
 }
 
-/* gpt-oss: the experts, in groups of 32. */
+/* gpt-oss: only its experts are quantised, in groups of 32 inputs. */
 Status quant_mxfp4_parse(const ConfigReader *r, QuantConfig *quant) {
   TRY(quant_fp4_scheme(r, QUANT_MXFP4_PACKED, 0, &quant->scheme));
   return quant_rules_add_list(r, "modules_to_not_convert", quant, false, MATCH_GLOB, dense);

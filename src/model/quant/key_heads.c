@@ -46,7 +46,6 @@ static HeadOutputs delta_outputs(const DeltaConfig *c, int which) {
   return (HeadOutputs){c->n_key_heads, step, 3, {{0, keys}, {keys, keys}, {2 * keys, values}}};
 }
 
-/* A matrix to be made. */
 typedef struct {
   Model *model;
   const Linear *from;
@@ -162,7 +161,7 @@ static Status gather_groups(const Gathering *g, Linear *to) {
 
 /* --- matrices whose rows are outputs */
 
-/* FP8: outputs share a scale in blocks. Where blocks and runs do not divide each other, every output gets a
+/* FP8: blocks of outputs share a scale. If blocks do not divide the series of each head, every output gets a
  * scale of its own. */
 static Status gather_blocks(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
@@ -212,7 +211,7 @@ static Status gather(const Gathering *g, Linear *to) {
   return to->bias.data ? STATUS_OK : STATUS_FAILED;
 }
 
-/* Bytes of the weights themselves. */
+/* Bytes of the weights, without scales and zero points. */
 static size_t weight_bytes(const Linear *l) {
   const size_t n = (size_t)l->n_in * (size_t)l->n_out;
   return l->qweight ? n * (size_t)l->bits / 8 : linear_input_bytes(l, n);
@@ -299,7 +298,7 @@ void key_heads_count(Model *model) {
     const Linear *ordered[] = {delta ? &layer->delta_qkv : &layer->q, &layer->delta_b};
     for (int k = 0; k < 2; k++) {
       if (!ordered[k]->qweight && !ordered[k]->weight)
-        continue; /* no such matrix; or repack.c will make it and drop() free it */
+        continue; /* the layer lacks it, or repack.c will make it, and drop() frees it */
       model->made_bytes += weight_bytes(ordered[k]);
       model->replaced_bytes += weight_bytes(ordered[k]);
     }

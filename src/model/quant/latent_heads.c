@@ -43,7 +43,7 @@ Status latent_heads_open(Model *model, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the heads' Linears by kv_b's; keys: the memory of all heads' key parts, or NULL. */
+/* Sets key_heads and value_heads by kv_b; keys: the memory of all heads' transposed key parts, or NULL. */
 Status latent_heads_place(const Model *model, int index, const void *keys, Error *err) {
   const ModelConfig *config = &model->config;
   const LatentConfig *latent = &config->latent;

@@ -44,7 +44,7 @@ typedef struct QuantRule QuantRule;
 
 typedef struct {
   bool given;            /* the checkpoint has a quantization_config */
-  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first that is not dense */
+  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first non-dense rule's */
   bool named_only;       /* layers that no rule matches are dense */
   bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
   bool ordered;          /* GPTQ's desc_act: g_idx is required; after loading: some Linear has an order */

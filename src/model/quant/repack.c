@@ -88,7 +88,7 @@ size_t stored_made_bytes(const StoredWeights *stored) {
  * Each w[k] is a vector of 16 words; after transposing, it is a part of the row of input k. */
 
 enum {
-  LANES = 16,     /* blocks of a tile: their words fill a cache line */
+  LANES = 16,     /* blocks transposed at a time: a word of each, together a cache line */
   TILE_WORDS = 16 /* words of a tile along the inputs: a cache line */
 };
 
@@ -207,7 +207,7 @@ static void transpose_weights(const StoredWeights *stored, unsigned char *to, in
   }
 }
 
-/* Copies the layer's outputs from a matrix in AutoAWQ's layout, in whose rows they are neighbours. */
+/* Copies the layer's outputs from a matrix in AutoAWQ's layout, in whose rows they are contiguous. */
 static void copy_columns(const StoredWeights *stored, unsigned char *to) {
   const size_t row = (size_t)stored->linear->n_out / 2, step = (size_t)stored->n_out / 2;
   const unsigned char *from = stored->weights->data + (size_t)stored->first_out / 2;
@@ -253,7 +253,7 @@ static void make_weights(const StoredWeights *stored, unsigned char *to, int n_t
   drop_pages(stored->weights);
 }
 
-/* Index of an expert's layer in ModelFiles.waiting, or -1 for a layer that is no expert's. */
+/* Index of an expert's linear layer in ModelFiles.waiting; -1: `linear` belongs to no expert. */
 static ptrdiff_t place_among_experts(const ModelFiles *files, const Linear *linear) {
   const uintptr_t at = (uintptr_t)linear, first = (uintptr_t)files->experts;
   if (at < first || at >= first + files->n_experts * sizeof *files->experts) return -1;

@@ -111,7 +111,7 @@ void quantization_release(QuantConfig *quant) {
   *quant = (QuantConfig){0};
 }
 
-/* Compares rules by name, equal names by number. */
+/* Compares rules by name, equal names by index. */
 static int compare_rules(const void *a, const void *b, void *rules) {
   const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
   const int order = strcmp(((const QuantRule *)rules)[i].pattern, ((const QuantRule *)rules)[j].pattern);
