@@ -45,8 +45,8 @@ static bool has_our_stacks(void) {
   return value && strcmp(value, stack_size) == 0;
 }
 
-/* True if compute threads will have suitable stacks: OMP_STACKSIZE is ours; or no variable sets the size, so
- * that `ulimit -s` does (unlimited: 2 MiB), and that is within our bounds. */
+/* True if compute threads will have suitable stacks: OMP_STACKSIZE has the value that auk sets; or no
+ * variable sets the size, so that `ulimit -s` does (unlimited: 2 MiB), and it is within the bounds. */
 static bool has_good_stacks(rlim_t limit) {
   static const char *const others[] = {"OMP_STACKSIZE", "OMP_STACKSIZE_ALL", "GOMP_STACKSIZE",
                                        "KMP_STACKSIZE"};

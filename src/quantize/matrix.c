@@ -40,7 +40,7 @@ void rounded_release(Rounded *rounded) {
   *rounded = (Rounded){0};
 }
 
-/* A matrix that is worked on in chunks. */
+/* The arguments of a pass over a matrix in chunks (chunks.h). */
 typedef struct {
   const Products *products;
   const Weights *weights;

@@ -400,7 +400,7 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
   return STATUS_OK;
 }
 
-/* If the results of tools get no answer, they are removed again. */
+/* Removes the results of tools again if no answer follows them. */
 Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   enum { MOST_ROUNDS = 64 };
   bool again = false;

@@ -126,7 +126,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   Constraint *c = &b->form->constraint;
   Error inner;
   TRY(bound_check(b, constraint_take(c, id, &allowed, &inner), &inner, err));
-  if (!allowed) return no_way_on(b, err); /* masks allow tokens that the search did not decide on */
+  if (!allowed) return no_way_on(b, err); /* masks also allow tokens that the limited search left undecided */
   const char *bytes = vocabulary_bytes(b->form->vocabulary, id, &size);
   TRY(buffer_append(&b->held, bytes, size, err));
   const size_t whole = b->held.size ? utf8_valid_prefix(b->held.data, b->held.size) : 0;

@@ -13,7 +13,7 @@ typedef struct {
   size_t n_words;
   bool begun;               /* some token was taken */
   bool ended;               /* nothing may follow */
-  Buffer held;              /* bytes of a character that is not whole */
+  Buffer held;              /* bytes of an incomplete character */
   int32_t last[BOUND_LAST]; /* [n_last] the tokens taken last */
   int n_last;
   IdList forced; /* forced tokens; n_forced of them are still to be taken */

@@ -57,7 +57,7 @@ typedef enum {
   WRITTEN_JSON
 } WrittenPart;
 
-/* One of the words that a part may be, and its meaning. */
+/* One of the texts that a part of a call may be, and its meaning. */
 typedef struct {
   size_t at, size; /* in WrittenCall.words */
   size_t function, key;

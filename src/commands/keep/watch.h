@@ -8,12 +8,12 @@
 typedef struct {
   pid_t pid;                   /* 0: the process is of another namespace */
   double begin_ms, since_ms;   /* when watching began; time of the last sign of life */
-  unsigned long long progress; /* ticks of CPU time and page faults at since_ms */
+  unsigned long long progress; /* sum of CPU ticks and page faults at since_ms */
 } Watch;
 
 /* Begins to watch the process at the other end of the socket, a process of this user. */
 Watch watch_begin(int socket);
-/* True if the process has shown no sign of life (it used CPU time, had page faults or was runnable) for two
+/* True if the process has shown no sign of life (CPU time, page faults, being runnable) for two
  * seconds, or if `most_ms` (0: no limit) have passed since watch_begin() (noticed up to two
  * seconds late). Cheap until two seconds have passed. */
 bool watch_is_silent(Watch *watch, double most_ms);

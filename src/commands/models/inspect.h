@@ -24,7 +24,7 @@ size_t inspect_recurrent_bytes(const ModelConfig *config);
 /* True if some layers have their norms elsewhere than config->norms says (before, around, after blocks). */
 bool inspect_has_norms_before(const ModelConfig *config);
 
-/* What --gpu-memory predicts; limit 0: the flag is not given. */
+/* The prediction of --gpu-memory; limit 0: the flag is not given. */
 typedef struct {
   size_t limit; /* bytes */
   int context;  /* tokens of the context that is assumed beside the weights */
