@@ -101,7 +101,6 @@ Status products_sum_experts(BackendState *s, const DeviceExperts *experts, const
 
 /* --- wherever the weights are */
 
-/* Multiplies on the device. */
 static Status run_on_device(BackendState *s, const LinearCall *call, Error *err) {
   const BackendModel *m = s->loaded;
   const int n_in = call->weights->n_in, *order = weights_order(m, call->weights);

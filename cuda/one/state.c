@@ -257,8 +257,8 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* A run of n numbers in a layer's recurrent state. own: the run's offset in this GPU's state; first: the
- * offset, in the state of a model on one GPU, at which the runs of all GPUs follow one another. */
+/* A range of n numbers in a layer's recurrent state. own: its offset in this GPU's state; first: where the
+ * ranges of all GPUs begin, one after another, in the state of a model on one GPU. */
 typedef struct {
   size_t own, first, n;
 } Run;

@@ -9,8 +9,8 @@
 #include "cuda/kernels/rounding/rounding.h"
 #include "quantize/quantizer.h"
 
-/* Scratch buffers in GPU memory, which all functions of Quantizer share: what one leaves in them, no later
- * one uses. */
+/* Scratch buffers in GPU memory, shared by all functions of Quantizer: none relies on what an earlier one
+ * left in them. */
 enum {
   SCRATCH_A, /* A, B, C are large: rows of a matrix, or square matrices */
   SCRATCH_B,

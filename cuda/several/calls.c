@@ -80,7 +80,6 @@ Status calls_set_pages(Ranks *ranks, int state, int sequence, int first, const i
   return ranks_tell(ranks, &call, sizeof call, pages, (size_t)n * sizeof *pages, err);
 }
 
-/* Sends a call with two arguments. */
 static Status tell(Ranks *ranks, CallKind kind, int state, int a, int b, Error *err) {
   const Call call = {.kind = (int32_t)kind, .state = state, .a = a, .b = b};
   return ranks_tell(ranks, &call, sizeof call, NULL, 0, err);

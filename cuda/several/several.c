@@ -604,7 +604,7 @@ static Status drain(BackendState *state, Error *err) {
   return check_lost(s, err);
 }
 
-/* From the first GPU, which always has all logits: with NCCL no other GPU has. */
+/* Reads from the first GPU, which always has all logits; with NCCL it alone has them. */
 static Status read_logits(BackendState *state, int row, float *out, Error *err) {
   SeveralState *s = state_of(state);
   if (tokens_meet(s->parts[0], NULL, row)) TRY(on_all(s, gather_on_part, NULL, err));

@@ -12,7 +12,7 @@
  *   a warpgroup            +--- empty: 4, a warp each <- registers <- wait full, parity t % 2
  *
  * Where two warps attend to a stage of keys, two lanes of each arrive. The first loading warp copies stage i
- * only when stage i - in_flight is full, since messages between blocks queue behind loads in flight. The
+ * only when stage i - in_flight is full, since messages between blocks queue after loads in flight. The
  * warps wait for the kernels before this one when they come to keys or states. The ring fills while the other
  * warps wait. In a step of one token a fourth warp then prefetches the next stages into L2 (l2_prefetch.cuh),
  * or finds the experts whose weights come next (one_experts.cuh). */
