@@ -185,7 +185,7 @@ static Obstacle find_obstacle(const Model *model, int n) {
   return why;
 }
 
-/* "2, 4 or 8 would work", or that none does. */
+/* The numbers of GPUs that would work, in words, e.g. "2, 4 or 8"; "" if none would. */
 static Obstacle possible_splits(const Model *model) {
   Obstacle list = {""};
   int found[MAX_SPLIT] = {0}, n_found = 0;
@@ -278,7 +278,7 @@ static Status cut_outputs(Linear *l, Share share, Error *err) {
   return STATUS_OK;
 }
 
-/* Reduces a layer whose outputs are n_heads heads. */
+/* Reduces a layer, whose outputs are n_heads heads, to the heads of `heads`. */
 static Status cut_heads(Linear *l, int n_heads, Share heads, Error *err) {
   const int outputs = n_heads > 0 ? l->n_out / n_heads : 0;
   return cut_outputs(l, (Share){heads.first * outputs, heads.n * outputs}, err);
@@ -363,7 +363,7 @@ static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, 
   if (!dummy) conv->data = taps;
 }
 
-/* What one part has of a layer. */
+/* The shares of a layer that one part has. */
 typedef struct {
   Share queries, keys, values; /* of query heads, KV heads, value heads of the delta rule */
   Share runs[3];               /* channels of a convolution */
@@ -439,7 +439,7 @@ static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *expert
   return cut_experts(l, own.n_experts, columns, experts, err);
 }
 
-/* A part, and its own memory. */
+/* A part, and the memory that it does not share with the whole model. */
 typedef struct {
   Model model;
   Expert *experts; /* experts of all layers; NULL: the part has none */

@@ -48,7 +48,7 @@ static Status add(PrefixList *list, const char *name, const struct stat *info, E
   *entry = (PrefixEntry){.block = is_block(name),
                          .bytes = (uint64_t)info->st_size,
                          .used_ns = (int64_t)info->st_mtim.tv_sec * SECOND_NS + info->st_mtim.tv_nsec};
-  memcpy(entry->name, name, strlen(name) + 1); /* it fits: its form is known */
+  memcpy(entry->name, name, strlen(name) + 1); /* it fits: the patterns that it matches are shorter */
   list->bytes += entry->bytes;
   return STATUS_OK;
 }

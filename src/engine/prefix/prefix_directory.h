@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 
-enum { PREFIX_NAME = 56 }; /* bytes of the longest name */
+enum { PREFIX_NAME = 56 }; /* bytes that hold the longest name and its zero */
 
 /* The name of a block, or of the state after it. */
 void prefix_file_name(uint64_t key, uint64_t before, uint64_t own, bool state, char out[PREFIX_NAME]);

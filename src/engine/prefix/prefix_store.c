@@ -51,7 +51,7 @@ static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
   return hash64(ids, (size_t)n * sizeof *ids, before);
 }
 
-/* One restore or save of a text. */
+/* State of one restore or save of a text. */
 typedef struct {
   PrefixStore *store;
   Session *session;

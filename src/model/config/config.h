@@ -479,7 +479,7 @@ typedef struct {
   bool layer_scalar; /* x after a layer is multiplied by a number of the layer's own (Gemma 4) */
   Activation activation;
   int per_layer_width;    /* size of the input that a token has for each layer (Gemma 3n and 4); 0: none */
-  int per_layer_vocab;    /* rows of the table of these inputs; ids beyond the last use row 0 (Gemma 3n) */
+  int per_layer_vocab;    /* rows of the inputs' table; ids beyond the last use row 0 (Gemma 3n) */
   double embedding_scale; /* x = embedding[id] * this; 1 unless the family or its config has a factor */
   /* Scores are q k times this: head_dim^-1/2 unless the family or its config says otherwise; with latent
    * attention config_scale_latent() sets it. */

@@ -62,7 +62,7 @@ static int count_outputs(const Gathering *g) {
   return n;
 }
 
-/* True if every run of outputs begins and ends at a multiple of `unit`. */
+/* True if every head's series of outputs begin and end at multiples of `unit`. */
 static bool runs_are_multiples(const Gathering *g, int unit) {
   bool fit = g->outputs.step % unit == 0;
   for (int i = 0; i < g->outputs.n_series; i++)

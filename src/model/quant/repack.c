@@ -214,7 +214,7 @@ static void copy_columns(const StoredWeights *stored, unsigned char *to) {
   for (int i = 0; i < stored->linear->n_in; i++, from += step, to += row) memcpy(to, from, row);
 }
 
-/* to[o][i] = the stored [i][first_out + step * o], in blocks of inputs so that rows are read once. */
+/* to[o][i] = the stored [i][first_out + step * o], in blocks of inputs so that cache lines are read once. */
 static void transpose_dense(const StoredWeights *stored, unsigned char *to, int n_threads) {
   enum { BLOCK = 64 };
   const Linear *linear = stored->linear;

@@ -28,7 +28,7 @@ struct QuantRule {
   QuantScheme scheme;
 };
 
-/* Bytes of a pattern in messages. */
+/* Most bytes of a pattern that a message shows. */
 enum { SHOWN = 80 };
 
 /* Limits the compiled size: PCRE2 expands repetitions, so that a few bytes can become thousands. */
