@@ -214,7 +214,7 @@ static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
 }
 
 /* Enters the token in by_id. Where the vocabulary has gaps, another added token may have the same id; as in
- * the reference, the new token then takes over its normal form, unless it has one. */
+ * the reference, a new token without a normal form then takes over that of the other. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];

@@ -14,8 +14,8 @@ Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *
 
 /* Appends a character to scratch->run, the characters that composed_write() writes next. */
 Status composed_push(NormalScratch *scratch, Composed character, Error *err);
-/* Writes scratch->run in place of text[start .. end), and empties it. Origins are counted as in the
- * reference. */
+/* Writes scratch->run in place of text[start .. end), and empties it. Origins are assigned as in
+ * the reference. */
 Status composed_write(NormalScratch *scratch, const Traced *text, size_t start, size_t end, TracedBuffer *out,
                       Error *err);
 

@@ -24,11 +24,11 @@ Status unigram_load(const char *where, const Json *json, JsonSpan pieces, bool b
                     Unigram *unigram, Error *err);
 void unigram_release(Unigram *unigram);
 
-/* For each offset of a text: the best cut of the text before it, by the last piece of the cut. */
+/* For an offset of a text: the best segmentation of the text before it, given by its last piece. */
 typedef struct {
-  double score;   /* sum of the best cut */
+  double score;   /* sum of the pieces' scores */
   uint32_t start; /* where the last piece begins */
-  uint32_t next;  /* in the best cut of the whole text: the end of the piece that starts here */
+  uint32_t next;  /* in the best segmentation of the whole text: the end of the piece that starts here */
   int32_t id;     /* id of the last piece; -1: no piece ends here */
 } UnigramPlace;
 

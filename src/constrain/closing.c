@@ -59,7 +59,7 @@ typedef struct {
   const bool *verdicts;
   Lang texts; /* what is left of the argument of closing_texts() */
   bool keys;  /* the texts are keys of the frame's members, not values */
-  bool many;  /* there are many texts: a text that is a prefix of others may stay */
+  bool many;  /* begins_others(): a text that is a prefix of others need not be taken out */
 } Values;
 
 static bool value_hash(JsonKind kind, const char *bytes, size_t size, uint64_t *hash) {
@@ -106,8 +106,8 @@ typedef struct {
   uint32_t n_true, n_false;
 } Cube;
 
-/* Sets of verdicts, by the result of their search: each formula over ATOM_GOAL is true for the sets (which
- * goals the child satisfies) that had this result. */
+/* Results of searches: each formula over ATOM_GOAL is true for the sets of verdicts (which goals the child
+ * satisfies) that had this result. */
 typedef struct {
   Formula sure;   /* the frame can close */
   Formula unsure; /* a search ended without an answer */
@@ -605,7 +605,7 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end now and the values around it whose items may not repeat can then close. */
+/* CLOSE_SURE if the value may end now and then, in a uniqueItems array, the values up to that array can. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;

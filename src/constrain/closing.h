@@ -17,8 +17,8 @@ void closing_begin_work(Machine *m);
 /* True if the frame's rules make its members or items depend on one another, or if values are hashed
  * (uniqueItems) and the frame may run out of different values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
-/* CLOSE_SURE if some text closes the frame so that the values around it whose items may not repeat can close,
- * too. PRECOND all children of the frame have ended */
+/* CLOSE_SURE if some text closes the frame and then, in a uniqueItems array, the values up to that
+ * array. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL, whose number
  * i stands for "the child satisfies frame_children()[i]". `before` is the frame before the child began.

@@ -11,7 +11,7 @@
 /* --- formulas that need no search */
 
 enum { MARK_PLAIN = 1, MARK_JOINED = 2 };
-enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS of one AND; keys that they name */
+enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS in one AND; keys that these name */
 
 /* The subschemas that judge the members of an object at once. */
 typedef struct {

@@ -99,7 +99,7 @@ Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err) {
 
 /* --- tokens */
 
-/* Nodes of a trie with one parent: `first`, then skip[] of each node, up to `end`. */
+/* The children of one node of a trie: `first`, then skip[] of each node, up to `end`. */
 typedef struct {
   uint32_t first, end;
 } Siblings;

@@ -25,7 +25,7 @@ typedef struct Seen {
   uint64_t sum;      /* of hash64(hash) over this entry and all before: their order has no effect */
   const char *bytes; /* [size] of a key */
   size_t size;
-  Lang keys, other_keys; /* other_keys: `keys` (LANG_NONE: both unset) without this key and those before */
+  Lang keys, other_keys; /* other_keys: `keys` without this key and those before; keys LANG_NONE: unset */
 } Seen;
 
 /* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are
@@ -130,7 +130,7 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* by language + 1: has it few strings? by hash of language and n: its n-th example */
+  KeyTable few;      /* key language + 1: has it few strings? key hash of language and n: its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the present search (closing.c); search_left: steps left */

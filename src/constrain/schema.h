@@ -174,7 +174,6 @@ bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);
 uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index);
 /* Keys that properties, patternProperties and additionalProperties allow. */
 Lang schema_member_keys(SchemaSet *set, uint32_t schema);
-/* True for schema `false`. */
 static inline bool schema_is_false(uint32_t schema) {
   return schema == SCHEMA_FALSE;
 }

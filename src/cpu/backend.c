@@ -258,7 +258,6 @@ static void take_attention(BackendState *state, const ModelConfig *config, size_
   state->part_outs = take_rows(memory, parts, plan->v_width);
 }
 
-/* Takes the scratch memory of matmuls. */
 static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StatePlan *plan,
                          size_t rows, Buffers *memory) {
   RoundedRows *rounded = &scratch->rounded;

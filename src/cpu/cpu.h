@@ -56,7 +56,7 @@ typedef struct {
 typedef struct {
   float *frequencies; /* [n_pairs] made by rope_frequencies(); belongs to the BackendModel */
   int n_pairs;        /* rotary_dim / 2 */
-  bool neighbours;    /* as in RopeConfig */
+  bool neighbours;    /* the pairs are (2 i, 2 i + 1), not (i, i + n_pairs) */
   float attention_factor;
 } CpuRope;
 
@@ -112,7 +112,7 @@ typedef struct {
   int selected, block_scores;
   size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */
-  int n_segments, n_ropes, angles; /* angles: pairs of one rope, for a row */
+  int n_segments, n_ropes, angles; /* angles: rotated pairs of a row, for one rope */
   int n_sequences, n_table;        /* n_table: entries of a page table */
 } StatePlan;
 
@@ -120,7 +120,7 @@ typedef struct {
 typedef struct {
   uint8_t *heads;             /* [n_cache_heads][head_bytes] */
   size_t k_bytes, head_bytes; /* of one KV head. k_bytes: K without scales; head_bytes: K, V, scales */
-  /* With KV_Q8. scales: offset of K's scales; scales_bytes: from there to V's scales. */
+  /* With KV_Q8: offset of K's scales, and bytes from there to V's scales. */
   size_t scales, scales_bytes;
   int head_dim, v_width;
 } LayerCache;
@@ -224,8 +224,8 @@ struct BackendState {
   /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
    * stream_weights: the weights of their mean, a block's input; stream_ranks: between the two low-rank
    * matrices that make these weights; stream_factors: factors of a block's output; ids: the step's tokens;
-   * ngram_rows: the n-gram table's rows for them. AltUp (altup.c) has streams of plan.hidden numbers, and
-   * LAuReL's rows and its own coefficients in stream_... */
+   * ngram_rows: the n-gram table's rows for them. With AltUp (altup.c), streams have plan.hidden numbers, and
+   * stream_... hold its coefficients and LAuReL's rows. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
@@ -335,18 +335,18 @@ Status cpu_load(const Model *model, const BackendOptions *options, BackendModel 
 void cpu_unload(BackendModel *loaded);
 Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-/* Residual streams and n-grams (streams.c): the operations. cpu_mix(): h = the weighted mean of the streams
- * of n_rows rows: rows[i], or first_row + i with rows NULL. cpu_ngram_state(): a sequence's state of a
- * layer's n-grams, cpu_ngram_numbers() floats. */
+/* Residual streams and n-grams (streams.c), with their operations. cpu_mix(): h = the weighted mean of the
+ * streams of n_rows rows: rows[i], or first_row + i with rows NULL. cpu_ngram_state(): a sequence's state of
+ * a layer's n-grams, cpu_ngram_numbers() floats. */
 void cpu_mix(BackendState *state, const float *norm, const CpuMix *mix, const int32_t *rows, int first_row,
              int n_rows);
 Operation cpu_mix_for_attention, cpu_mix_for_mlp, cpu_inject_streams, cpu_add_ngrams;
 size_t cpu_ngram_numbers(const ModelConfig *config, int layer);
 float *cpu_ngram_state(const BackendState *state, int layer, int sequence);
 
-/* AltUp and LAuReL (altup.c): the operations. cpu_begin_streams(): makes the streams of n_rows embeddings x.
- * cpu_join_streams(): h = the lm_head's normalised input for n_rows rows: rows[i], or first_row + i with rows
- * NULL. cpu_add_to_streams(): adds x to all streams but the first. */
+/* AltUp and LAuReL (altup.c), with their operations. cpu_begin_streams(): makes the streams of n_rows
+ * embeddings x. cpu_join_streams(): h = the lm_head's normalised input for n_rows rows: rows[i], or
+ * first_row + i with rows NULL. cpu_add_to_streams(): adds x to all streams but the first. */
 void cpu_begin_streams(BackendState *state, int n_rows);
 void cpu_join_streams(BackendState *state, const int32_t *rows, int first_row, int n_rows);
 void cpu_add_to_streams(BackendState *state, int n_rows);

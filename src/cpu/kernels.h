@@ -152,8 +152,8 @@ typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
   int few_rows;     /* the most rows, up to FEW_ROWS, for which matmul_few() was faster than matmul_rows() */
 
-  /* A few rows of x, as partial sums over splits of the inputs. In y, [c - first] of row r and of split
-   * p - split becomes
+  /* A few rows of x, as partial sums over splits of the inputs. In y, element
+   * [c - first] of row r and split p - split becomes
    *   the sum over the inputs i of split p of w[i][c] x[r][i],
    * for p in [split, splits_end), c in [first, first + n). The sums of all splits, added in order, are W x.
    * Each weight is read from memory once; the bits of y do not depend on the number of rows. The weights at

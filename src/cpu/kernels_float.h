@@ -11,8 +11,8 @@
 #include "cpu/kernels_dense.h"
 #include "cpu/kernels_grouped.h"
 
-/* The storage of a matrix; a constant in every loop. FP8 is read as fp16 with E4M3's bits, which divides
- * numbers by 256; the scales are multiplied by 256. Both are exact. */
+/* The storage of a matrix; a compile-time constant in every loop. FP8 is read as fp16 with E4M3's bits, which
+ * divides numbers by 256; the scales are multiplied by 256. Both are exact. */
 typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
 
 enum { FLOAT_OUTPUTS = 8 };

@@ -46,7 +46,7 @@ INLINE int run_vectors(const int n_rows) {
 #endif
 }
 
-/* The storage of a matrix; a constant in every loop. */
+/* The storage of a matrix; a compile-time constant in every loop. */
 typedef enum { AWQ, GROUPED4, GROUPED8 } Form;
 
 INLINE Form form_of(const Linear *w) {

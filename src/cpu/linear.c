@@ -98,7 +98,7 @@ typedef struct {
   float *y;
 } Stretch;
 
-/* For each matrix: the rest of a split, whole splits, the beginning of a split. */
+/* Up to three for each matrix: the rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
 /* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches, whose sums go to `parts`. A
@@ -233,7 +233,7 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    /* Before `now` runs, which prefetches the start of this piece. */
+    /* Claimed before `now` runs, whose end prefetches the start of this piece. */
     more = claim_piece(work, n_threads, stretches[turn ^ 1]);
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
@@ -501,7 +501,7 @@ static OtherProduct other_product(const MatmulGroup *group, const Linear *linear
   return (OtherProduct){linear, group->x, group->x_stride, group->n_rows, NULL};
 }
 
-/* Has groups computed by another device, as many as it takes. Returns their number. */
+/* Lets another device compute the first groups, as many as it accepts. Returns their number. */
 static int multiply_elsewhere(const BackendModel *loaded, const MatmulScratch *memory,
                               const MatmulGroup *groups, int n_groups) {
   OtherProduct products[MAX_MATRICES];

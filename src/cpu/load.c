@@ -125,7 +125,6 @@ static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error 
   return STATUS_OK;
 }
 
-/* Makes the hashes of all layers with n-grams. */
 static Status make_hashes(const ModelConfig *config, BackendModel *loaded, Error *err) {
   size_t n = 0;
   for (int layer = 0; layer < config->n_layers; layer++) n += config_layer(config, layer).ngrams > 0;

@@ -17,9 +17,8 @@ typedef struct {
   size_t ahead, ahead_step; /* bytes */
 } OuterB;
 
-/* Where chains of sums begin and end: they start with the numbers at `from` (NULL: 0). Their ends are stored
- * at `to` or, if `add` is not 0, multiplied by `add` and added to the numbers there. Strides are from row to
- * row. */
+/* The accumulators start with the numbers at `from` (NULL: 0). They are stored at `to` or, if `add` is not 0,
+ * multiplied by `add` and added to the numbers there. Strides are from row to row. */
 typedef struct {
   const float *from;
   float *to;

@@ -122,7 +122,7 @@ static bool shows_words(const Chat *chat) {
   return shown;
 }
 
-/* Templates that do not name a part's text take no lists: they need no trial. */
+/* A template without "text" cannot read lists of parts, {"type": "text", "text": ...}: it needs no trial. */
 void chat_try_parts(Chat *chat) {
   if (!template_writes(chat->template, "text") || shows_words(chat)) return;
   chat->in_parts = true;

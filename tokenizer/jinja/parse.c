@@ -312,7 +312,7 @@ static Status parse_filtered(Parser *parser, Node *node) {
   return parse_whole_block(parser, "endfilter", &node->items);
 }
 
-/* transformers' mark of the text to train on: its body has a scope of its own. */
+/* {% generation %}, with which transformers marks the text to train on: a scope of its own. */
 static Status parse_generation(Parser *parser, Node *node) {
   return parse_whole_block(parser, "endgeneration", &node->items);
 }

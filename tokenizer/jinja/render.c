@@ -51,7 +51,7 @@ Status render_charge(Render *render, size_t steps) {
   return render_fail(render, "takes more than %d steps", RENDER_MAX_STEPS);
 }
 
-/* The arena's limit is the template's fault, a failed malloc is not. */
+/* STATUS_MODEL at the arena's limit, which is the template's fault; a failed malloc is STATUS_FAILED. */
 static Status no_memory(const Render *render) {
   return strncmp(render->err->text, "out of memory", 13) == 0 ? STATUS_FAILED : STATUS_MODEL;
 }
@@ -247,7 +247,6 @@ Status loop_length(Render *render, Loop *loop, size_t *length) {
   return STATUS_OK;
 }
 
-/* Advances to the next element. */
 static Status loop_step(Render *render, Loop *loop, bool *more) {
   TRY(loop_peek(render, loop));
   *more = loop->peeked;

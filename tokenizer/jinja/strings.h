@@ -5,7 +5,6 @@
 
 typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
 
-/* Concatenates two texts. */
 Status string_appended(Render *render, Text a, Text b, Text *out);
 /* Repeats the text; charges steps for the size of the result. */
 Status string_repeated(Render *render, Text text, size_t times, Text *out);

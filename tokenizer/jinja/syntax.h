@@ -116,7 +116,7 @@ typedef enum {
   NODE_CONCAT,    /* items, joined by ~ */
   NODE_ATTRIBUTE, /* a.text */
   NODE_ITEM,      /* a[b] */
-  NODE_SLICE,     /* a:b:c, any NULL; as b of ITEM */
+  NODE_SLICE,     /* a:b:c, any NULL; only as b of ITEM */
   NODE_CALL,      /* a(args) */
   NODE_FILTER,    /* a | text(args); a NULL: the text of a block */
   NODE_TEST,      /* a is text(args) */

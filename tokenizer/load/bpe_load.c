@@ -32,7 +32,6 @@ const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right) {
   return merge->pair == NO_PAIR ? NULL : merge;
 }
 
-/* Grows the table of rules. */
 static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
   Merge *old = bpe->merges, *merges;
   TRY(NEW(merges, size, "merge rules", err));

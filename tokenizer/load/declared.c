@@ -88,7 +88,7 @@ static bool is_text(const Json *string, const char *text, size_t size) {
   return own && n == size && memcmp(own, text, n) == 0;
 }
 
-/* True if `text` is the content of a token that has a name. */
+/* True if `text` is the content of a token that has a name, such as "bos_token". */
 static bool has_name(const DeclaredFiles *files, const char *text, size_t size) {
   const Json *const owners[] = {files->config, files->map, own_names(files)};
   bool has = false;

@@ -38,7 +38,7 @@ enum {
  * JIT if each byte is a match. */
 #define LIMIT_NS      ((int64_t)500000000)
 #define LIMIT_BYTE_NS ((int64_t)1200)
-/* The assumed time of a hurried match from one start position while the clock was stopped. */
+/* The time that a hurried match is assumed to take from one start position while no clock runs. */
 #define PLACE_NS ((int64_t)50)
 
 struct Regex {

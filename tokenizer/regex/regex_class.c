@@ -315,7 +315,7 @@ static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *e
   return charset_add(set, first, last, err);
 }
 
-/* Parses the body of a class up to its ']', without negation: unions between "&&". */
+/* Parses the body of a class up to its ']', without negation: unions separated by "&&". */
 static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool *intersected, Error *err) {
   for (bool first = true;; first = false) {
     if (p->at >= p->size) return regex_refuse(p, err, "a class without ']'");

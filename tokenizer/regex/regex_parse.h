@@ -16,7 +16,7 @@ typedef struct {
   size_t n_units, units_capacity;
   CharSet *sets; /* [n_sets], no two equal */
   size_t n_sets, sets_capacity;
-  uint32_t literals[3]; /* [n_literals] the last literals in a row where case is ignored: note_literal() */
+  uint32_t literals[3]; /* [n_literals] the last literals in a row, if case is ignored: note_literal() */
   size_t n_literals;
 } RegexParser;
 

@@ -351,7 +351,6 @@ static void forget_states(Grammar *g) {
   for (int i = 0; i < N_MASKS; i++) g->masks[i].state = GRAMMAR_DEAD;
 }
 
-/* Forgets the states of parts. */
 static void forget_parts(Grammar *g) {
   lex_masks_release(&g->last);
   lex_masks_release(&g->parts);

@@ -100,7 +100,6 @@ static Status add_rule(Productions *out, uint32_t owner, uint32_t *number, Error
   return STATUS_OK;
 }
 
-/* Adds an alternative with the list's symbols. */
 static Status add_alternative(const char *name, Productions *out, uint32_t rule, const SymbolList *list,
                               Error *err) {
   const size_t n = list->count + 1;
@@ -139,7 +138,6 @@ static Status rule_of(Maker *m, uint32_t owner, int index, uint32_t *number) {
   return add_node(m, *number, index);
 }
 
-/* Appends the symbol of a node. */
 static Status add_symbol(Maker *m, uint32_t owner, int index, SymbolList *list) {
   if (!m->node_is_nested[index]) return append(list, SYMBOL_LANG, lang_of(m, index), m->err);
   if (m->tree->nodes[index].kind == GBNF_TOKEN)
@@ -229,7 +227,7 @@ static Status add_node(Maker *m, uint32_t rule, int index) {
   return status;
 }
 
-/* --- which rules have a property that an alternative has if all its symbols have it */
+/* --- rules with a property (has a text, can be empty) that an alternative has if all its symbols have it */
 
 /* A test of a symbol that is no rule. */
 typedef bool (*SymbolTest)(Langs *langs, Symbol symbol);

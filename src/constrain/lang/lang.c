@@ -498,8 +498,8 @@ static void begin_derivation(Langs *langs) {
 
 #define MAX_PARTS 16
 
-/* The derivative of an AND or a NOT, from lang_next() of its parts, whose rows other expressions share.
- * Fills next[] for all classes in which each part's derivative is known to be the same as for `byte`. */
+/* The derivative of an AND or a NOT, from the cached derivatives of its parts (lang_next()). Fills next[] for
+ * all classes in which each part's derivative is known to be the same as for `byte`. */
 static Lang next_by_parts(Langs *langs, Lang a, unsigned char byte, uint32_t *next) {
   const LangNode node = langs->nodes[a];
   const uint32_t n = node.kind == NOT ? 1 : node.b;

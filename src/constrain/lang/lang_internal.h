@@ -27,7 +27,7 @@ struct LangNode {
   uint16_t depth; /* nesting of expressions; the second part of a THEN adds no level */
   uint32_t a, b, min;
   uint32_t derivation, derived; /* number of the last derivation that met the node, and its result */
-  uint32_t collection;          /* the last union of derivatives that took the expression */
+  uint32_t collection;          /* number of the last union of derivatives that took the expression */
   uint32_t round;               /* number of the last search that met the expression */
   uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */
   uint32_t relaxed;             /* lang_relaxed() + 1, 0: not made yet */

@@ -7,7 +7,7 @@
 enum {
   MAX_BRANCHES = 2000, /* words that are prefixes of one another: recursion of words_from() */
   FEW = 16,            /* up to this many parts are united without a tree */
-  MAX_SHARED = 256,    /* sets of bytes in a prefix that parts share: recursion of unite() */
+  MAX_SHARED = 256,    /* sets of bytes in the longest prefix that parts share: recursion of unite() */
 };
 
 /* --- words */

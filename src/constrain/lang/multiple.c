@@ -8,7 +8,7 @@
 
 #include "constrain/lang/byte_classes.h"
 
-#define MAX_FRACTION 24 /* limit on the fraction digits beyond the scale */
+#define MAX_FRACTION 24 /* most fraction digits of a text beyond Divisor.scale */
 #define MAX_EXPONENT 999
 
 typedef struct Divisor {

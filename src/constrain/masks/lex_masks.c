@@ -81,8 +81,8 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
 }
 
 /* Adds the state to which the plan's at-th character, one of `class`, leads. If some classes of the plan may
- * not follow there, the plan ends before the state. Below min_depth it gives up those classes instead, or
- * `class` if that has fewer tokens: then returns false, and the plan has to begin again. */
+ * not follow there, the plan ends before the state or, below min_depth, gives up those classes (`class`, if
+ * that has fewer tokens) and begins again: then returns false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -120,7 +120,7 @@ static bool add_state(Plan *p, uint32_t state) {
   return true;
 }
 
-/* Iterates over the states that the characters of a class lead to, but gives a state only once in a row. */
+/* Iterates over the states that the characters of a class lead to; equal states in a row count once. */
 typedef struct {
   unsigned byte, last;
   uint32_t before;

@@ -5,8 +5,8 @@
 #include "constrain/machine.h"
 #include "constrain/masks/vocabulary.h"
 
-/* A quote that ends the string, in the mask of a state within a character or an escape; or the last byte of a
- * part of a grammar that may end there. */
+/* Where a string or a part of a grammar ends inside a token: at the string's quote (only in masks of states
+ * within a character or an escape), or at the part's last byte. */
 typedef struct {
   uint32_t node;     /* node of the tokens' trie */
   uint32_t lex;      /* state before the quote, or after the part */

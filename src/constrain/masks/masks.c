@@ -183,7 +183,7 @@ static void add_few(Masks *masks, const JsonState *state, uint32_t group, uint64
   }
 }
 
-/* Keeps masks->rests or, without `ends`, that the string or key may not end. */
+/* Stores masks->rests or, without `ends`, that the string or key may not end. */
 static void keep_rests(Masks *masks, uint64_t key, bool ends) {
   KnownTable *table = &masks->rests_by_end;
   if (table->pool.total > KEPT_BYTES) known_clear(table);
@@ -308,7 +308,7 @@ static void ends_of_text(Masks *masks, const JsonState *state, uint64_t *mask) {
 
 /* --- strings of restricted languages */
 
-/* Adds the tokens that end the string, from a state within a character or an escape: made->exits. */
+/* Adds the tokens of made->exits, which end a string whose state is within a character or an escape. */
 static void ends_within(Masks *masks, const LexMask *made, const JsonState *state, uint64_t *mask) {
   Machine *m = masks->m;
   const Trie *t = &masks->v->tokens;

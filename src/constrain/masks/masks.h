@@ -30,7 +30,7 @@ typedef struct {
   uint64_t *rests;     /* [rest_words] a bit for each of Vocabulary.rests that may follow the quote */
   Lang *telling;       /* [n_telling] languages of keys in patternProperties and propertyNames */
   uint32_t n_telling;
-  bool tells; /* the effect of a key that no keyword names depends on these languages alone */
+  bool tells; /* telling[] alone decides the effect of a key that no keyword names */
 
   uint32_t lex_generation;   /* machine.lex_generation when the masks were made */
   KnownTable masks_by_state; /* values: KnownMask */

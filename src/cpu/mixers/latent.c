@@ -58,7 +58,7 @@ static void normalise(const BackendState *state, float *rows, int stride, int n_
 }
 
 /* queries = the matrix q times `from` or, with q_rank, times the queries' normalised latent. kv_latents = the
- * normalised latent, then the key's part with a rope. gates = attn_gate times `from`. */
+ * normalised latent, then the key's part for RoPE. gates = attn_gate times `from`. */
 static void project(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const StatePlan *plan = &state->plan;
