@@ -337,7 +337,7 @@ static Status append_page(Batch *b, Sequence *s, int page, Error *err) {
   return STATUS_OK;
 }
 
-/* The sequence's pages as the text before its next page. PRECOND all of them are full */
+/* The text before the sequence's next page: all its pages. PRECOND they are full */
 static PagesBefore before_next(const Sequence *s) {
   return (PagesBefore){s->pages, s->n_pages, s->long_rope};
 }

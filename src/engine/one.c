@@ -33,7 +33,7 @@ static void keep_what_is_same(One *o) {
     int common = session_common(session, o->ids, n);
     if (common > o->n_plain) common = o->n_plain;
     session_keep(session, common - common % o->chunk);
-    /* True if the last kept recurrent state lies within a chunk. */
+    /* With a remainder, the last kept recurrent state lies within a chunk. */
     if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);

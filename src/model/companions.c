@@ -79,7 +79,6 @@ static const struct {
     {"tekken.json", "Mistral's own", "name one of the same family with --tokenizer"},
 };
 
-/* Reports whether `name` lies in the directory. */
 static Status look_for(const char *directory, const char *name, bool *found, Error *err) {
   char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;

@@ -207,7 +207,7 @@ static Status parse_alpha(const ConfigReader *scaling, const Architecture *arch,
   return STATUS_OK;
 }
 
-/* Reads llama_4_scaling_beta. A config without any rope parameters gets the YaRN below. */
+/* Reads llama_4_scaling_beta. A config without any rope parameters gets fixed YaRN and query scaling. */
 static Status parse_query_scale(const ConfigReader *scaling, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   if (json_count(scaling->object) == 0) {
