@@ -84,7 +84,7 @@ static bool try_value(void *user, const char *bytes, size_t size) {
   return v->best != CLOSE_SURE;
 }
 
-/* The closing of the frame after a child that is one of the texts: the best over all texts. */
+/* The Closing of the frame after a child that is one of the texts: the best over all texts. */
 static Closing after_texts(Machine *m, const Frame *frame, const bool *verdicts, JsonKind kind, Lang texts) {
   Langs *l = &m->set->langs;
   Values values = {.m = m, .kind = kind, .frame = frame, .verdicts = verdicts};
@@ -153,7 +153,7 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
+/* The Closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
  * frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array such
  * a child stands for several items, up to just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
@@ -200,7 +200,7 @@ static Closing judge_hashed(const Split *s, const Cube *cube) {
   return best == CLOSE_SURE ? best : better(best, container_exists(m, s->frame, cube));
 }
 
-/* The closing of the frame after a child that has the cube's verdicts, if such a child exists. `at` is the
+/* The Closing of the frame after a child that has the cube's verdicts, if such a child exists. `at` is the
  * frame with these verdicts put into its goals. */
 static Closing judge(const Split *s, const Frame *at, const Cube *cube) {
   Machine *m = s->m;
@@ -403,7 +403,7 @@ static void mention(Machine *m, Formula formula, bool positive, bool negated, Me
   }
 }
 
-/* The closing of the frame if a member with this key begins. */
+/* The Closing of the frame if a member with this key begins. */
 static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   if (is_at_limit(m)) return CLOSE_UNSURE;
   const ArenaMark mark = machine_mark(m);
@@ -458,7 +458,7 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* The closing of the frame if a member begins with a new key of the language that no keyword of any schema
+/* The Closing of the frame if a member begins with a new key of the language that no keyword of any schema
  * names. Named keys may have another effect: those with which a member may begin are added to *named. */
 static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
   Langs *l = &m->set->langs;

@@ -320,7 +320,7 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* drop_tokens() for tokens with \u or \/, and for tokens that only such tokens may follow. */
+/* drop_tokens() for tokens with \u or \/, and for tokens after which only such tokens may come. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;
   const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;

@@ -60,5 +60,5 @@ bool lex_is_counter(const Machine *m, uint32_t lex, uint32_t *min, uint32_t *max
 bool lex_takes_any_text(const Machine *m, uint32_t lex);
 /* A hash of lex_verdicts(). */
 uint64_t lex_verdict_hash(const Machine *m, uint32_t lex);
-/* The verdicts of n goals if the string or number ends here. */
+/* verdicts[i], i < n: whether goal i is satisfied if the string or number ends here. */
 void lex_verdicts(const Machine *m, uint32_t lex, bool *verdicts, uint32_t n);

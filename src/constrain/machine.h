@@ -170,7 +170,7 @@ static inline ArenaMark machine_mark(const Machine *machine) {
 static inline void machine_release(Machine *machine, ArenaMark mark) {
   machine->mark = mark;
 }
-/* Gives back memory that only the text before `state` needed, if it is much; true: other states and marks are
+/* Frees memory that only the text before `state` needed, if it is much; true: other states and marks are
  * no longer valid. */
 bool machine_tidy(Machine *machine, JsonState *state);
 void *machine_alloc(Machine *machine, size_t size);

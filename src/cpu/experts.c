@@ -106,7 +106,7 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   }
 }
 
-/* Gives each choice a place among the gathered rows; ends[e] becomes the end of expert e's places. */
+/* Assigns each choice a row of `gathered`; ends[e] becomes the end of expert e's rows. */
 static void place_choices(ExpertChoice *choices, int n_choices, int n_experts, int *ends) {
   memset(ends, 0, (size_t)n_experts * sizeof *ends);
   for (int i = 0; i < n_choices; i++) ends[choices[i].expert]++;
@@ -170,7 +170,7 @@ static void gather_choices(void *given, int row) {
   for (int i = 0; i < n_chosen; i++) gather_row(state, &chosen[i], work->from + (size_t)row * work->stride);
 }
 
-/* Gives each choice a place among the gathered rows, and copies the choice's input there. */
+/* Assigns each choice a row of `gathered`, and copies the choice's input there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;

@@ -19,7 +19,7 @@
 #define KEPT_BYTES  ((size_t)12 << 20) /* bytes of stored masks; if they take more, they are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* compute_first() stops once it has made this many expressions (lang.h) */
-#define FEW_QUOTES  4    /* in a group of up to this many tokens, rests are tried one by one */
+#define FEW_QUOTES  4    /* in a group of up to this many tokens, each text after the quote is tried */
 
 static bool no_memory(Masks *masks) {
   machine_fail(masks->m, "out of memory");
