@@ -366,6 +366,17 @@ TEST_WITH(open_langs, close_langs, the_shortest_string_is_found) {
   assert_int_equal(lang_shortest(&langs, lang_next(&langs, lang, 0xe3)), 7);
 }
 
+/* 17,017 characters, which a search does not reach: their number is unknown, not 0, and may be within any
+ * limit. */
+TEST_WITH(open_langs, close_langs, a_length_that_no_search_finds_is_unknown) {
+  const Lang lang = expression("^(?=(a{7})*$)(?=(a{11})*$)(?=(a{13})*$)(?=(a{17})*$)a+$");
+  for (int turn = 0; turn < 2; turn++) {
+    assert_int_equal(lang_shortest(&langs, lang), LANG_UNKNOWN);
+    assert_true(lang_ends_within(&langs, lang, 100));
+  }
+  assert_int_equal(lang_shortest(&langs, expression("^(?=(a{7})*$)(?=(a{11})*$)a+$")), 77);
+}
+
 /* The answers are those of searches, whatever string was found before. */
 TEST_WITH(open_langs, close_langs, ends_are_found_within_a_limit) {
   const Lang lang = lang_text(&langs, expression("^(?!.*x)(?=.*9).{4,60}$")),

@@ -662,7 +662,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
   uint32_t max;
   const Lang unlimited = lang_without_max(langs, a, &max);
   if (max != LANG_NO_END) {
-    const bool found = lang_is_alive(langs, unlimited) && lang_shortest(langs, unlimited) <= max;
+    const bool found = lang_ends_within(langs, unlimited, max);
     if (!has_failed(&langs->failure)) langs->nodes[a].alive = found ? 1 : 2;
     return found;
   }

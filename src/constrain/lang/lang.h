@@ -167,11 +167,11 @@ bool lang_is_endless(const Langs *langs, Lang a);
 /* `a` without the string bytes[0..size). If `a` or a part of a union in it is lang_is_endless(), that one
  * stays as it is and may keep the string, which the caller then has to refuse. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
-/* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count. 0 also
- * where the search meets its limit. PRECOND `a` has a string */
+/* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
+ * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */
 uint32_t lang_shortest(Langs *langs, Lang a);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
- * lang_shortest(), so also where their search meets its limit; langs->ending is tried before a search. */
+ * lang_shortest(); also where their search meets its limit. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
 /* `a` without the upper limits of its repetitions, if they are LANG_RELAXED or more: a larger language, with
  * the same strings of up to LANG_RELAXED characters and a smaller automaton. */

@@ -17,7 +17,6 @@ struct LangNode {
   bool has_empty;             /* contains the empty string */
   bool plain;                 /* LANG_ALL, or has no AND, NOT or MULTIPLE; has a string unless LANG_NONE */
   bool text;                  /* known to have only valid UTF-8 */
-  bool guessed;               /* a search of lang_shortest() met its limit */
   bool counts;                /* has a repetition that lang_relaxed() changes */
   bool multiples;             /* contains a MULTIPLE */
   bool single;                /* lang_declare_single() */
@@ -29,9 +28,9 @@ struct LangNode {
   uint32_t derivation, derived; /* number of the last derivation that met the node, and its result */
   uint32_t collection;          /* number of the last union of derivatives that took the expression */
   uint32_t round;               /* number of the last search that met the expression */
-  uint32_t shortest;            /* lang_shortest() + 1, 0: unknown */
-  uint32_t relaxed;             /* lang_relaxed() + 1, 0: not made yet */
-  uint32_t *next;               /* a row of byte_classes.h; NULL: nothing was derived yet */
+  uint32_t shortest; /* lang_shortest() + 1; 0: not searched yet; LANG_UNKNOWN: a search met its limit */
+  uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
+  uint32_t *next;    /* a row of byte_classes.h; NULL: nothing was derived yet */
 };
 
 static inline ByteSet byte_set_none(void) {

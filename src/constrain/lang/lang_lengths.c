@@ -76,10 +76,11 @@ typedef struct {
       best_from; /* best: characters of the shortest string so far; best_from: index of its last item */
 } Measure;
 
-/* Gives lang_shortest() if it is known without a search; else returns false. */
+/* Gives lang_shortest() if it is a number that is known without a search; else returns false. */
 static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   const LangNode *node = &langs->nodes[a];
-  if (!node->has_empty && !node->plain && (node->shortest == 0 || node->guessed)) return false;
+  if (!node->has_empty && !node->plain && (node->shortest == 0 || node->shortest == LANG_UNKNOWN))
+    return false;
   *shortest = node->has_empty ? 0 : node->plain ? shortest_plain(langs, a) : node->shortest - 1;
   return true;
 }
@@ -119,7 +120,7 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
   uint32_t known;
   if (has_failed(&langs->failure)) return 0;
   if (known_shortest(langs, a, &known)) return known;
-  if (langs->nodes[a].guessed) return 0;
+  if (langs->nodes[a].shortest == LANG_UNKNOWN) return LANG_UNKNOWN;
   Measure m = {.langs = langs, .best = UINT32_MAX};
   ++langs->round;
   if (failure_grow(&langs->failure, &m.items, &m.capacity, 64, sizeof *m.items))
@@ -131,13 +132,12 @@ uint32_t lang_shortest(Langs *langs, Lang a) {
     for (size_t at = first; at < end; at++) measure_next(&m, (uint32_t)at, true);
   }
   const bool found = !has_failed(&langs->failure) && m.count <= MAX_MEASURED && m.best < UINT32_MAX;
-  if (found) {
+  if (found)
     keep_lengths(&m);
-  } else {
-    langs->nodes[a].guessed = true;
-  }
+  else
+    langs->nodes[a].shortest = LANG_UNKNOWN;
   free(m.items);
-  return found ? m.best : 0;
+  return found ? m.best : LANG_UNKNOWN;
 }
 
 /* Keeps a shortest string of `a`, whose length is known, in langs->ending if it fits. */
@@ -179,7 +179,7 @@ bool lang_ends_within(Langs *langs, Lang a, uint32_t left) {
   if (!lang_is_alive(langs, a)) return false;
   shortest = lang_shortest(langs, a);
   if (known_shortest(langs, a, &shortest)) keep_ending(langs, a);
-  return shortest <= left;
+  return shortest == LANG_UNKNOWN || shortest <= left;
 }
 
 /* True for S{min,max} with a max, where S is a set of characters. */

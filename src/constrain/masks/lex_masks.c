@@ -222,6 +222,11 @@ static bool next_layer(Plan *p) {
   return true;
 }
 
+/* `n` characters and as many as suffice to end after them: LANG_UNKNOWN if either is unknown. */
+static uint32_t with_end(uint32_t n, uint32_t end) {
+  return end > UINT32_MAX - n ? LANG_UNKNOWN : n + end;
+}
+
 static uint32_t most_needed(const Plan *p) {
   uint32_t most = 0;
   for (uint32_t i = 0; i < p->n; i++) {
@@ -254,7 +259,7 @@ static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   begin_states(&p, lex);
   for (uint32_t n = 0; n < N_ENOUGH; n++) {
     if (n > 0 && n <= plan->depth) known = known && next_layer(&p);
-    made->enough[n] = n + (known && n <= plan->depth ? most_needed(&p) : plan->beyond);
+    made->enough[n] = with_end(n, known && n <= plan->depth ? most_needed(&p) : plan->beyond);
   }
   made->measured = true;
 }
@@ -308,7 +313,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
 
 /* A number of characters that suffices for any n characters of the plan's classes and an end after them. */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
-  return plan == made->plans && n < N_ENOUGH ? made->enough[n] : n + plan->beyond;
+  return plan == made->plans && n < N_ENOUGH ? made->enough[n] : with_end(n, plan->beyond);
 }
 
 /* Adds the tokens of a plan, one by one where they are few. */
@@ -371,10 +376,10 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
 }
 
 /* An upper bound of the characters that a string needs to hold n bytes of a token, which have led to state
- * `lex`, and to end, unless lang_shortest() met its limit; UINT32_MAX: unknown. */
+ * `lex`, and to end; LANG_UNKNOWN: unknown. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
-  if (!in->measured || in->masks->m->lexes[lex].escape) return UINT32_MAX;
-  return n + lex_shortest(in->masks->m, lex);
+  if (!in->measured || in->masks->m->lexes[lex].escape) return LANG_UNKNOWN;
+  return with_end(n, lex_shortest(in->masks->m, lex));
 }
 
 static bool add_exit(LexMasks *masks, LexMask *made, LexExit exit) {
@@ -402,7 +407,7 @@ static bool takes_all(Inside *in, uint32_t node, uint32_t lex, uint32_t *enough)
   for (int i = 0; i < 2; i++) {
     const LexPlan *plan = &here->plans[i];
     if (below & ~plan->whole || height > plan->depth) continue;
-    *enough = in->measured ? height + plan->beyond : UINT32_MAX;
+    *enough = in->measured ? with_end(height, plan->beyond) : LANG_UNKNOWN;
     return true;
   }
   return false;
@@ -433,8 +438,7 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
     }
     uint32_t enough;
     if (t == &v->tokens && t->skip[node] - node >= FEW_NODES && takes_all(in, node, lex, &enough)) {
-      if (enough != UINT32_MAX) enough += n_before;
-      if (!add_values(in, node, t->skip[node], enough)) return false;
+      if (!add_values(in, node, t->skip[node], with_end(n_before, enough))) return false;
       continue;
     }
     const uint32_t next = row && row[byte] != LANG_UNKNOWN ? row[byte] : lex_next(m, lex, byte);

@@ -16,7 +16,7 @@ typedef struct {
 /* A token that stays inside the string, or inside the part of a grammar. */
 typedef struct {
   int32_t id;
-  uint32_t enough; /* characters that suffice for the token and an end after it; UINT32_MAX: unknown */
+  uint32_t enough; /* characters that suffice for the token and an end after it, or LANG_UNKNOWN */
 } LexToken;
 
 #define N_ENOUGH 24
@@ -25,7 +25,8 @@ typedef struct {
 typedef struct {
   uint64_t whole;
   uint32_t depth;
-  uint32_t beyond;       /* if LexMask.bounded: characters that suffice to end after any such string */
+  uint32_t
+      beyond; /* if LexMask.bounded: characters that suffice to end after any such string, or LANG_UNKNOWN */
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 
