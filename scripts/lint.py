@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tokenize
 
+import kernels_sum
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 1200  # a file is as long as its idea; one of more has two
 MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
@@ -338,16 +340,6 @@ def headers_of(name):
     return found
 
 
-def with_headers(name):
-    """A C file and all that it includes."""
-    found, waiting = {name}, [name]
-    while waiting:
-        for header in (headers_of(waiting.pop()) & set(C_FILES)) - found:
-            found.add(header)
-            waiting.append(header)
-    return found
-
-
 DECLARATION = re.compile(r"^(?!typedef |return |else )(static )?(?:[\w<>:]+[ *&]+)+\*?(\w+)\(", re.MULTILINE)
 
 
@@ -360,7 +352,8 @@ def callers_of(product):
         public[name] = {function for static, function in found if not static or name.endswith("h")}
     calls, callers = {}, {}
     for name in product:
-        known = set().union(*(public[header] for header in with_headers(name) - {name} if header in public))
+        headers = kernels_sum.reached(name, lambda file: headers_of(file) & set(C_FILES)) - {name}
+        known = set().union(*(public[header] for header in headers if header in public))
         calls[name] = known & set(re.findall(r"\w+", code_of(name))) - local[name] - public[name]
     for name in product:
         own = [file for file in product if file.rpartition(".")[0] == name.rpartition(".")[0]]

@@ -53,7 +53,8 @@ FINE = {
 
 def lint(folder, files, root):
     (folder / "scripts").mkdir()
-    shutil.copy(root / "scripts/lint.py", folder / "scripts/lint.py")
+    for script in ("lint.py", "kernels_sum.py"):
+        shutil.copy(root / "scripts" / script, folder / "scripts" / script)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
