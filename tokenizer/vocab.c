@@ -88,7 +88,7 @@ Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, si
   return STATUS_OK;
 }
 
-/* Grows the table, so that it stays less than half full with one more token. */
+/* Grows the table, so that it is at most half full with one more token. */
 static Status rehash(Vocab *v, Error *err) {
   size_t size = v->slots ? (v->mask + 1) * 4 : 1024;
   VocabSlot *slots;

@@ -24,7 +24,7 @@ typedef struct {
   Buffer bytes;       /* contents of all tokens, each NUL-terminated; less than a JSON text's 1 GB */
   VocabToken *tokens; /* [count] */
   size_t count, capacity;
-  VocabSlot *slots; /* [mask + 1], more than half of them empty */
+  VocabSlot *slots; /* [mask + 1], at least half of them empty */
   size_t mask;
   uint64_t seed;
   int32_t *token_of; /* [n_ids] index of the token with this id, or -1 */

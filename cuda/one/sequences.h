@@ -17,7 +17,7 @@
 
 enum {
   TILE_SIZES = 4,   /* most sizes of attention's tiles: layers whose heads differ may have different ones */
-  PADDED_ROWS = 8,  /* steps of only_singles are padded to a multiple of this many rows, or to n_sequences */
+  PADDED_ROWS = 8,  /* steps of only_singles are padded to a multiple of this, at most n_sequences */
   PADDED_UNITS = 64 /* and their units to a multiple of this */
 };
 

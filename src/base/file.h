@@ -82,7 +82,7 @@ typedef struct {
   char *path;      /* NULL when nothing is open */
   char *temporary; /* the name until the file is complete; NULL: no name yet, or written directly */
   bool unnamed;    /* has no name yet */
-  bool fleeting;   /* set by the caller: skip fsync, as the file may be lost in a power failure */
+  bool fleeting;   /* set by the caller: skip fsync; losing the file in a power failure does no harm */
   int descriptor;
 } AtomicFile;
 

@@ -26,7 +26,7 @@ static bool parse_date(const char *text, int64_t *seconds) {
   struct tm day = {0};
   char again[48];
   if (!strptime(text, "%Y-%m-%d", &day)) return false;
-  *seconds = timegm(&day); /* turns 30 February into 1 March */
+  *seconds = timegm(&day); /* turns 30 February into 1 or 2 March */
   snprintf(again, sizeof again, "%04d-%02d-%02d", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
   return strcmp(text, again) == 0 && day.tm_year > -1900;
 }

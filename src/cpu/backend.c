@@ -233,7 +233,7 @@ static void take_expert_memory(BackendState *state, const ModelConfig *config, s
   to->groups = buffers_take(memory, (size_t)config->experts.n_experts + 1, sizeof *to->groups);
 }
 
-/* Takes buffers of attention and of layers without attention. */
+/* Takes attention's buffers; q also holds the output of delta-rule and convolution layers. */
 static void take_attention(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
   const StatePlan *plan = &state->plan;
   const size_t parts = buffers_product((size_t)config_most_heads(config), (size_t)plan->n_segments);

@@ -274,8 +274,8 @@ typedef struct Backend {
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* How many bytes of lm_head a step of one token at `pos` leaves unread if the picks before and after it
-   * stay on the device; NULL: none. */
+  /* How many bytes less a step of one token at `pos` reads, by a copy of lm_head in 8 bits, if the picks
+   * before and after it stay on the device; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
   /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
    * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one

@@ -160,8 +160,8 @@ Status session_wait_token(Session *session, int32_t *id, Error *err);
 int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
-/* Bytes of lm_head that a step of one token at `pos` need not read, by the sampler's settings
- * (Backend.head_spares). */
+/* How many bytes less a step of one token at `pos` reads, as the sampler's settings let it read lm_head in 8
+ * bits (Backend.head_spares). */
 size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */

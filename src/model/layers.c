@@ -22,8 +22,8 @@ typedef enum {
   WIDTH_CHANNELS,    /* outputs of delta_qkv: of q alone with DELTA_APART */
   WIDTH_DELTA_VALUES,
   WIDTH_BESIDE,  /* as WIDTH_DELTA_VALUES, only for Mamba-2 beside attention */
-  WIDTH_DELTA_K, /* outputs of delta_k, and of delta_v, with DELTA_APART */
-  WIDTH_DELTA_V,
+  WIDTH_DELTA_K, /* outputs of delta_k with DELTA_APART */
+  WIDTH_DELTA_V, /* outputs of delta_v with DELTA_APART */
   WIDTH_DELTA_B,
   WIDTH_DELTA_A,
   WIDTH_DELTA_GATE, /* gate_rank, or hidden without it */

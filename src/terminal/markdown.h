@@ -32,7 +32,7 @@ typedef struct {
   size_t n_ticks;      /* backticks that opened `code`; 0 outside of code */
   char run;            /* '`' or '*': the character of a mark that is not complete */
   size_t run_length;   /* number of this mark's characters so far; 0: there is no such mark */
-  /* First bytes: before_run: of the character before the mark; before: of the last character. */
+  /* First bytes of two characters: the one before the mark, and the last one so far. */
   char before_run, before;
   bool escaped;    /* a backslash is before the next character */
   char partial[4]; /* [n_partial] the first bytes of a character */

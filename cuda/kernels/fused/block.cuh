@@ -230,7 +230,7 @@ struct Share {
   int log_k_warps, log_rows;          /* log2 of KSplit's k_warps and rows */
   int inverse;                        /* 65536 / splits, rounded up: i / splits == i * inverse >> 16 */
   int tasks_at;                       /* offset in shared memory of its table of tasks */
-  int next; /* floats from a warp's sums to those of its next stage; 0: that one is of another split */
+  int next; /* floats from a warp's sums to those of its next stage; 0: the next stage is of another split */
   int all_groups, group; /* all_groups: of the matrix's inputs; group: the share's first */
   int log_run, split;    /* tile_row(): rows from `split` on have tile[1] and stride[1] */
   int tile[2], stride[2];

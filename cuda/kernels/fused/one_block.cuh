@@ -116,7 +116,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     const uint64_t mine = this->mix_vars().mine & ~step_layers_before(layer);
     return (mine & (0 - mine) & plan.shape.delta_layers) != 0; /* tests the lowest bit of mine */
   }
-  /* Sums of squares of a value head's outputs: one from each warp of each block. */
+  /* Sums of squares of a value head's outputs: in each block one from each warp of the head's warpgroup. */
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return n_blocks() * Base::kFeatures * 4; }
