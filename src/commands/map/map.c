@@ -152,8 +152,8 @@ static Status open_records(Map *map, RecordRules rules, Error *err) {
   return record_reader_open(job->map->input, rules, map->mapping.assistant->interrupted, &map->reader, err);
 }
 
-/* Surveys the whole input, and adds to the settings how its records are divided: the shard that this output is
- * for, or the records in a block of --claim. */
+/* Surveys the whole input, and adds to the settings how its records are divided: the shard that this output
+ * is for, or the records in a block of --claim. */
 static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
   const MapFlags *flags = map->mapping.job->map;
   MapSettings *settings = &map->mapping.settings;
