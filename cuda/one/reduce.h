@@ -1,5 +1,6 @@
 /* reduce.h - all-reduce, broadcast and gather for GPUs that share a model but do not reach each other's
- * memory: the interface; several/nccl.c implements it. GPUs that reach it need no Reduce (ops/add_norm.h).
+ * memory: the interface; several/nccl.c implements it. GPUs that reach each other's memory need no Reduce
+ * (ops/add_norm.h).
  *
  * All GPUs have to call the same functions in the same order, each from a thread whose current device is that
  * GPU. sum, take_from_first and gather only enqueue, and a graph can capture them. */

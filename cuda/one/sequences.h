@@ -3,7 +3,8 @@
  *
  * A step's rows are described once on the host, in pinned memory, and copied to the device in one piece.
  * Addresses on the device never change, so a step's graph serves later steps. A step in which attention
- * computes all rows as units (only_singles) is padded with rows of position -1, so that few sizes occur:
+ * computes all rows as units (only_singles) is padded with rows of position -1, so that few sizes occur.
+ * The copy:
  *
  *   ids | pos | first_page | is_long | segment_of | logit_rows | segments | units | tiles by size | pages
  *

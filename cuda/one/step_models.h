@@ -20,5 +20,5 @@ StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
 int step_attn_group(const Model *model);
 
-/* The window of the layers that have one, 0 without such layers; *layers: bit l: layer l has it. */
+/* The window of the layers that have one, 0 without such layers. Bit l of *layers: layer l has it. */
 int step_windows(const ModelConfig *config, uint64_t *layers);

@@ -15,7 +15,7 @@ StepPick tokens_take_deferred(BackendState *s);
 /* Enqueues the pick that was left to the next step. Call it before anything else that makes logits or waits
  * for the pick. */
 Status tokens_enqueue_deferred(BackendState *s, Error *err);
-/* Bytes of lm_head that a fused step at `pos` need not read if picks are by this sampler. */
+/* How many bytes less a fused step at `pos` reads if picks are by this sampler (fused_head_spares()). */
 size_t tokens_head_spares(const BackendState *s, const Sampler *sampler, int pos);
 /* Copies the logits that the other GPUs have made in a fused step, if they are not here yet. */
 Status tokens_join_logits(BackendState *s, Error *err);
@@ -33,7 +33,7 @@ Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Er
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 
 /* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, unless an
- * earlier call has done so: with `waits`, a call may pick from all rows after its own, too (PicksAhead). The
+ * earlier call has done so; with `waits`, a call may pick from all rows after its own, too (PicksAhead). The
  * caller then takes the draw. waits: the caller waits for the pick before it asks for another. */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 

@@ -1,8 +1,8 @@
 /* weights.c - see weights.h.
  *
- * Always true: every pass visits the same vectors and matrices in the same order: first to measure, then to
- * place them in one allocation, then to fill them, either from the mapped file, which is read once, or with
- * random numbers. */
+ * Always true: every pass visits the same vectors and matrices in the same order. The first pass measures
+ * them, then they are placed in one allocation, then filled, either from the mapped file, which is read once,
+ * or with random numbers. */
 #include "cuda/one/weights.h"
 
 #include <math.h>

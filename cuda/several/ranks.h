@@ -46,8 +46,8 @@ enum { RANKS_NUMBERS = 16 };
 int ranks_take_number(Ranks *ranks);
 void ranks_give_number(Ranks *ranks, int number);
 
-/* Fails with the reason if a rank was lost. failed: something failed in this process, probably because a
- * rank was lost: waits up to 3 s for that to be known. */
+/* Fails with the reason if a rank was lost. With `failed` (something failed in this process, probably because
+ * a rank was lost) it waits up to 3 s for that to be known. */
 Status ranks_check(Ranks *ranks, bool failed, Error *err);
 
 /* Another rank: sends rank 0 the reason of a failure, and waits to be ended. */

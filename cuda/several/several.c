@@ -125,7 +125,7 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
 }
 
 /* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
- * memory of the GPUs, less what NCCL takes. */
+ * memory of the GPUs, less what NCCL takes if it is used. */
 static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
                             Error *err) {
   const int n = options->split;

@@ -18,15 +18,15 @@
  * The shared memory after the queries holds one after another, with a __syncthreads() before each next use:
  *     stages of keys and values | joined: the warps' outputs, shifts, sums | the last block: splits' weights
  *
- * A cache in 8 bits (q8.cuh) is half as many bytes. Its numbers become halves in registers by one permutation
- * of bytes, without their scales and with a constant added:
+ * A cache in 8 bits (q8.cuh) has about half as many bytes. Its numbers become halves in registers by one
+ * permutation of bytes, without their scales and with a constant added:
  *     K       Every 16 dims are one mma, and the key's scale of 16 dims multiplies its sums in fp32. The
  *             constant's part of a score is the dot product of the key's scales and the query's sums over
  *             16 dims. One more mma subtracts it.
  *     V       A value's scale is a factor of its weight. The constant's part of an output is the same for all
  *             dims, a sum of weights. One more mma computes it, to be subtracted.
- * A sum may take its dims in any order. This one gives lane 4 g + t, below (g, t), its operands in one word
- * of 4 bytes; load_queries() brings q into it:
+ * A sum may take its dims in any order. This order gives lane (g, t), which is lane 4 g + t, its operands in
+ * one word of 4 bytes; load_queries() brings q into the same order:
  *     K       lane (g, t), 16 dims: 4t .. 4t + 3 of keys g and g + 8, an mma's k 2t, 2t + 1, 2t + 8, 2t + 9
  *     V       16 dims: 2g and 2g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, an mma's rows g and g + 8 */
 #include <algorithm>
@@ -739,7 +739,7 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted<T>(kHeadDim, kTiles))
 }
 
 /* Blocks that run at once on an H200: 132 SMs with 228 KB of shared memory, where each block takes 1 KB more
- * than `bytes`. At most 5 blocks fit the registers of an SM if a thread has up to 102, as in all kernels with
+ * than `bytes`. The registers of an SM suffice for 5 blocks if a thread has up to 102, as in all kernels with
  * fp16. */
 int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));

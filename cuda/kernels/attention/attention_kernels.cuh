@@ -17,7 +17,7 @@ struct AttentionArgs {
   const void *q, *k, *v;
   const __half *k_scales, *v_scales; /* of a cache in 8 bits (q8.cuh); else NULL */
   AttentionPages pages;
-  int value_dims; /* > 0: the last numbers of a key are its value: Attention.value_dims */
+  int value_dims; /* Attention.value_dims; > 0: the last numbers of a key are its value */
   /* decode, and wgmma with value_dims: the units of the launch; NULL: one token, or several at consecutive
    * positions */
   const AttentionUnit *units;
@@ -52,7 +52,7 @@ template <int kKeys> __device__ __forceinline__ int first_step(const AttentionAr
 }
 
 /* A score times log2(e), from q k. kCapped: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
- * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by cap_log2 2^-24, some 1e-5 at Gemma's 50. */
+ * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by some cap_log2 2^-23, 1e-5 at Gemma's 50. */
 template <bool kCapped> __device__ __forceinline__ float score_log2(const AttentionArgs &a, float q_k) {
   if (!kCapped) return q_k * a.scale_log2;
   return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));

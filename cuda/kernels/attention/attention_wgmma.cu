@@ -4,8 +4,8 @@
  * A tile is the queries of some tokens with all query heads of one KV head: row r is token r / group, head r
  * % group, where `group` query heads share a KV head. A unit is a tile with all the keys that it sees, or
  * with one of several splits of them. A block takes a unit at a time: a producer warp loads queries, keys and
- * values, and each consumer warpgroup multiplies 64 rows (heads of 512: two warpgroups multiply the same 64
- * rows, each for half of the output's dims).
+ * values, and each consumer warpgroup multiplies 64 rows (values of 512 numbers: two warpgroups multiply the
+ * same 64 rows, each for half of the output's dims).
  *
  *   shared   queries [head_dim / 64][rows][64] | stages of keys [head_dim / 64][kKeys][64] | of values, alike
  *            rows of 128 bytes in the 128-byte swizzle
@@ -668,9 +668,9 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 /* Divides n_tokens tokens into tiles, and the keys into splits if the tiles fill at most half of the GPU.
  * `longest` is the length of the longest split, in steps, if there are as many splits as fit. The least
- * number of splits with that length is taken, and only if it saves two steps, since the merge takes as long
- * as one step (LOG.md, "Splits of the keys"). With latent attention one token's division does not depend on
- * `past`, as its step is captured in a graph. */
+ * number of splits with that length is taken, and only if it saves at least two steps, since the merge takes
+ * as long as one step (LOG.md, "Splits of the keys"). With latent attention one token's division does not
+ * depend on `past`, as its step is captured in a graph. */
 template <class S> Division divide(const AttentionArgs &a, int n_tokens, int past) {
   const int tile_tokens = S::kRows / (a.n_heads / a.n_kv_heads), n_tiles = ceil_div(n_tokens, tile_tokens);
   if (S::kOneRow && n_tokens == 1) return {1, 1, 1, std::max(1, kSplitUnits / a.n_kv_heads)};

@@ -22,7 +22,7 @@ typedef struct {
   const void *k, *v;       /* device: fp16 [n_pages][n_kv_heads][n_ctx][head_dim] */
   AttentionPages pages;
   int n_ctx;                          /* positions of a page */
-  const int *pos, *chosen, *n_chosen; /* device: [n_rows], but chosen: [n_rows][most_chosen] positions */
+  const int *pos, *chosen, *n_chosen; /* device: pos, n_chosen [n_rows]; chosen [n_rows][most_chosen] */
   int most_chosen;
   void *out;                /* device: fp16 [n_rows][out_stride] */
   int q_stride, out_stride; /* multiples of 8 */

@@ -2,10 +2,10 @@
  * tiles of halves (wgmma, prefill): at most one layer's cache is in fp16 at a time.
  *
  * A unit of work is some positions of one KV head, so few that a thread of its block has eight numbers of a
- * key and eight of a value (latent attention: only of a key): all loads of a unit are under way at once.
- * With eight KV heads of 128, 2,112 positions are a unit of 16 for each of a head's 132 blocks. The blocks of
- * a KV head walk through the units of all sequences; a page that two sequences share is written twice, with
- * the same bits.
+ * key and eight of a value (latent attention: only of a key), so that all loads of a unit are under way at
+ * once. With eight KV heads of 128, 2,112 positions are a unit of 16 for each of a head's 132 blocks. The
+ * blocks of a KV head walk through the units of all sequences; a page that two sequences share is written
+ * twice, with the same bits.
  * READS  head_dim + 2 key_scales() + head_dim + 2 bytes a position and KV head (latent attention: head_dim
  * + 2 key_scales()), WRITES 4 head_dim (latent attention: 2 head_dim). */
 #include <algorithm>

@@ -22,7 +22,7 @@ constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers o
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised */
   float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
-  /* factors: what each output is multiplied by: gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
+  /* factors: each output's factor, gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
   float out[kDim], factors[kDim];
   float decay, beta;
 };

@@ -27,7 +27,8 @@ __host__ __device__ constexpr int best_of_words(int n_items) {
 }
 
 /* Calls take(rank, item) once for each of the n_best <= 32 best items, in some lane; of equal items the first
- * is the better. key(i): the key of item 32 i + lane, i < n_own: at least 1, or 0 if there is no such item.
+ * is the better. key(i), i < n_own: the key of item 32 i + lane, which is at least 1, or 0 if there is no
+ * such item.
  *
  * Pruning: let `least` be the n_best-th largest of the 32 lanes' maxima. At least n_best items are >= `least`
  * and usually few more. They are written to `list` in the order of the items; then each lane ranks some

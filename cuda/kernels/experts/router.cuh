@@ -36,8 +36,8 @@ struct Args {
   ExpertChoices to;
   int block_experts; /* experts of each block */
   int token_blocks;  /* router_token.cu: blocks of a token, which follow one another */
-  /* router_tiles.cu: block_inputs: inputs of a block; slices: sums [n_slices][n_tokens][n_experts + 1], with
-   * room for slice_floats numbers a token */
+  /* For router_tiles.cu. block_inputs: inputs of a block; slices: sums [n_slices][n_tokens][n_experts + 1],
+   * with room for slice_floats numbers a token */
   int block_inputs, n_slices;
   float *slices;
   size_t slice_floats;

@@ -94,7 +94,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
-  /* Bytes of a phase: projection_bytes(): q, k and v; states_bytes(): softmax states. */
+  /* Bytes of a phase. projection_bytes(): q, k and v; states_bytes(): softmax states. */
   __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);

@@ -14,7 +14,7 @@ template <int kGroup, int kHeadDim, bool kQ8, bool kExperts> static Kernel kerne
   return kernel<one::Block<false, Usual>>;
 }
 
-/* Experts have no form for FP4, which the plan refuses. */
+/* Experts have no form for FP4 here: the plan refuses it, except for varied experts (one_varied.cu). */
 template <int kHeadDim, bool kQ8, bool kExperts = false>
 static Kernel kernel_of_groups(const StepShape &shape, bool debug) {
   switch (shape.group) {

@@ -61,8 +61,8 @@ template <int kTokens> struct ColumnScales<Fp4, kTokens> {
   }
 };
 
-/* For integers: scales and zeros of the steps (16 inputs) of a unit that this lane scales: kTokens steps,
- * or two with one token. */
+/* Scales and zeros of integers in those steps (16 inputs) of a unit that this lane scales: kTokens steps, or
+ * two with one token. */
 template <class W, int kTokens> struct IntegerColumns {
   static constexpr int kOwn = kTokens == 1 ? 2 : kTokens, kSetSteps = kSteps / kTokens;
   uint32_t scale[kOwn], zero[kOwn];

@@ -88,7 +88,7 @@ struct Args {
   TileArgs<int> tiles;
 };
 
-/* Copies the weights of one stage to shared memory, zeroes past the matrix. */
+/* Copies the weights of one stage to shared memory, zeros past the matrix. */
 template <class S>
 __device__ __forceinline__ void load_weights(const Args &a, unsigned char *stage, int tile_row0,
                                              int tile_in) {

@@ -71,9 +71,9 @@ Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *er
 
 /* --- experts */
 
-/* *x: the router's input in fp32: the mix of a model with several residual streams, the normalised input that
- * attention had too (parallel layers), or the output of a norm with a bias. NULL: the router normalises the
- * residual stream itself. */
+/* *x = the router's input in fp32: the mix of a model with several residual streams, the normalised input
+ * that attention had too (parallel layers), or the output of a norm with a bias. NULL: the router normalises
+ * the residual stream itself. */
 static Status normalised(BackendState *s, int n_tokens, int layer, const float **x, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

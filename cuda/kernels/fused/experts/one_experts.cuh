@@ -274,9 +274,10 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
 }
 
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
- * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own; where a
- * block has at most 16, lanes l and l + 16 have the same expert, and each counts among half of the experts.
- * inverse, for varied experts only: 1 / rms, by which a logit is scaled before its bias is added. */
+ * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own. Except
+ * in hybrids a block has at most 16, so lanes l and l + 16 have the same expert, and each counts among half
+ * of the experts. inverse, for varied experts only: 1 / rms, by which a logit is scaled before its bias is
+ * added. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;

@@ -157,7 +157,7 @@ template <class B> __device__ __forceinline__ void send_states(const B &b, int n
   }
 }
 
-/* Four halves of a lane: near: k and k + 1; far: k + 8 and k + 9 (send_group()). */
+/* Four halves of a lane. near: k and k + 1; far: k + 8 and k + 9 (send_group()). */
 struct Four {
   uint32_t near, far;
   __device__ __forceinline__ float times(const Four &o) const {

@@ -67,8 +67,8 @@ struct ShapeOf {
    * slots a group, since a group releases a slot only after it has its next slot. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* kEarly stages of weights are loaded before x of the first stage has come. While all SMs load, the small
-   * kernels before this one and the first x take longer, so up to 16 tokens these are 48 KB of weights;
-   * above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
+   * kernels before this one and the first x take longer, so up to 16 tokens these are at most 48 KB of
+   * weights; above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
@@ -359,8 +359,9 @@ __device__ __forceinline__ void run_block(const PartArgs &a, const void *x_map, 
 #endif
 
 /* Divides n_tiles tiles among the blocks. If n_sms blocks cannot have equally many, every j blocks get k
- * tiles where that uses 95% of the SMs: then few blocks have parts of two tiles (gate and up of Qwen3-8B:
- * three tiles for two blocks). With fewer than least_units units a block would only fill its pipeline. */
+ * tiles where that uses at least 95% of the SMs: then few blocks have parts of two tiles (gate and up of
+ * Qwen3-8B: three tiles for two blocks). With fewer than least_units units a block would only fill its
+ * pipeline. */
 inline stream_k::Work divide(int n_tiles, int n_units, int least_units, int n_sms) {
   stream_k::Work work = stream_k::even_work(n_tiles, n_units, n_sms, least_units);
   if (work.n_blocks < n_sms) return work;
