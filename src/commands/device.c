@@ -404,14 +404,14 @@ static bool read_counter(const char *path, const char *key, uint64_t *value) {
 }
 
 /* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. /proc/self/status has, at
- * `key`, the memory that the limit counts, mapped weights included. */
+ * `key`, the memory that the limit counts. */
 static void apply_limit(int resource, const char *key, const Model *model, uint64_t *available) {
   struct rlimit limit;
   uint64_t kib;
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  /* `kib` includes the mapped weights, which the caller counts as needed: they are added back. */
+  /* The caller counts mapped weights as needed; VmSize has them already, RLIMIT_DATA does not limit them. */
   left += model->weight_bytes - model->replaced_bytes - model->table_bytes;
   if (left < *available) *available = left;
 }

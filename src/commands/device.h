@@ -54,7 +54,7 @@ typedef struct {
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
 /* Chooses the device. If "auto" finds no usable GPU, it takes the CPU and says why in one line on standard
- * error (a build without CUDA: only if there seems to be a GPU); if several GPUs are asked for, it
+ * error (a build without CUDA: only with --gpu, or if there seems to be a GPU); if several are asked for, it
  * fails. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
@@ -71,7 +71,7 @@ int device_split(const DeviceFlags *values);
 
 const char *device_kinds(void); /* where this build computes: "CUDA and CPU" or "CPU only" */
 
-/* True if --gpu names more GPUs than share a model. */
+/* True if --gpu names more GPUs than share a model, or is "all" while none share one. */
 bool device_is_several(const DeviceFlags *values);
 
 /* "GPU 0", or "GPUs 2 and 3" that share a model. */

@@ -118,7 +118,8 @@ static Status encode_prompt(OneShot *shot, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* True if the answer is kept as a chat: --continue is given, or the answer is text written to a terminal. */
+/* True if the answer is kept as a chat: --continue is given, or the answer to a plain prompt (no --messages,
+ * --truncate or --tools) is text written to a terminal; never with --no-history. */
 static bool keeps_answer(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   const bool formed = reply->path || reply->json || reply->jsonl || reply->code;

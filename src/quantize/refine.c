@@ -72,7 +72,7 @@ static void make_equations(const Part *p, size_t row, size_t n) {
 }
 
 /* Solves (A + ridge) d = b - A s for one output, and adds d to those of its scales that this changes by less
- * than a factor of 2. */
+ * than a factor of 2 and that fp16 still holds. */
 static void solve_scales(const Part *p, size_t row, const float *a, const float *b) {
   const size_t n = p->n_groups, stride = n + 2;
   double *l = p->factor, ridge = 0;

@@ -40,7 +40,7 @@ void cells_release(Cells *cells);
 /* Appends the cells of text[0..size), valid UTF-8. Control characters are unchanged; a U+0000 becomes U+FFFD,
  * since the editor's lines end at it. */
 Status cells_of_text(Cells *cells, const char *text, size_t size, CellString *out, Error *err);
-/* Appends one character: a character without width joins the last cell, any other is a new cell. */
+/* Appends one character: as a new cell, unless it has no width and the last cell can carry it. */
 Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err);
 /* Appends a cell, shown as `label` (ASCII), that represents text[0..size). */
 Status cells_of_block(Cells *cells, const char *text, size_t size, const char *label, CellString *out,
@@ -50,7 +50,7 @@ Status cells_of_block(Cells *cells, const char *text, size_t size, const char *l
 Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
 
 /* The width of a cell that begins at this column: a tab extends to the next multiple of 8, a control
- * character is shown as ^A, a character unknown to the C library as <U+12345>. A newline has no width. */
+ * character is shown as ^A, others that a terminal obeys or hides as <U+12345>. A newline has no width. */
 int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);

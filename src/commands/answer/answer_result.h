@@ -49,11 +49,11 @@ typedef struct {
   char text[128];
 } AnswerLack;
 AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
-/* True if a limit cut a form, a call or the code block of -x before it was complete: a failure, since the
- * reader cannot use the answer. code: -x; in_block: the end came within the code block. */
+/* True if a limit or a loop cut a form, a call or the code block of -x before it was complete: a failure,
+ * since the reader cannot use the answer. code: -x; in_block: the end came within the code block. */
 bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
 
-double answer_per_second(long long n, double ms); /* 0 if either is 0 */
+double answer_per_second(long long n, double ms); /* 0 unless both are positive */
 
 /* The line after an answer on a terminal: "[49 tokens, 25.9/s; context 117 of 8192]". */
 typedef struct {

@@ -494,9 +494,9 @@ static Status open_engine(Assistant *a, const EngineOptions *options, Error *err
 
 /* --- several sequences */
 
-/* Makes room for n sequences by leaving more weights in the host's memory; false: this does not suffice. */
+/* Makes room for n sequences by leaving more weights in the host's memory; false: that is not enough. */
 static bool fits_beside_fewer_weights(Assistant *a, int n) {
-  if (!a->device.backend->memory) return false;
+  if (!a->device.backend->memory) return false; /* on a CPU all weights are there already */
   const ModelConfig *config = &a->model->config;
   const BatchOptions least = batch_least(&a->batch_options, a->device.backend, config, n);
   const StateOptions sizes = batch_sizes(&least, a->device.backend, config);
@@ -625,7 +625,7 @@ static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
 }
 
 /* Takes the sizes from the process that keeps the model; *fits is false if its context is too short for the
- * prompt. */
+ * prompt and another process's could be longer. */
 static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, Error *err) {
   const WireWelcome *facts = remote_facts(a->remote);
   const int asked = asked_context(a), maximum = a->model->config.max_position;

@@ -1,5 +1,5 @@
 /* cache_list.c - `auk cache`: lists or clears the prefix cache. A line covers all files of one key, i.e.
- * of one checkpoint, program and device: a prompt can use all of them. */
+ * of one checkpoint, program, device and --kv: a prompt can use all of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -114,7 +114,7 @@ typedef struct {
   bool names;
 } Options;
 
-/* Appends a prompt's name and the first line of its text, or an empty line if the file cannot be read. */
+/* Appends a line: a prompt's name and how its text begins; the name alone if the file cannot be read. */
 static Status put_prompt(Buffer *out, const char *directory, const char *file, int width, Error *err) {
   enum { MOST = 60 };
   OWNED(buffer_release) Buffer text = {0}, name = {0};

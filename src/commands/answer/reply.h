@@ -50,7 +50,7 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *r
 AnswerSink reply_sink(Reply *reply);
 /* Ends the reply: held-back text, the JSON object, the last line. STATUS_INTERRUPTED if the answer was
  * interrupted; STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if the answer was cut before its form, a
- * call or the block of -x was complete, or if --require-stop applies. */
+ * call or the block of -x was complete, or, with --require-stop, cut anywhere. */
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);

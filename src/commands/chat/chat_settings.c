@@ -6,7 +6,7 @@
 
 #include "commands/common.h"
 
-/* In the order of /set's list; each is a flag without its dashes, except think and show-thinking. */
+/* In the order of /set's list. All but think and show-thinking take the values of the flag of that name. */
 const char *const chat_setting_names[] = {
     "temp", "top-k", "top-p", "min-p",        "repeat-penalty", "presence-penalty", "frequency-penalty",
     "seed", "n",     "think", "think-budget", "show-thinking",

@@ -85,8 +85,8 @@ Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *e
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
-/* Runs --tool-command, if it is given and may_run, for each call without a result; else says how to give
- * results. *answer: no call waits any more, and the results are to be answered. */
+/* Runs --tool-command for each call without a result, if it is given, may_run, and the answer was not
+ * interrupted; else says how to give results. *answer: no call waits any more: the results need an answer. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);

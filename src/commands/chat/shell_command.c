@@ -48,7 +48,7 @@ static Status read_some(int from, const ShellOptions *o, bool *open, Status stat
   return buffer_append(o->output, piece, (size_t)n, err);
 }
 
-/* Passes interrupts on to the command's process group: the first as SIGINT, the second as SIGKILL. A command
+/* Passes interrupts on to the command's process group: the first as SIGINT, later ones as SIGKILL. A command
  * that was stopped because it uses the terminal gets the terminal, and its interrupts with it. */
 static void pass_on(pid_t child, int n_came, int *n_passed, int how) {
   if (n_came > *n_passed) kill(-child, (*n_passed)++ ? SIGKILL : SIGINT);

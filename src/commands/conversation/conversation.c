@@ -148,7 +148,7 @@ static bool take_next(Walk *walk) {
   return true;
 }
 
-/* Advances both walks to their next common token boundary; false if the texts differ before it. */
+/* Advances both walks to their next common token boundary; false if there is none. */
 static bool walk_on(Walk *a, Walk *b) {
   if (a->at == a->list->count || b->at == b->list->count) return false;
   if (a->list->ids[a->at] == b->list->ids[b->at]) {

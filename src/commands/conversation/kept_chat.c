@@ -226,7 +226,7 @@ static bool is_in_whole_title(const char *path, const char *part) {
   return title && strcasestr(title, part);
 }
 
-/* True if `part` is in the entry's name or, if by_title, in its title, where case does not matter. */
+/* True if `part`, not empty, is in the entry's name. by_title: in its title instead, ignoring case. */
 static bool matches(const KeptEntry *entry, const char *part, bool by_title) {
   OWNED(conversation_head_release) ConversationHead head = {0};
   if (!*part) return false;

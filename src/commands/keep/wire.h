@@ -141,7 +141,7 @@ void wire_send_descriptor(Wire *wire, int descriptor);
 /* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
  * `ended` after the last bytes if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
-/* Takes the next message that is complete; its body stays valid until the next wire_take(). */
+/* Takes the next complete message; its body stays valid until the next wire_take() or wire_receive(). */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
 /* Waits up to `ms` for a message; false: none came. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);

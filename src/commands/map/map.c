@@ -436,7 +436,7 @@ Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error
   return *at_end ? check_survey(map, err) : STATUS_OK;
 }
 
-/* Finds the first record without a result, and leaves it in map->record. */
+/* Finds the first record that is to be answered, and leaves it in map->record. */
 static Status find_first(Map *map, bool *found, Error *err) {
   bool at_end, stays;
   do {

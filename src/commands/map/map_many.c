@@ -433,8 +433,8 @@ static void *run_another(void *given) {
   return NULL;
 }
 
-/* Starts the threads of all lanes but the first. They block all signals except SIGBUS and SIGSEGV: these
- * signals are for the thread that reads. */
+/* Starts the threads of all lanes but the first. They block all signals except SIGBUS and SIGSEGV: the
+ * blocked ones are for the thread that reads. */
 static Status start_threads(Many *many, Error *err) {
   sigset_t all, before;
   int failed = 0;

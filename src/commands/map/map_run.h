@@ -39,6 +39,6 @@ void map_say(Map *map, const char *format, ...) __attribute__((format(printf, 2,
 /* Writes to `what` how an answer is cut or incomplete, if the user should know of it; else "". */
 void map_describe_cut(const Map *map, const AnswerResult *result, char what[128]);
 
-/* Answers all records that are left with the assistant's engine, and on the other GPUs too if --gpu names
+/* Answers all remaining records with the assistant's engine, and on the other GPUs too if --gpu names
  * several. has_record: map->record is the first one. */
 Status map_many(Map *map, bool has_record, Error *err);

@@ -1,8 +1,8 @@
 /* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
  * Called by: main.c through the table of commands.c.
- * Always true: each run of a test has its own fixed tokens; no timed token is taken from a cache; an untimed
- *              run of each test comes first. A decoded token is sampled (greedily without flags) and
+ * Always true: each run of a test has its own fixed tokens; no timed token is taken from a cache; untimed
+ *              runs of each test come first. A decoded token is sampled (greedily without flags) and
  *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */
 #include <limits.h>
 #include <math.h>

@@ -125,7 +125,7 @@ TableForm table_usual_form(void) {
   return output_is_terminal() ? FORM_TABLE : FORM_MARKDOWN;
 }
 
-/* Replaces line ends, which would end the row, and in Markdown escapes bars, which would end the cell. */
+/* Replaces control characters (a newline would end the row); in Markdown escapes bars, which end cells. */
 static Status put_line_text(Table *table, const char *text, Error *err) {
   for (; *text; text++) {
     if (*text == '|' && table->form == FORM_MARKDOWN) TRY(put(table, "\\", err));

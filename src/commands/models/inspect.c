@@ -225,7 +225,8 @@ static bool same_sizes(const ModelConfig *config, int layer, int other) {
          a.intermediate == b.intermediate && a.k_as_v == b.k_as_v && a.shares_kv == b.shares_kv;
 }
 
-/* Prints a line for each run of consecutive layers whose sizes differ from the model's. */
+/* Prints a line for each run of consecutive layers that differ from the model's sizes, use keys as values, or
+ * share a layer's cache. */
 static Status print_other_sizes(Buffer *out, const ModelConfig *config, Error *err) {
   for (int from = 0, to; from < config->n_layers; from = to) {
     const LayerConfig layer = config_layer(config, from);

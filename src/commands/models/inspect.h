@@ -60,7 +60,7 @@ typedef struct {
   const char *model;      /* the measured model */
 } SplitGain;
 /* The gain of the measured model of the same kind (with or without experts) that is nearest in size. NULL:
- * none is half to twice as large, or the model is not shared by two GPUs. */
+ * all are at least twice or at most half as large, or the model is not shared by two GPUs. */
 const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole);
 
 /* Prints what --split predicts, as lines; shares->n 0: nothing. */

@@ -15,7 +15,7 @@ static size_t complete_match(const StopFilter *filter) {
   return longest;
 }
 
-/* Length of the longest suffix of `held` that is a prefix of a stop string. */
+/* Length of the longest suffix of `held` that is a proper prefix of a stop string. */
 static size_t possible_match(const StopFilter *filter) {
   size_t longest = 0;
   for (size_t i = 0; i < filter->n_strings; i++) {
