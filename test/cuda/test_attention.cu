@@ -325,6 +325,7 @@ int main(int argc, char **argv) {
   for (Shape s : {Shape{32, 8, 128}, Shape{4, 4, 34}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 0, 0, false, true);
   run_shape<float>(Shape{8, 2, 128}, KV_F32, (size_t)shared, 0, 0, false, true);
+  run_shape<__half>(Shape{4, 4, 34}, KV_F16, (size_t)shared, 1.0, 20.0, false, true);
   run_shape<__half>(Shape{9, 3, 64}, KV_Q8, (size_t)shared, 0, 0, true);
   /* Scores of about 30 and a cap of 20; head sizes that prefill and decode cap, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})

@@ -14,12 +14,12 @@ namespace {
 constexpr int kWarps = 4;
 
 /* kMaxPerLane: dims of a lane, a 32nd of the longest head that the kernel takes. */
-template <typename T, int kMaxPerLane, bool kCapped, bool kWhole = false>
+template <typename T, int kMaxPerLane, bool kCapped>
 __global__ void __launch_bounds__(kWarps * 32) attention_plain_kernel(AttentionArgs a) {
   begin_overlapping();
   int head = blockIdx.x, token = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int limit = kWhole ? a.pos[0] + a.whole - 1 : a.pos[token], oldest = max(0, newest_unseen(a, limit) + 1);
+  int limit = a.whole ? a.pos[0] + a.whole - 1 : a.pos[token], oldest = max(0, newest_unseen(a, limit) + 1);
   if (limit < 0) return;
   const CacheRows rows(a.pages, token, a.n_kv_heads, kv_head, a.n_ctx);
   const __half *q = (const __half *)a.q + ((size_t)token * a.n_heads + head) * a.head_dim;
@@ -82,7 +82,6 @@ Status launch_plain(const AttentionArgs &a, int n_tokens, cudaStream_t stream, E
     kernel = capped ? attention_plain_kernel<T, 16, true> : attention_plain_kernel<T, 16, false>;
   if (a.head_dim > 512)
     kernel = capped ? attention_plain_kernel<T, 20, true> : attention_plain_kernel<T, 20, false>;
-  if (a.whole) kernel = attention_plain_kernel<T, 16, false, true>;
   return launch(kernel, dim3(a.n_heads, n_tokens), kWarps * 32, 0, stream, true, "attention", err, a);
 }
 
