@@ -13,9 +13,8 @@
 /* With fewer multiply-adds in a call the CPU is faster than the copies to the GPU and back. */
 #define LEAST_WORK ((size_t)1 << 24)
 
-static bool read_weights(const void *user, int row, float *to) {
+static void fill_weights(const void *user, int row, float *to) {
   linear_read_row(user, row, to);
-  return true;
 }
 
 /* *w = a matrix's weights in GPU memory; the first call for the matrix loads them. */
@@ -28,8 +27,7 @@ static Status find_weights(const QuantizerState *state, const Linear *linear, co
   TRY(mem_grow(&gpu->loaded, &gpu->loaded_capacity, gpu->n_loaded + 1, sizeof *gpu->loaded, "weights", err));
   LoadedLinear *to = &gpu->loaded[gpu->n_loaded];
   *to = (LoadedLinear){linear, {linear->n_out, linear->n_in, 1, NULL}};
-  int refused;
-  Status status = gpu_load(state, read_weights, linear, linear->name, &to->weights, &refused, err);
+  Status status = gpu_load(state, fill_weights, linear, linear->name, &to->weights, err);
   gpu->n_loaded += to->weights.w != NULL; /* also after a failure, so that it is released */
   *w = to->weights.w;
   return status;

@@ -81,27 +81,11 @@ Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int 
   return STATUS_OK;
 }
 
-/* A ReadRow, and the first row that it refused, or -1. */
-typedef struct {
-  ReadRow *read;
-  const void *user;
-  int *refused;
-} Reading;
-
-static void fill_weights(const void *user, int row, float *to) {
-  const Reading *reading = user;
-  if (reading->read(reading->user, row, to)) return;
-#pragma omp critical(auk_refused_row)
-  if (*reading->refused < 0 || row < *reading->refused) *reading->refused = row;
-}
-
-Status gpu_load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
-                Weights *weights, int *refused, Error *err) {
-  *refused = -1;
-  const Reading reading = {read, user, refused};
+Status gpu_load(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
+                Weights *weights, Error *err) {
   const size_t n = (size_t)weights->n_out * (size_t)weights->n_in;
   TRY(gpu_alloc(n * sizeof *weights->w, name, (void **)&weights->w, err));
-  return gpu_send_rows(state->gpu, fill_weights, &reading, weights->n_out, weights->n_in, weights->w, err);
+  return gpu_send_rows(state->gpu, fill, user, weights->n_out, weights->n_in, weights->w, err);
 }
 
 /* --- squares */

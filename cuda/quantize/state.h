@@ -63,7 +63,6 @@ Status gpu_grow(Scratch *scratch, bool pinned, size_t bytes, const char *name, E
 /* Copies to and from GPU memory; both wait until the copy is complete. */
 Status gpu_send(Gpu *gpu, void *there, const void *here, size_t bytes, Error *err);
 Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *err);
-typedef void FillRow(const void *user, int row, float *to);
 /* Copies n_rows rows, which fill() writes, to to[n_rows][n] in GPU memory, by way of pinned memory. Several
  * threads call fill() at once. */
 Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
@@ -75,8 +74,8 @@ Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float b
 Status gpu_product_tf32(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 
 /* The functions of Quantizer that are not in state.c. */
-Status gpu_load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
-                Weights *weights, int *refused, Error *err);
+Status gpu_load(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
+                Weights *weights, Error *err);
 Status gpu_factor(const QuantizerState *state, const float *h, int n, float *lower, Error *err);
 Status gpu_correct(const QuantizerState *state, const Target *target, const Weights *weights, Error *err);
 Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const Weights *weights,

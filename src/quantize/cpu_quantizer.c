@@ -24,15 +24,12 @@ static void release(const QuantizerState *state, float *there) {
   free(there);
 }
 
-static Status load(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
-                   Weights *weights, int *refused, Error *err) {
+static Status load(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
+                   Weights *weights, Error *err) {
   const size_t n_in = (size_t)weights->n_in;
-  int first = weights->n_out;
   TRY(make(state, (size_t)weights->n_out * n_in, name, &weights->w, err));
-#pragma omp parallel for num_threads(state->n_threads) reduction(min : first)
-  for (int row = 0; row < weights->n_out; row++)
-    if (!read(user, row, weights->w + (size_t)row * n_in) && row < first) first = row;
-  *refused = first < weights->n_out ? first : -1;
+#pragma omp parallel for num_threads(state->n_threads)
+  for (int row = 0; row < weights->n_out; row++) fill(user, row, weights->w + (size_t)row * n_in);
   return STATUS_OK;
 }
 

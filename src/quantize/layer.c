@@ -402,13 +402,6 @@ static Status finish_moments(const LayerWork *work, Error *err) {
 
 /* --- weights */
 
-/* The first input whose weight in a row is not finite; n_in: all are finite. */
-static int first_infinite(const float *row, int n_in) {
-  int i = 0;
-  while (i < n_in && isfinite(row[i])) i++;
-  return i;
-}
-
 /* A matrix, perhaps with the scales of its inputs. */
 typedef struct {
   const LayerMatrix *m;
@@ -421,35 +414,20 @@ void matrix_read_row(const LayerMatrix *m, int o, float *row) {
   linear_read_row(m->views[view], o, row);
 }
 
-/* A ReadRow (quantizer.h); `user` is a MatrixRows. */
-static bool read_row(const void *user, int row, float *to) {
+/* A FillRow (quantizer.h); `user` is a MatrixRows. */
+static void fill_row(const void *user, int row, float *to) {
   const MatrixRows *rows = user;
-  const LayerMatrix *m = rows->m;
-  matrix_read_row(m, row, to);
-  if (first_infinite(to, m->n_in) < m->n_in) return false;
-  for (int i = 0; rows->scales && i < m->n_in; i++) to[i] *= rows->scales[i];
-  return true;
+  matrix_read_row(rows->m, row, to);
+  for (int i = 0; rows->scales && i < rows->m->n_in; i++) to[i] *= rows->scales[i];
 }
 
-static Status refuse_row(const LayerWork *work, const MatrixRows *rows, int row, Error *err) {
-  OWNED(mem_release) float *numbers = NULL;
-  TRY(NEW(numbers, (size_t)rows->m->n_in, rows->m->name, err));
-  read_row(rows, row, numbers);
-  const int at = first_infinite(numbers, rows->m->n_in), *order = rows->m->order;
-  int stored = order ? 0 : row;
-  while (order && order[stored] != row) stored++;
-  return error_set(err, STATUS_MODEL, "%s: tensor %s.weight: element [%d, %d] is not finite",
-                   model_path(work->model), rows->m->name, stored, at);
-}
-
-/* Loads a matrix's weights, times the scales of its inputs unless NULL; refuses those that are not finite. */
+/* Loads a matrix's weights, which finite_check_layer() has checked, times the scales of its inputs unless
+ * NULL. */
 static Status load(const LayerWork *work, const LayerMatrix *m, const float *scales, Weights *weights,
                    Error *err) {
   const MatrixRows rows = {m, scales};
-  int refused;
   *weights = (Weights){m->n_out, m->n_in, work->group, NULL};
-  TRY(work->quantizer->load(work->state, read_row, &rows, m->name, weights, &refused, err));
-  return refused < 0 ? STATUS_OK : refuse_row(work, &rows, refused, err);
+  return work->quantizer->load(work->state, fill_row, &rows, m->name, weights, err);
 }
 
 /* --- scales */

@@ -113,11 +113,7 @@ Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err
   if (status == STATUS_OK) shape[0] = head->n_out, shape[1] = head->n_in;
   for (size_t o = 0; status == STATUS_OK && o < n_out; o++) {
     linear_read_row(head, (int)o, row);
-    for (size_t i = 0; status == STATUS_OK && i < n_in; i++)
-      if (!isfinite(row[i]))
-        status = error_set(err, STATUS_MODEL, "tensor %s.weight: element [%zu, %zu] is not finite",
-                           head->name, o, i);
-    for (size_t g = 0; status == STATUS_OK && g < groups; g++) {
+    for (size_t g = 0; g < groups; g++) {
       const size_t at = g * (size_t)group;
       scales[o * groups + g] = round_to_bytes(row + at, (size_t)group, codes + o * n_in + at);
     }

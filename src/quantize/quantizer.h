@@ -58,8 +58,8 @@ static inline size_t rounded_row(int n_out) {
   return ((size_t)n_out + ROUND_OUTPUTS - 1) / ROUND_OUTPUTS * ROUND_OUTPUTS;
 }
 
-/* Reads a row of weights; false if it has a number that is not finite. Called by several threads at once. */
-typedef bool ReadRow(const void *user, int row, float *to);
+/* Writes a row of a matrix. Called by several threads at once. */
+typedef void FillRow(const void *user, int row, float *to);
 
 extern const Recipe usual_recipe;
 extern const GroupSearch plain_rounding; /* one candidate: codes span a group's range */
@@ -72,9 +72,9 @@ typedef struct Quantizer {
   /* Allocates n zeros in device memory; `name` is for the message if memory runs out. */
   Status (*make)(const QuantizerState *state, size_t n, const char *name, float **there, Error *err);
   void (*release)(const QuantizerState *state, float *there); /* NULL is fine */
-  /* Makes weights->w of the sizes in `weights`. *refused: the first row for which read() was false, or -1. */
-  Status (*load)(const QuantizerState *state, ReadRow *read, const void *user, const char *name,
-                 Weights *weights, int *refused, Error *err);
+  /* Makes weights->w of the sizes in `weights`, whose rows fill() writes. */
+  Status (*load)(const QuantizerState *state, FillRow *fill, const void *user, const char *name,
+                 Weights *weights, Error *err);
 
   /* sums[n_a][n_b]: sums[i][j] += the sum over rows of a[r][i] b[r][j]. If b is a, only the lower triangle is
    * computed: finish() mirrors it. a and b lie in the host's memory. */
