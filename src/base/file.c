@@ -295,7 +295,7 @@ static bool take_name(AtomicFile *file, mode_t mode) {
 /* Finds a temporary name in the target's directory, as rename() cannot cross file systems. The name does not
  * contain the target's, which may already be as long as a name can be.
  *
- * A process that is killed while its file has such a name leaves it. No later writer removes it, because
+ * A process that is killed while its file has such a name leaves it. No later AtomicFile removes it, because
  * nothing proves that its owner is gone: a PID is of one host and one namespace, locks need not reach other
  * hosts that share the directory, and the file of a writer that waits may be old. */
 static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {

@@ -351,7 +351,8 @@ static int n_prompt_tokens(const Sequence *s) {
   return s->request.n_ids - is_scored(s);
 }
 
-/* Appends a page with a copy of the first n tokens of page `from`, which another sequence may continue. */
+/* Appends a page, if one is free, with a copy of the first n tokens of page `from`, which another sequence
+ * may continue. */
 static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   page_pool_share(b->pool, from); /* so that page_pool_take() does not return it */
   const int page = page_pool_take(b->pool, before_next(s));
@@ -434,8 +435,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence may begin: all its tokens fit into free pages, or it is the oldest sequence that is
- * not idle. */
+/* True if the sequence has begun, or may: all its tokens fit into free pages, of which one is left, or it is
+ * the oldest sequence that is not idle. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
@@ -708,8 +709,8 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
   }
 }
 
-/* Gives a drafter to each sequence that generates. If there are fewer drafters than sequences, none gets one:
- * steps are then full without guesses. */
+/* Gives a drafter to each sequence that is not scored. If there are fewer drafters than sequences, none gets
+ * one: steps are then full without guesses. */
 static void lend_drafters(Batch *b) {
   const bool enough = b->n_active <= b->drafters.n;
   for (int i = 0; i < b->n_active; i++) {
@@ -742,7 +743,8 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
 }
 
-/* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again. */
+/* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they
+ * are to be scored. */
 static EngineTurn take_turn(Batch *b, const EngineJob *job, Sequence *s) {
   const volatile int *interrupted = job->interrupted ? NULL : s->request.generate.interrupted;
   for (;;) {

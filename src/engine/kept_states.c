@@ -16,7 +16,7 @@ int kept_states_find(const KeptStates *kept, int n) {
 }
 
 /* The cost of losing a slot's state: the number of tokens from the state before it to the next one, divided
- * by its distance from `end`, since later positions are returned to more often; eightfold with `turn`. */
+ * by its distance from `end` plus 1, as later positions are returned to more often; eightfold with `turn`. */
 static double worth(const KeptStates *kept, int slot, int end) {
   const int pos = kept->pos[slot], before = kept_states_find(kept, pos - 1);
   int next = end;
@@ -26,7 +26,7 @@ static double worth(const KeptStates *kept, int slot, int end) {
   return kept->turn[slot] ? 8 * cost : cost;
 }
 
-/* A free slot, or the slot whose state is worth least; the state at the end of the last prompt stays. */
+/* A free slot, or the slot whose state is worth least; the last state with `turn` stays. */
 static int free_slot(const KeptStates *kept, int end) {
   int last_turn = -1, best = -1;
   for (int slot = 0; slot < kept->n_slots; slot++) {

@@ -15,8 +15,8 @@
  * steps the caller may compute something else. A failure of the device, and an interruption of the job, are
  * the caller's, who then calls one_drop().
  *
- * Asynchronous decode keeps two tokens enqueued, so that the device computes one token while the host shows
- * another; it gives the same tokens and uses the same random numbers as synchronous decode. */
+ * Asynchronous decode keeps up to two tokens enqueued, so that the device computes one token while the host
+ * shows another; it gives the same tokens and uses the same random numbers as synchronous decode. */
 #pragma once
 
 #include "engine/request.h"

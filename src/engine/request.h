@@ -81,8 +81,8 @@ typedef struct {
   int n_base;
   /* Asked before each step; NULL: always TURN_GO. For a sink that does not know its reply (mask, forced
    * tokens) when it returns, as over a socket: turn() fills the zeroed reply in its place. TURN_WAIT: the
-   * sequence has no row in this step; TURN_END: it ends with FINISH_INTERRUPTED. With turn(), a sequence with
-   * masks or forced tokens has no guesses. */
+   * sequence has no row in this step, except that a session goes on with its prompt; TURN_END: it ends with
+   * FINISH_INTERRUPTED. In a batch, a sequence with turn() and masks or forced tokens has no guesses. */
   EngineTurn (*turn)(void *user, TokenReply *reply);
   void *user; /* for the sink, turn(), and allow() and score() of `generate` */
 } EngineRequest;

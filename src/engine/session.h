@@ -59,10 +59,10 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
  * session_length() < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of session_prefill(), session_decode(), session_decode_held() and
- * session_score(): where a text grows beyond LongRoPE's original context, they prefill all of it again; after
- * session_keep() they compute again what follows the last kept recurrent state. After an interruption the
- * session may hold fewer tokens. */
+/* Sets the progress callback (or NULL) of session_prefill(), session_decode(), session_decode_held(),
+ * session_decode_async() and session_score(): where a text grows beyond LongRoPE's original context, they
+ * prefill all of it again; after session_keep() they compute again what follows the last kept recurrent
+ * state. After an interruption the session may hold fewer tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent

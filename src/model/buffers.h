@@ -26,8 +26,8 @@ typedef struct {
  * first buffers_live(), buffers live always. */
 void buffers_begin(Buffers *buffers, void *start);
 
-/* Sets the lifetime of buffers taken from now on: in each layer, operations `first` to `last`; OP_EMBED and
- * OP_LOGITS: always, also from one step to the next. */
+/* Sets the lifetime of buffers taken from now on: in each layer, operations `first` to `last`; from OP_EMBED
+ * to OP_LOGITS: always, also from one step to the next. */
 void buffers_live(Buffers *buffers, OpKind first, OpKind last);
 
 /* Memory for n items of `size` bytes; NULL while sizes are counted, and for 0 bytes. PRECOND fewer than

@@ -31,12 +31,13 @@ static bool has_id(const char *path, const FileId *id) {
   return path && stat(path, &info) == 0 && info.st_dev == id->device && info.st_ino == id->inode;
 }
 
-/* True if a mapped file has this device and inode; by now its path may name another file. */
+/* True if a mapped file, whose path may name another file by now, or the index of shards has this device and
+ * inode. */
 static bool is_weights(const Model *model, const FileId *id) {
   const MappedFile *file;
   for (size_t i = 0; (file = model_file(model, i)); i++)
     if (file->stamp.device == id->device && file->stamp.inode == id->inode) return true;
-  return has_id(model->files->weights.path, id); /* the index of shards */
+  return has_id(model->files->weights.path, id);
 }
 
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err) {

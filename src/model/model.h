@@ -116,7 +116,7 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
 typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
-/* ln(1 + e^x), as torch's softplus: x itself from 20 on. */
+/* ln(1 + e^x), as torch's softplus: x itself above 20. */
 double softplus(double x);
 
 /* One of a layer's experts: an MLP of the width config.experts.width. A checkpoint stores experts one by one,
@@ -211,8 +211,8 @@ typedef struct {
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
-  /* Bytes that model_prepare() allocates, and that opening has allocated for joined convolutions (Olmo
-   * Hybrid), joined norms of heads (StableLM) and ones of norms without weights, counted for each norm. */
+  /* Bytes that model_prepare() allocates, and that opening has allocated for joined convolutions, joined
+   * norms of heads and ones of norms without weights, counted for each norm. */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   StoredByHeads by_heads;
@@ -297,8 +297,8 @@ Status other_tokenizer_refuse(const char *directory, Error *err);
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
-/* Refuses by name what an ak48 file (models.md, "ak48") cannot hold: biases, dense linear layers, values that
- * fp16 cannot hold exactly, different group sizes, rope scaling, sliding windows shorter than the context.
+/* Refuses by name what an ak48 file (models.md, "ak48") cannot hold, such as biases, dense linear layers,
+ * values that fp16 cannot hold exactly, different group sizes, rope scaling, windows shorter than a context.
  * Returns STATUS_INTERRUPTED when *interrupted becomes nonzero (NULL: never). */
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err);
 /* Writes `model` as an ak48 file; the caller commits it, or after a failure aborts it. PRECOND

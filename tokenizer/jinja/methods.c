@@ -1,6 +1,6 @@
 /* methods.c - the methods of strings, lists, tuples and dicts.
  *
- * Methods that would change a list or a dict are refused there. */
+ * Methods that would change a list or a dict are refused in access.c. */
 #include "base/utf8.h"
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"

@@ -178,7 +178,8 @@ static Status propose_chain(Published *p, const DraftText *text, int most, Guess
   return STATUS_OK;
 }
 
-/* Computes a block at once: the tokens that are known, then masks. Each mask becomes a guess. */
+/* Computes a block at once: the tokens that are known, then masks. The first masks, at most
+ * `most`, become guesses. */
 static Status propose_block(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const int n_known = text->n - text->n_computed, block = p->draft.block;
   int32_t ids[MAX_DRAFT_BLOCK];

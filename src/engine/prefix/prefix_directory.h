@@ -7,7 +7,7 @@
  *   known-SSSSSSSSSSSSSSSS                                  the hash of a large file (base/content.h)
  *   lock                                                    locked by the process that removes files
  *
- * Files with other names are never touched. */
+ * Other files are never touched, except old temporary ones (.auk-*.tmp, base/file.h). */
 #pragma once
 
 #include <stdbool.h>

@@ -19,9 +19,9 @@
 #include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
-/* Texts of fewer than PREFIX_MIN_TOKENS tokens are not saved, nor are texts or last blocks with fewer than
- * PREFIX_MIN_NEW tokens that are not on disk yet. PREFIX_MIN_USE: the fewest matching tokens for which a file
- * is read. */
+/* Texts of fewer than PREFIX_MIN_TOKENS tokens are not saved, nor are texts or, without a recurrent state,
+ * last blocks with fewer than PREFIX_MIN_NEW tokens that are not on disk yet. PREFIX_MIN_USE: the fewest
+ * matching tokens for which a file is read; 1 with a recurrent state. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
-/* Saves those of the session's first n tokens that the store lacks, except a last block with fewer than
- * PREFIX_MIN_NEW such tokens, and what exceeds the limit; of a recurrent model, only tokens up to the last
- * kept state. */
+/* Saves those of the session's first n tokens that the store lacks, except what exceeds the limit and a last
+ * block with fewer than PREFIX_MIN_NEW such tokens; of a recurrent model, all up to the last kept state, if
+ * they are PREFIX_MIN_NEW or more. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

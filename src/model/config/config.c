@@ -1,4 +1,4 @@
-/* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
+/* config.c - reads config.json, generation_config.json and configs of quantisation into a ModelConfig.
  *
  * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
  *              models/NAME/configuration_NAME.py); members that would change the result and are not
@@ -443,7 +443,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, MODELOPT_FILE, GENERATION_FILE } ConfigFile;
 
 /* In the order of reading. A file with a `method`, the default of its quant_method, says how weights are
- * quantised, and is read only if no file before it did. */
+ * quantised, and is read only if no earlier file says it. */
 static const struct {
   const char *name, *method;
 } files[] = {[CONFIG_FILE] = {"config.json", NULL},

@@ -1,7 +1,8 @@
 /* config.h - a checkpoint's configuration: sizes, rope, windows, end tokens, sampling defaults.
  *
- * These are read from config.json and generation_config.json in the spellings of transformers 4 and 5 and
- * checked against the ranges below; unknown features are refused by name. Nothing here reads weights. */
+ * These are read from config.json and the files beside it (config_load()) in the spellings of transformers 4
+ * and 5 and checked against the ranges below; unknown features are refused by name. Nothing here reads
+ * weights. */
 #pragma once
 
 #include <stdbool.h>
@@ -157,7 +158,7 @@ typedef enum {
 static inline bool is_ungated(Activation activation) {
   return activation >= ACTIVATION_RELU;
 }
-/* The activation of a layer's MLP or experts, with the model's activation and their limit. */
+/* The activation of a layer's MLP or experts, given the model's activation and their limit (0: none). */
 static inline Activation with_limit(Activation activation, double limit) {
   return limit > 0 ? ACTIVATION_LIMITED : activation;
 }
@@ -515,8 +516,9 @@ typedef struct {
   ContentHash content; /* hash of the files read, except generation_config.json */
 } ModelConfig;
 
-/* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;
- * release it with config_release() also after a failure. */
+/* Reads DIR/config.json and, if present, generation_config.json; unless config.json says how weights are
+ * quantised, also the first of quant_config.json, quantize_config.json and hf_quant_config.json. Zeroes
+ * *config first; release it with config_release() also after a failure. */
 Status config_load(const char *directory, ModelConfig *config, Error *err);
 /* config_load() from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);

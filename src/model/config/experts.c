@@ -95,8 +95,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   return STATUS_OK;
 }
 
-/* Widths of an expert and of the shared expert, whose width has a key of its own or is a multiple of an
- * expert's. */
+/* Widths of an expert and of the shared expert, whose width has a key of its own, is a multiple of an
+ * expert's or, with OWN_NORMS, is the MLP's. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
@@ -217,7 +217,8 @@ static void set_dense(ModelConfig *config, int layer, bool dense) {
   config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
 }
 
-/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers. */
+/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers (absent: the
+ * first dense_layers). */
 static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
   const Json *list = json_member(r->object, key);

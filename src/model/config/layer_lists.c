@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* Reads a list `key` that has the same number for all layers without a window, *full, and the same for all
- * with one, *sliding. A number stays as it is if there is no list or no such layer. */
+/* Reads `key`, which has the same number for all layers without a window, *full, and the same for all with
+ * one, *sliding. A number stays as it is if `key` is absent or there is no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];
@@ -87,8 +87,8 @@ static Status parse_own_heads(const ConfigReader *r, const ModelConfig *config, 
   return set_heads(r, heads, n, config, layer);
 }
 
-/* Layers with a window have as many heads as attention_other_setting says, or num_sliding_attention_heads as
- * transformers saves it, with per_layer_config for each layer. */
+/* Reads the numbers of heads of layers with a window: attention_other_setting, overridden by what
+ * transformers saves, num_sliding_attention_heads and per_layer_config. */
 static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
   ConfigReader other, by_layer;
   int n = config->n_heads, n_kv, head_dim;

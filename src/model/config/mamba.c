@@ -56,8 +56,8 @@ static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaCon
   return parse_step_limit(r, keys->step_limit, delta);
 }
 
-/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers: mamba_d_head is "auto" or exactly
- * this. `what`: the width in words. */
+/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers: mamba_d_head is absent, "auto" or
+ * exactly this. `what`: the width in words. */
 static Status parse_head(const ConfigReader *r, int64_t width, const char *what, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   if (width % delta->n_value_heads != 0)

@@ -64,7 +64,7 @@ static void default_layers(int window, ModelConfig *config) {
 
 /* --- both */
 
-/* `window` is the window of layers of sliding_attention, which `sliding` permits; -1: there is none. */
+/* `window` is the window of layers of sliding_attention, which `sliding` permits; -1: none is given. */
 static Status parse_layer_types(const ConfigReader *r, bool sliding, int window, ModelConfig *config) {
   static const char conv[] = "conv", full[] = "full_attention";
   const char *const two[] = {conv, full, NULL}, *const three[] = {conv, "sliding_attention", full, NULL};

@@ -20,13 +20,14 @@
 
 /* Writes the header's bytes, padded with zeros; only ak48_header_decode() checks the fields. */
 void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER_SIZE]);
-/* Sets the sizes and the quantisation scheme of a config, and no other field. Refuses another magic or
- * version, sizes out of range or inconsistent, and padding other than zero. */
+/* Sets the sizes of a config, what follows from head_dim, tied_embeddings and the quantisation scheme, and no
+ * other field. Refuses another magic or version, fields out of range or inconsistent, and padding other than
+ * zero. */
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err);
 
-/* Refuses a config.json `beside` the file at `path` that contradicts the header, except by a longer
- * context. */
+/* Refuses a config.json `beside` the file at `path` that contradicts the header, except by a longer context
+ * or by tied embeddings. */
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 
@@ -49,7 +50,7 @@ typedef enum {
 
 typedef struct {
   Ak48Part part;
-  int layer;           /* for norms and linear layers */
+  int layer;           /* for a layer's norms and linear layers */
   int which;           /* for linear layers: LAYER_Q .. LAYER_UP */
   StoredTensor stored; /* dtype, rank, shape and bytes are set */
   uint64_t offset;     /* offset in the file */

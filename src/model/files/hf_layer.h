@@ -1,5 +1,5 @@
 /* hf_layer.h - a quantised linear layer of a Hugging Face directory while its tensors are found. Private to
- * src/model; used by hf_quantised.c and hf_float.c. */
+ * src/model; used by hf_quantised.c, hf_float.c and hf_order.c. */
 #pragma once
 
 #include "model/files/hf_tensors.h"

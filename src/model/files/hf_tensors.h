@@ -1,5 +1,5 @@
 /* hf_tensors.h - finds and checks tensors of a Hugging Face directory by name. Private to src/model; used by
- * hf_directory.c and hf_quantised.c. */
+ * the other hf_*.c files. */
 #pragma once
 
 #include "model/loaders.h"

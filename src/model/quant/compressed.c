@@ -5,8 +5,8 @@
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
  * A layer that `ignore` names is dense; any other has the scheme of the group whose targets have its name,
- * else a regular expression ("re:") that matches it, else "Linear". Source: compressed-tensors 0.20
- * (quantization/quant_config.py, quant_args.py, utils/match.py). */
+ * else a regular expression ("re:") that matches it, else "Linear"; without such a group it is dense. Source:
+ * compressed-tensors 0.20 (quantization/quant_config.py, quant_args.py, utils/match.py). */
 #include "model/quant/rules.h"
 
 #include <string.h>
