@@ -133,7 +133,7 @@ static Status round_states(BackendState *s, int n_rows, int first, float divisor
   return STATUS_OK;
 }
 
-/* x = W_states times (rows / divisor), fp32 [n_rows][hidden]. */
+/* x = W_states times the rows of round_states(), fp32 [n_rows][hidden]. */
 static Status make_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   TRY(round_states(s, n_rows, first, divisor, err));
   return products_matmul(s, &s->loaded->draft_states, s->draft_h, padded_row(row_floats(s)), n_rows,

@@ -4,8 +4,8 @@
 
 #include "cuda/one/state.h"
 
-/* Makes lm_head of a drafter with round_head: the target's, rounded to 4 bits. Does nothing for other models.
- * PRECOND the weights are loaded. */
+/* Makes lm_head of a drafter with round_head: the target's, rounded to 4 bits. Does nothing for other models,
+ * or if the target's cannot be rounded (linear_can_round()). PRECOND the weights are loaded. */
 Status draft_load(BackendModel *loaded, Error *err);
 void draft_unload(BackendModel *loaded);
 /* Checks that there are kernels for max_tokens rows, and makes the workspace large enough; does nothing for a

@@ -376,7 +376,7 @@ static Status measure_read(Bench *b, double *us, Error *err) {
   return status;
 }
 
-/* Measures square matmuls by cuBLAS, each larger than the last, until one takes long_matmul_us. */
+/* Measures ever larger square matmuls by cuBLAS, until one takes long_matmul_us or has PEAK_SIZE. */
 static Status measure_matmul(Bench *b, DeviceLinear *like, double *us, Error *err) {
   *us = 0;
   for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_matmul_us; n *= 2) {

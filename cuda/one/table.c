@@ -211,7 +211,7 @@ static uint64_t divide_attention(const BackendState *s, TokenRange span) {
   return all;
 }
 
-/* Launches the step's graph; if there is none, begins to capture one at the n_uses-th such step. */
+/* Launches the step's graph, or may begin to capture one (step_graphs_begin()). */
 static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens,

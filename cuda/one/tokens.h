@@ -7,7 +7,7 @@
 
 const double *tokens_row_costs(const BackendModel *loaded);
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
-/* Drops the picks made ahead and not asked for yet, since the rows of logits are made anew. */
+/* Forgets the picks made ahead and not asked for yet, since the rows of logits are made anew. */
 void tokens_forget_picks(BackendState *s);
 /* A pick may be left to the next step, if that is a fused one (StepPick). Returns that pick for the step to
  * make, after which it is no longer deferred; token NULL: there is no such pick. */

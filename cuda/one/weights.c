@@ -684,8 +684,8 @@ static Status make_table(Loader *l, const void **to, const Matrix *from, Error *
   return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
-/* Fills all weights with random numbers, which are made in a staging buffer as large as the slots through
- * which weights are uploaded; random_linear() refuses a matrix that does not fit there. */
+/* Fills all weights with random numbers, which are made in a staging buffer as large as all slots together
+ * through which weights are uploaded; random_linear() refuses a matrix that does not fit there. */
 static Status fill_at_random(Loader *l, Error *err) {
   static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);

@@ -50,7 +50,7 @@ void link_close(Link *link);
  * bytes. With `only_now` nothing is sent, and the result is true, if another thread is sending. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
-/* Receives the bytes that have come; false if the other end is gone, or memory ran out. */
+/* Receives bytes that have come, at most 64 KB; false if the other end is gone, or memory ran out. */
 bool link_receive(Link *link);
 /* Takes the next complete message, which begins at received byte *used, and moves *used after it.
  * Its bytes stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */

@@ -122,8 +122,8 @@ Status nccl_make_id(NcclId *id, Error *err) {
 
 /* --- the end */
 
-/* First waits up to ABORT_WAIT_MS for the mutex `call`, until no thread is within NCCL. A thread that then
- * still is waits for other ranks, and only the abort ends its wait. */
+/* First waits up to ABORT_WAIT_MS for the mutex `call`, until no thread is within NCCL. A thread that is in
+ * there for longer waits for other ranks, and only the abort ends its wait. */
 static void *abort_comm(void *user) {
   NcclRank *rank = user;
   const struct timespec end = clock_after(CLOCK_REALTIME, ABORT_WAIT_MS);
@@ -205,7 +205,7 @@ static Status gather(Reduce *own, float *rows, const int *first, int n_rows, cud
 
 /* --- waiting */
 
-/* Asks NCCL for errors, at most once in LOOK_MS. If that fails or the wait is too long, aborts the rank. */
+/* Asks NCCL for errors, at most once in LOOK_MS. After an error or too long a wait aborts the rank. */
 static Status look(Reduce *own, ReduceWait *wait, Error *err) {
   NcclRank *rank = rank_of(own);
   const double now = clock_ms();

@@ -14,7 +14,7 @@
 
 enum { ALIVE_MS = 1000, LOOK_MS = 100, REASON_MS = 3000 };
 
-/* Messages. The first four go in both directions or to rank 0, the rest from rank 0. */
+/* Messages. The first two go both ways, the next two to rank 0, the rest from rank 0. */
 typedef enum {
   SAYS_ALIVE = 1, /* nothing else was sent for a while */
   SAYS_FACTS,     /* RankFacts, lines; from rank 0 without bytes: all agree */

@@ -258,8 +258,9 @@ static void unload_model(BackendModel *whole) {
 }
 
 /* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
- * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which
- * is the number of contributions to a sum, or if sums are by NCCL, which a fused kernel cannot call. */
+ * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which is
+ * the number of contributions to a sum (an error if `demanded`), or if sums are by NCCL, which a fused kernel
+ * cannot call. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -604,7 +605,7 @@ static Status drain(BackendState *state, Error *err) {
   return check_lost(s, err);
 }
 
-/* Reads from the first GPU, which always has all logits; with NCCL it alone has them. */
+/* Reads from the first GPU, which has all logits once they are gathered; with NCCL no other GPU has. */
 static Status read_logits(BackendState *state, int row, float *out, Error *err) {
   SeveralState *s = state_of(state);
   if (tokens_meet(s->parts[0], NULL, row)) TRY(on_all(s, gather_on_part, NULL, err));

@@ -67,7 +67,7 @@ static AttentionArgs kernel_args(const Attention *a) {
 }
 
 /* Most columns (tokens x query heads) of a block of decode; registers limit their accumulators. With latent
- * attention: the rows of wgmma's tile, or any number where only the plain kernel can run. */
+ * attention: the rows of wgmma's tile, or, where only the plain kernel can run, an arbitrary number. */
 static int columns_per_block(const Attention *a) {
   if (a->value_dims > 0) {
     const int rows = attention_wgmma_rows(kernel_args(a));

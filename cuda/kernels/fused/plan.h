@@ -525,8 +525,8 @@ STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
   return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
 
-/* Bytes of device memory for the exchange between clusters in steps of up to `tokens`, for any
- * number of clusters; with several tokens also for the residual stream and the count of launches. */
+/* Bytes of device memory for the exchange between clusters, and between GPUs, in steps of up to `tokens`, for
+ * any number of clusters; with several tokens also for the residual stream and the count of launches. */
 size_t step_memory(const StepShape *shape, int tokens);
 
 /* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason if a step of this shape cannot be

@@ -219,8 +219,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. Copies
-   * are of 16 bytes, so of eight scales: the last scales may be of positions that are not written yet. */
+  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. Bytes
+   * are copied by 16, so positions by eight: the last may not be written yet. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;

@@ -19,8 +19,8 @@ bool narrow_five_kernels(const BackendState *s, int layer, int n_rows);
  * for which narrow_five_kernels() is false. */
 bool narrow_three_kernels(const BackendState *s, int layer, int n_rows);
 
-/* If the first matmul of the layer after this one takes planes of the residual stream, sets *next so that the
- * call that adds to that stream makes these planes. */
+/* If the first matmul of the layer after this one takes planes of the residual stream, and nothing changes
+ * the stream before it, sets *next so that the call that adds to that stream makes these planes. */
 void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next);
 Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err);
 /* Makes the layer's attention write its output as planes if `can` says that its kernels do so. */

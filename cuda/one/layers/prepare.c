@@ -25,7 +25,7 @@ static Status visit_projections(const Visit *v, const DeviceProjections *p, int 
   return STATUS_OK;
 }
 
-/* Visits a layer's matrices but for HELD_ROUTER and HELD_SMALL, which special kernels read. */
+/* Visits a layer's matrices but for HELD_ROUTER, HELD_SMALL and HELD_HEADS, which special kernels read. */
 static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   for (int group = 0; group < N_JOINED; group++) TRY(visit_projections(v, &l->joined[group], v->rows, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++)

@@ -10,7 +10,7 @@
 
 C_BEGIN
 
-/* True if steps of up to max_tokens are faster with cuBLAS. */
+/* True if steps of max_tokens tokens are faster with cuBLAS. */
 bool linear_heads_want_library(int max_tokens);
 
 /* cublas: NULL if cuBLAS is not loaded (slower with many tokens). invariant: a token's bits do not
