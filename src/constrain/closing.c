@@ -407,7 +407,7 @@ static void mention(Machine *m, Formula formula, bool positive, bool negated, Me
 static Closing with_member(Machine *m, const Frame *frame, const char *key, size_t size) {
   if (is_at_limit(m)) return CLOSE_UNSURE;
   const ArenaMark mark = machine_mark(m);
-  m->search_depth++; /* if above 0, closing_child_need() stops at the first set of verdicts */
+  m->search_depth++; /* if above 0, closing_child_need() stops at the first verdicts with CLOSE_SURE */
   const Frame *next = frame_next_member(m, frame, key, size);
   m->search_depth--;
   const Closing closing = !next ? CLOSE_NEVER : next->is_unsure ? CLOSE_UNSURE : CLOSE_SURE;
@@ -435,7 +435,7 @@ typedef struct {
   char bytes[];
 } Example;
 
-/* The n-th key of the language; NULL: there is none of at most MAX_EXAMPLE bytes. */
+/* The n-th key of the language; NULL: none of at most MAX_EXAMPLE bytes is found. */
 static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   Langs *l = &m->set->langs;
   const uint32_t parts[2] = {keys, n};

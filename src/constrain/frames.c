@@ -30,8 +30,8 @@ Frame *frame_copy(Machine *m, const Frame *frame, uint32_t n_goals, uint32_t n_c
 
 /* --- the places of children */
 
-/* The index of a schema in children[0..n), the list of the last keep_places(); n: it is not there. An index
- * that an earlier list has left in m->places is recognised: children[] has another schema there. */
+/* The index of a schema in children[0..n), the list last stored by keep_places() or collect_children(); n:
+ * absent. An index that an earlier list has left is recognised: children[] has another schema there. */
 static uint32_t place_of(const Machine *m, const uint32_t *children, uint32_t n, uint32_t schema) {
   const uint32_t at = m->places[schema];
   return at < n && children[at] == schema ? at : n;

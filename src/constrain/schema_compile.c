@@ -497,7 +497,7 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
 }
 
 /* Drops keywords that would allow too little because a subschema of theirs allows more than it says; oneOf
- * becomes anyOf. */
+ * becomes anyOf unless there is one. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];

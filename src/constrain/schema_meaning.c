@@ -233,7 +233,7 @@ static unsigned kinds_of(const SchemaSet *set, uint32_t schema, int depth) {
   return schema == SCHEMA_TRUE ? ALL_KINDS : kinds;
 }
 
-/* True if no value satisfies both schemas. */
+/* True if it is known that no value satisfies both schemas. */
 static bool values_differ(SchemaSet *set, uint32_t a, uint32_t b) {
   Langs *l = &set->langs;
   const unsigned both = kinds_of(set, a, 0) & kinds_of(set, b, 0);
@@ -253,7 +253,7 @@ static bool requires(const SchemaSet *set, uint32_t schema, uint32_t key, int de
   return false;
 }
 
-/* True if no member with this key can satisfy both `a` and `b`. */
+/* True if it is known that no member with this key can satisfy both `a` and `b`. */
 static bool members_differ(SchemaSet *set, uint32_t a, uint32_t b, uint32_t key, int depth) {
   const KeySchema *mine = schema_property(&set->schemas[a], key),
                   *other = schema_property(&set->schemas[b], key);
@@ -278,8 +278,8 @@ static bool are_kept_apart(SchemaSet *set, uint32_t a, uint32_t part, uint32_t b
   return false;
 }
 
-/* True if all schemas require the key, each with a constant of its own: quick even for a list too long to
- * be compared pair by pair. */
+/* True if all schemas require the key, each with a constant string of its own: quick even for a list too long
+ * to be compared pair by pair. */
 static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) {
   const size_t start = set->langs.n_stack, n = list->count;
   bool tagged = true;
@@ -433,7 +433,7 @@ Lang schema_member_keys(SchemaSet *set, uint32_t schema) {
   matched = lang_or_pushed(l, start, lang_or_many);
   if (schema_is_false(s->additional)) made = lang_or(l, matched, keys_lang(set, s, true));
   /* If all other keys are allowed, every beginning of a key can still become an allowed one. Then single
-   * refused keys need not be in this language: they are refused where the key ends. */
+   * refused keys are not taken out: they are refused where the key ends. */
   if (made != LANG_ALL || refused != LANG_NONE) refused = lang_or(l, refused, keys_lang(set, s, false));
   if (refused != LANG_NONE) made = lang_and(l, made, lang_not(l, refused));
   set->schemas[schema].member_keys = made;

@@ -1,5 +1,5 @@
 /* bound.c - see bound.h. Called by: filters.c, calls.c, channels.c.
- * Always true: an end token is in a mask only where the form allows the answer to end. */
+ * Always true: an end token is in a mask only where the answer may end. */
 #include "commands/form/bound.h"
 
 #include <stdlib.h>

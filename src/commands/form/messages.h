@@ -8,9 +8,9 @@
  * not null; text NULL: none. These are the names that transformers takes (chat_template_utils.py). */
 JsonSpan message_thinking(JsonSpan message);
 
-/* Appends a list of calls of functions. Arguments that are a string with JSON, as the API has them, become
- * the object that templates read; missing ones become {}. Refuses (STATUS_USAGE) other strings, with the
- * numbers of the message (index) and the call. Anything else is left as it is. */
+/* Appends a list of calls of functions. Arguments that are a string with a JSON object, as the API has them,
+ * become the object that templates read; missing, null and blank ones become {}. Refuses (STATUS_USAGE) other
+ * strings, with the numbers of the message (index) and the call. Anything else is left as it is. */
 Status message_append_calls(JsonSpan calls, size_t index, Buffer *out, Error *err);
 
 /* Appends a JSON object with its "messages" as transformers gives them to templates: without members that are

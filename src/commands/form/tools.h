@@ -42,8 +42,8 @@ typedef struct {
 } Tools;                    /* starts zeroed */
 
 /* Reads the functions, finds the template's format and compiles the form of calls into `form`. Refuses
- * (STATUS_USAGE) a template without tools or with a format of calls that is not known, and functions without
- * a name or with parameters that are no schema. PRECOND chat is not NULL */
+ * (STATUS_USAGE) a template without tools, or whose format of calls auk or the tokenizer does not know, and
+ * functions without a name of their own or with parameters that are no schema. PRECOND chat is not NULL */
 Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const Chat *chat,
                   const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err);
 void tools_release(Tools *tools);

@@ -239,14 +239,14 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane signals a change, at most WAIT_MS: input may have come by then, and no lane waits
- * in read() if there are several. */
+/* Waits until another lane signals a change, at most WAIT_MS: input may have come by then, and only a single
+ * lane waits for input in the reader. */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
 }
 
-/* Finds a record for the lane. A single lane waits for input in read(); several also wait for each other. */
+/* Finds a record for the lane. A single lane waits in the reader; several also wait for each other. */
 static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
   Many *many = lane->many;
   for (;;) {

@@ -51,7 +51,7 @@ typedef struct {
   Record last; /* n_copies_left more copies of this record follow */
   int n_copies_left;
   size_t n_records, n_lines;
-  /* Hash of the hashes of all records so far: each once, those of other shares too, blank ones not. */
+  /* Hash of the hashes of all records so far: each once, those of other shares too, skipped ones not. */
   uint64_t hash;
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */

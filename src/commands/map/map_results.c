@@ -248,7 +248,7 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 
 /* --- writing */
 
-/* Checks that the file holds exactly what was written to it. */
+/* Checks that the file still has its name, and the size of what was written to it. */
 static Status check_written(const Results *results, Error *err) {
   if (!results->adds) return STATUS_OK;
   TRY(results_check_file(results->descriptor, results->options.path, results->end, err));

@@ -485,8 +485,8 @@ static void walk_counting(LexMasks *masks, uint32_t first, uint32_t last, uint32
 }
 
 /* Adds the tokens of nodes first..last-1, which follow `lex` with `left` characters left. `sure`: tokens that
- * go on with up to `sure` characters of the first plan have been added; 0: a character of another class came
- * before. */
+ * go on with up to `sure` characters of the first plan have been added; 0: none, as after a character of a
+ * class that the plan does not have. */
 static void walk_limited(Inside *in, uint32_t first, uint32_t last, uint32_t lex, uint32_t left,
                          uint32_t sure, uint64_t *mask) {
   const Trie *t = in->trie;

@@ -32,8 +32,9 @@ typedef struct {
 
 /* The tokens that stay inside a string without limit on its characters (lex_alone()). */
 typedef struct {
-  bool made, planned, bounded, measured; /* filled, in this order: tokens, plans, LexPlan.beyond, enough[] */
-  bool ends;                             /* the string may end in a state that a plan passes */
+  /* made: the tokens are filled in; planned: the plans; bounded: LexPlan.beyond; measured: enough[]. */
+  bool made, planned, bounded, measured;
+  bool ends;        /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */

@@ -19,7 +19,7 @@
 #define KEPT_BYTES  ((size_t)12 << 20) /* bytes of stored masks; if they take more, they are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* compute_first() stops once it has made this many expressions (lang.h) */
-#define FEW_QUOTES  4    /* in a group of up to this many tokens, each text after the quote is tried */
+#define FEW_QUOTES  4    /* most tokens of a group whose rests, unless they are kept, are tried one by one */
 
 static bool no_memory(Masks *masks) {
   machine_fail(masks->m, "out of memory");
@@ -229,7 +229,7 @@ static uint64_t end_key(const Masks *masks, const JsonState *state, uint64_t wha
 
 enum { END_STRING, END_NAMED_KEY, END_OTHER_KEY };
 
-/* Writes the content of a group after the text; the state that follows is *next. */
+/* Writes the content of a group after the text; *next is the state that follows, but for its lex. */
 static bool write_content(Masks *masks, const JsonState *state, uint32_t group, JsonState *next) {
   const QuoteToken *quote = &masks->v->quotes[masks->v->groups[group].first];
   size_t size;
