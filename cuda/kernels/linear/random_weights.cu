@@ -19,9 +19,15 @@ __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
   return z ^ z >> 31;
 }
 
-__global__ void fill_words(uint64_t *to, size_t n, uint64_t seed) {
+/* E4M3's codes of NaN, 0x7f and 0xff, lose their last bit and become its largest numbers. */
+__device__ __forceinline__ uint64_t without_nans(uint64_t codes) {
+  const uint64_t past = (codes & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u;
+  return codes & ~(past >> 7 & 0x0101010101010101u);
+}
+
+__global__ void fill_words(uint64_t *to, size_t n, bool e4m3, uint64_t seed) {
   for (size_t i = (size_t)blockIdx.x * kThreads + threadIdx.x; i < n; i += kStep)
-    to[i] = random_bits(seed, i);
+    to[i] = e4m3 ? without_nans(random_bits(seed, i)) : random_bits(seed, i);
 }
 
 __global__ void fill_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed) {
@@ -88,7 +94,8 @@ Status fill_weights(const DeviceLinear *w, const Stored &s, char *staging, size_
   for (int first = 0; first < n_rows; first += rows) {
     const int n = std::min(rows, n_rows - first);
     if (s.quantised || bytes)
-      TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8, seed + first));
+      TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
+              w->type == WEIGHT_FP8, seed + first));
     else
       TRY(random_numbers(staging, w->type, (size_t)n * w->n_in, -most, most, seed + first, stream, err));
     if (s.quantised)
@@ -110,7 +117,7 @@ Status fill_scales(const DeviceLinear *w, const Stored &s, char *staging, uint64
     return linear_fill_floats(w, all_rows(w), w->scales, (const float *)staging, stream, err);
   }
   void *scales = staging + s.zero_bytes;
-  TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
+  TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, false, ~seed));
   TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * w->n_out, low, high, ~seed + 1, stream, err));
   return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
