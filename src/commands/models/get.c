@@ -18,12 +18,13 @@ enum { NOT_FOUND = 127 };
 static Status read_name(const char *text, char *name, size_t size, const char **revision, Error *err) {
   static const char letters[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"; /* those of huggingface.co */
-  const char *at = strchr(text, '@'), *slash = strchr(text, '/');
+  const char *at = strchr(text, '@');
   const size_t length = at ? (size_t)(at - text) : strlen(text);
   *revision = at ? at + 1 : NULL;
   const bool well_formed = length > 0 && length < size && strspn(text, letters) >= length && *text != '-' &&
                            *text != '.' && *text != '/' && text[length - 1] != '/' &&
-                           (!slash || !strchr(slash + 1, '/')) && !(at && (!at[1] || at[1] == '-'));
+                           memchr(text, '/', length) == memrchr(text, '/', length) &&
+                           !(at && (!at[1] || at[1] == '-'));
   if (!well_formed)
     return error_set(err, STATUS_USAGE, "\"%s\" is no name on Hugging Face, expected one like " HUB_EXAMPLE,
                      text);
