@@ -49,6 +49,21 @@ Status against_open(const char *path, const DeviceFlags *device, const Model *fi
   return a->logits ? STATUS_OK : STATUS_FAILED;
 }
 
+Status against_check_text(const Against *a, const Model *first, const int32_t *ids, size_t n, Error *err) {
+  const Model *second = a->second.model;
+  OWNED(tokenizer_release) Tokenizer *own = NULL, *other = NULL;
+  OWNED(buffer_release) Buffer text = {0}, other_text = {0};
+  if (!first->tokenizer_path || !second->tokenizer_path) return STATUS_OK;
+  TRY(tokenizer_open(first->tokenizer_path, &own, err));
+  TRY(tokenizer_open(second->tokenizer_path, &other, err));
+  TRY(tokenizer_decode(own, ids, n, true, &text, err));
+  TRY(tokenizer_decode(other, ids, n, true, &other_text, err));
+  if (text.size == other_text.size && (text.size == 0 || memcmp(text.data, other_text.data, text.size) == 0))
+    return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s has another tokenizer than %s: these tokens are another text to it",
+                   model_path(second), model_path(first));
+}
+
 void against_close(Against *a) {
   evaluated_close(&a->second);
   free(a->logits);

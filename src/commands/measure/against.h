@@ -38,6 +38,9 @@ typedef struct {
 /* Opens the model at `path` for windows of `window` tokens. Refuses a vocabulary that is not `first`'s. */
 Status against_open(const char *path, const DeviceFlags *device, const Model *first, int window,
                     Against *against, Error *err);
+/* Refuses a model whose tokenizer decodes the tokens to another text than `first`'s. */
+Status against_check_text(const Against *against, const Model *first, const int32_t *ids, size_t n,
+                          Error *err);
 void against_close(Against *against);
 /* Begins a window of tokens; ids[n] must stay valid until the next window or the end. */
 Status against_begin(Against *against, const int32_t *ids, int n, Error *err);

@@ -129,16 +129,36 @@ static Status check_output(const Eval *eval, Error *err) {
   return written_file_is_not(&output, "-f", o->text_file, err);
 }
 
-static Status print_differences(Eval *eval, double mean, Error *err) {
-  const Differences d = against_differences(&eval->against);
-  return output_printf(
-      err,
-      eval->options->json
-          ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %.9f, \"ppl\": %.9g, \"against_nll\": %.9f, "
-            "\"against_ppl\": %.9g, \"kl\": %.6g, \"kl_99\": %.6g, \"same_top\": %.6f}\n"
-          : "tokens=%zu scored=%zu nll=%.9f ppl=%.9g against_nll=%.9f against_ppl=%.9g kl=%.6g kl_99=%.6g "
-            "same_top=%.6f\n",
-      eval->ids.count, eval->n_scored, mean, exp(mean), d.nll, exp(d.nll), d.mean, d.most_of_99, d.same_top);
+/* A number in the output; JSON has neither NaN nor infinities. */
+typedef struct {
+  char text[32];
+} NumberText;
+
+static NumberText number_text(bool json, const char *format, double value) {
+  NumberText number = {"null"};
+  if (!json || isfinite(value))
+    snprintf(number.text, sizeof number.text, format, isnan(value) ? NAN : value); /* not "-nan" */
+  return number;
+}
+
+static Status print_result(Eval *eval, Error *err) {
+  const bool json = eval->options->json;
+  const double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
+  TRY(output_printf(err,
+                    json ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %s, \"ppl\": %s"
+                         : "tokens=%zu scored=%zu nll=%s ppl=%s",
+                    eval->ids.count, eval->n_scored, number_text(json, "%.9f", mean).text,
+                    number_text(json, "%.9g", exp(mean)).text));
+  if (eval->options->against) {
+    const Differences d = against_differences(&eval->against);
+    TRY(output_printf(err,
+                      json ? ", \"against_nll\": %s, \"against_ppl\": %s, \"kl\": %.6g, \"kl_99\": %.6g, "
+                             "\"same_top\": %.6f"
+                           : " against_nll=%s against_ppl=%s kl=%.6g kl_99=%.6g same_top=%.6f",
+                      number_text(json, "%.9f", d.nll).text, number_text(json, "%.9g", exp(d.nll)).text,
+                      d.mean, d.most_of_99, d.same_top));
+  }
+  return output_printf(err, json ? "}\n" : "\n");
 }
 
 static Status run_eval(Eval *eval, Error *err) {
@@ -159,7 +179,10 @@ static Status run_eval(Eval *eval, Error *err) {
   int window = 0;
   TRY(choose_window(eval, &window, err));
   TRY(evaluated_session(&eval->device, eval->model, window, o->chunk, &eval->session, err));
-  if (o->against) TRY(against_open(o->against, &o->device, eval->model, window, &eval->against, err));
+  if (o->against) {
+    TRY(against_open(o->against, &o->device, eval->model, window, &eval->against, err));
+    TRY(against_check_text(&eval->against, eval->model, eval->ids.ids, eval->ids.count, err));
+  }
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
@@ -167,15 +190,7 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(model_check_weights(eval->model, err)); /* changed weights may explain the failure, too */
   TRY(status);
   if (o->logits_out) TRY(atomic_file_commit(&eval->npy.file, err));
-  double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
-  if (o->json && !isfinite(exp(mean)))
-    return output_printf(err, "{\"tokens\": %zu, \"scored\": %zu, \"nll\": null, \"ppl\": null}\n",
-                         eval->ids.count, eval->n_scored);
-  if (o->against) return print_differences(eval, mean, err);
-  return output_printf(err,
-                       o->json ? "{\"tokens\": %zu, \"scored\": %zu, \"nll\": %.9f, \"ppl\": %.9g}\n"
-                               : "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n",
-                       eval->ids.count, eval->n_scored, mean, exp(mean));
+  return print_result(eval, err);
 }
 
 static Status run(CommandCall *call, Error *err) {
