@@ -6,10 +6,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,7 +37,8 @@ static Status name_run(Checkpoint *c, Error *err) {
   ContentHash hash;
   OWNED(buffer_release) Buffer text = {0};
   TRY(model_sample(c->model, &hash, err));
-  TRY(buffer_printf(&text, err, "5 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", o->quantizer->name,
+  content_add(&hash, c->model->config.content);
+  TRY(buffer_printf(&text, err, "6 %s %016" PRIx64 " %d %d %d %d %d %d %g %g %d %d %s ", o->quantizer->name,
                     hash.a, (int)o->layout, o->group, o->length, r->scales, r->compensates, r->refinements,
                     r->drift, r->damp, r->search.n_shifts, r->search.n_shrinks,
                     o->keeps_text ? o->keeps_text : ""));
@@ -80,20 +83,34 @@ static Status check_empty(const Checkpoint *c, Error *err) {
   return STATUS_OK;
 }
 
+static Status make_directory(const char *path, Error *err) {
+  if (mkdir(path, 0777) == 0 || errno == EEXIST) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", path, strerror(errno));
+}
+
+/* The lock ends with the process. File systems that cannot lock a directory (some of NFS) go without. */
+static Status lock_directory(Checkpoint *c, Error *err) {
+  c->lock = open(c->options->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (c->lock < 0 || flock(c->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "-o %s: another auk quantize is writing there", c->options->output);
+}
+
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *c, Error *err) {
-  *c = (Checkpoint){.model = model, .options = options};
-  char *config = path_join(options->output, "config.json", err);
+  *c = (Checkpoint){.model = model, .options = options, .lock = -1};
+  OWNED(mem_release) char *config = path_join(options->output, "config.json", err);
   if (!config) return STATUS_FAILED;
-  const bool whole = file_exists(config);
-  free(config);
-  if (whole)
+  TRY(make_directory(options->output, err));
+  TRY(lock_directory(c, err));
+  if (file_exists(config))
     return error_set(err, STATUS_USAGE, "-o %s has a config.json already: name another directory",
                      options->output);
-  if (mkdir(options->output, 0777) != 0 && errno != EEXIST)
-    return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", options->output,
-                     strerror(errno));
   TRY(check_empty(c, err));
   return name_run(c, err);
+}
+
+void checkpoint_end(Checkpoint *c) {
+  if (c->options && c->lock >= 0) close(c->lock);
+  *c = (Checkpoint){0};
 }
 
 /* --- a layer's file */
@@ -111,8 +128,8 @@ static Status read_metadata(const Safetensors *file, const char *key, Buffer *te
   return json_cursor_string(&cursor, text, &is_string, err);
 }
 
-Status checkpoint_layer_open(const Checkpoint *c, int layer, Safetensors *file, bool *there, Error *err) {
-  OWNED(mem_release) char *path = shard_path(c, layer, err);
+Status checkpoint_shard_open(const Checkpoint *c, int index, Safetensors *file, bool *there, Error *err) {
+  OWNED(mem_release) char *path = shard_path(c, index, err);
   OWNED(buffer_release) Buffer run = {0};
   *file = (Safetensors){0};
   *there = path && file_exists(path);
@@ -289,9 +306,9 @@ static Status decide_layer(Rest *rest, int layer, Tensors *shard, Error *err) {
 /* The names of a shard's tensors, as tensors without data. */
 static Status list_shard(const Checkpoint *c, int index, Tensors *list, Error *err) {
   OWNED(safetensors_close) Safetensors file = {0};
-  OWNED(mem_release) char *path = shard_path(c, index, err);
-  if (!path) return STATUS_FAILED;
-  TRY(safetensors_open(path, &file, err));
+  bool there;
+  TRY(checkpoint_shard_open(c, index, &file, &there, err));
+  if (!there) return error_set(err, STATUS_FAILED, "-o %s: shard %d is gone", c->options->output, index + 1);
   for (size_t i = 0; i < file.n_tensors; i++) TRY(tensors_add(list, &file.tensors[i], err));
   for (size_t i = 0; i < list->n; i++) list->items[i].data = NULL;
   return STATUS_OK;
@@ -392,10 +409,11 @@ static Status write_rest(const Rest *rest, Error *err) {
   return path ? tensors_write(&out, path, metadata.data, err) : STATUS_FAILED;
 }
 
-/* Writes a text as a file of the directory. */
-static Status write_file(const Checkpoint *c, const char *name, const void *bytes, size_t size, Error *err) {
+/* Writes a text as a file of a directory. */
+static Status write_file(const char *directory, const char *name, const void *bytes, size_t size,
+                         Error *err) {
   OWNED(atomic_file_abort) AtomicFile file = {0};
-  OWNED(mem_release) char *path = path_join(c->options->output, name, err);
+  OWNED(mem_release) char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;
   TRY(atomic_file_open(path, &file, err));
   TRY(atomic_file_write(&file, bytes, size, err));
@@ -421,29 +439,32 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
   }
   TRY(buffer_printf(&whole, err, "{\n  \"metadata\": {\"total_size\": %zu},\n  %.*s\n  }\n}\n", report->bytes,
                     (int)text.size, text.data));
-  return write_file(c, "model.safetensors.index.json", whole.data, whole.size, err);
+  return write_file(c->options->output, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
-/* Copies config.json, with another quantization_config. */
-static Status copy_config(const Rest *rest, const Buffer *from, Buffer *to, Error *err) {
+/* Copies the members of an object, but at no depth those that say how weights are quantised: config.c also
+ * reads the one of the text part, and an older name. */
+static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;
-  JsonCursor cursor = json_cursor((JsonSpan){from->data, from->size});
+  const char *before = "";
+  JsonCursor cursor = json_cursor(from);
   if (!json_cursor_enter(&cursor, '{')) return STATUS_FAILED;
-  TRY(buffer_append_string(to, "{", err));
   while (json_cursor_next(&cursor, &first)) {
     key.size = 0;
     TRY(json_cursor_string(&cursor, &key, &is_string, err));
+    TRY(buffer_append(&key, "", 1, err));
     const JsonSpan value = json_cursor_value(&cursor);
-    if (key.size == 19 && memcmp(key.data, "quantization_config", 19) == 0) continue;
-    TRY(buffer_append_string(to, "\n  ", err));
-    TRY(json_write_string(to, key.data, key.size, err));
-    TRY(buffer_printf(to, err, ": %.*s,", (int)value.size, value.text));
+    if (strcmp(key.data, "quantization_config") == 0 || strcmp(key.data, "compression_config") == 0) continue;
+    TRY(buffer_printf(to, err, "%s\n%*s", before, 2 * depth, ""));
+    before = ",";
+    TRY(json_write_string(to, key.data, key.size - 1, err));
+    TRY(buffer_append_string(to, *value.text == '{' ? ": {" : ": ", err));
+    TRY(*value.text == '{' ? copy_members(value, depth + 1, to, err)
+                           : buffer_append(to, value.text, value.size, err));
+    if (*value.text == '{') TRY(buffer_append_string(to, "}", err));
   }
-  TRY(buffer_append_string(to, "\n  \"quantization_config\": ", err));
-  const QuantizeOptions *o = rest->c->options;
-  TRY(layout_config(o->layout, o->group, &rest->head, &rest->kept, to, err));
-  return buffer_append_string(to, "\n}\n", err);
+  return STATUS_OK;
 }
 
 static Status write_config(const Rest *rest, const char *directory, Error *err) {
@@ -451,8 +472,13 @@ static Status write_config(const Rest *rest, const char *directory, Error *err) 
   OWNED(mem_release) char *path = path_join(directory, "config.json", err);
   if (!path) return STATUS_FAILED;
   TRY(file_read(path, (size_t)64 << 20, &from, err));
-  TRY(copy_config(rest, &from, &to, err));
-  return write_file(rest->c, "config.json", to.data, to.size, err);
+  const QuantizeOptions *o = rest->c->options;
+  TRY(buffer_append_string(&to, "{", err));
+  TRY(copy_members((JsonSpan){from.data, from.size}, 1, &to, err));
+  TRY(buffer_append_string(&to, ",\n  \"quantization_config\": ", err));
+  TRY(layout_config(o->layout, o->group, &rest->head, &rest->kept, &to, err));
+  TRY(buffer_append_string(&to, "\n}\n", err));
+  return write_file(o->output, "config.json", to.data, to.size, err);
 }
 
 /* True for files that are copied: those beside a checkpoint's weights that also fit the quantised model. */
@@ -468,22 +494,33 @@ static bool is_companion(const char *name) {
   return name[0] != '.';
 }
 
-static Status copy_companions(const Checkpoint *c, const char *directory, Error *err) {
-  DIR *listing = opendir(directory);
+static Status copy_companions(const char *from, const char *to, Error *err) {
+  DIR *listing = opendir(from);
   Status status = STATUS_OK;
   for (struct dirent *entry; status == STATUS_OK && listing && (entry = readdir(listing));) {
     struct stat info;
     OWNED(buffer_release) Buffer bytes = {0};
     if (!is_companion(entry->d_name)) continue;
-    OWNED(mem_release) char *path = path_join(directory, entry->d_name, err);
+    OWNED(mem_release) char *path = path_join(from, entry->d_name, err);
     status = path ? STATUS_OK : STATUS_FAILED;
     const bool plain =
         path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= LARGEST_COMPANION;
     if (plain) status = file_read(path, (size_t)LARGEST_COMPANION, &bytes, err);
-    if (plain && status == STATUS_OK) status = write_file(c, entry->d_name, bytes.data, bytes.size, err);
+    if (plain && status == STATUS_OK) status = write_file(to, entry->d_name, bytes.data, bytes.size, err);
   }
   if (listing) closedir(listing);
   return status;
+}
+
+/* Copies the one folder of a checkpoint that belongs to its tokenizer. */
+static Status copy_templates(const Checkpoint *c, const char *directory, Error *err) {
+  static const char folder[] = "additional_chat_templates";
+  OWNED(mem_release) char *from = path_join(directory, folder, err);
+  OWNED(mem_release) char *to = path_join(c->options->output, folder, err);
+  if (!from || !to) return STATUS_FAILED;
+  if (!file_is_directory(from)) return STATUS_OK;
+  TRY(make_directory(to, err));
+  return copy_companions(from, to, err);
 }
 
 Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err) {
@@ -497,7 +534,9 @@ Status checkpoint_finish(const Checkpoint *c, QuantizeReport *report, Error *err
   TRY(decide(&rest, err));
   for (size_t i = 0; i < n; i++) report->source_bytes += model_tensor(c->model, i)->bytes;
   TRY(write_rest(&rest, err));
-  TRY(copy_companions(c, directory, err));
+  TRY(model_check_weights(c->model, err));
+  TRY(copy_companions(directory, c->options->output, err));
+  TRY(copy_templates(c, directory, err));
   TRY(write_index(c, report, err));
   return write_config(&rest, directory, err);
 }

@@ -8,15 +8,19 @@ typedef struct {
   const Model *model;
   const QuantizeOptions *options;
   char run[33]; /* identifies the model and everything that decides the weights */
+  int lock;     /* a descriptor of the directory, locked so that no other call writes there; -1: none */
 } Checkpoint;
 
-/* Makes the directory unless it exists. Refuses one with a config.json, with other weights than shards of
- * this checkpoint, or with other files and no such shard. */
+/* Makes the directory unless it exists, and locks it. Refuses one with a config.json, with other weights than
+ * shards of this checkpoint, or with other files and no such shard. Call checkpoint_end(), also after a
+ * failure. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
-/* Opens the file of a layer; *there is false if it does not exist yet. Refuses (STATUS_USAGE) one of another
- * run. Call safetensors_close(), also after a failure. */
-Status checkpoint_layer_open(const Checkpoint *checkpoint, int layer, Safetensors *file, bool *there,
+void checkpoint_end(Checkpoint *checkpoint);
+/* Opens a shard: the file of a layer, or with the number of layers that of all other tensors. *there is false
+ * if it does not exist yet. Refuses (STATUS_USAGE) one of another run. Call safetensors_close(), also after a
+ * failure. */
+Status checkpoint_shard_open(const Checkpoint *checkpoint, int index, Safetensors *file, bool *there,
                              Error *err);
 /* Writes the file of a layer whose matrices are rounded. */
 Status checkpoint_layer_write(const Checkpoint *checkpoint, LayerWork *work, Error *err);

@@ -47,21 +47,15 @@ static Status check_head(const Model *model, const QuantizeOptions *options, Err
 Status quantize_check(const Model *model, const QuantizeOptions *options, Error *err) {
   const ModelConfig *config = &model->config;
   const char *path = model_path(model);
-  int matches = 0;
   if (model->layout != LAYOUT_HF_DIRECTORY)
     return error_set(err, STATUS_MODEL, "%s is a packed file, whose weights have 4 bits already", path);
   for (int layer = 0; layer < config->n_layers; layer++)
     for (int which = 0; which < layer_linear_count(config, layer); which++) {
       if (!layer_linear_exists(config, layer, which)) continue;
-      const Linear *linear = layer_linear(&model->layers[layer], which);
-      TRY(check_dense(model, linear, err));
-      matches += linear->n_in % options->group == 0;
+      TRY(check_dense(model, layer_linear(&model->layers[layer], which), err));
     }
   for (int which = 0; which < N_MODEL_LINEARS; which++) TRY(check_dense(model, &model->linear[which], err));
   TRY(check_head(model, options, err));
-  if (matches == 0)
-    return error_set(err, STATUS_USAGE, "--group %d divides the inputs of no matrix of %s", options->group,
-                     path);
   if (options->length > config->max_position)
     return error_set(err, STATUS_USAGE, "--length %d is more than the %d positions of %s", options->length,
                      config->max_position, path);
@@ -168,7 +162,7 @@ static Status run_layer(Run *run, int layer, Error *err) {
   run->work.originals = &run->calibration.originals;
   run->work.n_threads = run->options->device.n_threads;
   report_progress(run, layer);
-  Status status = checkpoint_layer_open(&run->checkpoint, layer, &file, &was_there, err);
+  Status status = checkpoint_shard_open(&run->checkpoint, layer, &file, &was_there, err);
   if (status == STATUS_OK && was_there) status = checkpoint_losses(&file, &run->work, err);
   if (status == STATUS_OK && !was_there) status = make_layer(run, err);
   if (status == STATUS_OK) status = report_layer(run, was_there, err);
@@ -186,7 +180,7 @@ static Status find_missing(Run *run, Error *err) {
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
     OWNED(safetensors_close) Safetensors file = {0};
     bool there;
-    TRY(checkpoint_layer_open(&run->checkpoint, layer, &file, &there, err));
+    TRY(checkpoint_shard_open(&run->checkpoint, layer, &file, &there, err));
     if (!there) run->last_missing = layer;
   }
   return STATUS_OK;
@@ -199,12 +193,35 @@ static Status check_rest(const Run *run, Error *err) {
                            run->options->device.n_threads, err);
 }
 
+/* Refuses options by which no matrix is quantised, and QuantizeOptions.keeps that keeps none. */
+static Status check_matrices(const Run *run, Error *err) {
+  const QuantizeOptions *o = run->options;
+  const char *path = model_path(run->model), *example = NULL;
+  bool keeps = false;
+  for (int layer = 0; layer < run->model->config.n_layers; layer++) {
+    OWNED(layer_release) LayerWork work = {0};
+    TRY(layer_begin(run->model, layer, o->group, o->keeps, o->keeps_user, &work, err));
+    for (int i = 0; i < work.n_matrices; i++) {
+      const LayerMatrix *m = &work.matrices[i];
+      if (!m->kept && !example) example = m->name;
+      keeps |= m->kept && strcmp(m->kept, "--keep") == 0;
+    }
+  }
+  if (!example && !keeps)
+    return error_set(err, STATUS_USAGE, "--group %d divides the inputs of no matrix of %s", o->group, path);
+  if (!example) return error_set(err, STATUS_USAGE, "--keep leaves no matrix of %s to quantise", path);
+  if (keeps || !o->keeps) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "--keep matches no matrix of %s that would be quantised, such as %s",
+                   path, example);
+}
+
 static Status run_all(Run *run, const Backend *backend, Error *err) {
+  TRY(model_prepare(run->model, run->options->device.n_threads, err));
+  TRY(check_matrices(run, err));
   TRY(checkpoint_begin(run->model, run->options, &run->checkpoint, err));
   TRY(find_missing(run, err));
   TRY(check_rest(run, err));
   TRY(run->quantizer->open(&run->options->device, &run->state, err));
-  TRY(model_prepare(run->model, run->options->device.n_threads, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
     Status status = run_layer(run, layer, err);
@@ -224,6 +241,7 @@ Status quantize(const Backend *backend, Model *model, const QuantizeOptions *opt
              .start = clock_ms()};
   Status status = run_all(&run, backend, err);
   calibration_close(&run.calibration);
+  checkpoint_end(&run.checkpoint);
   run.quantizer->close(run.state);
   return status;
 }

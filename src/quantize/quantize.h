@@ -46,9 +46,10 @@ typedef struct {
 } QuantizeReport;
 void quantize_report_release(QuantizeReport *report);
 
-/* Refuses a packed file, a model that is quantised already, a group that divides the inputs of no matrix,
- * samples longer than the model's context, and head_bits 8 where the layout or the lm_head rules it out. */
+/* Refuses a packed file, a model that is quantised already, samples longer than the model's context, and
+ * head_bits 8 where the layout or the lm_head rules it out. */
 Status quantize_check(const Model *model, const QuantizeOptions *options, Error *err);
-/* PRECOND quantize_check(). The model's weights are prepared here. */
+/* Refuses options by which no matrix is quantised, and `keeps` that keeps none. PRECOND quantize_check(). The
+ * model's weights are prepared here. */
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err);

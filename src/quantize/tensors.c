@@ -10,19 +10,22 @@
 #include "base/half.h"
 #include "base/json.h"
 
-static OutTensor *next(Tensors *tensors, Error *err) {
+static OutTensor *next(Tensors *tensors, const char *base, const char *suffix, Error *err) {
+  const size_t size = strlen(base) + strlen(suffix) + 1;
   if (mem_grow(&tensors->items, &tensors->capacity, tensors->n + 1, sizeof *tensors->items, "tensors", err))
     return NULL;
-  OutTensor *tensor = &tensors->items[tensors->n++];
-  *tensor = (OutTensor){0};
+  OutTensor *tensor = &tensors->items[tensors->n];
+  *tensor = (OutTensor){.name = mem_alloc(size, 1, "the name of a tensor", err)};
+  if (!tensor->name) return NULL;
+  snprintf(tensor->name, size, "%s%s", base, suffix);
+  tensors->n++;
   return tensor;
 }
 
 void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
                    int64_t columns, Error *err) {
-  OutTensor *tensor = next(tensors, err);
+  OutTensor *tensor = next(tensors, base, suffix, err);
   if (!tensor) return NULL;
-  snprintf(tensor->name, sizeof tensor->name, "%s%s", base, suffix);
   tensor->dtype = dtype;
   tensor->rank = columns ? 2 : 1;
   tensor->shape[0] = rows, tensor->shape[1] = columns;
@@ -32,9 +35,8 @@ void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype
 }
 
 Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err) {
-  OutTensor *tensor = next(tensors, err);
+  OutTensor *tensor = next(tensors, stored->name, "", err);
   if (!tensor) return STATUS_FAILED;
-  snprintf(tensor->name, sizeof tensor->name, "%s", stored->name);
   tensor->dtype = stored->dtype;
   tensor->dtype_name = stored->dtype_name;
   tensor->rank = stored->rank;
@@ -45,7 +47,10 @@ Status tensors_add(Tensors *tensors, const StoredTensor *stored, Error *err) {
 }
 
 void tensors_release(Tensors *tensors) {
-  for (size_t i = 0; i < tensors->n; i++) free(tensors->items[i].owned);
+  for (size_t i = 0; i < tensors->n; i++) {
+    free(tensors->items[i].name);
+    free(tensors->items[i].owned);
+  }
   free(tensors->items);
   *tensors = (Tensors){0};
 }

@@ -4,9 +4,9 @@
 #include "base/buffer.h"
 #include "model/tensors.h"
 
-enum { TENSOR_NAME = 160 };
+enum { TENSOR_NAME = 160 }; /* room for the name of a matrix that auk knows, and a suffix */
 typedef struct {
-  char name[TENSOR_NAME];
+  char *name; /* owned */
   Dtype dtype;
   const char *dtype_name; /* NULL: dtype_name(dtype) */
   int rank;

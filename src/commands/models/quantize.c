@@ -267,7 +267,6 @@ static bool is_kept(void *user, const char *name) {
 /* --- progress and report */
 
 static void show_progress(void *user, int layer, int n_layers, double seconds_left) {
-  if (!progress_is_terminal()) return;
   progress_clear();
   if (layer == n_layers) return;
   fprintf(stderr, "\rlayer %d of %d", layer + 1, n_layers);
@@ -396,7 +395,7 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
                              .keeps_user = keep,
                              .keeps_text = o->keep,
                              .interrupted = interrupt_catch(),
-                             .progress = show_progress};
+                             .progress = terminal_takes_escapes(STDERR_FILENO) ? show_progress : NULL};
   Device device;
   TRY(quantize_check(model, &options, err));
   TRY(device_choose(&o->device, &device, err));
@@ -405,7 +404,7 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
   TRY(read_texts(o, model, place->path, parts, err));
   options.ids = parts->ids.ids;
   Status status = quantize(&cpu_backend, model, &options, &report, err);
-  progress_clear();
+  if (options.progress) progress_clear();
   if (report.resumed && status == STATUS_OK)
     print_note("%d layers were in %s already", report.resumed, o->output);
   if (status == STATUS_OK) status = print_report(o, &report, parts, err);

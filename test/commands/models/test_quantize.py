@@ -1,9 +1,11 @@
 """`auk quantize`: what it writes loads and computes what its numbers say, is the same after an interruption, and bad
 input is refused with nothing half written."""
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import pty
 import random
 import shutil
 import signal
@@ -12,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from terminals import read_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -261,10 +264,10 @@ def test_threads_change_no_byte(run, text, tmp_path):
     assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
 
 
-@pytest.mark.parametrize("kept", ("none", "qkv|gate_up"))
-def test_fp8_is_read(run, quantize, text, tmp_path, kept):
+@pytest.mark.parametrize("flags", ((), ("--keep", "qkv|gate_up")))
+def test_fp8_is_read(run, quantize, text, tmp_path, flags):
     model = DATA / "layouts" / "fp8-blocks"
-    quantize(model, tmp_path / "out", "--keep", kept)
+    quantize(model, tmp_path / "out", *flags)
     done = run("eval", "-m", tmp_path / "out", "--against", model, "-f", text, "--max-tokens", 32, "--json")
     assert json.loads(done.stdout)["kl"] < 1
 
@@ -311,9 +314,11 @@ def test_check_compares_with_the_original_over_other_tokens(run, quantize, text,
 
 
 @pytest.mark.parametrize("flags, status, message", (
-    (("--group", 128), 2, "--group 128 divides the inputs of no matrix"),
+    (("--group", 128, "--length", 32), 2, "--group 128 divides the inputs of no matrix"),
     (("--group", 16, "--length", 100000), 2, "--length 100000 is more than the"),
     (("--group", 16, "--keep", "("), 2, "--keep \"(\" is no regular expression"),
+    (("--group", 16, "--length", 32, "--keep", "qkv_proj"), 2, "quantised, such as model.layers.0.self_attn.q_proj"),
+    (("--group", 16, "--length", 32, "--keep", ""), 2, "--keep leaves no matrix"),
     (("--group", 16, "--format", "gguf"), 2, "--format"),
     (("--group", 16, "--head", 8), 2, "--head 8: AutoAWQ's layout has 4 bits alone"),
 ))
@@ -371,6 +376,59 @@ def test_another_run_is_not_mixed_in(run, quantize, text, tmp_path):
     other = run("quantize", DATA / "miniatures" / "llama-bf16", "-o", output, "--group", 16, "--calibration", text,
                 "--samples", 3, "--length", 32)
     assert other.returncode == 2 and b"is of another run" in other.stderr
+    shutil.copytree(DATA / "miniatures" / "llama-bf16", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.1}))
+    other = run("quantize", tmp_path / "model", "-o", output, "--group", 16, "--calibration", text, "--samples", 4,
+                "--length", 32)
+    assert other.returncode == 2 and b"is of another run" in other.stderr
+
+
+def test_two_calls_do_not_write_to_one_directory(run, text, tmp_path):
+    (tmp_path / "out").mkdir()
+    descriptor = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--calibration", text)
+    os.close(descriptor)
+    assert done.returncode == 1 and b"another auk quantize is writing there" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_what_lies_beside_the_weights_is_copied(quantize, tmp_path):
+    """Tensors that auk does not use, of names of any length; templates; of the config all but how the weights were
+    quantised, by each name and at each place that auk reads."""
+    model, output = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(DATA / "layouts" / "fp8-channel", model)
+    config = json.loads((model / "config.json").read_text())
+    config["compression_config"] = config.pop("quantization_config")
+    config["vision_config"] = {"sizes": [{"a": 1}, 2], "name": "\"}{", "empty": {}}
+    more = {"text_config": {"quantization_config": {"quant_method": "fp8"}, "note": None}}
+    (model / "config.json").write_text(json.dumps({**config, "more": more}))
+    (model / "additional_chat_templates").mkdir()
+    for name in ("additional_chat_templates/tool_use.jinja", "LICENSE", "README.md", "old.bin"):
+        (model / name).write_text(name)
+    tensors = checkpoint.read_checkpoint(model)
+    others = {"visual." + letter * 200 + ".bias": np.arange(3, dtype=np.uint8) for letter in "xy"}
+    checkpoint.write_safetensors(str(model / "model.safetensors"), {**others, **tensors})
+    quantize(model, output)
+    made = json.loads((output / "config.json").read_text())
+    assert made.pop("quantization_config")["quant_method"] == "awq"
+    del config["compression_config"]
+    assert made == {**config, "more": {"text_config": {"note": None}}}
+    assert (output / "additional_chat_templates" / "tool_use.jinja").read_text().endswith("tool_use.jinja")
+    assert (output / "LICENSE").exists() and not (output / "README.md").exists() and not (output / "old.bin").exists()
+    tensors = checkpoint.read_checkpoint(output)
+    assert all(np.array_equal(tensors[name], array) for name, array in others.items())
+
+
+@pytest.mark.parametrize("terminal, shows", (("dumb", False), ("xterm", True)))
+def test_progress_is_for_terminals_that_can_erase_it(run, text, tmp_path, terminal, shows):
+    ours, theirs = pty.openpty()
+    done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
+               "--calibration", text, stderr=theirs, env={**os.environ, "TERM": terminal})
+    os.close(theirs)
+    assert done.returncode == 0 and (b"\rlayer 5 of 5, about " in read_all(ours)) == shows
+    os.close(ours)
 
 
 def test_directories_with_other_files_are_refused(run, text, tmp_path):
@@ -418,10 +476,21 @@ def test_a_full_disk_is_an_error_and_with_room_the_run_goes_on(run, quantize, te
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
-def test_against_is_zero_for_the_same_model_and_refuses_another_vocabulary(run, text):
+def test_against_is_zero_for_the_same_model_and_refuses_another_vocabulary(run, text, tmp_path):
     done = run("eval", "-m", STORIES, "--against", STORIES, "-f", text, "--max-tokens", 64, "--json")
     values = json.loads(done.stdout)
     assert abs(values["kl"]) < 1e-9 and values["same_top"] == 1 and values["nll"] == values["against_nll"]
     done = run("eval", "-m", STORIES, "--against", DATA / "miniatures" / "llama-bf16", "-f", text, "--max-tokens",
                64)
     assert done.returncode == 3 and b"tokens, but" in done.stderr
+    done = run("eval", "-m", STORIES, "--against", STORIES, "-f", text, "--max-tokens", 1, "--json", "--logits-out",
+               tmp_path / "logits.npy")
+    values = json.loads(done.stdout)
+    assert values["nll"] is None and values["against_nll"] is None and values["kl"] == 0
+    shutil.copytree(STORIES, tmp_path / "other")
+    tokenizer = json.loads((STORIES / "tokenizer.json").read_text())
+    ids = tokenizer["model"]["vocab"]
+    ids["\u2581little"], ids["\u2581big"] = ids["\u2581big"], ids["\u2581little"]
+    (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    done = run("eval", "-m", STORIES, "--against", tmp_path / "other", "-f", text, "--max-tokens", 64)
+    assert done.returncode == 3 and b"has another tokenizer than" in done.stderr
