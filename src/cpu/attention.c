@@ -1,10 +1,10 @@
 /* attention.c - the attention of a step, split among threads.
  *
- * Called by backend.c. All three drivers merge the segments of the KV cache in order into a query's online
- * softmax, so the result does not depend on the number of rows, sequences or threads. One row: each segment
- * of each KV head is a task, and the results are merged when all are done. Several rows: a task takes some
- * queries of one sequence and KV head over all their segments. Sparse attention: a task is a row and a KV
- * head.
+ * Called by: forward.c through cpu_backend. All three drivers merge the segments of the KV cache in order
+ * into a query's online softmax, so the result does not depend on the number of rows, sequences or threads.
+ * One row: each segment of each KV head is a task, and the results are merged when all are done. Several
+ * rows: a task takes some queries of one sequence and KV head over all their segments. Sparse attention: a
+ * task is a row and a KV head.
  *
  * Query j of a sequence and KV head is row j / group of the sequence's rows, head j % group of the heads that
  * share the KV head. */
@@ -112,7 +112,7 @@ static void attend_rows(const AttentionWork *all, TokenRange range, int n_kv_hea
   const SequenceRows *parts = cpu_parts(&range, &only, &n_parts);
   int64_t n_tasks = 0;
   for (int i = 0; i < n_parts; i++) n_tasks += n_tiles_of(all, &parts[i]) * n_kv_heads;
-    /* Starts with the last tile, whose queries attend to the most keys. */
+    /* Starts with the last tile, whose queries attend to the most keys of their sequence. */
 #pragma omp parallel for schedule(dynamic) num_threads(all->state->loaded->n_threads)
   for (int64_t at = n_tasks - 1; at >= 0; at--) {
     AttentionWork work = *all;

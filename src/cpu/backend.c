@@ -1,6 +1,6 @@
 /* backend.c - the CPU's Backend: a session's memory, and the operations.
  *
- * Called by: forward.c, session.c, batch.c and published.c through cpu_backend.
+ * Called by: the engine, quantize/calibration.c and the commands through cpu_backend.
  * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits whatever
  *              the other rows and the number of threads; a matmul's input is followed by zeros up to a
  *              multiple of ALIGN_FLOATS. */

@@ -1,8 +1,8 @@
 /* kv_rows.c - finds the cache of a KV head, and copies keys and values between a session's cache and rows of
  * tokens (backend.h, kv_read).
  *
- * Called by: session.c through cpu_backend; state_kv_head() by the files that use the cache. The cache has V
- * in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
+ * Called by: session.c and quantize/calibration.c through cpu_backend; state_kv_head() by the files that use
+ * the cache. The cache has V in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
  *
  *   rows    key 0: [d = 0 .. head_dim - 1]   key 1: ...
  *   cache   block 0: d = 0: [key 0 .. 15]   d = 1: [key 0 .. 15] ...   block 1: ...

@@ -431,7 +431,7 @@ static void run_rows(const BackendModel *loaded, const MatmulScratch *memory, Ma
   run_in_parallel(loaded, run_tasks, &tasks);
 }
 
-/* Runs groups of a few rows, as many at a time as the scratch holds. */
+/* Runs groups of a few rows, as many at a time as the scratch holds, at most MAX_GROUPS. */
 static void run_groups_of_few(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups,
                               int n_groups) {
   for (int from = 0, to; from < n_groups; from = to) {

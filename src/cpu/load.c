@@ -1,6 +1,6 @@
 /* load.c - the CPU's form of a model: its norms, biases and other vectors as fp32, its ropes.
  *
- * Called by: the commands and published.c through cpu_backend.
+ * Called by: the commands, published.c, products.c and quantize/calibration.c through cpu_backend.
  * Always true: matrices are never copied. */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* states.c - the recurrent states of a session's layers: where they are, and copies of them.
  *
- * Called by: backend.c, delta.c, convolution.c, streams.c; session.c through cpu_backend. The states of a
- * sequence lie one after another, in the order of layers; a layer may have none. */
+ * Called by: backend.c, delta.c, convolution.c, streams.c; session.c and batch_memory.c through cpu_backend.
+ * The states of a sequence lie one after another, in the order of layers; a layer may have none. */
 #include <string.h>
 
 #include "cpu/cpu.h"

@@ -435,8 +435,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* True if the sequence has begun, or may: all its tokens fit into free pages, of which one is left, or it is
- * the oldest sequence that is not idle. */
+/* True if the sequence has begun, or may: all its tokens fit into free pages and leave one free, or it is the
+ * oldest sequence that is not idle. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;

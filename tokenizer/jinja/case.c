@@ -15,8 +15,8 @@ bool code_is_cased(uint32_t code) {
          strcmp(code_category(code), "Lt") == 0;
 }
 
-/* Characters between letters that do not end a word: marks, modifiers, format characters, apostrophes,
- * dots. */
+/* Characters between letters that do not end a word: marks, modifiers, format characters, apostrophes, dots,
+ * colons. */
 static bool is_ignored(uint32_t code) {
   static const uint32_t others[] = {'\'',   '.',    ':',    0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019,
                                     0x2024, 0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a};

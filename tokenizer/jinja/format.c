@@ -1,6 +1,7 @@
 /* format.c - "%s" % values and "{:>5}".format(values), as in Python.
  *
- * Always true: the format's text and the values' texts keep their trust; digits and padding are trusted. */
+ * Always true: the format's text, a fill character in it, too, and the values' texts keep their trust; digits
+ *              and other padding are trusted. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

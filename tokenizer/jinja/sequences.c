@@ -1,6 +1,7 @@
 /* sequences.c - filters over the elements of a value.
  *
- * Always true: Python's generators are iterators here, which make each element once, when it is asked for. */
+ * Always true: Python's generators are iterators here, which make each element once, when it is asked for;
+ *              batch and slice make all of theirs at once. */
 #include "tokenizer/jinja/filters.h"
 #include "tokenizer/jinja/strings.h"
 

@@ -1,12 +1,12 @@
 /* template.h - Jinja, as the chat templates of checkpoints use it: variables in, a prompt out.
  *
- * The reference is jinja2 3.1.6 as set up by Hugging Face's transformers: an immutable sandbox,
- * trim_blocks, lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now, and a tojson
- * that does not escape HTML. It differs in this: integers have 64 bits, and exceeding them fails; tags
- * that read other templates (include, import, extends, block), autoescape, and the filters random, pprint,
- * striptags, urlize, wordwrap and xmlattr are refused by name; addresses in Python's output are omitted; a
- * variable of the input that a loop or macro reads before the top level sets it has its input value (in
- * jinja2 it is undefined).
+ * The reference is jinja2 3.1.6 as set up by Hugging Face's transformers: an immutable sandbox, trim_blocks,
+ * lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now, and a tojson that does not
+ * escape HTML. It differs in this: integers have 64 bits, and exceeding them fails; tags that read other
+ * templates (include, import, extends, block), autoescape, and the filters random, pprint, striptags,
+ * urlize, wordwrap and xmlattr are refused by name; rare forms, such as \N{...} in a string or a print of
+ * several values, are refused, too; addresses in Python's output are omitted; a variable of the input that a
+ * loop or macro reads before the top level sets it has its input value (in jinja2 it is undefined).
  *
  * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a
  * rendering to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which

@@ -187,7 +187,7 @@ bool value_length(Value value, size_t *length);          /* false: no length. Co
 Status value_charge_length(Render *render, Value value); /* charges for counting the length */
 Value range_at(const Range *range, size_t index);
 Status view_at(Render *render, const View *view, size_t index, Value *out);
-/* Every element as a list: a list is returned as it is. */
+/* Every element as a list: a list or a tuple is returned as it is. */
 Status value_elements(Render *render, Value source, const List **list);
 
 /* Printing: appends to the output of the rendering. */

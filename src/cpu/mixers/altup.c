@@ -1,7 +1,7 @@
 /* altup.c - AltUp's residual streams, and LAuReL (operations.def, predict_streams, add_laurel,
  * correct_streams).
  *
- * Called by: backend.c, forward.c through cpu_backend.
+ * Called by: backend.c; forward.c through cpu_backend.
  * Always true: a stream is plan.hidden numbers, zeros from config.hidden on; each number is computed by one
  *              thread from the same rows, so that chunks and threads change no bit. */
 #include <math.h>

@@ -461,9 +461,9 @@ static int next_state(const Walk *walk, int pos, int most) {
   return best;
 }
 
-/* Chooses the states up to `end` to be written within the limit: of those that the store lacks, all with
- * KeptStates.turn, and others no larger than the keys and values since the state before. Returns the position
- * of the last one; 0: none. */
+/* Chooses the states up to `end` to be written within the limit. The store lacks them, and each one has
+ * KeptStates.turn or is no larger than the keys and values since the state before. Returns the position of
+ * the last one; 0: none. */
 static int choose_states(const Walk *walk, int end, SaveBytes *bytes, SavedStates *saved) {
   const KeptStates *kept = session_kept_states(walk->session);
   int last = 0, last_fresh = 0;

@@ -2,7 +2,7 @@
  * are right.
  *
  * Called by: commands/answer/guess.c. An output's weights for a group of GROUP inputs become the nearest of
- * 16 successive multiples of `scale`; smallest and largest are those of these weights and 0:
+ * 16 successive multiples of `scale`; smallest and largest are those of the weights and 0:
  *     scale = (largest - smallest) / 15,  zero = round(-smallest / scale),  q = round(w / scale) + zero */
 #include <math.h>
 #include <omp.h>
