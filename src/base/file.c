@@ -114,6 +114,13 @@ void file_unmap(MappedFile *file) {
   *file = (MappedFile){0};
 }
 
+void file_drop_pages(const void *data, size_t bytes) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page,
+                  end = ((uintptr_t)data + bytes) / page * page;
+  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 Status file_refuse_waiting(const char *path, Error *err) {
   struct stat info;
   if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return STATUS_OK;

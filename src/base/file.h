@@ -26,6 +26,9 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
+/* Takes the whole pages of `bytes` mapped bytes at `data` from the process's resident memory; they come back
+ * when they are read. */
+void file_drop_pages(const void *data, size_t bytes);
 /* The stamp of the file at `path`. */
 Status file_stamp(const char *path, FileStamp *stamp, Error *err);
 /* Appends a stamp as text: two stamps are equal exactly if their texts are. */

@@ -237,6 +237,8 @@ typedef struct {
  * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+/* Takes the pages of the checkpoint's weights that were read until now from the process's resident memory. */
+void model_drop_pages(const Model *model);
 RELEASE_BY(model_release, Model, model_close)
 
 /* Opens a drafter for a target: a directory of its own, or the target's path for the MTP layer in the

@@ -43,6 +43,12 @@ Status model_check_known(const Model *model, Error *err) {
                    model->files->path);
 }
 
+void model_drop_pages(const Model *model) {
+  const WeightFiles *files = &model->files->weights;
+  for (size_t i = 0; i < files->n_shards; i++)
+    file_drop_pages(files->shards[i]->file.data, files->shards[i]->file.size);
+}
+
 void model_close(Model *model) {
   if (!model) return;
   if (model->files) {

@@ -224,6 +224,7 @@ static Status run_all(Run *run, const Backend *backend, Error *err) {
   TRY(run->quantizer->open(&run->options->device, &run->state, err));
   TRY(calibration_open(backend, run->model, run->options, &run->work, &run->calibration, err));
   for (int layer = 0; layer < run->model->config.n_layers; layer++) {
+    model_drop_pages(run->model);
     Status status = run_layer(run, layer, err);
     layer_release(&run->work);
     TRY(status);

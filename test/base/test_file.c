@@ -62,6 +62,37 @@ TEST_IN_DIRECTORY(regular_files_are_mapped) {
   file_unmap(&file);
 }
 
+/* kB of mapped files in the process's resident memory. */
+static long resident_kb(void) {
+  char line[200];
+  long kb = -1;
+  FILE *status = fopen("/proc/self/status", "r");
+  while (fgets(line, sizeof line, status) && sscanf(line, "RssFile: %ld", &kb) != 1) continue;
+  fclose(status);
+  return kb;
+}
+
+TEST_IN_DIRECTORY(dropped_pages_come_back) {
+  enum { SIZE = 8 << 20 };
+  const char *path = in_directory(own_directory, "large");
+  FILE *out = fopen(path, "w");
+  for (int i = 0; i < SIZE / 64; i++) fprintf(out, "%-63d\n", i);
+  fclose(out);
+  MappedFile file;
+  Error err;
+  long sum[2] = {0};
+  assert_int_equal(file_map(path, STATUS_FAILED, &file, &err), STATUS_OK);
+  assert_int_equal(file.size, SIZE);
+  for (size_t i = 0; i < SIZE; i++) sum[0] += file.data[i];
+  const long before = resident_kb();
+  file_drop_pages(file.data + 1, SIZE - 2); /* all but the first and the last page */
+  assert_in_range(before - resident_kb(), SIZE / 1024 - 256, SIZE / 1024);
+  for (size_t i = 0; i < SIZE; i++) sum[1] += file.data[i];
+  assert_int_equal(sum[0], sum[1]);
+  file_drop_pages(file.data + 1, 100); /* no whole page */
+  file_unmap(&file);
+}
+
 TEST_IN_DIRECTORY(what_is_no_regular_file_is_not_mapped) {
   MappedFile file;
   Error err;

@@ -9,9 +9,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/half.h"
 #include "model/loaders.h"
 
@@ -227,10 +226,7 @@ static void drop(Model *model, const Linear *l) {
       files->made[i] = files->made[--files->n_made];
       return;
     }
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  const uintptr_t begin = ((uintptr_t)weight + page - 1) / page * page,
-                  end = ((uintptr_t)weight + weight_bytes(l)) / page * page;
-  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+  file_drop_pages(weight, weight_bytes(l));
 }
 
 static Status order_attention(Model *model, ModelLayer *layer, const LayerConfig *own, int n_threads,

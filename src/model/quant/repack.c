@@ -6,9 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/half.h"
 #include "model/loaders.h"
 
@@ -230,14 +229,6 @@ static void transpose_dense(const StoredWeights *stored, unsigned char *to, int 
   }
 }
 
-/* Drops the whole pages of a mapped tensor that is not read any more. */
-static void drop_pages(const StoredTensor *tensor) {
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  const uintptr_t begin = ((uintptr_t)tensor->data + page - 1) / page * page;
-  const uintptr_t end = ((uintptr_t)tensor->data + tensor->bytes) / page * page;
-  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
-}
-
 static void make_weights(const StoredWeights *stored, unsigned char *to, int n_threads) {
   Linear *linear = stored->linear;
   if (stored->method == QUANT_NONE)
@@ -250,7 +241,7 @@ static void make_weights(const StoredWeights *stored, unsigned char *to, int n_t
     linear->weight = to;
   else
     linear->qweight = to;
-  drop_pages(stored->weights);
+  file_drop_pages(stored->weights->data, stored->weights->bytes); /* they are not read any more */
 }
 
 /* Index of an expert's linear layer in ModelFiles.waiting; -1: `linear` belongs to no expert. */
