@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the tables of FIGURES.md, README.md's table and plot of speeds, and the times by which matmuls choose their
-tiles, from scripts/figures/*.csv.
+"""Prints the tables of FIGURES.md, README.md's table and the plots of speeds, and the times by which matmuls choose
+their tiles, from scripts/figures/*.csv.
 
-  scripts/figures_page.py           writes them into the pages, between the marks, figures/speed.svg and tile_times.h
+  scripts/figures_page.py           writes them into the pages, between the marks, figures/*.svg and tile_times.h
   scripts/figures_page.py --check   fails if a page or the plot has others
 
 A file is one table; a row has what was measured, the date, a commit (FIGURES.md says which), the
@@ -16,13 +16,15 @@ card, the command, and the values. The marks:
 A file that no page prints is named by one: [NAME.csv](figures/NAME.csv).
 """
 import csv
+import math
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "scripts/FIGURES.md"]
-PLOT, COLOURS = "scripts/figures/speed.svg", ["#2f6f9f", "#b8b8b8"]
+PLOT, CURVES = "scripts/figures/speed.svg", "scripts/figures/in-flight.svg"
+COLOURS = ["#2f6f9f", "#b8b8b8", "#c8553d", "#588157", "#8e6c8a"]
 TILES = "cuda/kernels/linear/tile_times.h"
 HOW = ["date", "commit", "card", "command"]
 MARKS = re.compile(r"(<!-- figures: ([\w-]+)(?:: ([^>]*?))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -83,6 +85,31 @@ def plot():
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
+def curves():
+    """The rows of in-flight.csv as lines over the numbers of the header; both axes are logarithmic."""
+    columns, rows = read("in-flight")
+    number = lambda text: math.log2(float(text.replace(",", "")))
+    xs, top, bottom = [number(column) for column in columns[1:]], number("32,768"), number("128")
+    across = lambda x: round(70 + 470 * (x - xs[0]) / (xs[-1] - xs[0]))
+    up = lambda y: round(340 - 310 * (y - bottom) / (top - bottom))
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="390" font-family="sans-serif" font-size="13">',
+           '<rect width="100%" height="100%" fill="#fff"/>',
+           '<text x="305" y="380" text-anchor="middle">answers at once</text>',
+           '<text x="10" y="18">answer tokens a second</text>']
+    for column, x in zip(columns[1:], xs):
+        out.append(f'<text x="{across(x)}" y="360" text-anchor="middle">{column}</text>')
+    for power in range(round(bottom), round(top) + 1, 2):
+        out += [f'<path d="M70 {up(power)}h470" stroke="#ddd"/>',
+                f'<text x="62" y="{up(power) + 4}" text-anchor="end">{2 ** power:,}</text>']
+    ends = sorted(rows, key=lambda row: -number(row[columns[-1]]))
+    for row, colour in zip(rows, COLOURS):
+        points = " ".join(f"{across(x)},{up(number(row[column]))}" for x, column in zip(xs, columns[1:]))
+        label = 45 + 20 * ends.index(row)
+        out += [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
+                f'<text x="560" y="{label}" fill="{colour}">{row[columns[0]]} {row[columns[-1]]}</text>']
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
 def tile_times():
     """The rows of tiles.csv as macros, for each kernel a list of TILE(...) with the columns as arguments."""
     columns, rows = read("tiles")
@@ -112,7 +139,7 @@ def main():
         read(path.stem)
     made = {name: MARKS.sub(lambda m: m[1] + table(m[2], m[3].split("; ") if m[3] else None) + m[4], text)
             for name, text in pages.items()}
-    made[PLOT], made[TILES] = plot(), tile_times()
+    made[PLOT], made[CURVES], made[TILES] = plot(), curves(), tile_times()
     for name, text in made.items():
         path = ROOT / name
         if sys.argv[1:] != ["--check"]:

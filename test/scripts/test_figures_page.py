@@ -14,7 +14,12 @@ TILES = """kernel,date,commit,card,command,tokens,us
 wide,2026-11-20,,H200,auk bench,128,7.5
 wide,2026-11-21,,H200,auk bench,256,
 """
-PAGE = "before\n<!-- figures: speed{} -->\nold\n<!-- end of figures -->\nafter [tiles.csv](figures/tiles.csv)\n"
+FLIGHT = """at once,date,commit,card,command,1,"1,024"
+8B,2026-11-29,,H200,bench_many,128,"32,768"
+30B,2026-11-29,,H200,bench_many,256,"2,048"
+"""
+PAGE = ("before\n<!-- figures: speed{} -->\nold\n<!-- end of figures -->\nafter "
+        "[tiles.csv](figures/tiles.csv) and [in-flight.csv](figures/in-flight.csv)\n")
 
 
 @pytest.fixture
@@ -22,6 +27,7 @@ def project(root, tmp_path):
     (tmp_path / "scripts/figures").mkdir(parents=True)
     (tmp_path / "cuda/kernels/linear").mkdir(parents=True)
     (tmp_path / "scripts/figures/tiles.csv").write_text(TILES)
+    (tmp_path / "scripts/figures/in-flight.csv").write_text(FLIGHT)
     shutil.copy(root / "scripts/figures_page.py", tmp_path / "scripts")
     (tmp_path / "scripts/figures/speed.csv").write_text(SPEED)
     (tmp_path / "README.md").write_text(PAGE.format(": CPU, decode; GPU"))
@@ -56,6 +62,15 @@ def test_tables_come_between_the_marks_with_how_they_were_measured(project):
     drawn = (folder / "scripts/figures/speed.svg").read_text()
     assert '<rect x="270" y="40" width="400"' in drawn and '<rect x="270" y="56" width="148"' in drawn
     assert "CPU" not in drawn and run("--check").returncode == 0
+
+
+def test_lines_go_from_the_least_to_the_most_at_once(project):
+    """Both axes are logarithmic; names stand in the order of the lines' ends."""
+    folder, run = project
+    assert run().returncode == 0
+    drawn = (folder / "scripts/figures/in-flight.svg").read_text()
+    assert 'points="70,340 540,30"' in drawn and 'points="70,301 540,185"' in drawn
+    assert drawn.index('y="45" fill="#2f6f9f">8B 32,768<') < drawn.index('y="65" fill="#b8b8b8">30B 2,048<')
 
 
 def test_rows_of_one_command_have_it_below_them(project):
