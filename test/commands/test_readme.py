@@ -56,7 +56,8 @@ FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", 
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
 
 HOME = {"prompts/review.md": "Review this: {}\n", "prompts/translate.md": "In French: {}\n"}  # of ~/.config/auk
-KEPT = ["2026-11-22-1510-why-is-the-sky", "2026-11-22-1500-trees"]  # chats of ten turns
+# Chats of ten turns.
+KEPT = ["2026-11-22-1510-why-is-the-sky", "2026-11-22-1505-what-is-photosynthesis", "2026-11-22-1500-trees"]
 COPIED = ["LICENSE", "scripts/bootstrap.sh"]  # the repository's own files that lines name
 
 # --- what is typed

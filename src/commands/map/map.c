@@ -236,7 +236,11 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
         "--n-best %d with temperature 0 gives the same answer %d times: --temp X above 0 gives others",
         job->map->n_best, job->map->n_best);
   if (job->map->input) TRY(read_files(map, &job->prompt->files, err));
-  TRY(prompt_pattern_parse(&m->pattern, job->map->input ? prompt_text(job->prompt) : NULL, err));
+  const char *text = job->map->input ? prompt_text(job->prompt) : NULL, *name;
+  int size;
+  TRY(prompt_pattern_parse(&m->pattern, text, err));
+  if (text && !m->pattern.json && (name = prompt_find_name(text, &size)) != NULL)
+    print_note("%.*s in -p is text: with --map-json it is a member of each record", size, name);
   return open_streams(map, job, err);
 }
 

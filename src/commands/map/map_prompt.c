@@ -27,18 +27,27 @@ static bool in_name(char c) {
          c == '.' || (unsigned char)c >= 0x80;
 }
 
-/* Length of the {} or {NAME} at `text`, or 0. */
-static size_t placeholder_at(const PromptPattern *pattern, const char *text) {
+/* Length of the {}, or with `names` of the {NAME}, at `text`, or 0. */
+static size_t placeholder_at(bool names, const char *text) {
   if (*text != '{') return 0;
   size_t size = 1;
-  while (pattern->json && in_name(text[size])) size++;
+  while (names && in_name(text[size])) size++;
   return text[size] == '}' ? size + 1 : 0;
+}
+
+const char *prompt_find_name(const char *text, int *size) {
+  for (const char *at = strchr(text, '{'); at; at = strchr(at + strspn(at, "{"), '{')) {
+    *size = (int)placeholder_at(true, at);
+    if (*size > 2) return at;
+  }
+  return NULL;
 }
 
 static Status add_parts(PromptPattern *pattern, const char *text, bool *has_place, Error *err) {
   const char *from = text, *at = text; /* text[from, at) is plain text */
   while (*at) {
-    size_t size = placeholder_at(pattern, at), quoted = *at == '{' ? placeholder_at(pattern, at + 1) : 0;
+    size_t size = placeholder_at(pattern->json, at),
+           quoted = *at == '{' ? placeholder_at(pattern->json, at + 1) : 0;
     if (quoted && at[1 + quoted] == '}') {
       TRY(add_part(pattern, PART_TEXT, from, (size_t)(at - from), err));
       TRY(add_part(pattern, PART_TEXT, at + 1, quoted, err));

@@ -31,6 +31,8 @@ Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t siz
  * as it follows standard input for a single prompt; with JSON records, a -p without {} and {NAME} is refused
  * (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
+/* The first {NAME} in a -p, of *size bytes, or NULL: where records are no JSON it is text like any other. */
+const char *prompt_find_name(const char *text, int *size);
 void prompt_pattern_release(PromptPattern *pattern);
 
 typedef struct {

@@ -55,6 +55,17 @@ def test_noise_under_a_schema_parses_and_fits(run, stories, tmp_path, sanitized)
         jsonschema.validate(result["value"], RECORD)
 
 
+def test_a_number_ends_without_white_space_and_counts_where_it_is_cut(run, stories):
+    for limit in ("1", "40"):
+        done = run("-m", stories, "--raw", "-t", 1, "--map", "-", "--json-schema", '{"type": "integer"}', *NOISE, "-n",
+                   limit, "--json", input=b"".join(b"Record %d\n" % i for i in range(40)), check=False)
+        results = [json.loads(line) for line in done.stdout.decode().splitlines()]
+        whole = [result for result in results if re.fullmatch(r"-?\d+", result["text"])]
+        assert len(results) == 40 and whole and [result for result in results if "value" in result] == whole
+        assert all(result["value"] == int(result["text"]) for result in whole)
+        assert {result["finish_reason"] for result in whole} >= ({"length"} if limit == "1" else {"eos"})
+
+
 def test_keys_come_in_the_order_of_the_schema_or_in_any(answer):
     orders = {flag: {tuple(json.loads(answer("--json-schema", json.dumps(RECORD), *flag,
                                              noise=["--temp", 100, "-s", seed]).stdout)) for seed in range(6)}

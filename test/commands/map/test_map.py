@@ -112,6 +112,13 @@ def test_json_records_give_their_members(map_run, one):
     ]
 
 
+def test_a_name_in_braces_is_text_without_json_records_and_a_note_says_so(map_run):
+    note = b"auk: {name} in -p is text: with --map-json it is a member of each record\n"
+    assert map_run("-p", "A {name} of {}").stderr == note
+    for pattern in ("A { name } of {}", "A {{name}} of {}", "{}"):
+        assert map_run("-p", pattern).stderr == b""
+
+
 def test_json_records_can_be_prompts(map_run, one):
     lines = ['{"prompt": "The dog"}', '"One day"',
              '{"messages": [{"role": "user", "content": "no"}, {"role": "user", "content": "Tim"}]}']

@@ -244,14 +244,15 @@ void filters_release(Filters *f) {
 Status filters_end(Filters *f, const GenerateResult *generated, Error *err) {
   AnswerResult *r = f->result;
   r->reason = f->loops ? FINISH_REPETITION : f->ended ? FINISH_EOS : generated->reason;
-  r->is_json = f->bound.form && f->bound.form->is_json && r->reason == FINISH_EOS;
   r->n_generated = generated->n_generated;
   if (f->assistant->flags->guess.most != 0) /* the process that keeps the model may guess nevertheless */
     r->guesses = generated->guesses;
   r->first_token_ms = generated->first_token_ms;
   r->decode_ms = generated->decode_ms;
-  r->in_form = has_form(f) && !f->ended && answer_was_cut(r) && !in_thought(f) &&
-               !constraint_may_end(&f->bound.form->constraint);
+  const bool cut = has_form(f) && !f->ended && answer_was_cut(r) && !in_thought(f),
+             complete = cut && constraint_may_end(&f->bound.form->constraint); /* such as a number */
+  r->in_form = cut && !complete;
+  r->is_json = f->bound.form && f->bound.form->is_json && (complete || r->reason == FINISH_EOS);
   if (f->text.stopped) return STATUS_OK;
   r->in_call = (f->channels.state == CHANNEL_CALL || calls_is_inside(&f->calls)) && !f->ended;
   r->in_thought = in_thought(f);
