@@ -299,8 +299,8 @@ Status gpu_round(const QuantizerState *state, const Recipe *recipe, const Weight
 
 /* --- targets */
 
-/* gains[n_rows][n], in GPU memory = for each output o of a part and input i the sum over tokens of what o
- * should gain, times input i (target.h). */
+/* Sets gains[n_rows][n], in GPU memory: for output o of a part and input i the sum over tokens of (what o
+ * should gain) * (input i); see target.h. */
 static Status make_gains(const Part *p, const Target *t, const float *divisors, float *gains, Error *err) {
   const size_t at = (size_t)p->first * p->stride;
   if (t->drifts)

@@ -5,9 +5,9 @@
  *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
  *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
  *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
- *              another position: settle() brings it to n_past before a step. The guesses of `drafting` from
- *              n_right on are computed after the session's tokens; their logits are the rows after
- *              logits_row. */
+ *              another position: settle() brings it to n_past before a step. The last step has also
+ *              computed the guesses of `drafting` from n_right on, at the positions that follow the session's
+ *              tokens; their logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>

@@ -486,7 +486,7 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales the outputs of a norm, if `reader` and only quantised matrices read them. */
+/* Scales the outputs of a norm if all that reads them is quantised matrices, `reader` among them. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];

@@ -1,4 +1,5 @@
-/* chat_builtins.c - chat templates of well-known formats, for checkpoints without one and --chat-template.
+/* chat_builtins.c - chat templates of well-known formats: for checkpoints that have none, and for
+ * --chat-template.
  *
  * Called by: chat_open.c.
  * Written from the formats' documentation (model cards, Meta's and Mistral's pages on prompt formats,

@@ -220,9 +220,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     sum[0] += p[0] + p[2], sum[1] += p[1] + p[3];
   }
 
-  /* Adds the weighted values of 16 keys, the first n valid. Lane 4 g + t loads half of vector 2 g + e of
-   * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time (half e of vector g with heads of 64), and calls taken()
-   * when the values may be overwritten. */
+  /* Adds the weighted values of 16 keys, the first n valid; calls taken() when the values may be
+   * overwritten. The file's head says which values a lane loads. */
   template <class Taken>
   __device__ __forceinline__ void accumulate(const unsigned char *values, const __half *scales,
                                              const float (&p)[4], int n, int lane, Taken taken, int own = 3) {
@@ -232,7 +231,10 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       accumulate_halves(values, p, n, lane, taken);
   }
 
-  /* No fence before taken(): loads have no bank conflicts, and in the machine code (CUDA 13.0) the arrival
+  /* Lane 4 g + t loads half e of a vector of key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time: of vector 2 g + e
+   * of the key, with heads of 64 of vector g.
+   *
+   * No fence before taken(): loads have no bank conflicts, and in the machine code (CUDA 13.0) the arrival
    * waits for them. accumulate_q8() says what happened where neither holds. */
   template <class Taken>
   __device__ __forceinline__ void accumulate_halves(const unsigned char *values, const float (&p)[4], int n,

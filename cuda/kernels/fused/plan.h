@@ -158,8 +158,8 @@ typedef struct {
   /* one token */
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
                  * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
-                 * [groups of hidden][tokens][256 bytes]: x of lm_head, first in int8 planes (FP4:
-                 * halves), then as halves */
+                 * [groups of hidden][tokens][256 bytes]: x of lm_head as it arrives, in int8
+                 * planes (FP4: halves), which make_halves() turns in place into halves over rms */
   int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
                  * owns whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.

@@ -109,7 +109,8 @@ __global__ void widen_x(const __half *x, int x_stride, float *to, int to_stride,
     to[(size_t)blockIdx.x * to_stride + i] = __half2float(x[(size_t)blockIdx.x * x_stride + i]);
 }
 
-/* The operands of rows [first, first + n): converts weights that cuBLAS does not take into `scratch`. */
+/* The operands of rows [first, first + n): weights that cuBLAS does not take are converted, into
+ * `scratch`. */
 Status slice_operands(const LinearArgs &args, int first, int n, bool plain, void *scratch, const void *x,
                       Gemm *g, Error *err) {
   const DeviceLinear *w = args.w;

@@ -75,7 +75,7 @@ Status continued_begin(Continued *c, const Assistant *a, Conversation *conversat
     c->head = head;
     return status;
   }
-  free(c->head.chat_template); /* but not head.model: the assistant's flags point to it */
+  free(c->head.chat_template); /* c->head.model stays: the assistant's flags point to it */
   c->head.chat_template = head.chat_template;
   c->flags.chat.chat_template = head.chat_template;
   free(head.model);

@@ -39,7 +39,7 @@ typedef struct {
   int vocab_size;   /* of the model */
   Vocabulary own;   /* the tokenizer's, unless the form is a copy */
   const Vocabulary *vocabulary;
-  Constraint constraint; /* compiled from `text`, or by form_set_part(), if is_open */
+  Constraint constraint; /* if is_open: compiled from `text` or by form_set_part() */
   bool has_vocabulary, is_open;
   const Tokenizer *tokenizer;
   bool has_tokens; /* the grammar names tokens: it covers all that the model writes, thoughts too */

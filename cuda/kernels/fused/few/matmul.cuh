@@ -392,7 +392,7 @@ template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
 #pragma unroll 1
     for (int ffn_block = b.own_turn(); ffn_block < b.share(DOWN).n_groups; ffn_block += B::kTurns) {
       const int n = first_chunk(b, GATE_UP, ffn_block);
-      float v[4] = {}; /* features k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on */
+      float v[4] = {}; /* features k, k + 8, k + 1, k + 9, k = 16 (lane / 4) + 2 (lane % 4) */
 #pragma unroll 1
       for (int i = 0; i < 2; i++) {
         const float4 sum = take_chunk(b, n + i); /* gate and up of features 64 i + 2 lane and the next one */

@@ -105,7 +105,7 @@ __device__ __forceinline__ void send_halves(const B &b, const float (&v)[4], int
 }
 
 /* Quantises a group of 128 values of a token and sends it to the cluster. A lane has k, k + 8, k + 1, k +
- * 9 from k = 16 (lane / 4) + 2 (lane % 4) on, as quantise_values() takes them. planes, scales: offsets of
+ * 9, where k = 16 (lane / 4) + 2 (lane % 4), as quantise_values() takes them. planes, scales: offsets of
  * group 0. */
 template <class B>
 __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int planes, int scales, int group,

@@ -83,7 +83,7 @@ template <int kMost_, int kFine = 16> struct ExpertTiles {
     }
   }
 
-  /* Tile number `tile`, which is one of the entry at `place`. */
+  /* Tile number `tile`; place: index of the entry to which this tile belongs. */
   __device__ __forceinline__ ExpertTile tile(const GroupedExperts &experts, int tile, int place) const {
     const int expert = entries[place] / 2, begin = experts.begins[expert], end = experts.begins[expert + 1];
     const Division d(end - begin);
