@@ -696,7 +696,7 @@ bool lang_is_alive(Langs *langs, Lang a) {
       }
     }
     if (count <= most) continue;
-    if (most < MAX_SEARCHED) { /* Assume a multiple: where there is none, the number is refused at its end. */
+    if (most < MAX_SEARCHED) { /* Assume a multiple: without one the number is refused at its end. */
       found = true;
       mark_path(langs, reached, at);
     } else {
