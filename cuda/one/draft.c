@@ -161,8 +161,8 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* x = the drafter's own state after its last step, which had one row: the last layer's output, which is still
- * in x; with `norm` normalised. */
+/* x = the drafter's own state after its last step, which had one row: x as the last layer left it, with
+ * `norm` normalised. */
 static Status take_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;

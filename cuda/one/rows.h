@@ -28,8 +28,8 @@ QkvHeads rows_heads(const BackendState *s, int layer);
 /* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
 bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
-/* The norm of x, the layer's qkv, and what rows_append() does in the epilogue of qkv's matmul. *done false:
- * not for this layer or number of rows, and nothing was enqueued. */
+/* The norm of x and the matmul qkv, whose epilogue does what rows_append() does. *done false: not for this
+ * layer or number of rows, and nothing was enqueued. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
 /* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */

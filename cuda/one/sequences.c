@@ -113,8 +113,7 @@ static void add_tiles(Sequences *s, StepRows *rows, int row, const SequenceRows 
   }
 }
 
-/* Tiles with fewer keys first: kernels take them from the last one on, so that what is left for the end is
- * short. */
+/* Tiles with fewer keys first: kernels take the last tile first, so that short ones are left for the end. */
 static int compare_tiles(const void *a, const void *b) {
   const AttentionTile *x = a, *y = b;
   return x->keys != y->keys ? (x->keys > y->keys) - (x->keys < y->keys)

@@ -216,8 +216,8 @@ __device__ __forceinline__ int sum_before(const int (&of_warps)[kChoiceWarps]) {
   return warp_sum(lane < (int)threadIdx.x / 32 ? of_warps[lane] : 0);
 }
 
-/* Writes the positions of the blocks that the threshold admits. A warp has consecutive blocks: it counts its
- * blocks above and at the threshold, and then knows where its first block goes. */
+/* Writes the positions of the blocks that the threshold admits. A warp has consecutive blocks, and counts
+ * those above and at the threshold: the earlier warps' counts say where its first block goes. */
 __device__ __forceinline__ void write_blocks(ChoiceMemory &m, const float *scores, int n,
                                              const Threshold &least, int block, int *to) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -24,7 +24,7 @@ enum { INDEX_MAX_HEAD_DIM = 256 };
 /* The index queries and keys of a step's rows, and the caches `raw` and `keys`. Each cache is one KV head,
  * [n_pages][n_ctx][width] in fp16. Numbers of a row after the first head_dim are neither read nor written. */
 typedef struct {
-  IndexerConfig sizes; /* head_dim 1 .. INDEX_MAX_HEAD_DIM; budget at least one block */
+  IndexerConfig sizes; /* head_dim 1 .. INDEX_MAX_HEAD_DIM; budget a multiple of block, not 0 */
   float eps;
   const float *rows;            /* [n_rows][stride]: n_heads index queries, then the index key */
   size_t stride;                /* >= (n_heads + 1) * head_dim */

@@ -1,5 +1,5 @@
 /* rope.cuh - the angles of rotary position embeddings (Su et al., RoFormer, 2021). Used by: ops/norm_rope.cu,
- * which makes tables of angles, and fused/, whose kernels compute their own. */
+ * which makes tables of angles; ops/index.cu and fused/, whose kernels compute their own. */
 #pragma once
 
 #include <cuda_runtime.h>

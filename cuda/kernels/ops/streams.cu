@@ -127,7 +127,7 @@ __device__ __forceinline__ float input_of(const Ngrams &a, int pos, int row, int
   return pos + row < 0 ? 0 : a.state[(size_t)((pos + row) % n_tail) * width + column];
 }
 
-/* Keeps a column's inputs of the last rows; the first column's thread also keeps these rows' tokens. */
+/* Keeps a column's inputs of the last rows; the first column's thread also keeps the last tokens. */
 __device__ __forceinline__ void keep(const Ngrams &a, int pos, int n_rows, int column) {
   const int width = a.n * a.hidden, n_tail = (a.taps - 1) * a.longest, n_kept = a.longest - 1;
   for (int row = max(0, n_rows - n_tail); row < n_rows; row++)

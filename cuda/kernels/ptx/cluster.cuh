@@ -136,8 +136,8 @@ __device__ __forceinline__ void prefetch_bulk(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-/* Address of p's counterpart in the shared memory of block `rank` of the cluster, for the send_ functions.
- * 9.7.9 "mapa". */
+/* Address of p's counterpart in the shared memory of block `rank` of the cluster, for send_ functions and
+ * barrier_arrive_at_peer(). 9.7.9 "mapa". */
 __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   uint32_t r;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared_address(p)), "r"(rank));

@@ -2,7 +2,8 @@
  * PTX ISA 9.0 manual.
  *
  * Chips before sm_80 have neither cp.async nor the larger mma shapes: on them the same functions copy
- * synchronously and build an mma from smaller ones, so a kernel that calls them runs on sm_75 too. */
+ * synchronously and build an mma from smaller ones, so that kernels run on sm_75 too. Functions that need a
+ * later chip say so. */
 #pragma once
 
 #include <cuda_fp16.h>

@@ -27,7 +27,7 @@ typedef struct {
 } RoundingSearch;
 
 /* search_group(), then round_group(), for n_groups neighbouring groups of `group` inputs (16, 32, 64 or 128)
- * of n_out outputs. With u n_groups is 1. */
+ * of n_out outputs. If u is given, n_groups is 1. */
 typedef struct {
   int n_out, group, n_groups;
   const float *w; /* [n_out][stride] */

@@ -1,5 +1,5 @@
-/* narrow.h - a layer of 2 to 32 rows as five kernels: each matmul, and attention, makes the operand of
- * the next matmul, as int8 planes (linear/quantise.cuh).
+/* narrow.h - a layer of 2 to 32 rows as five kernels: each makes the operand of the next, which for matmuls
+ * is int8 planes (linear/quantise.cuh).
  *
  *   qkv       its epilogue: norm and rope of each head; queries; keys and values into the cache
  *   attention a, in planes

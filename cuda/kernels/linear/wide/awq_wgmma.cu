@@ -203,7 +203,7 @@ constexpr double kLaunchUs = 3; /* of a launch of any shape: filling the pipelin
 
 Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const Choice never = {&s, false, 1e9};
-  /* An epilogue makes heads of 128 outputs. The next two lines leave out what launch_weights() lacks. */
+  /* A head has 128 outputs. The second and the third line leave out what launch_weights() lacks. */
   if (s.tile_rows != 8 && args.next.kind) return never;
   if (!takes_all_types(s.tokens, s.tile_rows / 4) && args.w->type != WEIGHT_AWQ4) return never;
   if (needs_groups_of_128(s.tokens, s.tile_rows / 4) && args.w->group % 128 != 0) return never;
@@ -218,9 +218,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* Experts that have fewer than kLowRows rows on average take low tiles, of up to 64 rows; with fewer than
- * kFewRows tiles of up to 48; with fewer than kFewestRows experts_mma.cu (LOG.md, "Experts of many
- * tokens"). */
+/* What multiplies experts, by their average rows: below kLowRows, low tiles of up to 64 rows; below kFewRows,
+ * low tiles of up to 48; below kFewestRows, experts_mma.cu (LOG.md, "Experts of many tokens"). */
 constexpr int kLowRows = 40, kFewRows = 24, kFewestRows = 9;
 
 /* Launches experts_mma.cu or low tiles if experts have few rows on average, else high tiles. A stage has 128
@@ -273,9 +272,9 @@ Status launch_best_shape(const LinearArgs &args, Error *err) {
 constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down to this share */
 
 /* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
- * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 where the best
- * shape's tiles are full, as the times above are not exact enough there, for a forced shape, for experts, and
- * for heads, which narrow_wgmma does not make. */
+ * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 for a forced shape,
+ * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full, as
+ * the times above are not exact enough then. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);

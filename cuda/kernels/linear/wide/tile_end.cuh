@@ -80,8 +80,8 @@ struct Halves {
   }
 };
 
-/* SwiGLU: rows g and g + 8 of a tile row are gate and up of an output. kDone: the product is in gate's
- * place. */
+/* Rows g and g + 8 of a tile row are gate and up of an output. kDone: their product, with any activation, is
+ * in gate's place; else SwiGLU is computed here. */
 template <bool kDone> struct Gated {
   typedef __half Element;
   static constexpr int kRowBytes = 64, kRows = 16;
@@ -97,7 +97,7 @@ template <bool kDone> struct Gated {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         p[i] = 0;
-        if (n + i >= kN) continue; /* 16 tokens have only two fragments, not four */
+        if (n + i >= kN) continue; /* kN may be no multiple of 4 */
         const float *f = c + 4 * (n + i);
         p[i] = kDone ? pack_clamped(f[0], f[1]) : pack_clamped(silu(f[0]) * f[2], silu(f[1]) * f[3]);
       }

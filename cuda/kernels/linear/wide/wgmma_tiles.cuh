@@ -185,8 +185,8 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
 /* Producer warp of x and weights: loads each step of the block's part once its stage is free. One tensor copy
  * brings the weights, since a bulk copy for each tile row takes 5% longer. Results of tile rows past the
  * matrix or the expert are dropped. copy_x(to, full, area, step) starts copies of x. x_bytes(area) bytes of x
- * come to this block's stage, in a pair half of them from the other block's copies. Weights of the first
- * stages may come while the kernel before this one still runs (early); x may be that kernel's result. */
+ * come to this block's stage, in a pair half of them from the other block's copies. With `early` the first
+ * stages' weights, but not x, are requested while the kernel before this one still runs. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
                                            unsigned char *stages, const Barriers &bar, XBytes x_bytes,
