@@ -31,6 +31,7 @@ fused='one_kernel_is and (qwen2 or tie) or several_rows and qwen3-3 or fall_behi
 fused="$fused or last_sequence or several_sequences"
 # Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
 short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2 or glm4-moe-lite or qwen4) or published_sizes and 512-3'
+short="$short or quantize_writes"
 short="$short or single_tokens and (stories260K or granite)"
 short="$short or graphs_change and stories260K-awq or penalties or records or two_gpus or $fused"
 short="$short or processes_answer or lost_in_the_middle or two_machines or cable"

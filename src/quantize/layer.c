@@ -259,9 +259,10 @@ static bool has_all_rows(const LayerWork *work, int index) {
 }
 
 /* to[n_rows][n] = a - b, or a where b is NULL, times the root of each token's weight, so that a product of
- * two rows has that weight; weights NULL: 1. */
+ * two rows has that weight; weights NULL: 1. Returns these rows, or a if they are the same. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
+  if (!weights && !b.at) return a;
 #pragma omp parallel for num_threads(work->n_threads)
   for (size_t r = 0; r < (size_t)n_rows; r++) {
     const float root = weights ? sqrtf(weights[r]) : 1, *from = a.at + r * a.stride;

@@ -149,6 +149,20 @@ def test_a_cache_of_8_bits_equals_the_cpus(model, chunk):
     assert same >= 0.97 * decided
 
 
+# Latent attention, a delta rule and experts; convolutions; Mamba and experts without gates; experts in one tensor, with
+# biases; q, k and v by heads.
+@pytest.mark.parametrize("name", ["kimi-linear-bf16", "lfm2-bf16", "nemotron-h-moe-bf16", "gpt-oss-bf16",
+                                  "gpt-neox-bf16"])
+def test_what_quantize_writes_equals_cpu(auk, tmp_path, name):
+    subprocess.run([*auk, "quantize", MINIATURES / name, "-o", tmp_path / "made", "--group", "16", "--samples", "4",
+                    "--length", "32", "--calibration", ROOT / "LICENSE", "--device", "cpu"], check=True,
+                   capture_output=True)
+    model = Model(tmp_path / "made", auk, tmp_path)
+    mean, worst, same, decided = model.report(model.logits("--device", "cpu"), model.logits("--device", "cuda"))
+    print(f"{name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert mean <= 1e-4 and same >= 0.995 * decided
+
+
 @over(MODELS)
 def test_two_runs_are_the_same_bits(model):
     assert model.logits("--device", "cuda").tobytes() == model.logits("--device", "cuda").tobytes()
