@@ -178,8 +178,8 @@ __device__ __forceinline__ float multiply(const Task<kParts> &task, const Inputs
 /* The lowest bit of the offset of sums in a task's entry. */
 template <class B> constexpr int kSumsBit = B::kVaried ? 15 : B::kOddBlocks ? 14 : 11;
 
-/* Varied experts: the bits of a task's entry that say which half groups of down a warp has, of `mine` groups
- * from group `first` of the share on, in a stage that begins with group g0.
+/* Varied experts: the bits of a task's entry for a warp's half groups of down. The warp has `mine` groups,
+ * which begin with group `first` of the share; its stage begins with group g0.
  *   bits 0 to 3  half groups of the stage's first expert
  *   bit 4        the last group has one half */
 template <class B>
@@ -209,7 +209,7 @@ __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, 
  *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
  *
- * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums; of varied experts 5 bits
+ * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums; with varied experts 5 bits
  * half_groups(), 17 bits offset of sums. */
 template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   int at = b.plan.off.tasks;
@@ -359,7 +359,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!B::kExperts || !is_first) place(); /* again: keeping it in registers would cost FP4 2% */
+      if (!B::kExperts || !is_first) place(); /* again: its results in registers would cost FP4 2% */
       take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
                   b.lane());
     }

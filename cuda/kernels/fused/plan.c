@@ -13,8 +13,8 @@
 enum {
   LEAST_SLOTS = STEP_WARPGROUPS + 1, /* so that one stage may be in flight: step.cu, set_in_flight() */
   /* A wait sees only the parity of a barrier's phase. A warpgroup without a head of the delta rule skips the
-   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on: with fewer slots it could take
-   * an earlier phase of the same parity for that of its stage. */
+   * heads' stages, and so waits for a stage up to STEP_DELTA_HEADS further on: with fewer slots it could
+   * mistake an earlier phase of the same parity for its stage's. */
   LEAST_SLOTS_OF_HYBRID = STEP_WARPGROUPS + STEP_DELTA_HEADS,
 };
 

@@ -303,8 +303,8 @@ enum {
                                               * dimension */
   STEP_HYBRID_LAYERS = 64,                   /* layers at most: the bits of delta_layers */
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
-  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: each cluster of a KV
-                                  * head reads all its keys, a kernel reads them once */
+  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read a KV
+                                  * head's keys once, here each of its clusters reads all */
   STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 
@@ -406,7 +406,7 @@ STEP_BOTH static inline int step_router_rows(const StepShape *s) {
 }
 
 /* Words of a buffer of the all-reduce of one token: a word for each column, then one for each row of the
- * router. */
+ * router, rounded up to 32. */
 STEP_BOTH static inline int step_sum_words(const StepShape *s) {
   return s->hidden + (step_router_rows(s) + 31) / 32 * 32;
 }

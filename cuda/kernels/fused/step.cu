@@ -80,7 +80,7 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers (of varied experts two), their vectors, StepDelta of each layer, folded
+/* --- device memory: table of layers (varied experts: two), their vectors, StepDelta of each layer, folded
  * routers, words that clusters exchange, the blocks' best logits (leave_best()), Args.bounds, tensor maps */
 
 static int vectors_stride(const StepShape &s) {

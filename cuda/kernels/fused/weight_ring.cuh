@@ -79,7 +79,7 @@ template <class B, int kKind> struct Copier {
                                                   : (kKind == SCALES ? 5 : 3) + kLogParts<kParts>;
 
   /* The piece that a table entry's first word describes (stages.cuh); first_to: where the lane's tile row
-   * begins in the stage; log_unit: logarithm of the bytes of what the entry counts. With experts an entry may
+   * begins in the stage; log_unit: logarithm of the bytes of what the entry counts. With experts a stage may
    * have parts of two experts: the second follows the first in the stage, and its zeros begin at a multiple
    * of 16. */
   template <int kParts>

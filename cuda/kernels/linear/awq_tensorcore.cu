@@ -16,8 +16,8 @@
  *
  * Stream-K divides the work over all SMs. Experts (linear.h) have tiles of tokens of their own, as many as
  * their tokens need; the rows of x of a tile are looked up.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64, or group % 16 == 0 (FP4 and Sixteens: kBlockIn = 64, a
- *          tile's inputs with four groups); x 16-byte aligned, x_stride % 8 == 0.
+ * PRECOND  group % kBlockIn == 0 with kBlockIn = 32 or 64; FP4 and Sixteens: group % 16 == 0, kBlockIn = 64,
+ *          a tile's inputs with four groups; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
 #include "cuda/kernels/linear/tile_kernel.cuh"
 #include "cuda/kernels/linear/weight_stage.cuh"

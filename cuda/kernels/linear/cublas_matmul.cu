@@ -44,7 +44,7 @@ bool needs_sums(const DeviceLinear *w) {
   return w->has_bias || w->interleaved || w->type == WEIGHT_F32 || weight_has_factors(w->type);
 }
 
-/* Passes sums[n_tokens][n_rows], of the outputs from tile row first_tile on, to the epilogue. */
+/* Passes to the epilogue sums[n_tokens][n_rows] of outputs that begin with tile row first_tile. */
 __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_tokens, int first_tile) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, tiles = (n_rows + 15) / 16, g = i % 8, tile = i / 8 % tiles,
       token = i / 8 / tiles;
@@ -54,7 +54,7 @@ __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_t
   store_row_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
 }
 
-/* Multiplies the slice of rows from first_row on, a multiple of 16, and stores the results in y. */
+/* Multiplies the slice that begins with row first_row, a multiple of 16, and stores the results in y. */
 Status multiply_slice(const LinearArgs &args, const Gemm &g, int first_row, float *sums, Error *err) {
   const Epilogue &out = args.out;
   if (!needs_sums(args.w)) {

@@ -112,7 +112,7 @@ typedef struct {
   LinearLaunch launch;
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int from, to; /* least and most tokens that the entry is chosen for. to 0: never */
+  int from, to; /* least and most tokens that the entry is chosen for. `to` 0: never */
   int to_small; /* `to` of a matrix of fewer than DISPATCH_SMALL weights; 0: the same, < 0: never */
   int to_tiled; /* `to` of such a matrix with at least DISPATCH_TILES tiles or DISPATCH_MIDDLE weights */
   int limit;    /* most tokens that the kernel can take, also when forced; 0: any number */

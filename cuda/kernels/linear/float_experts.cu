@@ -94,7 +94,7 @@ template <class W> struct UnitRing {
 
 /* Goes through a warp's units in stretches; a stretch is of one tile row of one expert. */
 struct Walk {
-  int tile, unit;        /* where the next stretch begins: tile row and unit, from the block's first on */
+  int tile, unit;        /* where the next stretch begins: tile row and unit, 0: the block's first */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
 
   /* Finds the next stretch. id: the expert of choice `lane`. For all lanes. */

@@ -185,7 +185,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct FloatLoop {
 
   /* Writes the sums of the tile row to to[kTokens][16]: the lanes t that hold the same tokens are summed. */
   __device__ __forceinline__ void store(float *to, int lane) {
-    constexpr int kLanes = kTokens / kOwn; /* lanes t = 0 .. that hold different tokens */
+    constexpr int kLanes = kTokens / kOwn; /* lanes t < kLanes hold different tokens */
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int m = 0; m < kOwn; m++)

@@ -57,7 +57,7 @@ LINEAR_KERNELS(KERNEL)
 Status launch_experts_mma(const LinearArgs &args, Error *err);
 
 /* True if awq_wgmma can make heads (LINEAR_NEXT_HEADS) of n_tokens tokens, and is expected to be faster than
- * with y and a separate kernel for heads. whole: with LINEAR_WHOLE. */
+ * writing y for a separate kernel. whole: with LINEAR_WHOLE. */
 bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, const DeviceLimits &device);
 
 /* The query for a call. With experts the query is for one token's chosen experts as one matrix: stacked or,

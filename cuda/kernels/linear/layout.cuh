@@ -365,8 +365,8 @@ struct Fp8 : PiecesOfScales<Fp8> {
   }
 };
 
-/* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. Products with scales times
- * kOfScale = 2^8 are exact in fp16: at most six bits, the lowest at least 2^-24. */
+/* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. Their products with
+ * 2^8 (kOfScale) times a scale are exact in fp16: at most six bits, the lowest at least 2^-24. */
 struct Fp4 : PiecesOfScales<Fp4> {
   static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
   static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */

@@ -27,8 +27,9 @@ C_BEGIN
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out: of all parts. A multiple of 8 with 4, 8 bits or parts, of 16 if interleaved */
-  int group;       /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
+  int n_in,
+      n_out; /* n_out: of all parts; a multiple of 8 if stacked or of 4 or 8 bits, of 16 if interleaved */
+  int group; /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
@@ -74,9 +75,9 @@ Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Err
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            int staged_bits, const void *staged, cudaStream_t stream, Error *err);
 
-/* Fills all n_in / group groups of one part: zeros u32 [groups][n_out / 8] as AutoAWQ stores them (8 bits: u8
- * [groups][n_out]; NULL: every zero is 8, or 128), scales [groups][n_out] in fp16, or in fp32, which is
- * rounded to fp16, both in device staging memory. */
+/* Fills all n_in / group groups of one part from device staging memory: zeros u32 [groups][n_out / 8] as
+ * AutoAWQ stores them (8 bits: u8 [groups][n_out]; NULL: every zero is 8, or 128), scales [groups][n_out] in
+ * fp16, or in fp32, which is rounded to fp16. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           bool f32_scales, cudaStream_t stream, Error *err);
 
@@ -247,8 +248,8 @@ Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *d
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
-/* Checks that a kernel runs `weights` for every count up to max_tokens, grows the workspace to the most that
- * these calls need (only those by `kernel`, unless NULL) and creates a cuBLAS handle if one is needed. Not
+/* Checks that a kernel (`kernel`, unless NULL) runs `weights` for every count up to max_tokens, grows the
+ * workspace to the most that these calls need, and creates a cuBLAS handle if one is needed. Not
  * allowed during a capture; graphs captured before the workspace grew are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
@@ -276,8 +277,8 @@ size_t linear_heads_stride(int n_in);
  * clamps to fp16's range. PRECOND weights are dense, or n_in is a multiple of 8. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
 /* linear_prepare_heads() prepares for up to max_tokens, linear_run_heads() enqueues the products. kernel:
- * NULL or LINEAR_INVARIANT. With NULL cuBLAS multiplies more than 8 tokens, and does not clamp results to
- * fp16's range; where cuBLAS cannot be loaded, 8 tokens are multiplied at a time. */
+ * NULL or LINEAR_INVARIANT. If it is NULL, cuBLAS multiplies more than 8 tokens, and does not clamp results
+ * to fp16's range; where cuBLAS cannot be loaded, 8 tokens are multiplied at a time. */
 void linear_prepare_heads(LinearContext *context, int max_tokens);
 Status linear_run_heads(LinearContext *context, const LinearHeads *call, const char *kernel, Error *err);
 

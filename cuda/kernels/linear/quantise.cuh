@@ -146,8 +146,8 @@ constexpr int kUnitIn = 128;
  *   x  [token tile][unit of 128 inputs]:  planes [kPlanes kTokens][128 bytes], 128-byte swizzle
  *                                         [kTokens / 2][kParts]{d[2], sum of X[2]}
  *
- * Two planes: rows 2t and 2t + 1 of block 2m of 8 rows are the planes of token 8m + 2t; those rows of the
- * next block are the planes of token 8m + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
+ * Two planes: rows 2t and 2t + 1 of block 2i of 8 rows are the planes of token 8i + 2t; those rows of the
+ * next block are the planes of token 8i + 2t + 1, so that a lane has the sums of an mma fragment of 8 tokens.
  * Inputs lie in the order of the weights. Padding tokens hold any integers and finite scales: their results
  * are dropped. */
 

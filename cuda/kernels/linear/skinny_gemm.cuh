@@ -316,7 +316,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
   static_assert(kIntBytes == 2, "two columns a token");
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
-  /* Lane t has the sums of token t % kLaneTokens of each 4, of unit t / kLaneTokens of each kShared. */
+  /* Lane t sums token t % kLaneTokens of each four, in unit t / kLaneTokens of each kShared. */
   static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4;
   static constexpr int kShared = 4 / kLaneTokens;
   static constexpr int kUnitBlocks = kUnitIn / kBlockIn;

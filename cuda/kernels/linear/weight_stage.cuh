@@ -3,7 +3,7 @@
  *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
  *
  * A thread copies the same vector of every kThreads / kRowVectors-th tile row in every stage, so its source
- * is one pointer that advances. Tile rows past the matrix become zero.
+ * is one pointer that advances. Weights past the matrix become zero.
  * PRECOND  kThreads % kRowVectors == 0; n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
 #pragma once
 

@@ -28,7 +28,7 @@ constexpr int kMostZ = 127 * 128 - 1; /* greatest |z|; z = 128 * high + low, |hi
  * fields are the same in all warps of a warpgroup. */
 struct ScreenInput {
   uint2 high[kSpans], low[kSpans];
-  /* t: scale of z; length: |x|; rounding: bound of |x - t z| plus fp32 rounding / norm. */
+  /* t: scale of z; length: |x|; rounding: bound of |x - t z| + (fp32 rounding) / norm. */
   float t, length, rounding;
 };
 

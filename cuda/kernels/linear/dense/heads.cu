@@ -5,8 +5,8 @@
  *
  * Up to kFew tokens: mma; a block has 16 rows of a matrix, and its four warps divide the inputs. The block
  * requests up to 512 inputs of each row before it waits for the kernel that makes x. More tokens: cuBLAS, all
- * heads in one call. Where a token's bits must not depend on how many tokens there are: on Hopper dense_wgmma
- * for any number, elsewhere (and where cuBLAS is not loaded) kFew tokens at a time.
+ * heads in one call, or kFew tokens at a time if it is not loaded. Where a token's bits must not depend on
+ * how many tokens there are: on Hopper dense_wgmma for any number, elsewhere kFew tokens at a time.
  *
  * READS  the weights once. */
 #include "cuda/kernels/linear/dense/heads.h"

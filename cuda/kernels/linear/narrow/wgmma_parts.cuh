@@ -67,8 +67,8 @@ struct ShapeOf {
    * slots a group, since a group releases a slot only after it has its next slot. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* kEarly stages of weights are loaded before x of the first stage has come. While all SMs load, the small
-   * kernels before this one and the first x take longer, so up to 16 tokens these are at most 48 KB of
-   * weights; above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
+   * kernels before this one and the first x take longer, so up to 16 tokens early stages are at most
+   * 48 KB of weights; above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
@@ -241,7 +241,7 @@ __device__ __forceinline__ void collect(float (&y)[4 * S::kMine], float *mailbox
 }
 
 /* Finishes kMine fragments of a part of a tile: y has the block's sums. A part that does not begin its tile
- * is sent to the block with the tile's first unit. c.normalise() may multiply finished sums by a number for
+ * is sent to the block with the tile's first unit. c.normalise() can multiply finished sums by a number for
  * each token. */
 template <class S, class Consumer>
 __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, float (&y)[4 * S::kMine],
