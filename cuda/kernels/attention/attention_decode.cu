@@ -104,8 +104,8 @@ template <typename T, int kRow> struct OwnRows {
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}
 
-  /* Copies n of the warp's rows of a tile that begins with row `first` of the cache; the other rows become
-   * zeros. PRECOND the keys of a layer have less than 64 GiB. */
+  /* Copies the warp's rows of a tile that begins with row `first` of the cache; all but the warp's first n
+   * become zeros. PRECOND the keys of a layer have less than 64 GiB. */
   __device__ __forceinline__ void copy(T *stage, const void *numbers, unsigned first, int n) const {
     const uint4 *chunks = (const uint4 *)numbers + (first * kChunks + from);
     T *place = stage + to;
@@ -130,7 +130,7 @@ __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scale
     copy_async_16((uint4 *)stage + warp * kChunks + i, from + warp * kChunks + i, 16);
 }
 
-/* Loads n of kKeys keys, from row `row` of the cache on; the other keys become zeros, and their scales may be
+/* Loads kKeys keys, from row `row` of the cache on; all but the first n become zeros, and their scales may be
  * anything. A warp loads the keys that it multiplies, so that it waits for no other warp. */
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, const OwnRows<T, kHeadDim> &own,
@@ -236,7 +236,7 @@ struct Seen {
 /* A warp's online softmax of each column, in mma's layout: lane 4 g + t has columns 8 n + 2 t + c. A key's
  * weight is 2^(score - shift), with 8 bits times the scale of its value. Raising a shift takes a maximum over
  * lanes and a product for each output, so a column's shift is raised only when one of its weights would be
- * too large for fp16, which is rare after the first keys. */
+ * too large for fp16, or with 8 bits the column's sum too large, which is rare after the first keys. */
 template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   static constexpr int kCached = row_stride<T>(kHeadDim), kSteps = kHeadDim / 16; /* steps of 16 dims */
   /* The largest weight is at most 2^kRaisedLog2 after its shift was raised, and kMostWeight before that: fp16
@@ -257,8 +257,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
   }
 
   /* The lane's address for ldmatrix of 16 rows by 32 dims of one byte; `at` is dim 16 d of the first row. The
-   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then of the next 16 dims, or of the first
-   * again if the first are the last. */
+   * matrices: rows 0 .. 7, then 8 .. 15, of the first 16 dims; then the same of the next 16 dims. Where a
+   * head has no next dims, the first take their place. */
   static __device__ __forceinline__ uint32_t of_16_rows(const T *at, int d, int lane) {
     return shared_address(at + lane % 16 * kCached + (d + 1 < kSteps ? lane / 16 * 16 : 0));
   }

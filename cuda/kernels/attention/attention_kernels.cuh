@@ -66,7 +66,7 @@ __device__ __forceinline__ float sink_weight(const AttentionArgs &a, int head, f
 
 constexpr int kPlanesHead = 128;             /* head_dim of the kernels that write a.planes */
 constexpr int kWholeHead = 128;              /* head_dim of the fast kernels that take a.whole */
-constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys in a launch */
+constexpr int kMaxSplits = ATTENTION_SPLITS; /* most splits of the keys; one latent token: kSplitUnits */
 constexpr int kPrefillRows = 64;             /* tokens of a tile of the prefill family */
 constexpr int kSplitUnits = 132;             /* wgmma: most units if keys are split; the SMs of an H200 */
 
@@ -162,8 +162,8 @@ Status attention_wgmma_tiles(const AttentionArgs &a, int n_tokens, int n_tiles, 
 Status attention_wgmma_units(const AttentionArgs &a, int n_tokens, int n_units, int n_sms,
                              cudaStream_t stream, Error *err);
 Status attention_plain(const AttentionArgs &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
-/* Unpacks from a cache in 8 bits, to fp16 in the same rows of k and v, the keys and values that the step's
- * tokens see; with a.value_dims only keys. n_tiles: the number of a.tiles or a.units if they describe the
+/* Unpacks the keys and values that the step's tokens see, from a cache in 8 bits to fp16 in the same rows of
+ * k and v; with a.value_dims only keys. n_tiles: the number of a.tiles or a.units if they describe the
  * tokens; 0: the tokens are of one sequence, at consecutive positions. */
 Status attention_unpack(const AttentionArgs &a, int n_tokens, int n_tiles, void *k, void *v,
                         cudaStream_t stream, Error *err);

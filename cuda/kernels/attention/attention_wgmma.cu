@@ -24,7 +24,7 @@
  *                     own turn; 3, 4: all threads of warpgroup 0, 1, after zeroing values
  *
  * The products of one step's keys (scores) and of the values of the step before are in flight together, and
- * softmax runs while the latter still are. With kTurns the warpgroups issue their products in turns, so that
+ * softmax runs beside those of the values. With kTurns the warpgroups issue their products in turns, so that
  * the softmax of one runs under the products of the other (saves 1 to 4% with heads of 128, nothing with
  * longer heads).
  *     S(n + 1) = Q K(n + 1)ᵀ, O += P(n) V(n)   in flight together;   P(n + 1) = softmax(S(n + 1))
@@ -77,7 +77,7 @@ struct Args {
   CUtensorMap q, k, v;
   AttentionArgs a;
   Division by;
-  int box_keys; /* keys of one copy: kKeys, or with pages their largest divisor that also divides a page */
+  int box_keys; /* keys of one copy: kKeys, or with pages the largest common divisor of kKeys and a page */
 };
 
 /* A tile of queries with the keys of one split, in steps of kKeys keys. */

@@ -223,8 +223,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads) delta_system_
   __syncthreads();
   if (threadIdx.x >= kHalf && threadIdx.x < kChunk) s.logs[threadIdx.x] += first_half;
 
-  /* In lane 4 g + t row 16 warp + g + 8 h, column 8 n + 2 t + c of Q K^T and, except for Mamba-2, of K K^T,
-   * without columns right of the diagonal. */
+  /* [n][2 h + c] in lane 4 g + t is row 16 warp + g + 8 h, column 8 n + 2 t + c of K K^T (Mamba-2: 0) and of
+   * Q K^T. Blocks of 16 columns right of the diagonal stay 0. */
   float k_k[kChunk / 8][4] = {}, q_k[kChunk / 8][4] = {};
 #pragma unroll
   for (int d = 0; d < kDim; d += 16) {

@@ -91,8 +91,8 @@ Status experts_order(const ExpertConfig *config, const ExpertChoices *to, int n_
 Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h, int stride, int n_tokens,
                       void *to, cudaStream_t stream, Error *err);
 
-/* The experts of a few tokens, without experts_order(): out[token] = the sum over its choices, always in one
- * order, of down (weight * activation(gate, up) of h), or with `add` out += the sum. */
+/* The experts of a few tokens, without experts_order(): out[token] = sum over its choices of down(weight *
+ * activation(gate(h), up(h))), always in one order; with `add` out += the sum. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or only up, which then is gate, too */
   /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,

@@ -87,7 +87,7 @@ template <class W_, int kBlockIn_> struct Slot {
       request_meta(lane, (min(n, kChunkTiles) * kTileBlocks + kBlockTiles - 1) / kBlockTiles, to);
       tiles += 32 * kChunkTiles * W::kVectors, meta += kChunkTiles * kTileBlocks / kBlockTiles * of.bytes;
     }
-    /* Requests a tile of n tile rows, and goes on to the rows after them. */
+    /* Requests one tile of each of n tile rows, and goes on to the rows after them. */
     __device__ __forceinline__ void request_rows(const QuantView &w, const Copies &of, const Lane &lane,
                                                  int n, uint32_t to) {
       const int row_vectors = w.n_tiles_in * (32 * W::kVectors);
@@ -128,8 +128,8 @@ template <class W_, int kBlockIn_> struct Slot {
         ldmatrix_x4(reinterpret_cast<uint32_t(&)[4]>(b[i][4 * half]), x + i * 128 + half * 64);
   }
 
-  /* y += the products of rows g and g + 8 of kTiles tiles, whose scales begin with block first_block, by rows
-   * 2 t and 2 t + 1 of x, as mma has them (g = lane / 4, t = lane % 4). Products of integers lack a power of
+  /* y += rows g and g + 8 of kTiles tiles times rows 2 t and 2 t + 1 of x, as mma has them (g = lane / 4, t =
+   * lane % 4). The tiles' scales begin with block first_block. Products of integers lack a power of
    * two, scale_of_row(). of_x(f, i): the sum of row 2 t + i of x over block f of the tile. */
   template <int kTiles, class OfX>
   static __device__ __forceinline__ void multiply(const unsigned char *slot, int lane, int tile,

@@ -25,7 +25,7 @@
  * it has the gated product of all its blocks; by then these have read the logits, to know the experts. `last`
  * is kept for the next launch: after a launch each word is as all clusters last found it.
  *
- * A contribution is rounded to 2^-26, the last place of floats from 1/8 on. Infinity, NaN, and values of 2^22
+ * A contribution is rounded to 2^-26, the last place of a float of 1/8. Infinity, NaN, and values of 2^22
  * and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no
  * sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay valid. */
 #pragma once

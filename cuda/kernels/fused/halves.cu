@@ -33,7 +33,7 @@ __global__ void to_halves(__nv_bfloat162 *w, size_t n) {
 }
 
 /* True if `lost`, the sum of squared errors, is at most 5e-10 of `all`, the sum of squares: a five-hundredth
- * of the NMSE that matmuls with weights rounded to fp16 may have. False for NaN. */
+ * of the NMSE allowed to matmuls with weights rounded to fp16. False for NaN. */
 bool is_little(double lost, double all) {
   return lost <= 5e-10 * all;
 }

@@ -1,7 +1,7 @@
 /* one_bytes.cuh - a warp's part of a matmul of weights of 8 bits with one token's activations (see
  * one_matmul.cuh).
  *
- *     FP8    y[row] = factor[row] * sum over groups of 128 of d * s[row][group] * (sum n X),   x = d X
+ *     FP8    y[row] = factor[row] * sum over groups of 128 (d * s[row][group] * sum n X),   x = d X
  *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
  * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th 16
@@ -15,7 +15,7 @@
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it,
  * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 /
- * rms before. For o and down a cluster has only some of x, so the clusters exchange the largest |x|: each
+ * rms first. For o and down a cluster has only some of x, so the clusters exchange the largest |x|: each
  * block sends that of its cluster to the blocks of its rank in the other clusters, and waits for theirs.
  *
  *     words  uint64 [o, down][8 ranks][STEP_MAX_CLUSTERS]  63 .. 32: launch and layer | 31 .. 0: largest |x|

@@ -1,6 +1,6 @@
 /* one_fp4.cuh - a warp's part of a matmul of FP4 weights with one token's activations (one_matmul.cuh).
  *
- *     y[row] = factor[row] * sum over groups of 128 of d * sum over their parts of s[row][part] * (sum n X)
+ *     y[row] = factor[row] * sum over groups of 128 (d * sum over the group's parts (s[row][part] * sum n X))
  *
  * where x = d X. Numbers n of the weights and X are fp16, the first exact, the second rounded to 11 bits. A
  * word of layout.cuh has 16 inputs with a scale of their own, a part, and is operand a of one mma. Column c

@@ -1,6 +1,6 @@
 /* one_halves.cuh - a warp's part of a matmul of fp16 weights with one token's activations (one_matmul.cuh).
  *
- *     y[row] = sum over groups of 128 of d * (sum w X),   x = d X, X in fp16 as with FP4
+ *     y[row] = sum over groups of 128 (d * sum w X),   x = d X, X in fp16 as with FP4
  *
  * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j of row r, 8 inputs, lies at place
  * j ^ r % 8 of its 128 bytes. Lane 4 g + t has vectors t and 4 + t of two rows in each 64 inputs, and

@@ -1,6 +1,6 @@
 /* one_matmul.cuh - a block's share of a matmul with one token's activations, from stages in the ring.
  *
- *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
+ *     sums[k][row] = sum over the groups of warp k (s (sum q X - z sum X) d),   x = d X (quantise.cuh)
  *
  * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a time,
  * unless x came as planes (one_residual.cuh). Stage i of a share belongs to warpgroup i % 4. Each warp of

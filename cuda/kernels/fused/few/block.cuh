@@ -124,8 +124,7 @@ __device__ __forceinline__ int warpgroups_of(const Share &share, int row0) {
 }
 
 /* Makes share(matrix). Called by one thread for each matrix, before a barrier of the block. A block
- * multiplies all tile rows of its cluster of qkv, gate and up, each by x in the block's own columns of
- * hidden. */
+ * multiplies all its cluster's tile rows of qkv, gate and up by x in the block's own columns of hidden. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
   const StepPlan &p = b.plan;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */

@@ -1,6 +1,6 @@
 /* few/fp4.cuh - FP4 weights with two, four and eight tokens (few/matmul.cuh).
  *
- *     y[row] = factor[row] * sum over groups of 128 of d * sum over their parts of s[row][part] * (sum n X)
+ *     y[row] = factor[row] * sum over groups of 128 (d * sum over the group's parts (s[row][part] * sum n X))
  *
  * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh has 16 inputs
  * with a scale of their own, a part, and is operand a of one mma, which has eight columns. With fewer tokens

@@ -1,6 +1,6 @@
 /* few/matmul.cuh - matmuls with two, four and eight tokens.
  *
- *     y[row] = sum over groups of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
+ *     y[row] = sum over groups (s (sum q X - z sum X) d),   x = d X (quantise.cuh)
  *
  * The block that owns columns of x multiplies them by all tile rows of the cluster (plan.h), and sends the
  * partial sums of qkv, gate and up in chunks to the block of the token. So a head and an FFN block of a token
