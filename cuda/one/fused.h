@@ -42,8 +42,8 @@ void fused_close(FusedStep *fused);
 uint64_t *fused_mail(const FusedStep *fused);
 void fused_connect(FusedStep *fused, const StepPeers *peers);
 
-/* True if a kernel is open for a step of span.n_tokens, and either is faster at span.pos than separate kernels
- * or was demanded (DECODE_FUSED); false if `fused` is NULL. */
+/* True if a kernel is open for a step of span.n_tokens, and is either faster at span.pos than separate
+ * kernels or demanded (DECODE_FUSED); false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
 /* True if steps of one token leave their best token in device memory. The next such step takes it

@@ -208,8 +208,8 @@ __device__ __forceinline__ void load_row(const float *from, int n, unsigned row,
   }
 }
 
-/* Adds a row's y to x, and makes the next norm. With own_rows the norm and, without `apart`, x are stored in
- * the other GPUs' memory, too. */
+/* Adds a row's complete y to x and makes the next norm, as ops_add_rms_norm() does. With own_rows the norm
+ * and, without `apart`, x are stored in the other GPUs' memory, too. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void finish_row(const AddNorm &a, const Peers &peers, unsigned row,
                                            const Weights<kChunks> &w, Row<kChunks> &own,

@@ -37,7 +37,7 @@ struct Control {
   unsigned long long firsts[kGroups]; /* sample_top_k.cu: ranked() of each group's best token */
 };
 
-/* Which kernels make a pick: only scores_kernel, top_k_kernel, or those that cut by histograms. */
+/* A pick is made by scores_kernel alone, by top_k_kernel alone, or by sample.cu's chain with histograms. */
 enum Way { WAY_GREEDY, WAY_TOP_K, WAY_CUTS };
 
 struct Pick {

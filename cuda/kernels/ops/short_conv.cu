@@ -30,8 +30,8 @@ __device__ __forceinline__ int take(ShortConv &a, const Segment &own) {
   return own.pos;
 }
 
-/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens; with segments, of one row. If the sequence has
- * no more tokens, the thread also keeps the last p, after it has read the p kept before.
+/* A thread takes a channel of up to SHORT_CONV_TOKENS tokens; with segments, of one row. If these are all
+ * tokens of the sequence in the step, the thread also keeps the last p, after it has read the p kept before.
  * READS    12 bytes a token and channel, and again p of n_taps - 1 tokens, from L1; writes 2. */
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(ShortConv a, int n_tokens) {
   begin_overlapping();

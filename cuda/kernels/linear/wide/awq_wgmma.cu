@@ -218,8 +218,8 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   return {&s, is_whole, is_whole ? whole : cut};
 }
 
-/* What multiplies experts, by their average rows: below kLowRows, low tiles of up to 64 rows; below kFewRows,
- * low tiles of up to 48; below kFewestRows, experts_mma.cu (LOG.md, "Experts of many tokens"). */
+/* Experts with fewer than kLowRows rows on average take low tiles of up to 64 rows; below kFewRows, low tiles
+ * of up to 48; below kFewestRows, experts_mma.cu (LOG.md, "Experts of many tokens"). */
 constexpr int kLowRows = 40, kFewRows = 24, kFewestRows = 9;
 
 /* Launches experts_mma.cu or low tiles if experts have few rows on average, else high tiles. A stage has 128

@@ -61,8 +61,8 @@ template <class S> struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Rows `place` .. place + n_rows - 1 of x and y by kTileRows tile rows of an expert, the first of which is
- * `out`. The expert's first tile row in the matrix is first_row. */
+/* Rows `place` .. place + n_rows - 1 of x and y by kTileRows tile rows of an expert: out, out + 1 and so
+ * on. The expert's first tile row in the matrix is first_row. */
 struct Tile {
   int place, n_rows, out, first_row;
 };
