@@ -23,7 +23,7 @@ extern "C" void emulator_switch(void **from, void *to);
 namespace emulator {
 
 constexpr size_t kStack = 256 << 10, kShared = 256 << 10, kPage = 4096;
-constexpr int kMostMeetings = 16, kBarriers = 16;
+constexpr int kMostMeetings = 16, kBarriers = 16, kMostWarps = 32;
 
 struct Copy {
   void *to;
@@ -60,26 +60,21 @@ struct Sums {
   std::vector<uint32_t> values;
 };
 
-/* A thread waits while (*watched & mask) == old, or, if watched is NULL, while none of its `polls` changed.
- * These lie apart from the fibers, since each turn looks at many of them. */
-struct Wait {
-  const unsigned *watched;
-  unsigned mask, old;
+/* The threads of a block that wait for the same event: bit l of lanes[w] is that of fiber 32 w + l. */
+struct Waiters {
+  unsigned warps; /* that have such lanes */
+  unsigned lanes[kMostWarps];
 };
-
-constexpr unsigned kNothing = 0;
-constexpr Wait kRuns = {&kNothing, 0, 1}, kEnded = {&kNothing, 0, 0}, kPolls = {nullptr, 0, 0};
 
 /* The members that every switch touches come first, in one line of the caches. */
 struct alignas(64) Fiber {
-  void *stack_pointer;
-  int lane, warp;
+  void *stack_pointer; /* NULL: it has not begun, or has ended, and has no stack */
+  int warp;
   Place place;
   const char *what;     /* the instruction it waits in, for the report of a hang */
   const void *about;    /* the barrier in shared memory, if it waits for one */
-  unsigned char *stack; /* [kStack] */
+  unsigned char *stack; /* [kStack], while it runs */
   void *fake_stack;     /* ASan's */
-  bool done;
   std::vector<Poll> polls;
   bool at_cluster_barrier; /* arrived, did not wait yet */
   unsigned cluster_generation;
@@ -95,14 +90,15 @@ struct alignas(64) Fiber {
 
 struct Meeting {
   unsigned mask;
+  unsigned fibers; /* of the lanes in it, as in Warp::ready */
   int arrived, expected;
   unsigned generation;
   alignas(64) unsigned char values[2][32][64];
 };
 
 struct Warp {
-  unsigned lanes;         /* mask of the lanes that exist */
-  int n_live, at_barrier; /* lanes that have not ended, and those of them that wait in __syncthreads */
+  unsigned lanes; /* mask of the lanes that exist */
+  unsigned ready; /* bit l: fiber l of the warp can go on */
   int n_meetings;
   Meeting meetings[kMostMeetings];
 };
@@ -110,6 +106,7 @@ struct Warp {
 struct Barrier {
   int arrived, expected;
   unsigned generation;
+  Waiters waiters;
 };
 
 /* A barrier in shared memory, whose 8 bytes hold its index here. */
@@ -118,6 +115,7 @@ struct CountingBarrier {
   int expected, pending;
   long bytes; /* announced minus arrived */
   unsigned phase;
+  Waiters waiters;
 };
 
 /* A delayed effect of an instruction. */
@@ -139,37 +137,46 @@ struct Residents {
   std::vector<ClusterBarrier> clusters;
   std::multimap<uint64_t, Later> later; /* by the time it lands */
   uint64_t clock, random;
+  uint64_t stores;   /* of what others poll */
+  uint64_t surprise; /* when the turn goes elsewhere for no reason */
+  uint64_t stop;  /* when more is to be done than to pass the turn on: no later than `surprise` and `later` */
   long stuck;     /* times that no thread could go on and all were asked again */
   bool elsewhere; /* some thread has waited for another device */
   int n_left;
   sem_t over;
 };
 
-/* A block, and the thread of the host that runs it. */
+/* A block, and the thread of the host that runs it. Its warps, and the 32 fibers of each, lie in the order of
+ * their turns; Fiber::warp and its place's lane are their numbers. */
 struct Worker {
   std::vector<Fiber> fibers;
-  std::vector<Wait> waits; /* of each fiber */
   std::vector<Warp> warps;
+  std::vector<unsigned char *> stacks; /* that no fiber has */
+  int warp_order[kMostWarps], lane_order[32];
+  unsigned ready;  /* bit w: a fiber of warps[w] can go on */
+  uint64_t looked; /* Residents::stores when its polls were last looked at, 0: they are new */
+  Waiters polls, at_cluster, for_registers;
   Barrier barriers[kBarriers];
   std::deque<CountingBarrier> counting;
   unsigned char *shared; /* [kShared], and an inaccessible page after it */
   unsigned char *dynamic;
   unsigned char *anchor; /* of this thread's variables */
-  int n_threads, n_live, current, next;
-  std::vector<int> warp_order, place_of_warp, lane_order, place_of_lane; /* of turns */
+  int n_warps, n_threads, n_live, current, next;
   bool runs_ahead; /* a warp goes on until all its lanes wait */
-  bool jumps;      /* one in 64 turns goes to a random thread */
-  bool yielded;    /* the fiber waits for others without saying for what */
+  bool jumps;      /* now and then the turn goes to a random thread */
   uint64_t chance;
-  int free_registers;
-  unsigned registers_freed; /* times */
-  long idle;                /* turns without progress */
+  int registers, free_registers; /* of a thread at first; given back by all */
+  unsigned registers_freed;      /* times */
+  long idle;                     /* turns without progress */
   const std::function<void()> *thread;
   const char *name;
   void *scheduler, *scheduler_fake;
   const void *scheduler_stack;
   size_t scheduler_size;
+  const Launch *launch;
+  uint3 block;
   Residents *home, alone;
+  ClusterBarrier *cluster;
   int index; /* in home */
   bool ended;
   sem_t turn;
@@ -183,8 +190,6 @@ Fiber &this_fiber();
 /* Makes the block ready, and runs it to its end. */
 void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
                    uint3 block);
-/* The order in which its threads take turns: random if varied, else by number. */
-void choose_order(Worker *w, bool varied, uint64_t chance);
 void run_prepared_block(Worker *w);
 
 inline void switch_to(void **from, void *to, void **fake, const void *stack, size_t size) {
@@ -198,9 +203,52 @@ inline void switch_to(void **from, void *to, void **fake, const void *stack, siz
 #endif
 }
 
-/* Lets other fibers run while (*watched & mask) == old. */
-void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what,
+/* Gives the fiber a stack, at whose top it begins. */
+void start_fiber(Worker *w, int which);
+
+inline void go_to(Worker *w, int next) {
+  Fiber &from = w->fibers[w->current], &to = w->fibers[next];
+  if (!to.stack_pointer) start_fiber(w, next);
+  w->current = next;
+  place = &to.place;
+  switch_to(&from.stack_pointer, to.stack_pointer, &from.fake_stack, to.stack, kStack);
+}
+
+/* The fiber of this block that has the next turn, after turns of other resident blocks. yielded: this one can
+ * go on, but waits for others. */
+int choose_turn(Worker *w, bool yielded);
+
+/* The next fiber after `from` that can go on, -1 if none can. stays: of the same warp if there is one. */
+inline int next_fiber(const Worker *w, int from, bool stays) {
+  const int warp = from / 32;
+  const unsigned lanes = w->warps[warp].ready, after = lanes & ~((2u << from % 32) - 1);
+  if (after) return warp * 32 + __builtin_ctz(after);
+  if (stays && lanes) return warp * 32 + __builtin_ctz(lanes);
+  if (!w->ready) return -1;
+  const unsigned warps = w->ready & ~((2u << warp) - 1);
+  const int next = __builtin_ctz(warps ? warps : w->ready);
+  return next * 32 + __builtin_ctz(w->warps[next].ready);
+}
+
+/* choose_turn(), but for the usual case, another thread of this block. */
+inline int next_turn(Worker *w) {
+  if (++w->home->clock < w->home->stop) {
+    const int next = next_fiber(w, w->current, w->runs_ahead);
+    if (next >= 0) return next;
+  }
+  return choose_turn(w, false);
+}
+
+inline void take_turns() {
+  Worker *w = worker;
+  const int next = next_turn(w);
+  if (next != w->current) go_to(w, next);
+}
+
+/* Lets other fibers run while (*watched & mask) == old: who changes it wakes the waiters. */
+void wait_while(Waiters &waiters, const unsigned *watched, unsigned mask, unsigned old, const char *what,
                 const void *about = nullptr);
+void wake(Worker *w, Waiters &waiters);
 void finish_copy(const Copy &copy);
 /* Notes progress: no hang. */
 void progress(Worker *w);
@@ -209,13 +257,9 @@ void progress(Worker *w);
 [[noreturn]] void tell_hang(Residents &home);
 
 /* --- resident.cpp */
-/* Switches to the next thread that can go on, of this block or of another resident one. */
-void take_turns();
 uint64_t random_number(Residents &home);
-/* The block whose turn is next: `w` (may be NULL) if it can go on. Lands what is due meanwhile. */
-Worker *choose_block(Residents &home, Worker *w);
-/* True if a thread of the block can go on: w->next. */
-bool can_go(Worker *w);
+/* Sets Residents::stop. */
+void set_stop(Residents &home);
 /* Called where a barrier lets a thread go on: now and then it goes on much later than its warp's others. */
 void may_fall_behind();
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);

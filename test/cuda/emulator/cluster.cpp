@@ -14,10 +14,6 @@ constexpr int kMostArrivals = (1 << 20) - 1; /* the limit of bytes too: 9.7.13 "
  * variable from the thread's anchor; with a peer's rank from bit 24 on. */
 constexpr uint32_t kPeer = 0x80000000, kVariables = 0x800000, kWindow = 0x1000000;
 
-ClusterBarrier &cluster_of(Worker *w) {
-  return w->home->clusters[w->index / w->home->cluster_size];
-}
-
 void *pointer_in(Worker *w, uint32_t offset) {
   return offset < kShared ? w->shared + offset : w->anchor + (int32_t)(offset - kVariables);
 }
@@ -51,6 +47,7 @@ void complete_if_all_came(Worker *w, CountingBarrier &b) {
   b.phase++;
   b.pending = b.expected;
   progress(w);
+  wake(w, b.waiters);
 }
 
 void arrive(Worker *w, void *at, long bytes, const char *what) {
@@ -96,6 +93,7 @@ void do_later(Worker *to, const char *what, std::function<void()> land) {
   uint64_t chance = random_number(home), delay = chance % 4 == 0 ? 0 : chance / 4 % 256;
   if (chance / 1024 % 16 == 0) delay *= 64;
   home.later.emplace(home.clock + delay, Later{what, to, std::move(land)});
+  set_stop(home);
 }
 
 static std::multimap<uint64_t, Later>::iterator land(Residents &home,
@@ -135,7 +133,7 @@ void barrier_init(void *barrier, int arrivals) {
     if (b.at == barrier) fail("mbarrier.init: barrier %p is one already", barrier);
   uint64_t word = (uint64_t)kMark << 32 | w->counting.size();
   memcpy(barrier, &word, sizeof word);
-  w->counting.push_back({barrier, arrivals, arrivals, 0, 0});
+  w->counting.push_back({barrier, arrivals, arrivals, 0, 0, {}});
 }
 
 void barrier_arrive(void *barrier, int bytes_to_come) {
@@ -169,7 +167,7 @@ bool barrier_test(void *barrier, int parity) {
 void barrier_wait(void *barrier, int parity) {
   if (parity != 0 && parity != 1) fail("mbarrier.try_wait for parity %d", parity);
   CountingBarrier &b = barrier_of(worker, barrier, "mbarrier.try_wait");
-  wait_while(&b.phase, 1, (unsigned)parity,
+  wait_while(b.waiters, &b.phase, 1, (unsigned)parity,
              parity ? "mbarrier.try_wait, parity 1," : "mbarrier.try_wait, parity 0,", &b);
   may_fall_behind();
 }
@@ -213,35 +211,39 @@ int cluster_rank() {
   return worker->index % worker->home->cluster_size;
 }
 
-static void release_cluster(ClusterBarrier &c) {
+static void release_cluster(Worker *w) {
+  ClusterBarrier &c = *w->cluster;
   if (c.arrived == 0 || c.arrived < c.live) return;
   c.arrived = 0;
   c.generation++;
-  progress(worker);
+  progress(w);
+  const int size = w->home->cluster_size, first = w->index / size * size;
+  for (int i = first; i < first + size; i++) wake(w->home->blocks[i], w->home->blocks[i]->at_cluster);
 }
 
 void cluster_arrive() {
   Fiber &f = this_fiber();
   if (f.at_cluster_barrier) fail("barrier.cluster.arrive twice without a wait between");
-  ClusterBarrier &c = cluster_of(worker);
+  ClusterBarrier &c = *worker->cluster;
   f.at_cluster_barrier = true;
   f.cluster_generation = c.generation;
   c.arrived++;
-  release_cluster(c);
+  release_cluster(worker);
 }
 
 void cluster_wait() {
   Fiber &f = this_fiber();
   if (!f.at_cluster_barrier) fail("barrier.cluster.wait without an arrive");
-  wait_while(&cluster_of(worker).generation, ~0u, f.cluster_generation, "barrier.cluster.wait");
+  wait_while(worker->at_cluster, &worker->cluster->generation, ~0u, f.cluster_generation,
+             "barrier.cluster.wait");
   f.at_cluster_barrier = false;
 }
 
 void leave_cluster(Worker *w, Fiber &fiber) {
-  ClusterBarrier &c = cluster_of(w);
+  ClusterBarrier &c = *w->cluster;
   c.live--;
   if (fiber.at_cluster_barrier && fiber.cluster_generation == c.generation) c.arrived--;
-  release_cluster(c);
+  release_cluster(w);
 }
 
 } // namespace emulator

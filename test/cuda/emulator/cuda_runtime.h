@@ -226,9 +226,8 @@ inline void __syncwarp(unsigned mask = ~0u) {
   emulator::meet(mask, nullptr, 0, nullptr, "__syncwarp");
 }
 
-inline unsigned emulated_lane() {
-  const emulator::Place &p = emulator::here();
-  return (p.thread.x + p.block_size.x * (p.thread.y + p.block_size.y * p.thread.z)) % 32;
+__attribute__((always_inline)) inline unsigned emulated_lane() {
+  return emulator::here().lane;
 }
 template <class T> T __shfl_sync(unsigned mask, T value, int lane) {
   return *(T *)emulator::meet(mask, &value, sizeof value, nullptr, "__shfl_sync")[lane & 31];

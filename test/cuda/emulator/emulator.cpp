@@ -5,6 +5,7 @@
  * runs one block at a time; the order of its fibers' turns depends only on the seed, on the number of
  * launches before and on the block's index. */
 #include "blocks.h"
+#include "cuda/kernels/ptx/ptx.cuh"
 
 #include <atomic>
 #include <stdarg.h>
@@ -84,6 +85,29 @@ emulator_start:
 #error "fibers are written for x86-64 and aarch64"
 #endif
 
+/* This fiber waits. */
+static void stops(Worker *w) {
+  Warp &warp = w->warps[w->current / 32];
+  warp.ready &= ~(1u << w->current % 32);
+  if (!warp.ready) w->ready &= ~(1u << w->current / 32);
+}
+
+static void joins(Worker *w, Waiters &waiters) {
+  waiters.warps |= 1u << w->current / 32;
+  waiters.lanes[w->current / 32] |= 1u << w->current % 32;
+  stops(w);
+}
+
+void wake(Worker *w, Waiters &waiters) {
+  for (unsigned left = waiters.warps; left; left &= left - 1) {
+    const int warp = __builtin_ctz(left);
+    w->warps[warp].ready |= waiters.lanes[warp];
+    waiters.lanes[warp] = 0;
+  }
+  w->ready |= waiters.warps;
+  waiters.warps = 0;
+}
+
 namespace {
 
 /* Releases the barrier if all threads that are left have arrived. */
@@ -91,26 +115,55 @@ void release(Barrier &barrier, int expected) {
   if (barrier.arrived == 0 || barrier.arrived < expected) return;
   barrier.arrived = 0;
   barrier.generation++;
-  if (&barrier == worker->barriers)
-    for (Warp &warp : worker->warps) warp.at_barrier = 0;
+  wake(worker, barrier.waiters);
   progress(worker);
 }
 
-[[noreturn]] void end_fiber() {
-  Worker *w = worker;
+/* What a fiber of the block has before it begins, but for a stack. */
+void prepare_fiber(Worker *w, int which) {
+  Fiber &f = w->fibers[which];
+  const Launch &launch = *w->launch;
+  f.warp = w->warp_order[which / 32];
+  const unsigned lane = (unsigned)w->lane_order[which % 32];
+  const unsigned x = launch.block.x, y = launch.block.y, n = (unsigned)f.warp * 32 + lane;
+  f.place = {{n, 0, 0}, w->block, launch.block, launch.grid, lane};
+  if (y > 1 || launch.block.z > 1) f.place.thread = {n % x, n / x % y, n / x / y};
+  f.at_cluster_barrier = false;
+  f.polls.clear();
+  f.copies.clear();
+  f.groups = f.product_groups = 0;
+  f.products.clear();
+  f.sums.clear();
+  f.fenced = false;
+  f.registers = w->registers;
+  f.fake_stack = nullptr;
+}
+
+/* To the fiber `next`, or to where the block was started if it is -1. */
+[[noreturn]] void leave_stack(Worker *w, int next) {
+  void *nowhere;
+  if (next < 0) {
+    switch_to(&nowhere, w->scheduler, nullptr, w->scheduler_stack, w->scheduler_size);
+  } else {
+    const Fiber &to = w->fibers[next];
+    w->current = next;
+    place = &to.place;
+    switch_to(&nowhere, to.stack_pointer, nullptr, to.stack, kStack);
+  }
+  abort();
+}
+
+/* A thread has ended; the next one that can go on, -1 if it was the last. */
+int end_thread(Worker *w) {
   Fiber &fiber = w->fibers[w->current];
   if (!fiber.products.empty()) fail("ends before its wgmma are done");
-  fiber.done = true;
-  w->waits[w->current] = kEnded;
-  w->warps[fiber.warp].n_live--;
+  fiber.stack_pointer = nullptr;
+  stops(w);
   w->n_live--;
   progress(w);
   leave_cluster(w, fiber);
   release(w->barriers[0], w->n_live);
-  if (w->n_live > 0) take_turns();
-  void *nowhere;
-  switch_to(&nowhere, w->scheduler, nullptr, w->scheduler_stack, w->scheduler_size);
-  abort();
+  return w->n_live > 0 ? next_turn(w) : -1;
 }
 
 } // namespace
@@ -124,8 +177,21 @@ extern "C" __attribute__((used, noreturn)) void emulator_fiber(void) {
   __sanitizer_finish_switch_fiber(nullptr, &stack, &size);
   if (first) w->scheduler_stack = stack, w->scheduler_size = size;
 #endif
-  (*worker->thread)();
-  end_fiber();
+  for (;;) {
+    (*worker->thread)();
+    Worker *own = worker;
+    const int next = end_thread(own);
+    unsigned char *stack = own->fibers[own->current].stack;
+    if (next < 0 || own->fibers[next].stack_pointer) {
+      own->stacks.push_back(stack);
+      leave_stack(own, next);
+    }
+    /* Threads that wait for no other run one after another on the same stack. */
+    prepare_fiber(own, next);
+    own->fibers[next].stack_pointer = own->fibers[next].stack = stack;
+    own->current = next;
+    place = &own->fibers[next].place;
+  }
 }
 
 namespace {
@@ -147,28 +213,20 @@ unsigned char *new_stack() {
   return (unsigned char *)map_memory(kStack, n_stacks++ < kGuardedStacks);
 }
 
-void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
-  Fiber &f = w->fibers[i];
-  if (!f.stack) f.stack = new_stack();
-  unsigned x = launch.block.x, y = launch.block.y, n = (unsigned)i;
-  f.place = {{n % x, n / x % y, n / x / y}, block, launch.block, launch.grid};
-  f.lane = i % 32;
-  f.warp = i / 32;
-  f.done = f.at_cluster_barrier = false;
-  w->waits[i] = kRuns;
-  f.polls.clear();
-  f.copies.clear();
-  f.groups = f.product_groups = 0;
-  f.products.clear();
-  f.sums.clear();
-  f.fenced = false;
-  f.registers = 65536 / w->n_threads / 8 * 8;
-  f.fake_stack = nullptr;
+} // namespace
+
+void start_fiber(Worker *w, int which) {
+  prepare_fiber(w, which);
+  Fiber &f = w->fibers[which];
+  if (w->stacks.empty()) w->stacks.push_back(new_stack());
+  f.stack = w->stacks.back();
+  w->stacks.pop_back();
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(f.stack, kStack); /* the last fiber on it ended without returning */
 #endif
   /* Stacks begin in different lines of the caches, which all tops of pages would share. */
-  void **top = (void **)(f.stack + kStack - (size_t)i * 9 % 64 * 64);
+  const uintptr_t number = (uintptr_t)f.stack / kStack * 9 + (uintptr_t)f.stack / kPage * 2;
+  void **top = (void **)(f.stack + kStack - number % 64 * 64);
 #if defined __x86_64__
   top -= 2; /* emulator_start calls: the stack is then as a function expects it */
   *--top = (void *)emulator_start;
@@ -181,7 +239,10 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   f.stack_pointer = top;
 }
 
-Meeting &meeting_of(Warp &warp, unsigned mask, const char *what) {
+namespace {
+
+Meeting &meeting_of(Worker *w, unsigned mask, const char *what) {
+  Warp &warp = w->warps[w->current / 32];
   for (int i = 0; i < warp.n_meetings; i++)
     if (warp.meetings[i].mask == mask) return warp.meetings[i];
   if (warp.n_meetings == kMostMeetings) {
@@ -190,6 +251,9 @@ Meeting &meeting_of(Warp &warp, unsigned mask, const char *what) {
   }
   Meeting &m = warp.meetings[warp.n_meetings++];
   m.mask = mask;
+  m.fibers = 0;
+  for (int i = 0; i < 32; i++)
+    if (mask & warp.lanes & 1u << w->lane_order[i]) m.fibers |= 1u << i;
   m.expected = __builtin_popcount(mask & warp.lanes);
   m.arrived = 0;
   m.generation = 0;
@@ -212,39 +276,58 @@ Fiber &this_fiber() {
   return worker->fibers[worker->current];
 }
 
+/* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) if varied. */
+static void set_order(int *order, int n, bool varied, uint64_t chance) {
+  for (int i = 0; i < n; i++) {
+    const int j = varied ? (int)(scrambled(chance, (uint64_t)i) % (unsigned)(i + 1)) : i;
+    order[i] = order[j];
+    order[j] = i;
+  }
+}
+
 void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
                    uint3 block) {
   w->n_threads = w->n_live = (int)(launch.block.x * launch.block.y * launch.block.z);
-  if ((int)w->fibers.size() < w->n_threads) w->fibers.resize((size_t)w->n_threads);
-  w->waits.resize(w->fibers.size());
-  size_t n_warps = ((size_t)w->n_threads + 31) / 32;
-  if (w->warps.size() < n_warps) w->warps.resize(n_warps);
-  for (size_t i = 0; i < n_warps; i++) {
-    int lanes = w->n_threads - (int)i * 32;
-    w->warps[i].lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
-    w->warps[i].n_meetings = w->warps[i].at_barrier = 0;
-    w->warps[i].n_live = __builtin_popcount(w->warps[i].lanes);
-  }
+  w->n_warps = (w->n_threads + 31) / 32;
+  if (w->n_warps > kMostWarps) fail("%s: %d threads in a block", name, w->n_threads);
+  if ((int)w->warps.size() < w->n_warps)
+    w->warps.resize((size_t)w->n_warps), w->fibers.resize((size_t)w->n_warps * 32);
   /* Blocks that poll for each other take minutes in some orders; these vary from block to block instead. */
-  choose_order(w, !launch.cluster, scrambled(launch.chance, block.x + 65537ull * (block.y + 65537ull * block.z)));
+  const bool varied = !launch.cluster;
+  w->chance = scrambled(launch.chance, block.x + 65537ull * (block.y + 65537ull * block.z));
+  w->runs_ahead = varied && w->chance % 4 != 0;
+  w->jumps = varied && (w->chance >> 8) % 4 == 0;
+  set_order(w->warp_order, w->n_warps, varied, w->chance);
+  set_order(w->lane_order, 32, varied, ~w->chance);
+  for (int i = 0; i < w->n_warps; i++) {
+    Warp &warp = w->warps[i];
+    const int lanes = w->n_threads - w->warp_order[i] * 32;
+    warp.lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
+    warp.n_meetings = 0;
+    warp.ready = 0;
+    for (int lane = 0; lane < 32; lane++) warp.ready |= (warp.lanes >> w->lane_order[lane] & 1) << lane;
+  }
+  w->ready = w->n_warps == 32 ? ~0u : (1u << w->n_warps) - 1;
+  w->polls = w->at_cluster = w->for_registers = {};
   memset(w->barriers, 0, sizeof w->barriers);
   w->counting.clear();
   w->dynamic = w->shared + (kShared - launch.shared) / 128 * 128;
   memset(w->dynamic, 0xff, (size_t)(w->shared + kShared - w->dynamic));
   w->thread = &thread;
+  w->launch = &launch;
+  w->block = block;
   w->name = name;
+  w->registers = 65536 / w->n_threads / 8 * 8;
   w->idle = 0;
   w->free_registers = 0;
   w->ended = false;
-  for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
-  w->current = w->next = 0; /* where the order starts */
-  can_go(w);
-  w->current = w->next;
+  w->current = w->next = __builtin_ctz(w->warps[0].ready);
   w->scheduler_stack = nullptr;
 }
 
 void run_prepared_block(Worker *w) {
   Fiber &first = w->fibers[w->current];
+  start_fiber(w, w->current);
   place = &first.place;
   switch_to(&w->scheduler, first.stack_pointer, &w->scheduler_fake, first.stack, kStack);
   w->ended = true;
@@ -261,9 +344,12 @@ static void run_block(const Launch &launch, const char *name, const std::functio
   w->alone.cluster_size = 1;
   w->alone.clusters.assign(1, {0, w->n_threads, 0});
   w->alone.random = w->chance | 1;
+  w->cluster = &w->alone.clusters[0];
   w->alone.clock = 0;
   w->alone.stuck = 0;
   w->alone.elsewhere = false;
+  w->alone.surprise = 0;
+  set_stop(w->alone);
   run_prepared_block(w);
   w->alone.clock = ~(uint64_t)0;
   land_due(w->alone);
@@ -323,18 +409,20 @@ void yield(const char *what) {
   this_fiber().what = what;
   this_fiber().about = nullptr;
   if (++worker->idle > kPatience) tell_hang(*worker->home);
-  worker->yielded = true;
-  take_turns();
+  worker->home->clock++;
+  const int next = choose_turn(worker, true);
+  if (next != worker->current) go_to(worker, next);
 }
 
-void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what, const void *about) {
+void wait_while(Waiters &waiters, const unsigned *watched, unsigned mask, unsigned old, const char *what,
+                const void *about) {
   Fiber &f = this_fiber();
   f.what = what;
   f.about = about;
-  Wait &wait = worker->waits[worker->current];
-  wait = {watched, mask, old};
-  while ((*watched & mask) == old) take_turns();
-  wait = kRuns;
+  while ((*watched & mask) == old) {
+    joins(worker, waiters);
+    take_turns();
+  }
 }
 
 void poll(const void *at, void *to, int bytes) {
@@ -349,10 +437,9 @@ void poll(const void *at, void *to, int bytes) {
     }
     f.what = "loads of what others store";
     f.about = nullptr;
-    Wait &wait = worker->waits[worker->current];
-    wait = kPolls;
+    joins(worker, worker->polls);
+    worker->looked = 0;
     take_turns();
-    wait = kRuns;
     f.polls.clear();
     break;
   }
@@ -366,6 +453,10 @@ void poll(const void *at, void *to, int bytes) {
   f.polls.push_back(now);
 }
 
+void stored() {
+  worker->home->stores++;
+}
+
 void poll_elsewhere(const void *at, void *to, int bytes) {
   worker->home->elsewhere = true;
   poll(at, to, bytes);
@@ -375,9 +466,8 @@ void sync_block() {
   Barrier &barrier = worker->barriers[0];
   unsigned generation = barrier.generation;
   barrier.arrived++;
-  worker->warps[this_fiber().warp].at_barrier++;
   release(barrier, worker->n_live);
-  wait_while(&barrier.generation, ~0u, generation, "__syncthreads");
+  wait_while(barrier.waiters, &barrier.generation, ~0u, generation, "__syncthreads");
 }
 
 void named_barrier_arrive(int id, int threads) {
@@ -394,33 +484,39 @@ void named_barrier_sync(int id, int threads) {
   Barrier &barrier = worker->barriers[id];
   unsigned generation = barrier.generation;
   named_barrier_arrive(id, threads);
-  wait_while(&barrier.generation, ~0u, generation, "bar.sync");
+  wait_while(barrier.waiters, &barrier.generation, ~0u, generation, "bar.sync");
   may_fall_behind();
 }
 
 unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork work, const char *what))[64] {
   Worker *w = worker;
   Fiber &fiber = w->fibers[w->current];
-  Warp &warp = w->warps[fiber.warp];
-  if (!(mask >> fiber.lane & 1)) {
-    fprintf(stderr, "emulator: %s: %s by lane %d, which is not in its mask %08x\n", w->name, what, fiber.lane,
-            mask);
+  if (!(mask >> fiber.place.lane & 1)) {
+    fprintf(stderr, "emulator: %s: %s by lane %d, which is not in its mask %08x\n", w->name, what,
+            fiber.place.lane, mask);
     abort();
   }
-  Meeting &m = meeting_of(warp, mask, what);
-  unsigned generation = m.generation;
-  unsigned char(*values)[64] = m.values[generation & 1];
-  if (size == 4) /* the usual size, without a call */
-    memcpy(values[fiber.lane], value, 4);
+  Meeting &m = meeting_of(w, mask, what);
+  unsigned char(*values)[64] = m.values[m.generation & 1];
+  if (size == 4) /* the usual sizes, without a call */
+    memcpy(values[fiber.place.lane], value, 4);
+  else if (size == sizeof(Fragments<float>))
+    memcpy(values[fiber.place.lane], value, sizeof(Fragments<float>));
   else if (size)
-    memcpy(values[fiber.lane], value, size);
+    memcpy(values[fiber.place.lane], value, size);
   if (++m.arrived == m.expected) {
     m.arrived = 0;
     if (work) work(values);
     m.generation++;
     progress(w);
+    w->warps[w->current / 32].ready |= m.fibers;
+    w->ready |= 1u << w->current / 32;
+    return values;
   }
-  wait_while(&m.generation, ~0u, generation, what);
+  fiber.what = what;
+  fiber.about = nullptr;
+  stops(w);
+  take_turns();
   return values;
 }
 

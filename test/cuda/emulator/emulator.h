@@ -4,7 +4,7 @@
  * headers of PTX (kernels/ptx/ptx.cuh, ...), so that every .cu file compiles with g++ as it is, but for two
  * spellings that scripts/emulate.sed rewrites. A kernel then runs as follows:
  *
- *   thread   a fiber with a stack of its own
+ *   thread   a fiber; from its first turn to its end it has a stack, which threads that never wait share
  *   warp     32 fibers that meet where the instruction requires it (shuffles, ldmatrix, mma); the last to
  *            arrive does the work
  *   block    its fibers take turns on one host thread; __shared__ variables are thread-local there. Each
@@ -53,6 +53,7 @@ namespace emulator {
 struct Place {
   uint3 thread, block;
   dim3 block_size, grid_size;
+  unsigned lane; /* of its warp */
 };
 extern __thread const Place *place; /* of the fiber that runs on this host thread */
 inline const Place &here() {
@@ -72,7 +73,9 @@ void yield(const char *what);
 /* Reads `bytes` bytes (at most 16) that others may write meanwhile. A thread that reads the same value there
  * again waits until one of the values it read since its last wait has changed. */
 void poll(const void *at, void *to, int bytes);
-/* The same of what another device writes, which may take long. */
+/* Called where a thread stores what others of its device poll. */
+void stored();
+/* The same as poll() of what another device writes, which may take long. */
 void poll_elsewhere(const void *at, void *to, int bytes);
 
 /* Waits for all threads of the block that have not ended. */

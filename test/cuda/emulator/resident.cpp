@@ -13,6 +13,8 @@
 
 namespace emulator {
 
+static Worker *choose_block(Residents &home, Worker *w, bool yielded);
+
 namespace {
 
 /* How often all threads that wait for memory are asked again before it is a hang: if all blocks are resident
@@ -24,33 +26,52 @@ constexpr int kPauseMicroseconds = 20;
 constexpr long kTurns = 4096;         /* of threads that poll, before another block has its turn */
 constexpr unsigned kSlow = 2048;      /* one in so many threads falls behind when a barrier lets it go on, */
 constexpr uint64_t kBehind = 1 << 20; /* by up to so many turns, or until all others wait */
-constexpr unsigned kSurprise = 2048;  /* one in so many turns goes to another block for no reason */
+/* One in half so many turns goes to another block for no reason, or to a random thread if the block jumps. */
+constexpr unsigned kSurprise = 4096, kJump = 128;
 
 void take(sem_t *semaphore) {
   while (sem_wait(semaphore) != 0 && errno == EINTR) {
   }
 }
 
-bool polls_in_vain(const Worker *w, int i) {
-  for (const Poll &poll : w->fibers[i].polls)
+bool polls_in_vain(const Fiber &f) {
+  for (const Poll &poll : f.polls)
     if (memcmp(poll.at, poll.value, (size_t)poll.bytes) != 0) return false;
   return true;
 }
 
-inline bool waits(const Worker *w, int i) {
-  const Wait &wait = w->waits[i];
-  return wait.watched ? (*wait.watched & wait.mask) == wait.old : polls_in_vain(w, i);
+/* Wakes the threads whose memory has changed. Blocks that take turns count what they store there; others may
+ * run beside this one. */
+void look_at_polls(Worker *w) {
+  const Residents &home = *w->home;
+  if (home.blocks.size() > 1 && !home.elsewhere && w->looked == home.stores) return;
+  w->looked = home.stores;
+  for (unsigned warps = w->polls.warps; warps; warps &= warps - 1) {
+    const int warp = __builtin_ctz(warps);
+    for (unsigned lanes = w->polls.lanes[warp]; lanes; lanes &= lanes - 1) {
+      const int lane = __builtin_ctz(lanes);
+      if (polls_in_vain(w->fibers[warp * 32 + lane])) continue;
+      w->polls.lanes[warp] &= ~(1u << lane);
+      w->warps[warp].ready |= 1u << lane;
+      w->ready |= 1u << warp;
+    }
+    if (!w->polls.lanes[warp]) w->polls.warps &= ~(1u << warp);
+  }
+}
+
+bool can_go(Worker *w) {
+  if (w->ended) return false;
+  if (!w->ready) look_at_polls(w);
+  return w->ready;
 }
 
 /* Lets all threads that wait for memory look again; false if there are none. */
 bool ask_again(Residents &home) {
   bool any = false;
-  for (Worker *w : home.blocks)
-    for (int i = 0; !w->ended && i < w->n_threads; i++)
-      if (!w->waits[i].watched) {
-        w->waits[i] = kRuns;
-        any = true;
-      }
+  for (Worker *w : home.blocks) {
+    any |= w->polls.warps != 0;
+    wake(w, w->polls);
+  }
   return any;
 }
 
@@ -58,7 +79,9 @@ Worker *another_that_can_go(Residents &home, Worker *w) {
   size_t n = home.blocks.size(), first = random_number(home) % n;
   for (size_t i = 0; i < n; i++) {
     Worker *other = home.blocks[(first + i) % n];
-    if (other != w && !other->ended && can_go(other)) return other;
+    if (other == w || !can_go(other)) continue;
+    other->next = next_fiber(other, other->current, false);
+    return other;
   }
   return nullptr;
 }
@@ -69,14 +92,15 @@ void tell_barrier(const CountingBarrier &b) {
 }
 
 void tell_block(Worker *w) {
-  std::vector<bool> told((size_t)w->n_threads);
-  for (int i = 0; i < w->n_threads; i++) {
+  const int n = w->n_warps * 32;
+  std::vector<bool> told((size_t)n);
+  for (int i = 0; i < n; i++) {
     const Fiber &f = w->fibers[i];
-    if (f.done || told[i]) continue;
+    if (!f.stack_pointer || told[i]) continue;
     int alike = 0;
-    for (int j = i; j < w->n_threads; j++) {
+    for (int j = i; j < n; j++) {
       const Fiber &g = w->fibers[j];
-      if (g.done || told[j] || strcmp(g.what, f.what) != 0 || g.about != f.about) continue;
+      if (!g.stack_pointer || told[j] || strcmp(g.what, f.what) != 0 || g.about != f.about) continue;
       told[j] = true;
       alike++;
     }
@@ -109,13 +133,15 @@ void run_host(Host *host) {
     prepare_block(w, *host->launch, host->name, *host->thread, host->block);
     w->home = host->home;
     w->index = host->index;
+    w->looked = 0;
+    w->cluster = &w->home->clusters[w->index / w->home->cluster_size];
     sem_post(&host->ready);
     take(&w->turn);
     run_prepared_block(w);
     if (--w->home->n_left == 0)
       sem_post(&w->home->over);
     else
-      sem_post(&choose_block(*w->home, nullptr)->turn);
+      sem_post(&choose_block(*w->home, nullptr, false)->turn);
   }
 }
 
@@ -135,6 +161,7 @@ Host *host_of(int index) {
 void run_together(const Launch &launch, const char *name, const std::function<void()> &thread, int first,
                   int n) {
   Residents home = {};
+  home.stores = 1;
   home.cluster_size = launch.cluster;
   home.random = scrambled(launch.chance, ~(uint64_t)first) | 1;
   home.n_left = n;
@@ -176,59 +203,19 @@ void may_fall_behind() {
   static const bool wanted = getenv("EMULATED_BEHIND") != nullptr;
   if (!wanted || home.blocks.size() < 2 || random_number(home) % kSlow) return;
   unsigned caught_up = 0;
+  Waiters waiters = {};
   home.later.emplace(home.clock + random_number(home) % kBehind,
-                     Later{"a thread that has fallen behind", w, [&]() { caught_up = 1; }});
-  wait_while(&caught_up, ~0u, 0, "nothing: it has fallen behind");
+                     Later{"a thread that has fallen behind", w, [&]() {
+                             caught_up = 1;
+                             wake(w, waiters);
+                           }});
+  set_stop(home);
+  wait_while(waiters, &caught_up, ~0u, 0, "nothing: it has fallen behind");
 }
 
-/* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) if varied. */
-static void set_order(std::vector<int> &order, std::vector<int> &place, int n, bool varied, uint64_t chance) {
-  order.resize((size_t)n);
-  place.resize((size_t)n);
-  for (int i = 0; i < n; i++) {
-    const int j = varied ? (int)(scrambled(chance, (uint64_t)i) % (unsigned)(i + 1)) : i;
-    order[i] = order[j];
-    order[j] = i;
-  }
-  for (int i = 0; i < n; i++) place[order[i]] = i;
-}
-
-void choose_order(Worker *w, bool varied, uint64_t chance) {
-  set_order(w->warp_order, w->place_of_warp, (w->n_threads + 31) / 32, varied, chance);
-  set_order(w->lane_order, w->place_of_lane, w->n_threads < 32 ? w->n_threads : 32, varied, ~chance);
-  w->runs_ahead = varied && chance % 4 != 0;
-  w->jumps = varied && (chance >> 8) % 4 == 0;
-  w->yielded = false;
-  w->chance = chance;
-}
-
-/* Finds the first thread at places from .. to - 1 of the warp that can go on. */
-static bool warp_can_go(Worker *w, int warp, int from, int to) {
-  if (w->warps[warp].at_barrier == w->warps[warp].n_live) return false;
-  for (int at = from; at < to; at++) {
-    const int i = warp * 32 + w->lane_order[at];
-    if (i >= w->n_threads || waits(w, i)) continue;
-    w->next = i;
-    return true;
-  }
-  return false;
-}
-
-bool can_go(Worker *w) {
-  const Fiber &now = w->fibers[w->current];
-  const int n = (int)w->warp_order.size(), lanes = (int)w->lane_order.size();
-  const bool stays = w->runs_ahead && !w->yielded;
-  int place = w->place_of_warp[now.warp], at = w->place_of_lane[now.lane];
-  w->yielded = false;
-  if (w->jumps && (w->chance = scrambled(w->chance, 0)) % 64 == 0) {
-    place = (int)((w->chance >> 8) % (unsigned)n);
-    at = (int)((w->chance >> 32) % (unsigned)lanes);
-  }
-  if (warp_can_go(w, w->warp_order[place], at + 1, lanes)) return true;
-  if (stays && warp_can_go(w, w->warp_order[place], 0, at + 1)) return true;
-  for (int step = 1; step <= n; step++)
-    if (warp_can_go(w, w->warp_order[(place + step) % n], 0, lanes)) return true;
-  return false;
+void set_stop(Residents &home) {
+  home.stop = home.surprise;
+  if (!home.later.empty() && home.later.begin()->first < home.stop) home.stop = home.later.begin()->first;
 }
 
 /* All threads wait, for the n-th time without progress. */
@@ -237,17 +224,28 @@ static void note_standstill(Residents &home, long most) {
   if (home.elsewhere) usleep(kPauseMicroseconds);
 }
 
-Worker *choose_block(Residents &home, Worker *w) {
+/* The block whose turn is next, and its thread (Worker::next): `w` (may be NULL) if it can go on. Lands what
+ * is due. */
+static Worker *choose_block(Residents &home, Worker *w, bool yielded) {
+  const bool several = home.blocks.size() > 1, jumps = w && w->jumps;
+  bool surprised = home.clock >= home.surprise;
+  if (surprised && w) look_at_polls(w);
+  if (surprised) home.surprise = home.clock + 1 + random_number(home) % (jumps ? kJump : kSurprise);
   for (;;) {
     land_due(home);
-    bool several = home.blocks.size() > 1;
-    if (w && several && (w->idle > kTurns || random_number(home) % kSurprise == 0)) {
+    if (w && several && (w->idle > kTurns || surprised)) {
       if (w->idle > kTurns) note_standstill(home, kAsked);
       w->idle = 0;
+      surprised = false;
       Worker *other = another_that_can_go(home, w);
       if (other) return other;
     }
-    if (w && can_go(w)) return w;
+    if (w && can_go(w)) {
+      const int from =
+          surprised && jumps ? (int)(random_number(home) % (unsigned)(w->n_warps * 32)) : w->current;
+      w->next = next_fiber(w, from, w->runs_ahead && !yielded);
+      return w;
+    }
     Worker *other = several ? another_that_can_go(home, w) : nullptr;
     if (other) return other;
     if (!home.later.empty()) {
@@ -260,35 +258,14 @@ Worker *choose_block(Residents &home, Worker *w) {
   }
 }
 
-/* can_go() for the thread that is next most often: the following lane of this warp. */
-static inline bool next_lane_can_go(Worker *w) {
-  const Fiber &now = w->fibers[w->current];
-  const Warp &warp = w->warps[now.warp];
-  const size_t at = (size_t)w->place_of_lane[now.lane] + 1;
-  if (w->jumps || at == w->lane_order.size() || warp.at_barrier == warp.n_live) return false;
-  const int i = now.warp * 32 + w->lane_order[at];
-  if (i >= w->n_threads || waits(w, i)) return false;
-  w->yielded = false;
-  w->next = i;
-  return true;
-}
-
-void take_turns() {
-  Worker *w = worker;
-  Residents &home = *w->home;
-  home.clock++;
-  if (home.blocks.size() > 1 || !home.later.empty() || !next_lane_can_go(w)) {
-    Worker *next = choose_block(home, w);
-    if (next != w) {
-      sem_post(&next->turn);
-      take(&w->turn);
-    }
+int choose_turn(Worker *w, bool yielded) {
+  Worker *next = choose_block(*w->home, w, yielded);
+  set_stop(*w->home);
+  if (next != w) {
+    sem_post(&next->turn);
+    take(&w->turn);
   }
-  if (w->next == w->current) return;
-  Fiber &from = w->fibers[w->current], &to = w->fibers[w->next];
-  w->current = w->next;
-  place = &to.place;
-  switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
+  return w->next;
 }
 
 void tell_hang(Residents &home) {

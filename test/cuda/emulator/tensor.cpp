@@ -379,6 +379,7 @@ void registers_down_to(int n) {
   if (n > f.registers) fail("setmaxnreg.dec to %d from %d", n, f.registers);
   worker->free_registers += f.registers - n;
   worker->registers_freed++;
+  wake(worker, worker->for_registers);
   f.registers = n;
 }
 
@@ -386,7 +387,8 @@ void registers_up_to(int n) {
   Fiber &f = this_fiber();
   if (n < f.registers) fail("setmaxnreg.inc to %d from %d", n, f.registers);
   while (worker->free_registers < n - f.registers)
-    wait_while(&worker->registers_freed, ~0u, worker->registers_freed, "setmaxnreg.inc");
+    wait_while(worker->for_registers, &worker->registers_freed, ~0u, worker->registers_freed,
+               "setmaxnreg.inc");
   worker->free_registers -= n - f.registers;
   f.registers = n;
 }

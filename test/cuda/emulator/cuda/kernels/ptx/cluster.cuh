@@ -127,14 +127,17 @@ inline uint64_t load_relaxed_8(const void *p) {
 
 inline void store_relaxed_8(void *p, uint64_t v) {
   __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED);
+  emulator::stored();
 }
 
 inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
+  emulator::stored();
 }
 
 inline void add_relaxed_8(uint64_t *p, uint64_t v) {
   __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+  emulator::stored();
 }
 
 inline void backoff() {
