@@ -51,17 +51,14 @@ static Status tell_step(Ranks *ranks, Call *call, Error *err) {
   const TokenRange *span = &call->span;
   const int32_t *ids = span->ids;
   const bool many = span->parts != NULL;
-  Buffer more = {0};
+  OWNED(buffer_release) Buffer more = {0};
   call->n_ids = ids ? span->n_tokens : 0;
   call->n_picked = many ? span->n_logit_rows : 0;
-  Status status = STATUS_OK;
-  if (many) status = buffer_append(&more, span->parts, (size_t)span->n_parts * sizeof *span->parts, err);
-  if (!status && ids) status = buffer_append(&more, ids, (size_t)call->n_ids * sizeof *ids, err);
-  if (!status && call->n_picked > 0)
-    status = buffer_append(&more, span->logit_rows, (size_t)call->n_picked * sizeof *span->logit_rows, err);
-  if (!status) status = ranks_tell(ranks, call, sizeof *call, more.data, more.size, err);
-  buffer_release(&more);
-  return status;
+  if (many) TRY(buffer_append(&more, span->parts, (size_t)span->n_parts * sizeof *span->parts, err));
+  if (ids) TRY(buffer_append(&more, ids, (size_t)call->n_ids * sizeof *ids, err));
+  if (many)
+    TRY(buffer_append(&more, span->logit_rows, (size_t)call->n_picked * sizeof *span->logit_rows, err));
+  return ranks_tell(ranks, call, sizeof *call, more.data, more.size, err);
 }
 
 Status calls_step(Ranks *ranks, int state, TokenRange span, Error *err) {

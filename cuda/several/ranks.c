@@ -341,12 +341,10 @@ Status ranks_tell(Ranks *r, const void *a, size_t a_size, const void *b, size_t 
 }
 
 Status ranks_take_call(Ranks *r, Buffer *call, Error *err) {
-  Message *message;
+  OWNED(mem_release) Message *message = NULL;
   TRY(take(r, 0, SAYS_CALL, &message, err));
   call->size = 0;
-  const Status status = buffer_append(call, message->bytes, message->size, err);
-  free(message);
-  return status;
+  return buffer_append(call, message->bytes, message->size, err);
 }
 
 void ranks_report(Ranks *r, Status status, const Error *reason) {

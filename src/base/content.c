@@ -68,8 +68,8 @@ static char *entry_path(const char *directory, const FileStamp *stamp, Error *er
 }
 
 bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHash *hash) {
-  char *path = entry_path(directory, stamp, NULL);
-  int descriptor = -1;
+  OWNED(mem_release) char *path = entry_path(directory, stamp, NULL);
+  OWNED(descriptor_release) int descriptor = -1;
   uint64_t size = 0;
   CacheEntry entry;
   memset(&entry, 0, sizeof entry);
@@ -79,8 +79,6 @@ bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHa
                memcmp(entry.magic, MAGIC, sizeof MAGIC) == 0 && entry.check == entry_check(&entry) &&
                memcmp(&entry.stamp, stamp, sizeof *stamp) == 0;
   if (known) *hash = entry.hash;
-  if (descriptor >= 0) close(descriptor);
-  free(path);
   return known;
 }
 

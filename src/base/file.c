@@ -100,10 +100,9 @@ Status file_map(const char *path, Status refused, MappedFile *file, Error *err) 
   *file = (MappedFile){0};
   if (!(file->path = copy_string(path, err))) return STATUS_FAILED;
   /* O_NONBLOCK: without it open() waits for ever on a fifo without a writer. */
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  OWNED(descriptor_release) int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   Status status = descriptor < 0 ? system_error(err, refused, path, "open")
                                  : map_descriptor(descriptor, refused, file, err);
-  if (descriptor >= 0) close(descriptor);
   if (status != STATUS_OK) file_unmap(file);
   return status;
 }
@@ -194,19 +193,14 @@ Status file_refuse_url(const char *path, Error *err) {
 
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err) {
   TRY(file_refuse_url(path, err));
-  FILE *stream = fopen(path, "rbe");
+  OWNED(stream_release) FILE *stream = fopen(path, "rbe");
   if (!stream && errno == EINTR) /* a fifo that no process has opened for writing yet */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
   if (!stream) return system_error(err, STATUS_FAILED, path, "open");
   struct stat info;
-  Status status;
-  if (fstat(fileno(stream), &info) == 0 && S_ISDIR(info.st_mode)) {
-    status = error_set(err, STATUS_FAILED, "%s is a directory, expected a file to read", path);
-  } else {
-    status = stream_read(stream, path, limit, out, err);
-  }
-  fclose(stream);
-  return status;
+  if (fstat(fileno(stream), &info) == 0 && S_ISDIR(info.st_mode))
+    return error_set(err, STATUS_FAILED, "%s is a directory, expected a file to read", path);
+  return stream_read(stream, path, limit, out, err);
 }
 
 bool file_exists(const char *path) {

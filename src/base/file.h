@@ -5,8 +5,19 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <dirent.h>
+#include <unistd.h>
+
 #include "base/buffer.h"
+#include "base/owned.h"
 #include "base/status.h"
+
+/* For OWNED: an open stream or directory, or NULL; a descriptor, or -1. */
+RELEASE_BY(stream_release, FILE, fclose)
+RELEASE_BY(listing_release, DIR, closedir)
+static inline void descriptor_release(const int *descriptor) {
+  if (*descriptor >= 0) close(*descriptor);
+}
 
 /* Identity and time of change of a file. Writing to it, or replacing it, gives another stamp, as far as the
  * resolution of the file system's clock goes. */

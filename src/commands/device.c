@@ -367,7 +367,7 @@ Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *
 static void describe_processor(char out[DEVICE_NAME_SIZE]) {
   struct utsname system;
   snprintf(out, DEVICE_NAME_SIZE, "%s", uname(&system) == 0 ? system.machine : "processor");
-  FILE *file = fopen("/proc/cpuinfo", "re");
+  OWNED(stream_release) FILE *file = fopen("/proc/cpuinfo", "re");
   if (!file) return;
   char line[DEVICE_NAME_SIZE];
   while (fgets(line, sizeof line, file)) {
@@ -375,9 +375,8 @@ static void describe_processor(char out[DEVICE_NAME_SIZE]) {
     if (strncmp(line, "model name", 10) != 0 || !colon) continue;
     line[strcspn(line, "\n")] = 0;
     snprintf(out, DEVICE_NAME_SIZE, "%s", colon + 1 + strspn(colon + 1, " "));
-    break;
+    return;
   }
-  fclose(file);
 }
 
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]) {
@@ -393,13 +392,12 @@ void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]) {
 /* Reads the number after `key` at the beginning of a line in a file of /proc or /sys. With an empty key,
  * reads the first number of the file. */
 static bool read_counter(const char *path, const char *key, uint64_t *value) {
-  FILE *file = fopen(path, "re");
+  OWNED(stream_release) FILE *file = fopen(path, "re");
   if (!file) return false;
   char line[256];
   bool found = false;
   while (!found && fgets(line, sizeof line, file))
     found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), " %" SCNu64, value) == 1;
-  fclose(file);
   return found;
 }
 

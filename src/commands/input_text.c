@@ -181,9 +181,7 @@ Status lines_answer(const char *path, LineAnswer answer, void *user, const char 
     return answer_lines(stdin, text_name(path), answer, user, what, err);
   }
   TRY(file_refuse_url(path, err));
-  FILE *input = fopen(path, "re");
+  OWNED(stream_release) FILE *input = fopen(path, "re");
   if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
-  Status status = answer_lines(input, path, answer, user, what, err);
-  fclose(input);
-  return status;
+  return answer_lines(input, path, answer, user, what, err);
 }

@@ -22,14 +22,13 @@ static int compare(const void *a, const void *b) {
 }
 
 Status names_read(const char *directory, Names *names, Error *err) {
-  DIR *listing = opendir(directory);
+  OWNED(listing_release) DIR *listing = opendir(directory);
   names->error = listing ? 0 : errno;
   if (!listing && (errno == ENOMEM || errno == EMFILE || errno == ENFILE))
     return system_error(directory, "read it", err);
   Status status = STATUS_OK;
   for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
     if (entry->d_name[0] != '.') status = names_add(names, entry->d_name, err);
-  if (listing) closedir(listing);
   if (names->count) qsort(names->items, names->count, sizeof *names->items, compare);
   return status;
 }

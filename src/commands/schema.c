@@ -38,13 +38,11 @@ static SchemaOptions schema_options(const Options *options) {
  * digits). */
 static Status find_reasons(Constraint *constraint, const char *name, const char *text, size_t size,
                            Buffer *reasons, bool *is_json, Error *err) {
-  Json *tree = NULL;
+  OWNED(json_release) Json *tree = NULL;
   Error wrong;
   *is_json = json_parse(name, STATUS_USAGE, text, size, NULL, 0, &tree, &wrong) == STATUS_OK;
   if (!*is_json) return buffer_append(reasons, wrong.text, strlen(wrong.text) + 1, err);
-  const Status status = schema_explain(&constraint->set, tree, reasons, err);
-  json_free(tree);
-  return status;
+  return schema_explain(&constraint->set, tree, reasons, err);
 }
 
 /* Refuses a text that does not fit the schema from byte `at` on. no_json (or NULL) says why the text is not

@@ -16,12 +16,11 @@ static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error
 static Status add_derived(const Model *model, ContentHash *list, Error *err) {
   const double flagged[] = {model->config.rope.theta, model->config.norm_eps};
   size_t n_tensors = model_tensor_count(model);
-  bool *used;
+  OWNED(mem_release) bool *used = NULL;
   TRY(NEW(used, n_tensors, "tensors", err));
   for (size_t i = 0; i < n_tensors; i++) used[i] = model_tensor(model, i)->used;
-  Status status = add_bytes(list, used, n_tensors * sizeof *used, err);
-  free(used);
-  return status ? status : add_bytes(list, flagged, sizeof flagged, err);
+  TRY(add_bytes(list, used, n_tensors * sizeof *used, err));
+  return add_bytes(list, flagged, sizeof flagged, err);
 }
 
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,

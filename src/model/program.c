@@ -223,17 +223,15 @@ static Status name_mismatch(ProgramForm form, const ModelConfig *config, const O
 }
 
 Status form_refusal(ProgramForm form, const ModelConfig *config, char words[FORM_WORDS], Error *err) {
-  Program program;
-  Buffer text = {0};
+  OWNED(program_release) Program program = {0};
+  OWNED(buffer_release) Buffer text = {0};
   *words = 0;
-  Status status = program_make(config, &program, err);
-  for (const Op *op = program.ops; !status && op < program.ops + program.n; op++) {
+  TRY(program_make(config, &program, err));
+  for (const Op *op = program.ops; op < program.ops + program.n; op++) {
     if (form_takes(form, UINT32_C(1) << op->kind, op->differences)) continue;
-    status = name_mismatch(form, config, op, &text, err);
+    TRY(name_mismatch(form, config, op, &text, err));
     snprintf(words, FORM_WORDS, "%.*s", (int)text.size, text.data ? text.data : "");
     break;
   }
-  buffer_release(&text);
-  program_release(&program);
-  return status;
+  return STATUS_OK;
 }

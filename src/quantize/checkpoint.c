@@ -59,7 +59,7 @@ static bool is_shard(const Checkpoint *c, const char *name) {
  * files: the checkpoint would be mixed with them. */
 static Status check_empty(const Checkpoint *c, Error *err) {
   const char *directory = c->options->output;
-  DIR *listing = opendir(directory);
+  OWNED(listing_release) DIR *listing = opendir(directory);
   char other[256] = "";
   bool begun = false, mixed = false;
   if (!listing)
@@ -73,7 +73,6 @@ static Status check_empty(const Checkpoint *c, Error *err) {
     if (!is_shard(c, name) && (!other[0] || name_ends_with(name, ".safetensors")))
       snprintf(other, sizeof other, "%s", name);
   }
-  closedir(listing);
   if (mixed || (other[0] && !begun))
     return error_set(err, STATUS_USAGE, "-o %s has other files already, as %s: name another directory",
                      directory, other);
@@ -495,21 +494,18 @@ static bool is_companion(const char *name) {
 }
 
 static Status copy_companions(const char *from, const char *to, Error *err) {
-  DIR *listing = opendir(from);
-  Status status = STATUS_OK;
-  for (struct dirent *entry; status == STATUS_OK && listing && (entry = readdir(listing));) {
+  OWNED(listing_release) DIR *listing = opendir(from);
+  for (struct dirent *entry; listing && (entry = readdir(listing));) {
     struct stat info;
     OWNED(buffer_release) Buffer bytes = {0};
     if (!is_companion(entry->d_name)) continue;
     OWNED(mem_release) char *path = path_join(from, entry->d_name, err);
-    status = path ? STATUS_OK : STATUS_FAILED;
-    const bool plain =
-        path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= LARGEST_COMPANION;
-    if (plain) status = file_read(path, (size_t)LARGEST_COMPANION, &bytes, err);
-    if (plain && status == STATUS_OK) status = write_file(to, entry->d_name, bytes.data, bytes.size, err);
+    if (!path) return STATUS_FAILED;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > LARGEST_COMPANION) continue;
+    TRY(file_read(path, (size_t)LARGEST_COMPANION, &bytes, err));
+    TRY(write_file(to, entry->d_name, bytes.data, bytes.size, err));
   }
-  if (listing) closedir(listing);
-  return status;
+  return STATUS_OK;
 }
 
 /* Copies the one folder of a checkpoint that belongs to its tokenizer. */

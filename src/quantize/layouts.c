@@ -108,18 +108,17 @@ Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err
   uint16_t *scales =
       tensors_make(out, head->name, ".weight_scale", DTYPE_F16, head->n_out, (int64_t)groups, err);
   int64_t *shape = tensors_make(out, head->name, ".weight_shape", DTYPE_I64, 2, 0, err);
-  float *row = mem_alloc(n_in, sizeof *row, "a row", err);
-  Status status = codes && scales && shape && row ? STATUS_OK : STATUS_FAILED;
-  if (status == STATUS_OK) shape[0] = head->n_out, shape[1] = head->n_in;
-  for (size_t o = 0; status == STATUS_OK && o < n_out; o++) {
+  OWNED(mem_release) float *row = mem_alloc(n_in, sizeof *row, "a row", err);
+  if (!codes || !scales || !shape || !row) return STATUS_FAILED;
+  shape[0] = head->n_out, shape[1] = head->n_in;
+  for (size_t o = 0; o < n_out; o++) {
     linear_read_row(head, (int)o, row);
     for (size_t g = 0; g < groups; g++) {
       const size_t at = g * (size_t)group;
       scales[o * groups + g] = round_to_bytes(row + at, (size_t)group, codes + o * n_in + at);
     }
   }
-  free(row);
-  return status;
+  return STATUS_OK;
 }
 
 /* --- back */

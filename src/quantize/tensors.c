@@ -79,19 +79,16 @@ static Status write_header(const Tensors *tensors, const char *metadata, Buffer 
 }
 
 Status tensors_write(const Tensors *tensors, const char *path, const char *metadata, Error *err) {
-  AtomicFile file = {0};
-  Buffer header = {0};
-  Status status = write_header(tensors, metadata, &header, err);
+  OWNED(atomic_file_abort) AtomicFile file = {0};
+  OWNED(buffer_release) Buffer header = {0};
+  TRY(write_header(tensors, metadata, &header, err));
   const uint64_t size = header.size; /* little-endian, as all machines that auk runs on */
-  if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
-  if (status == STATUS_OK) status = atomic_file_write(&file, &size, sizeof size, err);
-  if (status == STATUS_OK) status = atomic_file_write(&file, header.data, header.size, err);
-  for (size_t i = 0; status == STATUS_OK && i < tensors->n; i++)
-    status = atomic_file_write(&file, tensors->items[i].data, tensors->items[i].bytes, err);
-  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  atomic_file_abort(&file);
-  buffer_release(&header);
-  return status;
+  TRY(atomic_file_open(path, &file, err));
+  TRY(atomic_file_write(&file, &size, sizeof size, err));
+  TRY(atomic_file_write(&file, header.data, header.size, err));
+  for (size_t i = 0; i < tensors->n; i++)
+    TRY(atomic_file_write(&file, tensors->items[i].data, tensors->items[i].bytes, err));
+  return atomic_file_commit(&file, err);
 }
 
 size_t tensor_layer_prefix(const char *name) {

@@ -224,30 +224,26 @@ static Status append_specials(const DeclaredFiles *files, Buffer *out, Error *er
   return STATUS_OK;
 }
 
-static Status append_files(const char *directory, DeclaredFiles *files, Json **added, Buffer *out,
-                           Error *err) {
-  TRY(checkpoint_json(directory, "tokenizer_config.json", &files->config, err));
-  const Json *decoder = json_member(files->config, "added_tokens_decoder");
-  if (!decoder) {
-    TRY(checkpoint_json(directory, "special_tokens_map.json", &files->map, err));
-    TRY(checkpoint_json(directory, "added_tokens.json", added, err));
-  }
-  TRY(append_all("tokenizer_config.json: added_tokens_decoder", files, decoder, true, out, err));
-  TRY(append_all("added_tokens.json", files, *added, false, out, err));
-  TRY(append_specials(files, out, err));
-  return out->size ? buffer_append(out, "]", 1, err) : STATUS_OK;
+static void files_release(DeclaredFiles *files) {
+  json_free(files->config);
+  json_free(files->map);
 }
 
 Status declared_read(const char *path, Buffer *out, Error *err) {
   const char *slash = strrchr(path, '/');
   if (strcmp(slash ? slash + 1 : path, "tokenizer.json") != 0) return STATUS_OK;
-  DeclaredFiles files = {0};
-  Json *added = NULL;
-  char *directory = path_directory(path, err);
-  Status status = directory ? append_files(directory, &files, &added, out, err) : STATUS_FAILED;
-  json_free(files.config);
-  json_free(files.map);
-  json_free(added);
-  free(directory);
-  return status;
+  OWNED(files_release) DeclaredFiles files = {0};
+  OWNED(json_release) Json *added = NULL;
+  OWNED(mem_release) char *directory = path_directory(path, err);
+  if (!directory) return STATUS_FAILED;
+  TRY(checkpoint_json(directory, "tokenizer_config.json", &files.config, err));
+  const Json *decoder = json_member(files.config, "added_tokens_decoder");
+  if (!decoder) {
+    TRY(checkpoint_json(directory, "special_tokens_map.json", &files.map, err));
+    TRY(checkpoint_json(directory, "added_tokens.json", &added, err));
+  }
+  TRY(append_all("tokenizer_config.json: added_tokens_decoder", &files, decoder, true, out, err));
+  TRY(append_all("added_tokens.json", &files, added, false, out, err));
+  TRY(append_specials(&files, out, err));
+  return out->size ? buffer_append(out, "]", 1, err) : STATUS_OK;
 }

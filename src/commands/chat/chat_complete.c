@@ -72,17 +72,16 @@ static Status consider_files(Candidates *c, Error *err) {
   TRY(user_path(slash ? typed : ".", slash ? slash : 1, &directory, err));
   c->typed += slash;
   c->size -= slash;
-  DIR *entries = opendir(directory);
-  Status status = STATUS_OK;
-  for (struct dirent *entry; entries && status == STATUS_OK && (entry = readdir(entries));) {
+  OWNED(listing_release) DIR *entries = opendir(directory);
+  for (struct dirent *entry; entries && (entry = readdir(entries));) {
     const char *name = entry->d_name;
     if (name[0] == '.' && (c->size == 0 || c->typed[0] != '.')) continue;
     if (utf8_valid_prefix(name, strlen(name)) != strlen(name)) continue;
     OWNED(mem_release) char *path = path_join(directory, name, err);
-    status = path ? consider(c, name, file_is_directory(path) ? "/" : "", err) : STATUS_FAILED;
+    if (!path) return STATUS_FAILED;
+    TRY(consider(c, name, file_is_directory(path) ? "/" : "", err));
   }
-  if (entries) closedir(entries);
-  return status;
+  return STATUS_OK;
 }
 
 static Status consider_all(Candidates *c, const char *line, const char *blank, Error *err) {

@@ -35,26 +35,20 @@ Status history_path(char **path, Error *err) {
 
 /* --- the file under its lock */
 
-/* Opens and locks the file at `path`, creating it if needed. */
+/* Opens and locks the file at `path`, creating it if needed. *file may be open also after a failure. */
 static Status open_locked(const char *path, int *file, Error *err) {
   for (;;) {
     *file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (*file < 0) return system_error(path, "open", err);
     struct stat ours, there;
     while (flock(*file, LOCK_EX) != 0)
-      if (errno != EINTR) goto failed;
-    if (fstat(*file, &ours) != 0) goto failed;
-    if (!S_ISREG(ours.st_mode)) {
-      close(*file);
-      return error_set(err, STATUS_FAILED, "%s is no regular file", path);
-    }
+      if (errno != EINTR) return system_error(path, "lock", err);
+    if (fstat(*file, &ours) != 0) return system_error(path, "lock", err);
+    if (!S_ISREG(ours.st_mode)) return error_set(err, STATUS_FAILED, "%s is no regular file", path);
     if (stat(path, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
       return STATUS_OK;
     close(*file); /* the file was replaced meanwhile */
   }
-failed:
-  close(*file);
-  return system_error(path, "lock", err);
 }
 
 /* Reads the last `most` bytes of the file, from the beginning of a line. */
@@ -79,21 +73,15 @@ static Status read_end(int file, const char *path, size_t most, Buffer *out, Err
 }
 
 static Status shorten(int file, const char *path, Error *err) {
-  Buffer kept = {0}, name = {0};
-  int half = -1;
-  Status status = read_end(file, path, HISTORY_BYTES / 2, &kept, err);
-  if (status == STATUS_OK) status = buffer_append_string(&name, path, err);
-  if (status == STATUS_OK) status = buffer_append(&name, ".new", sizeof ".new", err);
-  if (status == STATUS_OK) { /* the lock of `path` protects this file too */
-    half = open(name.data, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (half < 0) status = system_error(name.data, "open", err);
-  }
-  if (status == STATUS_OK && kept.size) status = descriptor_write(half, name.data, kept.data, kept.size, err);
+  OWNED(buffer_release) Buffer kept = {0}, name = {0};
+  TRY(read_end(file, path, HISTORY_BYTES / 2, &kept, err));
+  TRY(buffer_printf(&name, err, "%s.new", path));
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  OWNED(descriptor_release) const int half = open(name.data, flags, 0600); /* the lock protects it, too */
+  if (half < 0) return system_error(name.data, "open", err);
+  Status status = kept.size ? descriptor_write(half, name.data, kept.data, kept.size, err) : STATUS_OK;
   if (status == STATUS_OK && rename(name.data, path) != 0) status = system_error(name.data, "rename", err);
-  if (status && half >= 0) unlink(name.data);
-  if (half >= 0) close(half);
-  buffer_release(&name);
-  buffer_release(&kept);
+  if (status) unlink(name.data);
   return status;
 }
 
@@ -122,15 +110,12 @@ static Status read_entry(const char *line, size_t size, Buffer *text, Error *err
 Status history_add(const char *path, const char *text, size_t size, Error *err) {
   if (size == 0 || size > HISTORY_ENTRY_BYTES || memchr(text, 0, size)) return STATUS_OK;
   OWNED(buffer_release) Buffer line = {0};
-  int file = -1;
+  OWNED(descriptor_release) int file = -1;
   TRY(write_entry(text, size, &line, err));
   TRY(open_locked(path, &file, err));
-  Status status = descriptor_write(file, path, line.data, line.size, err);
+  TRY(descriptor_write(file, path, line.data, line.size, err));
   struct stat now;
-  if (status == STATUS_OK && fstat(file, &now) == 0 && now.st_size > HISTORY_BYTES)
-    status = shorten(file, path, err);
-  close(file);
-  return status;
+  return fstat(file, &now) == 0 && now.st_size > HISTORY_BYTES ? shorten(file, path, err) : STATUS_OK;
 }
 
 static Status take_lines(const Buffer *lines, HistorySink take, void *user, Error *err) {
@@ -149,18 +134,14 @@ static Status take_lines(const Buffer *lines, HistorySink take, void *user, Erro
 }
 
 Status history_read(const char *path, HistorySink take, void *user, Error *err) {
-  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would block */
+  OWNED(descriptor_release) int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would block */
   if (file < 0) return errno == ENOENT ? STATUS_OK : system_error(path, "open", err);
   struct stat kind;
   OWNED(buffer_release) Buffer lines = {0};
-  Status status = STATUS_OK;
-  if (fstat(file, &kind) != 0 || !S_ISREG(kind.st_mode)) {
-    status = error_set(err, STATUS_FAILED, "%s is no regular file", path);
-  } else {
-    flock(file, LOCK_SH);
-    status = read_end(file, path, HISTORY_BYTES, &lines, err);
-    flock(file, LOCK_UN);
-  }
-  close(file);
-  return status ? status : take_lines(&lines, take, user, err);
+  if (fstat(file, &kind) != 0 || !S_ISREG(kind.st_mode))
+    return error_set(err, STATUS_FAILED, "%s is no regular file", path);
+  flock(file, LOCK_SH);
+  TRY(read_end(file, path, HISTORY_BYTES, &lines, err));
+  flock(file, LOCK_UN);
+  return take_lines(&lines, take, user, err);
 }

@@ -164,12 +164,10 @@ static const char before_messages[] = "\"messages\": ["; /* no JSON string conta
 static Status read_beginning(const char *path, Buffer *text, Error *err) {
   char bytes[16384];
   TRY(file_refuse_waiting(path, err));
-  FILE *file = fopen(path, "re");
+  OWNED(stream_release) FILE *file = fopen(path, "re");
   if (!file) return system_error(path, "open", err);
   const size_t n = fread(bytes, 1, sizeof bytes, file);
-  Status status = ferror(file) ? system_error(path, "read", err) : buffer_append(text, bytes, n, err);
-  fclose(file);
-  return status;
+  return ferror(file) ? system_error(path, "read", err) : buffer_append(text, bytes, n, err);
 }
 
 /* Reads the head from the whole file: another program may write the members in another order. */

@@ -188,10 +188,10 @@ static Status add(KeptList *list, const char *directory, const char *file, const
 }
 
 Status kept_list(KeptList *list, Error *err) {
-  char *directory;
+  OWNED(mem_release) char *directory = NULL;
   TRY(find_directory(&directory, err));
   if (!directory) return STATUS_OK;
-  DIR *listing = opendir(directory);
+  OWNED(listing_release) DIR *listing = opendir(directory);
   Status status = STATUS_OK;
   if (!listing && errno != ENOENT) status = system_error(directory, "read it", err);
   for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));) {
@@ -200,8 +200,6 @@ Status kept_list(KeptList *list, Error *err) {
     if (fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (S_ISREG(info.st_mode)) status = add(list, directory, entry->d_name, &info, err);
   }
-  if (listing) closedir(listing);
-  free(directory);
   if (list->count) qsort(list->items, list->count, sizeof *list->items, compare);
   return status;
 }

@@ -137,14 +137,13 @@ void keep_remove_stale(const char *path) {
 }
 
 void keep_remove_leftovers(const char *directory) {
-  DIR *entries = opendir(directory);
+  OWNED(listing_release) DIR *entries = opendir(directory);
   struct dirent *entry;
   while (entries && (entry = readdir(entries))) {
+    OWNED(mem_release)
     char *path = strstr(entry->d_name, ".sock.") ? path_join(directory, entry->d_name, NULL) : NULL;
     if (path) keep_remove_stale(path);
-    free(path);
   }
-  if (entries) closedir(entries);
 }
 
 /* Opens KEY.lock; *byte describes a holder's record lock in it, at an offset made from its socket's inode
@@ -170,9 +169,8 @@ pid_t keep_holder(const char *path) {
   struct stat state;
   struct flock byte;
   if (stat(path, &state) != 0) return 0;
-  const int descriptor = open_for_holder(path, state.st_ino, &byte);
+  OWNED(descriptor_release) const int descriptor = open_for_holder(path, state.st_ino, &byte);
   const bool told = descriptor >= 0 && fcntl(descriptor, F_GETLK, &byte) == 0 && byte.l_type != F_UNLCK;
-  if (descriptor >= 0) close(descriptor);
   return told ? byte.l_pid : 0;
 }
 

@@ -81,27 +81,20 @@ static Status start_locked(const AssistantFlags *flags, const ModelPlace *place,
 Status keep_start(const AssistantFlags *flags, const ModelPlace *place, const Model *model, int n_ctx,
                   int seconds, Remote **remote, Error *err) {
   const WireHello hello = {seconds, n_ctx == NOT_GIVEN ? 0 : n_ctx};
-  char *directory = NULL, *lock = NULL;
-  Buffer key = {0};
-  int descriptor = -1;
+  OWNED(mem_release) char *directory = NULL, *lock = NULL;
+  OWNED(buffer_release) Buffer key = {0};
   *remote = NULL;
-  Status status = keep_directory(true, &directory, err);
-  if (status == STATUS_OK) status = keep_key(flags, model, &key, err);
-  if (status == STATUS_OK) status = keep_path(directory, &key, ".lock", &lock, err);
-  Spinner spinner = loading_spinner(true);
-  if (status == STATUS_OK && (descriptor = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
-    status = system_error(lock, "open", err);
+  TRY(keep_directory(true, &directory, err));
+  TRY(keep_key(flags, model, &key, err));
+  TRY(keep_path(directory, &key, ".lock", &lock, err));
+  OWNED(descriptor_release)
+  const int descriptor = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor < 0) return system_error(lock, "open", err);
+  OWNED(spinner_end) Spinner spinner = loading_spinner(true);
   spinner_begin(&spinner);
   spinner_say(&spinner, "loading");
-  if (status == STATUS_OK) status = lock_or_find(descriptor, directory, &key, &hello, remote, err);
-  if (status == STATUS_OK && !*remote)
-    status = start_locked(flags, place, directory, &key, &hello, remote, err);
-  spinner_end(&spinner);
-  if (descriptor >= 0) close(descriptor);
-  free(lock);
-  free(directory);
-  buffer_release(&key);
-  return status;
+  TRY(lock_or_find(descriptor, directory, &key, &hello, remote, err));
+  return *remote ? STATUS_OK : start_locked(flags, place, directory, &key, &hello, remote, err);
 }
 
 /* --- all holders of this user */
@@ -115,20 +108,17 @@ static Status visit_socket(const char *path, KeepVisit *visit, void *user, Error
 }
 
 Status keep_each(KeepVisit *visit, void *user, Error *err) {
-  char *directory = NULL;
+  OWNED(mem_release) char *directory = NULL;
   TRY(keep_directory(false, &directory, err));
   keep_remove_leftovers(directory);
-  DIR *open_directory = opendir(directory);
-  struct dirent *entry;
-  Status status = STATUS_OK;
-  while (open_directory && status == STATUS_OK && (entry = readdir(open_directory))) {
+  OWNED(listing_release) DIR *entries = opendir(directory);
+  for (struct dirent *entry; entries && (entry = readdir(entries));) {
     if (!name_ends_with(entry->d_name, ".sock")) continue;
     OWNED(mem_release) char *path = path_join(directory, entry->d_name, err);
-    status = path ? visit_socket(path, visit, user, err) : STATUS_FAILED;
+    if (!path) return STATUS_FAILED;
+    TRY(visit_socket(path, visit, user, err));
   }
-  if (open_directory) closedir(open_directory);
-  free(directory);
-  return status;
+  return STATUS_OK;
 }
 
 Status keep_tell(Wire *wire, WireKind kind, const WireStop *stop, WireState *state, KeepReply *reply,

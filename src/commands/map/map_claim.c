@@ -105,12 +105,11 @@ static bool is_hidden(const struct dirent *entry) {
 
 void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]) {
   const Path path = block_path(directory, "taken/", block, "");
-  DIR *entries = opendir(path.text);
+  OWNED(listing_release) DIR *entries = opendir(path.text);
   *owner = 0;
   if (!entries) return;
   for (struct dirent *entry; !*owner && (entry = readdir(entries));)
     if (!is_hidden(entry) && strlen(entry->d_name) < OWNER_SIZE) strcpy(owner, entry->d_name);
-  closedir(entries);
 }
 
 /* --- the job */
@@ -118,12 +117,11 @@ void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]) {
 /* Refuses a directory with files of other programs; "job.OWNER", which another process may be making, is
  * fine. */
 static Status check_unused(const char *directory, Error *err) {
-  DIR *entries = opendir(directory);
+  OWNED(listing_release) DIR *entries = opendir(directory);
   bool used = false;
   if (!entries) return system_error(directory, "open", err);
   for (struct dirent *entry; !used && (entry = readdir(entries));)
     used = !is_hidden(entry) && strncmp(entry->d_name, "job", 3) != 0;
-  closedir(entries);
   if (!used) return STATUS_OK;
   return error_set(
       err, STATUS_USAGE,
@@ -258,8 +256,7 @@ static void note_taken(Claims *c, size_t block) {
 }
 
 static bool create(const Path *path) {
-  const int descriptor = open(path->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor >= 0) close(descriptor);
+  OWNED(descriptor_release) const int descriptor = open(path->text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   return descriptor >= 0;
 }
 

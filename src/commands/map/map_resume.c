@@ -125,12 +125,10 @@ Status map_resume_read_head(const char *path, Buffer *text, Error *err) {
   TRY(file_refuse_waiting(path, err));
   OWNED(mem_release) char *bytes = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
   if (!bytes) return STATUS_FAILED;
-  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  OWNED(descriptor_release) const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) return system_error(path, "open", err);
   const ssize_t n = pread(descriptor, bytes, HEAD_LIMIT, 0);
-  Status status = n < 0 ? system_error(path, "read", err) : buffer_append(text, bytes, (size_t)n, err);
-  close(descriptor);
-  return status;
+  return n < 0 ? system_error(path, "read", err) : buffer_append(text, bytes, (size_t)n, err);
 }
 
 Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err) {

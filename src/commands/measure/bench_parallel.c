@@ -169,13 +169,13 @@ static Status put_row(const Run *run, const Rates *rates, Table *table, Error *e
 static Status test_and_print(void *user, Run *run, Error *err) {
   Table *table = user;
   Rates rates;
-  run->asked = NULL;
-  Status status = NEW(run->ids, (size_t)run->n_prompt, "a prompt", err);
-  if (!status) status = NEW(run->asked, (size_t)run->n_sequences, "sequences", err);
-  if (!status) status = measure(run, &rates, err);
-  free(run->ids);
-  free(run->asked);
-  return status ? status : put_row(run, &rates, table, err);
+  OWNED(mem_release) int32_t *ids = NULL;
+  OWNED(mem_release) Asked *asked = NULL;
+  TRY(NEW(ids, (size_t)run->n_prompt, "a prompt", err));
+  TRY(NEW(asked, (size_t)run->n_sequences, "sequences", err));
+  run->ids = ids, run->asked = asked;
+  TRY(measure(run, &rates, err));
+  return put_row(run, &rates, table, err);
 }
 
 /* --- all tests */

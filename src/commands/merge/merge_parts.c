@@ -151,17 +151,15 @@ static Status check_names(const MergeParts *m, Error *err) {
   if (!file_is_directory(path.data))
     return error_set(err, STATUS_FAILED,
                      "%s is %s, expected a directory: remove it, and run the command again", path.data, kind);
-  DIR *entries = opendir(path.data);
+  OWNED(listing_release) DIR *entries = opendir(path.data);
   if (!entries) return system_error(path.data, "open", err);
-  Status status = STATUS_OK;
-  for (struct dirent *entry; status == STATUS_OK && (entry = readdir(entries));) {
+  for (struct dirent *entry; (entry = readdir(entries));) {
     const char *name = entry->d_name;
     if (!name[strspn(name, "0123456789")] && strtoull(name, NULL, 10) >= m->n_parts)
-      status = error_set(err, STATUS_USAGE, "%s/%s: the job has %zu blocks: these results are not its own",
-                         path.data, name, m->n_parts);
+      return error_set(err, STATUS_USAGE, "%s/%s: the job has %zu blocks: these results are not its own",
+                       path.data, name, m->n_parts);
   }
-  closedir(entries);
-  return status;
+  return STATUS_OK;
 }
 
 static Status open_blocks(MergeParts *m, const char *directory, Error *err) {

@@ -136,9 +136,8 @@ Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err) {
   struct stat info;
   if (stat(path, &info) != 0) return system_error(path, "look there", err);
   if (S_ISDIR(info.st_mode)) {
-    DIR *listing = opendir(path);
+    OWNED(listing_release) DIR *listing = opendir(path);
     if (!listing) return system_error(path, "read it", err);
-    closedir(listing);
   }
   return visit(list, path, 0, err);
 }

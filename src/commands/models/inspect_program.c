@@ -182,17 +182,15 @@ static Status print_forms(Buffer *out, const ModelConfig *config, Error *err) {
 }
 
 Status inspect_print_program(Buffer *out, const Model *model, Error *err) {
-  Program program;
+  OWNED(program_release) Program program = {0};
+  OWNED(mem_release) Alike *groups = NULL;
   int n = 0;
-  Status status = program_make(&model->config, &program, err);
-  Alike *groups = mem_alloc((size_t)model->config.n_layers, sizeof *groups, "program", err);
-  if (!status) status = groups ? print_layers(out, model, &program, groups, &n, err) : STATUS_FAILED;
-  if (!status) status = print_forms(out, &model->config, err);
+  TRY(program_make(&model->config, &program, err));
+  TRY(NEW(groups, (size_t)model->config.n_layers, "program", err));
+  const Status status = print_layers(out, model, &program, groups, &n, err);
   for (int i = 0; i < n; i++) {
     buffer_release(&groups[i].text);
     buffer_release(&groups[i].layers);
   }
-  free(groups);
-  program_release(&program);
-  return status;
+  return status ? status : print_forms(out, &model->config, err);
 }

@@ -97,30 +97,25 @@ static Status pack(Model *model, const char *output, bool *beside, Error *err) {
   return STATUS_OK;
 }
 
-static Status write_packed(const Options *options, Model **model, Error *err) {
+static Status run(CommandCall *call, Error *err) {
+  const Options *options = call->options;
   const char *output = options->output;
   if (!output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
   TRY(file_name_check("-o", output, err));
   const WrittenFile written = written_file("-o", output);
   OWNED(model_place_release) ModelPlace place = {0};
+  OWNED(model_release) Model *model = NULL;
   bool beside;
   interrupt_catch();
   TRY(model_place_find(&options->model, &place, err));
-  TRY(model_place_open(&place, &options->model, model, err));
-  TRY(written_file_is_not_model(&written, *model, err));
-  TRY(pack(*model, output, &beside, err));
+  TRY(model_place_open(&place, &options->model, &model, err));
+  TRY(written_file_is_not_model(&written, model, err));
+  TRY(pack(model, output, &beside, err));
   if (beside)
-    report_problems(*model, output);
+    report_problems(model, output);
   else
-    TRY(report_companions(*model, output, err));
-  return report_written(*model, output, beside, err);
-}
-
-static Status run(CommandCall *call, Error *err) {
-  Model *model = NULL;
-  Status status = write_packed(call->options, &model, err);
-  model_close(model);
-  return status;
+    TRY(report_companions(model, output, err));
+  return report_written(model, output, beside, err);
 }
 
 const Interface pack_interface = {

@@ -383,7 +383,7 @@ static Recipe recipe_of(const Options *o) {
 
 static Status write_quantised(const Options *o, const ModelPlace *place, Model *model, pcre2_code *keep,
                               Parts *parts, Error *err) {
-  QuantizeReport report = {0};
+  OWNED(quantize_report_release) QuantizeReport report = {0};
   QuantizeOptions options = {.output = o->output,
                              .layout = (QuantLayout)o->format,
                              .group = groups_of[o->group],
@@ -403,34 +403,29 @@ static Status write_quantised(const Options *o, const ModelPlace *place, Model *
   options.device = device.options;
   TRY(read_texts(o, model, place->path, parts, err));
   options.ids = parts->ids.ids;
-  Status status = quantize(&cpu_backend, model, &options, &report, err);
+  const Status status = quantize(&cpu_backend, model, &options, &report, err);
   if (options.progress) progress_clear();
-  if (report.resumed && status == STATUS_OK)
-    print_note("%d layers were in %s already", report.resumed, o->output);
-  if (status == STATUS_OK) status = print_report(o, &report, parts, err);
-  if (status == STATUS_OK && o->check) status = check_result(o, place->path, &parts->held_out, err);
-  quantize_report_release(&report);
-  return status;
+  TRY(status);
+  if (report.resumed) print_note("%d layers were in %s already", report.resumed, o->output);
+  TRY(print_report(o, &report, parts, err));
+  return o->check ? check_result(o, place->path, &parts->held_out, err) : STATUS_OK;
 }
+
+RELEASE_BY(keep_release, pcre2_code, pcre2_code_free)
 
 static Status run(CommandCall *call, Error *err) {
   const Options *o = call->options;
   if (!o->output) return error_set(err, STATUS_USAGE, "no directory to write: give -o DIR");
   TRY(file_name_check("-o", o->output, err));
-  pcre2_code *keep = NULL;
+  OWNED(keep_release) pcre2_code *keep = NULL;
+  OWNED(model_place_release) ModelPlace place = {0};
+  OWNED(model_release) Model *model = NULL;
+  OWNED(parts_release) Parts parts = {0};
   TRY(compile_keep(o->keep, &keep, err));
   interrupt_catch();
-  ModelPlace place = {0};
-  Model *model = NULL;
-  Parts parts = {0};
-  Status status = model_place_find(&o->model, &place, err);
-  if (status == STATUS_OK) status = model_place_open_known(&place, &o->model, &model, err);
-  if (status == STATUS_OK) status = write_quantised(o, &place, model, keep, &parts, err);
-  parts_release(&parts);
-  model_close(model);
-  model_place_release(&place);
-  pcre2_code_free(keep);
-  return status;
+  TRY(model_place_find(&o->model, &place, err));
+  TRY(model_place_open_known(&place, &o->model, &model, err));
+  return write_quantised(o, &place, model, keep, &parts, err);
 }
 
 const Interface quantize_interface = {

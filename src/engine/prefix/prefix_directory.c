@@ -64,7 +64,7 @@ static int compare_use(const void *a, const void *b) {
 static Status list_names(const char *directory, const char *prefix, const char *suffix, size_t most,
                          bool clean, PrefixList *list, Error *err) {
   *list = (PrefixList){0};
-  DIR *listing = opendir(directory);
+  OWNED(listing_release) DIR *listing = opendir(directory);
   if (!listing && errno == ENOENT) return STATUS_OK;
   if (!listing) return error_set(err, STATUS_FAILED, "%s: cannot list: %s", directory, strerror(errno));
   Status status = STATUS_OK;
@@ -83,7 +83,6 @@ static Status list_names(const char *directory, const char *prefix, const char *
       /* a killed process left it (base/file.h, AtomicFile) */
       unlinkat(dirfd(listing), entry->d_name, 0);
   }
-  closedir(listing);
   if (list->count > 1) qsort(list->items, list->count, sizeof *list->items, compare_use);
   return status;
 }

@@ -139,13 +139,12 @@ Status prefix_file_layer(const PrefixFile *file, const PrefixKind *kind, int lay
 }
 
 bool prefix_file_summary(const char *path, PrefixSummary *summary) {
-  int descriptor = -1;
+  OWNED(descriptor_release) int descriptor = -1;
   uint64_t size = 0;
   Header header;
   bool good = private_file_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
               private_file_read(descriptor, path, 0, &header, sizeof header, NULL) == STATUS_OK &&
               header.start >= 0 && header.n >= 1 && header.n <= PREFIX_BLOCK;
-  if (descriptor >= 0) close(descriptor);
   const bool state = good && memcmp(header.magic, MAGICS[true], MAGIC_BYTES) == 0;
   if (!good || (!state && memcmp(header.magic, MAGICS[false], MAGIC_BYTES) != 0)) return false;
   *summary = (PrefixSummary){.start = header.start, .n = header.n, .state = state};

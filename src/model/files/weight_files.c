@@ -155,14 +155,13 @@ static size_t kind_of(const char *name) {
 static size_t find_instead(const char *directory, char found[256]) {
   size_t best = N_INSTEAD;
   found[0] = 0;
-  DIR *listing = opendir(directory);
+  OWNED(listing_release) DIR *listing = opendir(directory);
   for (struct dirent *entry; listing && (entry = readdir(listing));) {
     size_t kind = kind_of(entry->d_name);
     if (kind == N_INSTEAD || kind > best || (kind == best && strcmp(entry->d_name, found) > 0)) continue;
     best = kind;
     snprintf(found, 256, "%s", entry->d_name);
   }
-  if (listing) closedir(listing);
   return best;
 }
 
