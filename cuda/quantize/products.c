@@ -14,7 +14,8 @@
 #define LEAST_WORK ((size_t)1 << 24)
 
 static void fill_weights(const void *user, int row, float *to) {
-  linear_read_row(user, row, to);
+  const Linear *linear = user;
+  linear_read(linear, row, 0, linear->n_in, to);
 }
 
 /* *w = a matrix's weights in GPU memory; the first call for the matrix loads them. */

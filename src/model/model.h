@@ -110,6 +110,9 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
+/* out[0..n) = the weights of output o by inputs first .. first + n - 1, as fp32; n > 0. */
+void linear_read(const Linear *linear, int o, int first, int n, float *out);
+
 /* The parameters of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
  *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
  * alpha_p is softplus() of its stored number, alpha_n is softplus() of its own plus beta. */

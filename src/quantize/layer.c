@@ -19,40 +19,6 @@
 #include "quantize/matrix.h"
 #include "quantize/scales.h"
 
-/* Reads row o of a LINEAR_AWQ, whose nibbles have the order of models.md, "AutoAWQ gemm". */
-static void read_awq(const Linear *linear, int o, float *row) {
-  static const int nibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  const int shift = 4 * nibbles[o % 8];
-  const size_t columns = (size_t)(linear->n_out + linear->skip), word = (size_t)o / 8;
-  const uint32_t *codes = linear->qweight, *zeros = linear->qzeros;
-  float scale = 0, zero = 0;
-  for (size_t i = 0; i < (size_t)linear->n_in; i++) {
-    const size_t g = i / (size_t)linear->group;
-    if (i % (size_t)linear->group == 0) {
-      floats_read(linear->scales, DTYPE_F16, g * columns + (size_t)o, 1, &scale);
-      zero = (float)(zeros[g * (columns / 8) + word] >> shift & 15);
-    }
-    row[i] = ((float)(codes[i * (columns / 8) + word] >> shift & 15) - zero) * scale;
-  }
-}
-
-void linear_read_row(const Linear *linear, int o, float *row) {
-  if (linear->kind == LINEAR_AWQ) {
-    read_awq(linear, o, row);
-    return;
-  }
-  const size_t n_in = (size_t)linear->n_in, at = (size_t)o * (1 + (size_t)linear->row_skip) * n_in;
-  if (linear->kind == LINEAR_DENSE) {
-    floats_read(linear->weight, linear->dtype, at, n_in, row);
-    return;
-  }
-  const size_t group = (size_t)linear->group, n_groups = (n_in - 1) / group + 1;
-  const uint8_t *codes = (const uint8_t *)linear->weight + at;
-  const float *scales = linear->scales;
-  scales += (size_t)((linear->block_first + o) / linear->block) * n_groups;
-  for (size_t i = 0; i < n_in; i++) row[i] = e4m3_to_float(codes[i]) * scales[i / group];
-}
-
 /* --- the list of matrices */
 
 /* True for the kinds of matrices that are quantised, and for all experts. The other kinds are small, or
@@ -412,7 +378,7 @@ typedef struct {
 void matrix_read_row(const LayerMatrix *m, int o, float *row) {
   int view = 0;
   while (o >= m->views[view]->n_out) o -= m->views[view++]->n_out;
-  linear_read_row(m->views[view], o, row);
+  linear_read(m->views[view], o, 0, m->n_in, row);
 }
 
 /* A FillRow (quantizer.h); `user` is a MatrixRows. */

@@ -106,8 +106,5 @@ Status layer_adopt(LayerWork *work, const LayerMatrix *m, Error *err);
  * weights */
 Status layer_round(LayerWork *work, Error *err);
 
-/* Row o of a matrix as fp32; rows are counted through all views. PRECOND as for linear_read_row() */
+/* Row o of a matrix as fp32; rows are counted through all views. */
 void matrix_read_row(const LayerMatrix *m, int o, float *row);
-/* Row o of a Linear as fp32: the weights of its output o. PRECOND it is LINEAR_DENSE, LINEAR_FP8 or
- * LINEAR_AWQ */
-void linear_read_row(const Linear *linear, int o, float *row);

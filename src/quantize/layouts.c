@@ -112,7 +112,7 @@ Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err
   if (!codes || !scales || !shape || !row) return STATUS_FAILED;
   shape[0] = head->n_out, shape[1] = head->n_in;
   for (size_t o = 0; o < n_out; o++) {
-    linear_read_row(head, (int)o, row);
+    linear_read(head, (int)o, 0, head->n_in, row);
     for (size_t g = 0; g < groups; g++) {
       const size_t at = g * (size_t)group;
       scales[o * groups + g] = round_to_bytes(row + at, (size_t)group, codes + o * n_in + at);

@@ -234,7 +234,7 @@ TEST(layouts_hold_the_codes) {
         assert_int_equal(word >> 4 * order[o % 8] & 15, m.rounded.codes[o * N_IN + i]);
       }
     float row[N_IN];
-    linear_read_row(&linear, 13, row);
+    linear_read(&linear, 13, 0, linear.n_in, row);
     for (int i = 0; i < N_IN; i++) {
       const size_t place = (size_t)(i / GROUP) * rounded_row(N_OUT) + 13;
       const float level = (float)m.rounded.codes[13 * N_IN + i] - m.rounded.zeros[place];

@@ -101,39 +101,18 @@ static void *make_row(const Gathering *g, const void *from, int unit, size_t siz
 
 /* --- matrices whose rows are inputs */
 
-/* The number that row `row` has for output o: 4 bits of AutoAWQ's words of eight outputs, or a byte. */
-static unsigned packed_at(const void *data, size_t row, size_t width, int o, int bits) {
-  static const unsigned place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  const size_t at = row * width + (size_t)o;
-  if (bits == 8) return ((const uint8_t *)data)[at];
-  uint32_t word;
-  memcpy(&word, (const unsigned char *)data + at / 8 * sizeof word, sizeof word);
-  return word >> 4 * place[at % 8] & 15;
-}
-
-static float scale_at(const Linear *l, size_t group, size_t width, int o) {
-  return stored_float(l->scales, l->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32, group * width + (size_t)o);
-}
-
 /* For series that do not fill whole words, such as two outputs of b for each key head: the matrix, which is
  * small, becomes fp32. */
 static Status gather_as_floats(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
-  const size_t width = (size_t)(from->n_out + from->skip), n_in = (size_t)from->n_in;
+  const size_t n_in = (size_t)from->n_in;
   float *weight = model_make_memory(g->model, (size_t)to->n_out * n_in, sizeof *weight, from, g->err);
   if (!weight) return STATUS_FAILED;
   float *row = weight;
   for (int i = 0; i < g->outputs.n_series; i++)
     for (int head = 0; head < g->outputs.n_heads; head++)
-      for (int k = 0; k < g->outputs.series[i].n; k++, row += n_in) {
-        const int o = head * g->outputs.step + g->outputs.series[i].first + k;
-        for (size_t in = 0; in < n_in; in++) {
-          const size_t group = in / (size_t)from->group;
-          const int zero = (int)packed_at(from->qzeros, group, width, o, from->kind == LINEAR_AWQ ? 4 : 8);
-          const int q = (int)packed_at(from->qweight, in, width, o, from->bits);
-          row[in] = (float)(q - zero) * scale_at(from, group, width, o);
-        }
-      }
+      for (int k = 0; k < g->outputs.series[i].n; k++, row += n_in)
+        linear_read(from, head * g->outputs.step + g->outputs.series[i].first + k, 0, from->n_in, row);
   *to = (Linear){.kind = LINEAR_DENSE,
                  .n_in = from->n_in,
                  .n_out = to->n_out,

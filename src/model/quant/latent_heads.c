@@ -76,53 +76,7 @@ Status latent_heads_shape(Model *model, Error *err) {
 
 /* --- the weights of kv_b */
 
-static uint8_t byte_at(const void *data, size_t at) {
-  return ((const uint8_t *)data)[at];
-}
-
-/* The number of output c in a row of AutoAWQ's packed order; `at`: the index of the row's first number. */
-static int nibble_at(const void *words, size_t at, size_t c) {
-  static const int shifts[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* bit offsets of outputs 0 .. 7 in a word */
-  uint32_t word;
-  memcpy(&word, (const char *)words + (at + c) / 8 * 4, sizeof word);
-  return (int)(word >> shifts[c % 8] & 15);
-}
-
-/* Weight (input i, output o) of 4 or 8 bits in groups. */
-static float grouped_weight(const Linear *l, size_t i, size_t o) {
-  const size_t width = (size_t)l->n_out + (size_t)l->skip, group = i / (size_t)l->group;
-  const int q = l->bits == 4 ? nibble_at(l->qweight, i * width, o) : byte_at(l->qweight, i * width + o);
-  if (l->kind == LINEAR_AWQ) {
-    const float scale = stored_float(l->scales, DTYPE_F16, group * width + o);
-    return (float)(q - nibble_at(l->qzeros, group * width, o)) * scale;
-  }
-  return (float)(q - byte_at(l->qzeros, group * width + o)) *
-         stored_float(l->scales, DTYPE_F32, group * width + o);
-}
-
-/* Weight (input i, output o), by the formulas of Linear (model.h). */
-static float weight_of(const Linear *l, size_t i, size_t o) {
-  static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  const size_t n_in = (size_t)l->n_in, at = o * (1 + (size_t)l->row_skip) * n_in + i;
-  switch (l->kind) {
-  case LINEAR_AWQ:
-  case LINEAR_GROUPED: return grouped_weight(l, i, o);
-  case LINEAR_INT8: return (float)(int8_t)byte_at(l->weight, at) * stored_float(l->scales, DTYPE_F32, o);
-  case LINEAR_FP8: {
-    const size_t n_groups = (n_in - 1) / (size_t)l->group + 1,
-                 block = ((size_t)l->block_first + o) / (size_t)l->block;
-    return e4m3_to_float(byte_at(l->weight, at)) *
-           stored_float(l->scales, DTYPE_F32, block * n_groups + i / (size_t)l->group);
-  }
-  case LINEAR_FP4: {
-    const int code = byte_at(l->weight, at / 2) >> (i % 2 ? 4 : 0) & 15;
-    const uint8_t scale = byte_at(l->scales, at / (size_t)l->group);
-    return (code & 8 ? -e2m1[code & 7] : e2m1[code]) * l->scale_values[scale];
-  }
-  case LINEAR_DENSE: break;
-  }
-  return stored_float(l->weight, l->dtype, at);
-}
+enum { READ_AT_ONCE = 64 }; /* inputs */
 
 static void store(Dtype dtype, float value, void *to, size_t at) {
   const uint16_t half = dtype == DTYPE_F16 ? float_to_f16(value) : (uint16_t)(float_bits(value) >> 16);
@@ -135,14 +89,20 @@ static void store(Dtype dtype, float value, void *to, size_t at) {
 static void fill(const Model *model, int layer, void *keys, int n_threads) {
   const ModelConfig *config = &model->config;
   const size_t rank = (size_t)config->latent.kv_rank, nope = (size_t)config->latent.nope_dim,
-               step = nope + (size_t)config->latent.value_dim, rows = (size_t)config->n_heads * rank;
+               step = nope + (size_t)config->latent.value_dim, n_heads = (size_t)config->n_heads;
   const Linear *kv_b = &model->layers[layer].kv_b;
   const int32_t *order = kv_b->order;
 #pragma omp parallel for num_threads(n_threads)
-  for (size_t row = 0; row < rows; row++) {
-    const size_t in = row % rank, input = order ? (size_t)order[in] : in;
-    for (size_t i = 0; i < nope; i++)
-      store(key_type(kv_b), weight_of(kv_b, in, row / rank * step + i), keys, (row - in + input) * nope + i);
+  for (size_t row = 0; row < n_heads * nope; row++) {
+    const size_t head = row / nope, i = row % nope;
+    float weights[READ_AT_ONCE];
+    for (size_t in = 0; in < rank; in++) {
+      if (in % READ_AT_ONCE == 0)
+        linear_read(kv_b, (int)(head * step + i), (int)in,
+                    (int)(rank - in < READ_AT_ONCE ? rank - in : READ_AT_ONCE), weights);
+      const size_t input = order ? (size_t)order[in] : in;
+      store(key_type(kv_b), weights[in % READ_AT_ONCE], keys, (head * rank + input) * nope + i);
+    }
   }
 }
 
