@@ -130,7 +130,7 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* key language + 1: has it few strings? key hash of language and n: its n-th example */
+  KeyTable few;      /* by language + 1: has it few strings? by a hash of language and n: its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the present search (closing.c); search_left: steps left */

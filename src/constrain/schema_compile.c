@@ -320,7 +320,8 @@ static Status needed_keys(const Keyword *k, uint32_t key, const Json *names) {
   return STATUS_OK;
 }
 
-/* dependencies, dependentRequired and dependentSchemas: an array of keys or a schema for each key. */
+/* dependencies, dependentRequired and dependentSchemas: for each key an array of keys, a schema or, in draft
+ * 4, one key. */
 static Status take_dependencies(const Keyword *k) {
   if (!json_is_object(k->value)) return refuse(k, "an object");
   for (const Json *member = json_first(k->value); member; member = json_next(member)) {
@@ -497,7 +498,7 @@ static bool has_widened(const SchemaSet *set, const Schema *s) {
 }
 
 /* Drops keywords that would allow too little because a subschema of theirs allows more than it says; oneOf
- * becomes anyOf unless there is one. */
+ * becomes anyOf if the schema has no anyOf. */
 static Status widen_around(SchemaSet *set, uint32_t number, Error *err) {
   static const char why[] = "depends on a keyword that was let go";
   Schema *s = &set->schemas[number];

@@ -220,10 +220,10 @@ struct BackendState {
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
   int *positions;         /* [max_chunk] of the step's rows, set by embed */
   int *sequences;         /* [max_chunk] each row's sequence, set by embed */
-  int64_t *angled;        /* [max_chunk] 1 + 2 position + long_rope for which a row has angles; 0: none */
+  int64_t *angled;        /* [max_chunk] 1 + 2 * position + long_rope of the angles that a row has; 0: none */
   /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
-   * stream_weights: the weights of their mean, a block's input; stream_ranks: between the two low-rank
-   * matrices that make these weights; stream_factors: factors of a block's output; ids: the step's tokens;
+   * stream_weights: the weights of their mean, a block's input; stream_ranks: outputs of the first of the
+   * two matrices that make them; stream_factors: factors of a block's output; ids: the step's tokens;
    * ngram_rows: the n-gram table's rows for them. With AltUp (altup.c), streams have plan.hidden numbers, and
    * stream_... hold its coefficients and LAuReL's rows. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */

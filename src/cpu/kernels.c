@@ -90,8 +90,8 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-/* Returns -2u of GELU's x / 2 (1 + tanh(u)) = x / (1 + e^-2u), whose right side has no cancellation for u far
- * below 0. */
+/* Returns -2u of GELU's (x / 2) (1 + tanh(u)) = x / (1 + e^(-2u)), whose right side has no cancellation for u
+ * far below 0. */
 INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
 }

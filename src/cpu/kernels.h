@@ -144,7 +144,7 @@ typedef struct {
   const float *q, *k; /* [key_dim] normalised */
   const float *v;     /* [n_columns] */
   float decay, beta;
-  const float *decays; /* [key_dim] a factor of `decay` for each number of k; NULL: 1 */
+  const float *decays; /* [key_dim] `decay` is multiplied by one for each number of k; NULL: 1 */
   bool only_adds;      /* Mamba-2: does not subtract the state's value for k */
 } DeltaToken;
 

@@ -18,8 +18,8 @@ INLINE vf round_near(vf x) {
   return x + magic - magic;
 }
 
-/* Rounds a positive number to a positive fp16 number: from 2^-14 on to 11 bits (Dekker's splitting), below to
- * a multiple of 2^-24, but never to 0. */
+/* Rounds a positive number to a positive fp16 number: to 11 bits (Dekker's splitting) if it is at least
+ * 2^-14, else to a multiple of 2^-24, but never to 0. */
 INLINE vf round_to_f16(vf x) {
   const vf wide = x * 8193, many = wide - (wide - x), few = x + 0.5f - 0.5f;
   return vf_max(vf_select(x < vf_set(0x1p-14f), few, many), vf_set(0x1p-24f));

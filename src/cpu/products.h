@@ -32,10 +32,10 @@ typedef struct {
  * their outputs side by side in a row of y. */
 void cpu_products_stacked(CpuProducts *products, int layer, const int *which, int n, ProductRows rows);
 
-/* y = activation(Wgate x) * (Wup x), with their biases. */
+/* y = g of config.h, "Activation", of Wgate x and Wup x, with their biases. */
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows);
 
-/* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g = activation(Wgate
- * x) * (Wup x); ids and weights are [n_rows][n_chosen]. An id out of range means expert 0. */
+/* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g as above; with
+ * scales_input the weight multiplies x. ids, weights: [n_rows][n_chosen]; an id out of range means 0. */
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,
                           ProductRows rows);

@@ -133,7 +133,7 @@ int team_size(int n_threads) {
   return n_threads >= 8 && n_threads >= omp_get_num_procs() ? n_threads - 1 : n_threads;
 }
 
-/* Returns false if there is no memory for a thread, or the process may have no more. */
+/* Returns false if there is no memory for a thread, or the process has as many as it is allowed. */
 static bool add_thread(Team *t, const pthread_attr_t *attributes) {
   Member *member = malloc(sizeof *member);
   if (!member) return false;

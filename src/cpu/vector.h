@@ -214,7 +214,7 @@ INLINE vf vf_exp(vf x) {
   return p * (vf)(lower << 23) * (vf)(upper << 23);
 }
 
-/* tanh x to about 2 ulp. Near 0, where 1 - 2 / (e^2|x| + 1) would cancel, it is the polynomial of Cephes'
+/* tanh x to about 2 ulp. Near 0, where 1 - 2 / (e^(2|x|) + 1) would cancel, it is the polynomial of Cephes'
  * tanhf (Moshier). */
 INLINE vf vf_tanh(vf x) {
   vf size = (vf)((vi)x & INT32_MAX), square = x * x;

@@ -231,8 +231,8 @@ typedef struct Backend {
    * the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
-  /* Only the thread that loads a model uses it and its states, as CUDA's current device belongs to a thread.
-   * Other threads may use other models at the same time. */
+  /* Only the thread that loads a model uses it and its states (but for kv_write() and state_write()), as
+   * CUDA's current device belongs to a thread. Other threads may use other models at the same time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes that open() takes for these options, KV cache included. */
@@ -274,8 +274,8 @@ typedef struct Backend {
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* How many bytes less a step of one token at `pos` reads, by a copy of lm_head in 8 bits, if the picks
-   * before and after it stay on the device; NULL: none. */
+  /* How many bytes a copy of lm_head in 8 bits spares a step of one token at `pos`, if the picks before and
+   * after it stay on the device; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
   /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
    * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one
@@ -302,10 +302,10 @@ typedef struct Backend {
   /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's hidden states, each
    * [n_states][target_hidden]. draft_take() copies rows row .. row + n - 1 of the target's last step to rows
    * `to` on: state i is tap taps[i], after the target's final norm if the kind wants that. draft_move()
-   * copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from the rows from
-   * range.states on, and appends them to the cache; in a step each row then attends to the whole cache and to
-   * all rows of the step. draft_step() computes a drafter's whole step, or sets *done to false; it may be
-   * NULL. The other three NULL: not supported. */
+   * copies a row. draft_context(), for DRAFT_DFLASH, makes keys and values of all layers from the rows that
+   * begin at range.states, and appends them to the cache; in a step each row then attends to the whole cache
+   * and to all rows of the step. draft_step() computes a drafter's whole step, or sets *done to false; it may
+   * be NULL. The other three NULL: not supported. */
   Status (*draft_take)(BackendState *state, BackendState *target, int row, int n, const int *taps, int to,
                        Error *err);
   Status (*draft_move)(BackendState *state, int from, int to, Error *err);

@@ -271,8 +271,8 @@ static bool take_forced(Batch *b, Sequence *s) {
   return true;
 }
 
-/* Takes the sequence's next token, from row `row` of the step's logits, and then forced tokens. Where tokens
- * are scored, each forced one has a step of its own. */
+/* Takes the sequence's next token, forced or picked from row `row` of the step's logits, and then forced
+ * tokens. Where tokens are scored, each forced one has a step of its own. */
 static bool take_next(Batch *b, Sequence *s, int row) {
   EngineResult *result = &s->result;
   int32_t id;
@@ -367,7 +367,8 @@ static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
 }
 
 /* Uses pages of the text that other sequences have computed, up to the first position whose logits are
- * needed. *later: another sequence computes more of the text in this step, so that this one waits for it. */
+ * needed; with `invariant` only the prompt's. *later: another sequence computes more of the text in this
+ * step, so that this one waits for it. */
 static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   const int page_tokens = b->backend->page_tokens, start = s->n_past, needed = first_logits(s),
             end = b->sizes.invariant && n_prompt_tokens(s) < needed ? n_prompt_tokens(s) : needed;

@@ -80,9 +80,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds the state to which the plan's at-th character, one of `class`, leads. If some classes of the plan may
- * not follow there, the plan ends before the state or, below min_depth, gives up those classes (`class`, if
- * that has fewer tokens) and begins again: then returns false. */
+/* Adds the state to which the plan's at-th character, one of `class`, leads. The plan ends at this state if
+ * the list is full, after MAX_DEPTH characters, or if some of its classes may not follow; in the last case,
+ * below min_depth, it gives up these classes instead (or `class`, with fewer tokens) and begins anew: false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -250,7 +250,7 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
 }
 
 /* Sets enough[n]: n plus the most characters that a string needs to end after any n characters of the first
- * plan. */
+ * plan; n plus `beyond` if the plan has no n characters, or they lead to too many states. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};
@@ -462,8 +462,8 @@ static bool walk_inside(Inside *in, uint32_t first, uint32_t last, uint32_t lex,
 
 /* --- strings with a limit on their characters */
 
-/* The state of lex_alone() after a byte of a string that may have *left more characters; LEX_NONE: the string
- * cannot end within them. PRECOND no escape begins with the byte */
+/* The state of lex_alone() after a byte of a string with *left characters left, which are counted down;
+ * LEX_NONE: the byte may not follow, or no end is within reach. PRECOND no escape begins with the byte */
 static uint32_t limited_next(Machine *m, uint32_t lex, unsigned char byte, uint32_t *left) {
   const uint32_t next = lex_next(m, lex, byte);
   if (next == LEX_NONE) return next;
@@ -528,7 +528,8 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The largest n such that any n characters of the plan and the end of a string fit into `left` characters. */
+/* The largest n, up to a token's max_characters, such that any n characters of the plan and the end of a
+ * string fit into `left` characters. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
   uint32_t sure = 0;

@@ -10,7 +10,7 @@
 typedef struct {
   uint32_t node;     /* node of the tokens' trie */
   uint32_t lex;      /* state before the quote, or after the part */
-  uint32_t n_before; /* bytes of the token before the quote, or before that byte */
+  uint32_t n_before; /* bytes of the token before the quote, or before the part's last byte */
 } LexExit;
 
 /* A token that stays inside the string, or inside the part of a grammar. */
@@ -39,7 +39,7 @@ typedef struct {
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
   /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end. */
   uint32_t enough[N_ENOUGH];
-  const uint64_t *base; /* [n_words] the tokens of both plans, or NULL */
+  const uint64_t *base; /* [n_words] the tokens of the plans that have `words`, or NULL */
   LexToken *tokens;     /* [n_tokens] further tokens */
   size_t n_tokens, tokens_capacity;
   LexExit *exits; /* [n_exits] for a string only if the state is within a character or an escape */

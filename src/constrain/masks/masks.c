@@ -16,10 +16,10 @@
 #include "constrain/frames.h"
 #include "constrain/lex.h"
 
-#define KEPT_BYTES  ((size_t)12 << 20) /* bytes of stored masks; if they take more, they are released */
+#define KEPT_BYTES  ((size_t)12 << 20) /* of a KnownTable's values; if they take more, all are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* compute_first() stops once it has made this many expressions (lang.h) */
-#define FEW_QUOTES  4    /* most tokens of a group whose rests, unless they are kept, are tried one by one */
+#define FEW_QUOTES  4    /* groups of up to so many tokens: rests that are not kept are tried one by one */
 
 static bool no_memory(Masks *masks) {
   machine_fail(masks->m, "out of memory");
@@ -31,7 +31,7 @@ static void known_clear(KnownTable *table) {
   pool_release(&table->pool);
 }
 
-/* Adds a language of keys to masks->telling (masks.h) unless it is there, or there are MAX_TELLING. */
+/* Adds a language of keys to masks->telling (masks.h) unless it is there; if that is full, clears `tells`. */
 static void add_telling(Masks *masks, Lang lang) {
   for (uint32_t i = 0; i < masks->n_telling; i++)
     if (masks->telling[i] == lang) return;
@@ -258,8 +258,8 @@ static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   return bits;
 }
 
-/* end_string() of a key. Keys that no keyword names have one effect, or one for each set of patterns that
- * they match. */
+/* end_string() of a key. Keys that no keyword names have one effect (`alike`) or, with masks->tells, one for
+ * each set of languages of `telling` that they are in. */
 static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
                            uint64_t *mask) {
   Machine *m = masks->m;

@@ -41,7 +41,7 @@ void number_table_release(NumberTable *table);
 static inline NumberWalk number_table_walk(const NumberTable *table, uint64_t hash) {
   return (NumberWalk){table, (uint32_t)(hash >> 32), (size_t)(hash >> 32)};
 }
-/* The next number that was put with the hash; false if there is none. */
+/* The next number whose hash has the same upper half; false if there is none. */
 static inline bool number_walk_next(NumberWalk *walk, uint32_t *number) {
   const NumberTable *t = walk->table;
   if (t->n_slots == 0) return false;
