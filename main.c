@@ -38,7 +38,7 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* Refuses an unknown command with a hint: the word may be a command of another program, mistyped, or a model
+/* Refuses an unknown command with a hint: the word may be mistyped, a command of another program, or a model
  * without its flag. */
 static Status refuse_command(const char *text, bool is_alone, Error *err) {
   const char *instead = foreign_command(text);

@@ -176,8 +176,7 @@ struct BackendState {
   AltupState altup;
   IndexState index;
   FusedStep *fused; /* runs steps of few tokens as one kernel; or NULL */
-  /* Rows of q and a have no stride here: they are as wide as the layer's o reads them, rows of g as its down
-   * does. */
+  /* Rows of q and a have no stride here: they are as wide as o's padded inputs, rows of g as down's. */
   int h_stride, projection_stride, expert_stride;
   ReadyInput ready;    /* where the operation before left normalised x for the next one */
   bool a_is_in_planes; /* planes[PLANES_A] holds attention's output instead of a */

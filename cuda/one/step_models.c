@@ -141,7 +141,7 @@ static const char *unsupported_layer(const Model *model, int layer) {
   return delta ? unsupported_delta(model, layer) : NULL;
 }
 
-/* Names a size that the form's kernels do not take, or NULL. */
+/* Names a property of the config that the form's kernels do not take, or NULL. */
 static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;

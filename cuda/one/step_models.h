@@ -11,7 +11,7 @@
  * bf16, and of model/differences.def only what STEP, HYBRID_STEP and VARIED_STEP in model/forms.def list. */
 Status step_supports(const Model *model, Error *err);
 
-/* STATUS_OK if no member of the config excludes the model; the weights may. */
+/* STATUS_OK if the config does not exclude the model; its weights still can. */
 Status step_supports_config(const ModelConfig *config, Error *err);
 
 /* step_shape(): a shape with the members that follow from a config. step_group() and step_attn_group(): its

@@ -485,8 +485,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* No next norm here: the router normalises its input itself, streams are mixed before their norm, and a
-   * parallel MLP has a norm of its own. */
+  /* No next norm here: route() makes that of experts, streams are mixed before their norm, and the input of
+   * a parallel MLP is made already. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));
@@ -501,7 +501,7 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
                                               : STATUS_OK;
 }
 
-/* x += rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm, then times layer_scalar; r is the
+/* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the
  * residual stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all
  * streams but the first, not to x. Without per_layer_width there is nothing to do. r is divided by 64 before
  * it is rounded to fp16, whose range r may exceed; gated.factor multiplies the gate by 64 again. */

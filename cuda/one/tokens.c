@@ -185,7 +185,7 @@ static bool can_pick_ahead(const Sampler *sampler) {
   return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
 }
 
-/* True if the oldest pick that was not taken is that of this row. */
+/* True if the oldest pick that was not taken is this row's, made with the sampler's draw and settings. */
 static bool is_picked(const BackendState *s, const Sampler *sampler, int row) {
   const PicksAhead *a = &s->ahead;
   return a->n_left > 0 && row == a->n_rows - a->n_left && sampler_draws(sampler) == a->draw + (uint64_t)row &&

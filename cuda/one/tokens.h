@@ -23,8 +23,8 @@ Status tokens_join_logits(BackendState *s, Error *err);
  * wanted (BackendState.n_best), and those of other GPUs. */
 Status tokens_make_logits(BackendState *s, Error *err);
 /* tokens_gather(): makes the logits complete that the sampler's next pick needs; sampler NULL: all logits.
- * tokens_meet(): true if tokens_gather(), for a pick from `row`, exchanges logits: all GPUs then have to call
- * it at the same time, since each waits for the others. */
+ * tokens_meet(): true if a pick from `row` needs logits of other GPUs: all GPUs then have to call
+ * tokens_gather() at the same time, since each waits for the others. */
 bool tokens_meet(const BackendState *s, const Sampler *sampler, int row);
 Status tokens_gather(BackendState *s, const Sampler *sampler, Error *err);
 Status tokens_wait(BackendState *s, int32_t *id, Error *err);

@@ -91,7 +91,7 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
 }
 
 /* Latent attention's matrices for keys and for values, one of each for each head. They are loaded like those
- * of experts, a head being an expert, and so are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
+ * of experts, a head being an expert, so they are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
 /* Linear layer `part` of an expert; expert n_experts is the shared expert. */
@@ -141,7 +141,7 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const ModelConfig *config = &loader->loaded->model->config;
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
-  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16. As it is called for a dense MLP it
+  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16. Called for a dense MLP, it
    * computes only silu(gate) * up: no other activation, limit, sparsity or scale. */
   const LayerConfig own = config_layer(config, loader->layer);
   const bool swiglu = which == JOINED_GATE_UP && own.sparsity == 0 && own.mlp_limit == 0 &&
@@ -684,8 +684,8 @@ static Status make_table(Loader *l, const void **to, const Matrix *from, Error *
   return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
-/* Fills all weights with random numbers, which are made in a staging buffer as large as all slots together
- * through which weights are uploaded; random_linear() refuses a matrix that does not fit there. */
+/* Fills all weights with random numbers, made in a staging buffer as large as all slots of an upload;
+ * random_linear() refuses a matrix that does not fit there. */
 static Status fill_at_random(Loader *l, Error *err) {
   static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);

@@ -67,7 +67,7 @@ Status gpu_fetch(Gpu *gpu, void *here, const void *there, size_t bytes, Error *e
  * threads call fill() at once. */
 Status gpu_send_rows(Gpu *gpu, FillRow *fill, const void *user, int n_rows, int n, float *to, Error *err);
 
-/* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; but with n_k 0 c
+/* c[r][i] = beta c[r][i] + the sum over k < n_k of a[r][k] b[i][k], for r < n_rows, i < n; if n_k is 0, c
  * stays as it is. a, b and c are in GPU memory. */
 Status gpu_product(Gpu *gpu, Rows a, int n_rows, Rows b, int n, int n_k, float beta, Rows c, Error *err);
 /* The same with a and b rounded to TF32, where the GPU has it: for the forward pass and its statistics. */

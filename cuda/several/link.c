@@ -54,7 +54,7 @@ typedef struct {
   Hello hello;
 } Greeting;
 
-/* mac = HMAC(key, who | job | port | both nonces | rank | n | the host of `who`). */
+/* mac = HMAC(key, who | hash of the job | port | both nonces | rank | n | host). */
 static void prove(const Greeting *g, const char *who, const char host[LINK_HOST], uint8_t mac[SHA256_BYTES]) {
   HmacKey key;
   uint8_t job[SHA256_BYTES];

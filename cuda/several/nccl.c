@@ -205,7 +205,7 @@ static Status gather(Reduce *own, float *rows, const int *first, int n_rows, cud
 
 /* --- waiting */
 
-/* Asks NCCL for errors, at most once in LOOK_MS. After an error or too long a wait aborts the rank. */
+/* Asks NCCL for errors, at most once in LOOK_MS. Aborts the rank after an error or too long a wait. */
 static Status look(Reduce *own, ReduceWait *wait, Error *err) {
   NcclRank *rank = rank_of(own);
   const double now = clock_ms();

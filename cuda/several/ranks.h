@@ -3,7 +3,7 @@
  * Rank 0 runs the whole program; the other ranks do what rank 0's several.c does (calls.h). A thread of each
  * process watches the connections. Always true: a process that ends, fails, or gives no sign of life for
  * timeout_s ends all processes: rank 0's next call fails with the rank, host and reason of the first to do
- * so, and other ranks end themselves. */
+ * so (or rank 0 ends, if it waits in NCCL), and other ranks end themselves. */
 #pragma once
 
 #include "cuda/several/link.h"

@@ -323,8 +323,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* Backend.row_costs. `costs` is for sessions whose step of one row is fused, and those of more rows are
- * separate kernels: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
+/* Backend.row_costs. `costs` is for sessions whose steps are fused for one row, and separate kernels for
+ * more: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};

@@ -37,8 +37,7 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
-/* Takes the whole pages of `bytes` mapped bytes at `data` from the process's resident memory; they come back
- * when they are read. */
+/* Makes the whole pages of `bytes` mapped bytes at `data` leave resident memory; reading brings them back. */
 void file_drop_pages(const void *data, size_t bytes);
 /* The stamp of the file at `path`. */
 Status file_stamp(const char *path, FileStamp *stamp, Error *err);
@@ -60,7 +59,7 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
  * failures are those of stream_read(). */
 Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
-/* Refuses (STATUS_USAGE) a URL where a file is meant, if no file has this name, as file_read() does. */
+/* Refuses (STATUS_USAGE) a URL where a file is meant, if no file has this name. file_read() does this too. */
 Status file_refuse_url(const char *path, Error *err);
 
 bool file_exists(const char *path);   /* of any kind; false for a link that leads nowhere */

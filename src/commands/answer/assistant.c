@@ -240,7 +240,8 @@ static bool is_alone(const AssistantFlags *flags) {
          device_split(&flags->device) == 0;
 }
 
-/* Tokens of context that -c asks for, or NOT_GIVEN. More than the model's maximum is refused later. */
+/* Tokens that -c asks for, or NOT_GIVEN. More than the model's maximum is cut if -c is from the settings
+ * file, else refused later. */
 static int asked_context(const Assistant *a) {
   const AnswerFlags *flags = &a->flags->answer;
   const int maximum = a->model->config.max_position;
@@ -524,9 +525,9 @@ static bool is_always_batch(const Assistant *a) {
   return a->device.invariant && a->device.backend->memory;
 }
 
-/* True if a process that keeps the model has a session, for clients that ask one at a time: a backend without
- * pages has no batch, on a GPU a batch rounds differently, and a batch cannot continue from a recurrent
- * state. */
+/* True if a process that keeps the model has a session for clients that ask one at a time, unless
+ * is_always_batch(): a backend without pages has no batch, on a GPU a batch rounds differently, and a batch
+ * cannot continue from a recurrent state. */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
   if (is_always_batch(a)) return false;

@@ -209,7 +209,7 @@ static Status drop_attached(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Attaches a file's text to the next message. Refuses it if the attached texts then filled the context. */
+/* Attaches a file's text to the next message. Refuses it if the attached texts would fill the context. */
 static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *err) {
   const int n_ctx = assistant_n_ctx(&d->assistant);
   size_t n, n_waiting, n_message, before = d->attached.size;

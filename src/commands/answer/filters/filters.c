@@ -62,8 +62,8 @@ static bool may_be_spaced(const Filters *f) {
   return f->text.splitter.state == THINKING_AFTER && !f->bound.begun && f->n_spaces < MOST;
 }
 
-/* True if the token belongs to an answer with a form, not to a thought, its marks or white space after them,
- * which is counted. */
+/* True if the token belongs to an answer with a form, not to a thought, its marks or white space after them.
+ * Counts such white space. */
 static bool is_bound(Filters *f, int32_t id) {
   if (!has_form(f) || in_thought(f) || f->n_closing || id == opening(f)) return false;
   const bool space = may_be_spaced(f) && bound_is_space(&f->bound, id);
