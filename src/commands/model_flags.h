@@ -23,8 +23,8 @@ typedef struct {
   char *name;  /* for results: the name in the cache, else the last part of the path, without /config.json */
 } ModelPlace;  /* starts zeroed */
 
-/* Finds the model that the flags, else the environment, name; the model need not exist. STATUS_USAGE if none
- * is named. Release the place also after a failure. */
+/* Finds the model that the flags, else the settings, else AUK_MODEL, name; it need not exist. STATUS_USAGE if
+ * none is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
 /* A name of the model for any working directory: the name in the cache, else the absolute path. In new

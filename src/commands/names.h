@@ -6,7 +6,7 @@
 #include "base/status.h"
 
 typedef struct {
-  char **items; /* [count] sorted, without names that begin with a dot */
+  char **items; /* [count] from names_read(): sorted, without names that begin with a dot */
   size_t count, capacity;
   int error; /* errno if the directory could not be read, else 0 */
 } Names;     /* starts zeroed */

@@ -90,9 +90,9 @@ static void report(const char *path, uint64_t byte) {
   if (write(STDERR_FILENO, message, strlen(message)) < 0) return;
 }
 
-/* Handles a fault in an instruction that reads a mapped file, in any thread, never within a function that is
- * not reentrant. All calls here are async-signal-safe except error_set(), which formats into a
- * local Error. */
+/* Handles a fault in an instruction that reads a mapped file, in any thread; such reads are never within a
+ * function that is not reentrant. All calls here are async-signal-safe except error_set(), which formats into
+ * a local Error. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
   static atomic_flag reported = ATOMIC_FLAG_INIT;
   char line[LONGEST_LINE];

@@ -107,7 +107,7 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
-/* The checkpoint's directory, or the directory that contains a packed file; NULL if no model is named. */
+/* The checkpoint's directory, or the packed file's; NULL if a template is named, but no model. */
 static Status find_directory(const Options *options, char **directory, Error *err) {
   OWNED(model_place_release) ModelPlace place = {0};
   const Status status = model_place_find(&options->model, &place, err);

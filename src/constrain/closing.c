@@ -458,8 +458,8 @@ static const Example *example_of(Machine *m, Lang keys, uint32_t n) {
   return made;
 }
 
-/* The Closing of the frame if a member begins with a new key of the language that no keyword of any schema
- * names. Named keys may have another effect: those with which a member may begin are added to *named. */
+/* The Closing of the frame if a member begins with a key of `keys` that is new, and unnamed by any keyword of
+ * any schema. Named keys may have another effect: those with which a member may begin are added to *named. */
 static Closing with_other_key(Machine *m, const Frame *frame, Lang keys, Lang *named) {
   Langs *l = &m->set->langs;
   char key[24];
@@ -527,7 +527,7 @@ static Closing search_object(Machine *m, const Frame *frame) {
 }
 
 /* Takes out of `keys` those that no keyword of the frame's schemas names and with which no member may begin;
- * *all: no key was taken out. */
+ * *all: no key was taken out. Else the named keys are out, too, unless `keys` is LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -605,7 +605,8 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end now and then, in a uniqueItems array, the values up to that array can. */
+/* CLOSE_SURE if the value may end here and, in a uniqueItems array, the values around it may end after it, up
+ * to that array. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;

@@ -17,22 +17,22 @@ void closing_begin_work(Machine *m);
 /* True if the frame's rules make its members or items depend on one another, or if values are hashed
  * (uniqueItems) and the frame may run out of different values. */
 bool closing_is_searched(Machine *m, const Frame *frame);
-/* CLOSE_SURE if some text closes the frame and then, in a uniqueItems array, the values up to that
+/* CLOSE_SURE if some text closes the frame and, in a uniqueItems array, also the values around it up to that
  * array. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL, whose number
  * i stands for "the child satisfies frame_children()[i]". `before` is the frame before the child began.
  * *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
-/* `keys` without those whose members would keep the frame from ever closing. If `keys` is lang_is_endless(),
- * or has too many keys to judge, such keys may stay: they are refused where they end.
+/* `keys` without those whose members would keep the frame from ever closing. Some of these may stay if `keys`
+ * is lang_is_endless(), or has too many keys to judge: they are refused where they end.
  * `order` lists the keys that the frame's schemas name (key_order_of()): these are judged one by one, but not
  * if frame->order is set, since key_order_next() then judges them. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
 /* `texts` of the open child, without those after which the frame, or a frame around it, could not close
  * because an item repeats. PRECOND machine->text[0..text_size) is the text so far. */
 Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size);
-/* closing_texts() for keys of the frame, an object that may not be equal to an item before it. */
+/* closing_texts() for keys of the frame, an object that must not be equal to an item before it. */
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
 /* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. No value

@@ -51,7 +51,7 @@ static void append_keywords(const Json *schema, char *out, size_t size) {
   }
 }
 
-/* Fails, and names a schema: the innermost one without a text to which required members and allOf lead. */
+/* Fails, and names a schema without a text: the innermost one to which required members and allOf lead. */
 static Status refuse_dead(const SchemaSet *set, Error *err) {
   uint32_t number = set->root, next = number;
   int depth = 0;

@@ -577,7 +577,7 @@ static void mark_nearest(Explainer *e, size_t from, size_t n, const char *keywor
   }
 }
 
-/* Adds what a reason expects to "A or B", unless it is there already. */
+/* Extends `expected` ("A or B") by what the reason says is expected, unless it has that already. */
 static void add_expected(Explainer *e, const Reason *reason, Buffer *expected) {
   const char *more = reason->line + reason->expected_at;
   if (expected->size && memmem(expected->data, expected->size, more, reason->expected_size)) return;

@@ -120,7 +120,7 @@ static bool may_be_longer(const Ahead *ahead, const char *bytes, size_t size) {
   return false;
 }
 
-/* The number of leading bytes whose tokens are the same whatever follows: no token that begins there can
+/* The number of leading bytes whose tokens are the same whatever follows: no token that begins in them can
  * reach beyond bytes[0..size). */
 static size_t settled(const Ahead *ahead, const char *bytes, size_t size) {
   size_t at = size > MAX_TOKEN_BYTES ? size - MAX_TOKEN_BYTES : 0;

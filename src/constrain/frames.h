@@ -34,7 +34,7 @@ Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 Lang frame_next_keys(Machine *m, const Frame *frame);
 /* The strings or, if kind is JSON_NUMBER, the numbers that the open child may be. */
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
-/* verdicts[i]: whether frame_children()[i] takes null, false or true; returns false if it is refused. */
+/* verdicts[i]: whether frame_children()[i] takes null, false or true; false if that value is refused. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
 
 /* True if all keys that no keyword names are known to have the same effect. */

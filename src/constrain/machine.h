@@ -28,8 +28,7 @@ typedef struct Seen {
   Lang keys, other_keys; /* other_keys: `keys` without this key and those before; keys LANG_NONE: unset */
 } Seen;
 
-/* The keys of `properties` of some schemas and their in-place subschemas, in the order in which they are
- * written. */
+/* The keys of `properties` of some schemas and their in-place subschemas, in written order. */
 typedef struct {
   uint32_t *schemas; /* [n_schemas] */
   uint32_t n_schemas;

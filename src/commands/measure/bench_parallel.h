@@ -12,7 +12,7 @@ typedef struct {
   MachineRates machine;
 } ParallelTests;
 
-/* Refuses (STATUS_USAGE) counts that are 0, tests longer than the model's context, and a device that computes
+/* Refuses (STATUS_USAGE) a 0 in any list, tests longer than the model's context, and a device that computes
  * one sequence at a time; and (STATUS_FAILED) tests that the device's memory does not hold. The model need
  * not be loaded. */
 Status bench_parallel_check(const ParallelTests *tests, Error *err);

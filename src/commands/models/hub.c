@@ -75,7 +75,7 @@ static Status path_print(char **out, Error *err, const char *format, ...) {
   return error_set(err, STATUS_FAILED, "out of memory: a path");
 }
 
-/* The value of the environment variable, in which "~/" may come first, followed by `name`; NULL if it is
+/* The value of the environment variable, with a leading "~/" expanded, then `name`; NULL if the variable is
  * unset or empty. */
 static Status place(const char *variable, const char *name, char **out, Error *err) {
   const char *value = getenv(variable), *home = getenv("HOME");
@@ -330,7 +330,7 @@ static Status add_model(HubModels *list, char *name, char *path, Error *err) {
 }
 
 /* The site's name of a directory in the cache: the first "--" stands for the slash, since organisations
- * contain none. */
+ * contain no "--". */
 static Status name_repository(const char *directory, char **name, Error *err) {
   const char *text = directory + strlen(REPOSITORY_PREFIX), *dashes = strstr(text, "--");
   if (!dashes) return path_print(name, err, "%s", text);

@@ -18,7 +18,7 @@
 Status hub_directory(char **path, Error *err);
 
 /* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot: of the
- * given revision, of main, or without refs/main the newest complete snapshot. If nothing is found, `name`
+ * given revision, of main, or without refs/main the newest (complete, if one is). If nothing is found, `name`
  * again, for the caller to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 

@@ -10,5 +10,5 @@
 Status known_name(const char *text, char **name, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that does not exist, if a similar one does, and a folder above checkpoints.
- * Ignores names of organisations that are not folders here: such a model has to be fetched. */
+ * Ignores ORG/NAME if ORG is no folder here: that model has to be fetched. */
 Status known_name_suggest(const char *text, Error *err);

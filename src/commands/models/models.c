@@ -49,7 +49,7 @@ static void copy_string(char *out, size_t size, const Json *value) {
   out[length < size ? length : 0] = 0;
 }
 
-/* Copies a number from -1 (the group's special value) up, unless one is set already. */
+/* Copies a number of at least -1 (the group's special value), unless one is set already. */
 static void copy_number(int64_t *out, const Json *object, const char *key) {
   int64_t value;
   if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
@@ -222,7 +222,7 @@ static Words quantisation_words(const Facts *facts) {
   return out;
 }
 
-/* Appends a checkpoint's line. narrow: leaves the architecture out, and puts `origin` on a line below it. */
+/* Appends a checkpoint's line. narrow: without the architecture, and with `origin` on a line below. */
 static Status put_line(Buffer *out, int width, bool narrow, const Checkpoint *checkpoint, const Facts *facts,
                        const char *origin, Error *err) {
   size_t start = out->size;

@@ -118,8 +118,8 @@ static Status join(const LinkPlace *link, struct Ranks **ranks, Error *err) {
   return STATUS_OK;
 }
 
-/* The GPU of this process: the one that --gpu names, else the local rank (the rank, if that is not known)
- * modulo the number of visible GPUs. */
+/* The GPU of this process: the one that --gpu names on the command line, else the local rank (the rank, if
+ * that is not known) modulo the number of visible GPUs. */
 static void choose_gpu(const DeviceFlags *flags, BackendOptions *options) {
   int n_visible = 0;
   const int local = job_local_rank();

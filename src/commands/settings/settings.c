@@ -385,8 +385,8 @@ static bool command_takes(const Interface *interface, const Flag *wanted) {
   return false;
 }
 
-/* Sets the flags of a section (-1: of the lines above all sections). A flag may stand before another flag
- * that it needs: the second pass sets it. */
+/* Sets the flags of a section (-1: of the lines above all sections). The second pass sets flags
+ * that need a flag on a later line. */
 static Status apply_lines(const Applying *a, int section, bool weak, Error *err) {
   for (int pass = 0; pass < 2; pass++)
     for (size_t i = 0; i < a->settings->n_lines; i++) {

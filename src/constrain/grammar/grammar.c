@@ -84,7 +84,7 @@ Status grammar_check(const Grammar *g, Error *err) {
 
 /* --- stacks */
 
-/* The number of the stack of the symbols from `at` on above `below`; `below` if there are no symbols. */
+/* The number of the stack {at, below}; `below` if no symbols are at `at`. */
 static uint32_t make_stack(Grammar *g, uint32_t at, uint32_t below) {
   const Stack stack = {at, below};
   if (g->productions.symbols[at].kind == SYMBOL_END) return below;

@@ -164,8 +164,8 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a);
 /* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
  * not show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without the string bytes[0..size). If `a` or a part of a union in it is lang_is_endless(), that one
- * stays as it is and may keep the string, which the caller then has to refuse. */
+/* `a` without the string bytes[0..size). What is lang_is_endless(), `a` or a part of a union in it, stays as
+ * it is and may keep the string, which the caller then has to refuse. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
  * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */
@@ -173,8 +173,8 @@ uint32_t lang_shortest(Langs *langs, Lang a);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
  * lang_shortest(); also where their search meets its limit. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` without the upper limits of its repetitions, if they are LANG_RELAXED or more: a larger language, with
- * the same strings of up to LANG_RELAXED characters and a smaller automaton. */
+/* `a`, unless it is too large, without the upper limits of LANG_RELAXED or more of its repetitions: a larger
+ * language, with the same strings of up to LANG_RELAXED characters and a smaller automaton. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
 /* Splits `a`: it is the intersection of the language returned and the strings of at most *max characters

@@ -8,7 +8,7 @@
 
 #include "constrain/lang/byte_classes.h"
 
-#define MAX_FRACTION 24 /* most fraction digits of a text beyond Divisor.scale */
+#define MAX_FRACTION 24 /* limit of fraction digits beyond Divisor.scale; zeros at the end do not count */
 #define MAX_EXPONENT 999
 
 typedef struct Divisor {
