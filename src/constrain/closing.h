@@ -24,8 +24,8 @@ Closing closing_of(Machine *m, const Frame *frame);
  * i stands for "the child satisfies frame_children()[i]". `before` is the frame before the child began.
  * *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
-/* `keys` without those whose members would keep the frame from ever closing. Some of these may stay if `keys`
- * is lang_is_endless(), or has too many keys to judge: they are refused where they end.
+/* `keys` without those whose members would keep the frame from ever closing. If `keys` is lang_is_endless(),
+ * or has too many keys to judge, an unwanted key may stay: it is refused where it ends.
  * `order` lists the keys that the frame's schemas name (key_order_of()): these are judged one by one, but not
  * if frame->order is set, since key_order_next() then judges them. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
