@@ -137,8 +137,8 @@ static void take_all(GpuList *gpus) {
   for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
 }
 
-/* Chooses the GPUs that share the model: those that --gpu names, or the first n. The records of --map may
- * also be answered by several groups of n GPUs, each with the whole model. */
+/* Chooses the GPUs that share the model: those that --gpu names, or the first n; of --split auto (n 0) this
+ * process's one GPU. For --map --gpu can name several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
   const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* 1 or 0 visible */
   const bool named = values->gpu && !values->gpu_is_usual && !all;
@@ -431,8 +431,8 @@ static size_t memory_available(const Model *model) {
   return (size_t)available;
 }
 
-/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights: before loading if they fit,
- * afterwards if they were made. Otherwise sets memory->copies to 0. */
+/* Adds memory->copies (of weights, see DeviceMemory) to memory->weights: before loading if they fit
+ * in half of the room, afterwards if they were made. Otherwise sets memory->copies to 0. */
 static void count_copies(const Device *device, DeviceMemory *memory) {
   const size_t left = memory->free_bytes > memory->weights ? memory->free_bytes - memory->weights : 0;
   const bool fit = !device->without_copies && memory->copies <= left / 2;

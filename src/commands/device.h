@@ -10,8 +10,8 @@
 #define DECODE_STEP_WORDS "auto|kernels|cluster"
 #define SPLIT_BY_WORDS    "auto|memory|nccl"
 
-/* -t, --kv, --device, --gpu, --split, --split-by, --gpu-memory, --act, --kernel, --no-graphs, --decode-step.
- * Begins zeroed. */
+/* -t, --kv, --device, --gpu, --split, --split-by, --gpu-memory, --act, --kernel, --no-graphs, --decode-step;
+ * --invariant. Begins zeroed. */
 typedef struct {
   int threads;              /* 0: all cores this process may use */
   int kv;                   /* KvType */
@@ -41,7 +41,7 @@ typedef struct {
   const DeviceFlags *flags;
   const Backend *backend;
   BackendOptions options;
-  size_t memory_limit;  /* --gpu-memory in bytes; 0: not given */
+  size_t memory_limit;  /* --gpu-memory in bytes; 0: no limit */
   BackendModel *loaded; /* NULL until device_load() */
   int n_gpus;           /* number of GPUs, or groups of --split, that share --map's records; 1 on a CPU */
   ModelConfig part;     /* result of device_config() if several GPUs share the model */
@@ -50,16 +50,16 @@ typedef struct {
   bool without_copies;  /* no copies of weights (DeviceMemory.copies) are made: sessions need the memory */
 } Device;
 
-/* Refuses flags that are wrong, or that no device which --device allows would obey. Opens no device. */
+/* Refuses wrong flags, and flags that every device allowed by --device would ignore. Opens no device. */
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
-/* Chooses the device. If "auto" finds no usable GPU, it takes the CPU and says why in one line on standard
- * error (a build without CUDA: only with --gpu, or if there seems to be a GPU); if several are asked for, it
- * fails. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
+/* Chooses the device. Where "auto" finds no usable GPU, it fails if several are asked for; else it takes the
+ * CPU and says why on standard error (a build without CUDA says it only if --gpu is given or a GPU seems
+ * to be there). GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
- * so on standard error; otherwise the model is refused (STATUS_MODEL). */
+/* Checks that the device supports this model. From an unsuitable GPU that "auto" chose it switches to the
+ * CPU and says so on standard error; another unsuitable device refuses the model (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
 /* True if the device should compute several sequences with `invariant` though no flag asks for it: the
@@ -71,7 +71,7 @@ int device_split(const DeviceFlags *values);
 
 const char *device_kinds(void); /* where this build computes: "CUDA and CPU" or "CPU only" */
 
-/* True if --gpu names more GPUs than share a model, or is "all" while none share one. */
+/* True if --gpu names more GPUs than share a model (one without --split), or is "all" without --split. */
 bool device_is_several(const DeviceFlags *values);
 
 /* "GPU 0", or "GPUs 2 and 3" that share a model. */
@@ -123,7 +123,8 @@ const ModelConfig *device_config(const Device *device, const Model *model);
 
 /* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
  * the device has memory of its own. Refuses (STATUS_FAILED, with needed and free bytes) what neither
- * memory holds. After several calls there is room for the largest session. */
+ * memory holds, with `invariant` what the GPU's does not. After several calls there is room for the largest
+ * session. */
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* device_check_memory() for a session of `state` bytes. */

@@ -291,7 +291,7 @@ static bool is_exempt(const FlagRule *rule, const void *value) {
 }
 
 /* The first flag of `names` that was given, as the user spelled it; NULL if none was. Flags whose value
- * `rule` (or NULL) exempts are skipped. */
+ * `rule` exempts are skipped; `rule` may be NULL. */
 static const Word *first_given(const FlagParse *parse, const char *names, const FlagRule *rule) {
   Word name;
   while (flag_next_name(&names, &name)) {

@@ -10,8 +10,9 @@
  *                                    INTERFACE_GROUPS(groups)};
  *
  * A flag holds the offset of its value in the options; the compiler checks the member's type. Names match in
- * full ('_' equals '-'). The value is the next argument, whatever it begins with, or follows '=' after a name
- * with two dashes. If a flag is repeated, the last one counts; lists collect, and FLAG_STRING_ONCE refuses.
+ * full ('_' equals '-'). The value is the next argument, whatever it begins with (but see KIND_OPTIONAL), or
+ * follows '=' after a name with two dashes. If a flag is repeated, the last one counts; lists collect, and
+ * FLAG_STRING_ONCE refuses.
  * "--" ends the flags; a lone "-" is an operand. Flags that are not given leave the defaults in place. */
 #pragma once
 
@@ -45,7 +46,7 @@ typedef enum {
   KIND_INT,     /* int in low .. high */
   KIND_DOUBLE,  /* double in low .. high */
   KIND_SEED,    /* Seed: 0 .. 2^64 - 1; -1 means not given */
-  KIND_STRING,  /* const char *: points into argv */
+  KIND_STRING,  /* const char *: not copied */
   KIND_CHOICE,  /* int: the word's index */
   KIND_STRINGS, /* StringList: every occurrence adds a string */
   KIND_INTS,    /* IdList: every occurrence adds its comma-separated numbers in low .. high */
@@ -73,10 +74,10 @@ typedef struct {
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
-  /* offset of a bool that is set if the value comes from the file of settings, but not from a section that
-   * the command line names (-m SECTION); 0: there is none */
+  /* offset of a bool: the value comes from the file of settings, outside the section that -m SECTION names;
+   * 0: there is none */
   size_t weak;
-  size_t usual; /* for -m: offset of the string that takes a value for which `weak` is set; else 0 */
+  size_t usual; /* for -m: offset of the string that takes a weak value (FlagSetting.weak); else 0 */
 } Flag;
 
 /* The offset of a member of exactly this type; a member of another type does not compile. */
@@ -190,7 +191,7 @@ typedef struct {
 
   size_t options_size;  /* size of the options struct, zeroed if `defaults` is NULL */
   const void *defaults; /* the options' initial value */
-  bool takes_foreign;   /* flags of llama.cpp that auk does not need are translated, or ignored with a note */
+  bool takes_foreign;   /* flags of llama.cpp are translated, or ignored with a note if auk needs none */
   bool lists_models;    /* the command uses CommandCall.usual_model and aliases, whatever flags it has */
   Status (*run)(CommandCall *call, Error *err);
 } Interface;

@@ -11,8 +11,8 @@ const char *foreign_chat_word(const char *word, size_t size);
 /* Advice for a flag of another program, flag[0 .. size); or NULL. */
 const char *foreign_flag(const char *flag, size_t size);
 
-/* The kind of a flag of llama.cpp, flag[0 .. size), that auk ignores, with its value, because auk knows or
- * does by itself what the flag asks for; OTHER: not such a flag. ON_OFF: the value is optional: "on", "off",
+/* The kind of flag[0 .. size) among the flags of llama.cpp that auk ignores with their values, since auk knows
+ * or does by itself what they ask for; OTHER: none of these. ON_OFF: the value is optional: "on", "off",
  * "auto", "0" or "1". */
 typedef enum { FOREIGN_OTHER, FOREIGN_SWITCH, FOREIGN_VALUE, FOREIGN_ON_OFF } ForeignKind;
 ForeignKind foreign_idle(const char *flag, size_t size);

@@ -56,11 +56,11 @@ void dialogue_end_turn(Dialogue *dialogue);
 /* Shows a text of an earlier answer on a terminal: dim, words wrapped. */
 Status dialogue_recall(const Dialogue *dialogue, const Buffer *text, Error *err);
 void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
-/* Appends the beginning of a text as one line of at most `most` characters, safe for a terminal. */
+/* Appends a text's first `most` characters as one line, safe for a terminal; "..." follows if it has more. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* Counts the tokens of a message with this text, the system message and the template, without earlier
+/* Counts the tokens of the system message and one message with this text, in the template, without earlier
  * turns. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
 /* Advice for a context that is too short: " (-c N sets it, ...)", or empty at the model's maximum. */
@@ -69,24 +69,24 @@ typedef struct {
 } ContextHint;
 ContextHint dialogue_context_hint(const Dialogue *dialogue);
 
-/* Encodes a conversation's turns from message `first` on, after the messages before the first turn. */
+/* Encodes the messages that belong to no turn (conversation.h), then those from message `first` on. */
 Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversation, size_t first, IdList *ids,
                        Error *err);
 
-/* Answers the conversation, runs --tool-command for the calls of the answer, and goes on until an answer has
- * no call. *answered is false if there was no room or no output: the conversation is then unchanged. PRECOND
- * the conversation ends with a message of the user or of a tool */
+/* Answers the conversation. With --tool-command runs the calls of the answer and answers again, until an
+ * answer has no call (at most 64 times). *answered is false if no answer was added: the conversation is then
+ * unchanged. PRECOND the conversation ends with a message of the user or of a tool */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
-/* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
+/* Adds a message, the attached files and then `text`, and answers it; removes it again without an answer. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
 /* Takes `text` as the result of the first call that has none; answers once every call has its result. */
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
-/* Runs --tool-command for each call without a result, if it is given, may_run, and the answer was not
- * interrupted; else says how to give results. *answer: no call waits any more: the results need an answer. */
+/* Runs --tool-command, if given, for each call without a result; if may_run is false or the answer was
+ * interrupted, only says how to give results. *answer: the command gave all results, which need an answer. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);

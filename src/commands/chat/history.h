@@ -16,7 +16,7 @@ Status history_path(char **path, Error *err);
 
 typedef Status (*HistorySink)(void *user, const char *text, size_t size, Error *err);
 /* Calls `take` for every entry in the last HISTORY_BYTES, the oldest first. A missing file has no entries;
- * lines that are empty, not UTF-8 or have a NUL are skipped. */
+ * empty or incomplete lines, and those that have a NUL or are not UTF-8, are skipped. */
 Status history_read(const char *path, HistorySink take, void *user, Error *err);
 
 /* Adds an entry, unless it is empty, longer than HISTORY_ENTRY_BYTES, or contains a NUL. */

@@ -49,7 +49,7 @@ static Status read_some(int from, const ShellOptions *o, bool *open, Status stat
 }
 
 /* Passes interrupts on to the command's process group: the first as SIGINT, later ones as SIGKILL. A command
- * that was stopped because it uses the terminal gets the terminal, and its interrupts with it. */
+ * that is stopped, as it is when it uses the terminal, gets the terminal, and so Ctrl-C directly. */
 static void pass_on(pid_t child, int n_came, int *n_passed, int how) {
   if (n_came > *n_passed) kill(-child, (*n_passed)++ ? SIGKILL : SIGINT);
   if (!WIFSTOPPED(how)) return;

@@ -17,13 +17,13 @@ typedef struct {
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
- * chat's own model, template and --think apply unless flags name others. */
+ * chat's own model, template and --think apply unless flags name others; with -m none of the three does. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */
 Status continued_refuse(const Continued *continued, Status status, Error *err);
-/* Takes model and template from the open assistant, and the message of -sys, unless a kept chat continues and
- * -sys is from the settings file. *note has a text if the chat continues with another model. */
+/* Takes model, template and the message of -sys from the open assistant, but not the message if a kept chat
+ * goes on and -sys is from the settings file. *note has a text if the chat continues with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
 Status continued_add_answer(const Continued *continued, Conversation *conversation, const Buffer *text,

@@ -48,7 +48,6 @@ Status conversation_view(const Conversation *conversation, size_t first, ChatMes
                          Error *err);
 
 /* The same text can have several token sequences: the model's own tokens may differ from the encoding of its
- * answer. Given the held ids and the ids of the whole conversation's text, this replaces the longest
- * beginning with equal text by the held ids, so that only new tokens are computed. A special token equals
- * only itself. */
+ * answer. `ids` encode the whole conversation: as far as their text is that of the held ids, this puts the
+ * held ids in their place, so that only new tokens are computed. A special token equals only itself. */
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err);

@@ -141,7 +141,7 @@ Status bound_take(Bound *b, int32_t id, Buffer *text, Error *err) {
   if (b->n_forced > 0) b->n_forced--;
   b->begun = true;
   b->ended = constraint_must_end(c) || (b->ends->count == 0 && constraint_may_end(c));
-  /* White space after a number says that it is complete; it is no part of the answer. */
+  /* White space that completes a number is no part of the answer. */
   while (b->ended && b->form->is_json && text->size && strchr(" \t\r\n", text->data[text->size - 1]))
     text->size--;
   return STATUS_OK;

@@ -1,5 +1,5 @@
-/* calls.h - calls of functions within an answer: free text first, then calls between marks (such as
- * <tool_call>) that have the form of their schemas, and nothing after them. */
+/* calls.h - calls of functions within an answer: free text first, then calls that have the form of their
+ * schemas, between marks such as <tool_call> (a bare call is the whole answer, without marks), then nothing. */
 #pragma once
 
 #include "commands/form/bound.h"
@@ -34,7 +34,7 @@ bool calls_is_inside(const Calls *calls);
 Status calls_mask(Calls *calls, const uint64_t **mask, Error *err);
 
 /* Takes a token. *is_call: the token belongs to a call or a mark, not to text. Appends a complete call to
- * `lines` as tools_read_calls() does. *ended: nothing may follow. Puts the tokens that must come next into
- * `reply`. */
+ * `lines` as tools_read_calls() does. *ended: nothing may follow. Sets reply->forced to the tokens that must
+ * come next. */
 Status calls_take(Calls *calls, int32_t id, bool *is_call, Buffer *lines, bool *ended, TokenReply *reply,
                   Error *err);

@@ -6,8 +6,8 @@
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
  *
  * No spaces are written beside THOUGHT, ANSWER and {...}. The prompt ends before the first header. Where the
- * answer has a form or may have calls, a header has to consist of exactly the tokens of one that is
- * allowed. */
+ * answer has a form or may have calls, a header has to consist of exactly the tokens of an allowed
+ * header. */
 #pragma once
 
 #include "commands/form/bound.h"
@@ -45,14 +45,15 @@ typedef struct {
   Buffer arguments;                /* text of the call's arguments so far */
 } Channels;                        /* starts zeroed; release with channels_release() */
 
-/* Finds the tokens of channels, if template and tokenizer have them, and begins the answer's first header. */
+/* Finds the tokens of channels, if template and tokenizer have them (and no grammar that names tokens is the
+ * form), and begins the answer's first header. */
 Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
                       Bound *bound, bool no_thought, Error *err);
 void channels_release(Channels *channels);
 
 /* Begins the header of the next message. closing: <|end|> comes first, and the message is not a thought. */
 Status channels_next(Channels *channels, bool closing, Error *err);
-/* Puts the tokens of the header that must come next into `reply`, if there are any. */
+/* Sets reply->forced to the tokens of the header that must come next, if there are any. */
 void channels_forced(Channels *channels, TokenReply *reply);
 /* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
 void channels_mask_header(const Channels *channels, const uint64_t **mask);

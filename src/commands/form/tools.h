@@ -42,7 +42,7 @@ typedef struct {
 } Tools;                    /* starts zeroed */
 
 /* Reads the functions, finds the template's format and compiles the form of calls into `form`. Refuses
- * (STATUS_USAGE) a template without tools, or whose format of calls auk or the tokenizer does not know, and
+ * (STATUS_USAGE) templates without tools or with calls in a form that auk or the tokenizer does not know, and
  * functions without a name of their own or with parameters that are no schema. PRECOND chat is not NULL */
 Status tools_open(const ToolFlags *flags, const FormFlags *schema_flags, const Chat *chat,
                   const Tokenizer *tokenizer, int vocab_size, Tools *tools, AnswerForm *form, Error *err);

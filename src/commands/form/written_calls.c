@@ -79,7 +79,7 @@ static bool has_argument(const WrittenFunction *function, const Json *name) {
   return false;
 }
 
-/* Compiles the form of an argument's value as an answer will. */
+/* Tries to compile the form of an argument's value, as an answer would. */
 static Status try_value(const CallMarks *marks, const WrittenFunction *function,
                         const WrittenArgument *argument, SchemaOptions options, Error *err) {
   OWNED(buffer_release) Buffer schema = {0};
@@ -196,7 +196,8 @@ static Status add_to_word(WrittenCall *call, const char *text, size_t size, Erro
   return buffer_append(&call->words, text, size, err);
 }
 
-/* Adds a word: the function's name, unless the call has it already, then a key or the end. */
+/* Adds a word: the function's name, unless the call has it already, then (in formats with keys) a key or the
+ * end. */
 static Status add_word(WrittenCall *call, size_t function, size_t key, Error *err) {
   const CallMarks *marks = call->functions->marks;
   const WrittenFunction *it = &call->functions->items[function];

@@ -130,7 +130,7 @@ static Status end_silent(Wire *wire, const char *path, Error *err) {
   return STATUS_OK;
 }
 
-/* Waits until the process has completed its answers and ended. */
+/* Waits until the process has completed its answers and ended; ends it if it becomes silent. */
 static Status await_end(Wire *wire, const char *path, Error *err) {
   WireState state;
   KeepReply reply = KEEP_REPLIED;
@@ -235,7 +235,7 @@ static Status run(CommandCall *call, Error *err) {
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
-  /* The process that started this one has checked the flags; a CPU ignores GPU flags of the settings. */
+  /* The process that started this one has checked the flags: a CPU ignores GPU flags, as if of settings. */
   if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
   return start(&o->assistant, seconds, err);

@@ -3,8 +3,8 @@
  * The process is the grandchild of the client (another auk process), in a session of its own: a terminal that
  * closes does not end it, no process has to wait for it, and it inherits no descriptors, so that a reader of
  * the client's output sees end of file. It executes the program again, since neither OpenMP's threads nor a
- * CUDA context outlive a fork. Other clients use it too, so it does not inherit variables, limits and ignored
- * signals of the client that would harm them. Niceness and cores stay, as they are part of the key
+ * CUDA context outlive a fork. Other clients use it too, so it inherits no variables, limits or ignored
+ * signals that would harm them. Niceness and cores stay, as they are part of the key
  * (place.h). */
 #include "commands/keep/launch.h"
 

@@ -32,8 +32,8 @@ void keep_remove_leftovers(const char *directory);
  * descriptor, to be closed for unlocking; -1: others held the lock for a second, or there is no directory. */
 int keep_lock_names(const char *path);
 
-/* Lets keep_holder() find this process at `path`, KEY.sock, whose socket has this inode, while the returned
- * descriptor of KEY.lock stays open (-1: it failed). The process must close no other descriptor of KEY.lock
+/* Lets keep_holder() find this process by `path`, KEY.sock, and its socket's inode, as long as the returned
+ * descriptor of KEY.lock (-1: not opened) stays open. The process must close no other descriptor of KEY.lock
  * meanwhile: that would end the lock, too. */
 int keep_mark_holder(const char *path, ino_t inode);
 /* The pid of the process that listens at `path`, found without a connection; 0: not known. */

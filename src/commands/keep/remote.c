@@ -142,8 +142,8 @@ static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error 
   generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
   if (generated->first_token_ms < 0) generated->first_token_ms = 0;
   generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
-  /* The holder does not report a cancelled request's steps: assumes one per token; with `alone` the first
-   * token has none. */
+  /* The holder does not report a cancelled request's steps: here one per token is assumed; with `alone`
+   * the first token has none. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - ended.request.alone;
   const EngineResult result = a->result;

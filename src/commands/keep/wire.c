@@ -110,7 +110,7 @@ Status wire_receive(Wire *wire, Error *err) {
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* padding has room for a second fd */
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* no padding, so no second fd */
     const ssize_t n = recvmsg(wire->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
     if (n < 0 && errno == EINTR) continue;

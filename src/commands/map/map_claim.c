@@ -188,7 +188,7 @@ static Status check_job(const ClaimOptions *options, Error *err) {
 
 /* --- opening */
 
-/* A name that no other process has, not even one of another machine with the same name. */
+/* A name that no other process has, not even one on another machine with the same host name. */
 static Status choose_owner(char owner[OWNER_SIZE], Error *err) {
   char host[41] = {0};
   uint64_t number;
@@ -332,7 +332,7 @@ static Status take_from(Claims *c, size_t block, const char *owner, Error *err) 
   return STATUS_OK;
 }
 
-/* Looks at an open block: takes it if it is free or a dead process has it, or notes that it is done. */
+/* Looks at an open block: notes that it is done or barred, or takes it if it is free or its process dead. */
 static Status look(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   const Path done = block_path(c->options.directory, "done/", block, "");

@@ -53,7 +53,7 @@ Status claims_result_path(const char *directory, size_t block, Buffer *path, Err
  * be results: the message says what the file is and how to go on. */
 Status claims_look_for_result(const char *path, bool *there, Error *err);
 enum { OWNER_SIZE = 96 };
-/* Writes the name of the process that has taken the block to `owner`; an empty text: none has. */
+/* Sets `owner` to the name of the process that has taken the block; empty: none has. */
 void claims_owner(const char *directory, size_t block, char owner[OWNER_SIZE]);
 /* Reads DIR/job/settings; STATUS_USAGE if `directory` is not one of --claim. */
 Status claims_settings(const char *directory, ResultsFormat *format, MapSettings *settings, Error *err);

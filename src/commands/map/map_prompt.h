@@ -1,7 +1,8 @@
 /* map_prompt.h - builds the prompt of a --map record from its text, members or conversation, and -p. In a
  * pattern {} is the record; for JSON records {NAME} is a member of the object and {} the whole record (a JSON
  * string: its content). A name consists of letters, digits, '_', '-', '.' and non-ASCII characters. Doubled
- * braces stand for single ones: {{}} is {}, {{NAME}} is {NAME}. Other braces are literal. */
+ * braces stand for single ones: {{}} is {} and, for JSON records, {{NAME}} is {NAME}. Other braces are
+ * literal. */
 #pragma once
 
 #include "base/json.h"
@@ -31,7 +32,7 @@ Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t siz
  * as it follows standard input for a single prompt; with JSON records, a -p without {} and {NAME} is refused
  * (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
-/* The first {NAME} in a -p, of *size bytes, or NULL: where records are no JSON it is text like any other. */
+/* The first {NAME} in a -p, of *size bytes; NULL: none. Where records are no JSON, {NAME} is mere text. */
 const char *prompt_find_name(const char *text, int *size);
 void prompt_pattern_release(PromptPattern *pattern);
 

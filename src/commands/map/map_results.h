@@ -45,11 +45,12 @@ typedef struct {
   uint64_t end;         /* bytes of all results kept or added */
 } Results;              /* starts zeroed */
 
-/* Opens and locks the file. Refuses (STATUS_USAGE) a file that does not hold results of this format, before
- * changing anything. Close with results_close(), also after a failure. */
+/* Opens and locks the file. With `resume` refuses (STATUS_USAGE) an OUT.resume of another format or settings,
+ * before changing anything. Close with results_close(), also after a failure. */
 Status results_open(const ResultsOptions *options, Results *results, Error *err);
 /* Reads the next existing result, which the caller then keeps or, with retry, replaces by results_add(). At
- * the end *found is false, and anything after the last complete result is cut off. */
+ * the end *found is false, and anything after the last complete result is cut off, unless the
+ * file is only read. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
 /* Appends a result with its end. If the write fails, the written part is cut off, at once or by the next

@@ -35,7 +35,8 @@ typedef struct {
   double nll, first_nll; /* sums of -ln p over the scored tokens, by the second and the first model */
 } Against;               /* starts zeroed; close it also after a failure */
 
-/* Opens the model at `path` for windows of `window` tokens. Refuses a vocabulary that is not `first`'s. */
+/* Opens the model at `path` for windows of `window` tokens. Refuses a vocabulary of another size than that of
+ * `first`. */
 Status against_open(const char *path, const DeviceFlags *device, const Model *first, int window,
                     Against *against, Error *err);
 /* Refuses a model whose tokenizer decodes the tokens to another text than `first`'s. */

@@ -39,7 +39,7 @@ typedef struct {
   bool dummy_weights, kernels, verbose, json;
 } Options;
 
-/* A row of the table: n tokens prefilled at once, or decoded one by one, after `depth` other tokens. */
+/* A row of the table: n tokens of a prompt, or n decoded one by one, after `depth` other tokens. */
 typedef struct {
   bool decode;
   int n, depth;
@@ -206,7 +206,7 @@ static Status put_test(const Bench *bench, const Test *test, Table *table, Error
   return table_integer(table, test->depth, err);
 }
 
-/* Writes the bytes that the test must read, and its time relative to the machine's limit. */
+/* Writes the steps, the bytes that each must read, the rate of reading, and the ideal time / the time. */
 static Status put_roofline(const Bench *bench, const Test *test, const Speed *speed, Table *table,
                            Error *err) {
   const Model *model = bench->model;
