@@ -1,5 +1,5 @@
 /* calls.h - calls of functions within an answer: free text first, then calls that have the form of their
- * schemas, between marks such as <tool_call> (a bare call is the whole answer, without marks), then nothing. */
+ * schemas, between marks such as <tool_call> (a bare call: the whole answer, no marks), then nothing. */
 #pragma once
 
 #include "commands/form/bound.h"
