@@ -229,8 +229,8 @@ INLINE void prefetch_next(Prefetch *ahead) {
   ahead->last_end = UINTPTR_MAX; /* never reached: the call ends before */
 }
 
-/* The cursor starts at least a band ahead, since a run of columns reads all rows of the band. If that is
- * behind the last row, the previous call has prefetched all rows. */
+/* The cursor starts at least a band ahead, since a run of columns reads all rows of the band. If it
+ * starts after the last row, the previous call has prefetched all rows. */
 INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, NextWeights next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
   uintptr_t at = start + row * step;

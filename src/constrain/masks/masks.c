@@ -31,7 +31,8 @@ static void known_clear(KnownTable *table) {
   pool_release(&table->pool);
 }
 
-/* Adds a language of keys to masks->telling (masks.h) unless it is there; if that is full, clears `tells`. */
+/* Adds a language of keys to masks->telling (masks.h) unless it is there; where there
+ * are MAX_TELLING, only notes that there are more. */
 static void add_telling(Masks *masks, Lang lang) {
   for (uint32_t i = 0; i < masks->n_telling; i++)
     if (masks->telling[i] == lang) return;
@@ -258,8 +259,8 @@ static uint64_t key_signature(Masks *masks, const char *key, size_t size) {
   return bits;
 }
 
-/* end_string() of a key. Keys that no keyword names have one effect (`alike`) or, with masks->tells, one for
- * each set of languages of `telling` that they are in. */
+/* end_string() of a key. Keys that no keyword names have one effect (`alike`) or, if `telling` has all
+ * languages, one for each key_signature(). */
 static void end_key_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, bool alike,
                            uint64_t *mask) {
   Machine *m = masks->m;

@@ -106,8 +106,8 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   }
 }
 
-/* Runs columns [first, first + n) of one value head over a sequence's rows, the first of which is
- * row_of_part. Outputs replace v. */
+/* Runs columns [first, first + n) of one value head over a sequence's rows, which begin at the step's
+ * row row_of_part. Outputs replace v. */
 static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
                         int n) {
   const DeltaConfig *config = work->config;
