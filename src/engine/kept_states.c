@@ -15,8 +15,8 @@ int kept_states_find(const KeptStates *kept, int n) {
   return best;
 }
 
-/* The cost of losing a slot's state: the number of tokens from the state before it to the next one, divided
- * by its distance from `end` plus 1, as later positions are returned to more often; eightfold with `turn`. */
+/* The cost of losing a slot's state: the tokens from the state before it (or 0) to the next one (or `end`),
+ * divided by 1 + (end - pos), as later positions are returned to more often; eightfold with `turn`. */
 static double worth(const KeptStates *kept, int slot, int end) {
   const int pos = kept->pos[slot], before = kept_states_find(kept, pos - 1);
   int next = end;

@@ -22,9 +22,9 @@ static int n_prompt(const One *o) {
 
 /* --- the part of a prompt that is computed already */
 
-/* Keeps only those of the session's tokens that the owner would have computed in the same steps with a
- * session of its own: all if they are the owner's or the bits of a row do not depend on its step, else whole
- * chunks of a prompt from the first token on. */
+/* Keeps only those of the session's tokens that the request's owner would have computed in the same steps
+ * with a session of its own: all if they are this owner's or the bits of a row do not depend on its step,
+ * else whole chunks of a prompt from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
   const bool is_own = o->owner == o->request.owner;
@@ -181,7 +181,8 @@ static Status score(One *o, int32_t id, Error *err) {
       o, generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err));
 }
 
-/* Computes the session's held tokens, unless forced tokens follow, which one step then computes with them. */
+/* Computes the session's held tokens, unless forced tokens follow and no token is scored: one step then
+ * computes all of them. */
 static Status decode_held(One *o, Error *err) {
   const GenerateOptions *options = &o->request.generate;
   const int most = options->max_tokens, left = most < 0 ? -1 : most - o->result.generated.n_generated - 1;

@@ -9,7 +9,8 @@
  *   ONE_PROMPT   its last chunk is computed       ONE_ANSWER, or ONE_SCORES if n_scored > 0
  *   ONE_ANSWER   the answer ends                  ONE_IDLE, done()
  *   ONE_SCORES   all scores are computed          ONE_IDLE, done()
- *   any          a failure of the request's own   ONE_IDLE, done()
+ *   any          TURN_END, an interruption, or    ONE_IDLE, done()
+ *                  a failure of the request's own
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
  * steps the caller may compute something else. A failure of the device, and an interruption of the job, are

@@ -25,7 +25,7 @@ typedef struct {
   int n_forced;
 } TokenReply;
 
-/* Receives each token, sampled or forced, except an end token that the model samples. */
+/* Receives each token, sampled or forced, except a sampled end token; with ignore_eos that, too. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -70,9 +70,9 @@ typedef struct {
   double *log_p; /* [n_scored] in place of an answer: the last n_scored ids' natural log-probabilities */
   int n_scored;
   int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
-  /* True: the caller (`owner`) has one request at a time. An engine with a session then computes it there,
-   * with the bits that a process of the caller's own would give. Tokens that the session holds for one owner
-   * never change a bit of another owner's answer. */
+  /* True: the caller (`owner`) has one request at a time. An engine with a session that computes nothing
+   * else computes it there, with the bits that a process of the caller's own would give. Tokens that the
+   * session holds for one owner never change a bit of another owner's answer. */
   bool alone;
   const void *owner;
   /* [n_base] NULL, or the common beginning of many prompts: a session computes these tokens by themselves, in
@@ -88,7 +88,7 @@ typedef struct {
 } EngineRequest;
 
 typedef struct {
-  Status status; /* of this request alone: of its sink, allow() or score(); STATUS_USAGE if it does not fit */
+  Status status; /* of this request alone: of its sink, allow() or score(), or request_check() */
   Error error;
   GenerateResult generated;
   int n_reused;      /* tokens of the prompt that did not have to be computed */
@@ -139,7 +139,7 @@ typedef struct {
 Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
                         int32_t id, Error *err);
 
-/* True if the next token is forced: *id = that token, which counts as taken. */
+/* True if the next token is forced; *id: that token, which is removed from `forced`. */
 bool generation_forced(Generation *generation, int32_t *id);
 /* True if the answer ends with this sampled token, whatever its sink says. */
 bool generation_ends(const Generation *generation, int32_t id);

@@ -6,7 +6,7 @@
  *
  * The rules of a pick, which any implementation follows:
  *   0 mask          the score of a token that is not allowed (sampler_allow) is -infinity
- *   1 penalties     score = sampler_penalise(logit, ...) for every other seen token, else the logit itself
+ *   1 penalties     of an allowed token: sampler_penalise(logit, ...) if it was seen, else the logit itself
  *   2 ranking       by score, larger first; equal scores by id, lower first; -0 equals +0
  *   3 greedy        (temperature 0) the first of the ranking
  *   4 top-k         the first k of the ranking stay

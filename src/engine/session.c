@@ -531,7 +531,7 @@ int session_held(const Session *s) {
   return s->n_held;
 }
 
-/* Appends held tokens that were guessed, as they are computed. A wrong guess makes all after it wrong. */
+/* Appends held tokens that were guessed, and so are computed. A wrong guess makes all after it wrong. */
 static void take_right_guesses(Session *s) {
   while (s->n_held > 0 && drafting_judge(&s->drafting, s->ids[s->n_past])) {
     sampler_count_token(s->sampler, s->ids[s->n_past], true);

@@ -40,7 +40,7 @@ void session_close(Session *session);
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
 /* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
- * larger number: the n_ctx that it was opened with. PRECOND the next call is session_sync() */
+ * larger number: the n_ctx that it was opened with. PRECOND before the next step the text fits */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);
@@ -59,10 +59,10 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
  * session_length() < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of session_prefill(), session_decode(), session_decode_held(),
- * session_decode_async() and session_score(): where a text grows beyond LongRoPE's original context, they
- * prefill all of it again; after session_keep() they compute again what follows the last kept recurrent
- * state. After an interruption the session may hold fewer tokens. */
+/* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text grows beyond
+ * LongRoPE's original context, session_decode(), session_decode_held() and session_score() prefill all of it;
+ * after session_keep() these, session_prefill() and session_decode_async() compute what follows the last kept
+ * recurrent state. After an interruption the session may hold fewer tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent
@@ -130,10 +130,11 @@ Status session_sample(Session *session, int32_t *id,
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
 /* Several tokens that are known: session_hold() takes them one by one, false if the context is full;
- * session_decode_held() appends them in one step and makes the logits of the last one. Tokens that it does
- * not append are forgotten. No other function that appends may be called between the two. A session with a
- * drafter computes guesses in the same step, at most n_more (-1: any number): how many tokens may follow the
- * held ones. A later call for tokens that were guessed rightly then has no step to compute. */
+ * session_decode_held() appends them, in one step unless they exceed a chunk, and makes the logits of the
+ * last one. Tokens that it does not append are forgotten. No other function that appends may be called
+ * between the two. A session with a drafter computes guesses in the same step, at most n_more (-1: any
+ * number): how many tokens may follow the held ones. A later call for tokens that were guessed rightly then
+ * has no step to compute. */
 bool session_hold(Session *session, int32_t id);
 int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
@@ -160,8 +161,8 @@ Status session_wait_token(Session *session, int32_t *id, Error *err);
 int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
-/* How many bytes less a step of one token at `pos` reads, as the sampler's settings let it read lm_head in 8
- * bits (Backend.head_spares). */
+/* How many bytes less a step of one token at `pos` reads if the sampler's settings let it read lm_head in 8
+ * bits (Backend.head_spares); else 0. */
 size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */

@@ -155,7 +155,7 @@ static Status pick(Published *p, int row, int32_t *id, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes one guess after another, each from the guess before and the drafter's own state. */
+/* Makes one guess after another, each from the token before it and the drafter's own state. */
 static Status propose_chain(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const bool moves = p->draft.kind != DRAFT_ASSISTANT;
   const int n_known = text->n - text->n_computed;

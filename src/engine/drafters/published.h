@@ -21,7 +21,8 @@ typedef struct {
 size_t published_bytes(const PublishedOptions *options);
 /* The target's layers whose states a drafter with this config reads. */
 TapList published_taps(const DraftConfig *draft);
-/* Loads the weights of options->model; the backend unloads them. */
+/* Loads the weights of options->model, with draft.target_head the target's lm_head; release by
+ * Backend.unload(). */
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);
 

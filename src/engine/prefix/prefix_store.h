@@ -19,8 +19,8 @@
 #include "engine/prefix/prefix_file.h"
 #include "engine/session.h"
 
-/* Texts of fewer than PREFIX_MIN_TOKENS tokens are not saved, nor are texts or, without a recurrent state,
- * last blocks with fewer than PREFIX_MIN_NEW tokens that are not on disk yet. PREFIX_MIN_USE: the fewest
+/* Not saved: texts of fewer than PREFIX_MIN_TOKENS tokens; texts with fewer than PREFIX_MIN_NEW tokens that
+ * are not on disk yet; without a recurrent state, last blocks with so few. PREFIX_MIN_USE: the fewest
  * matching tokens for which a file is read; 1 with a recurrent state. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
@@ -48,8 +48,8 @@ typedef struct {
 } PrefixReport;
 
 /* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, up to n - 1 tokens in
- * all; report->n_tokens counts the tokens that need not be computed again. Unusable files are reported to
- * note() and are no failure. After a failure of the session, the session still holds the common prefix. */
+ * all; report->n_tokens: how many fewer tokens have to be computed than before. Unusable files are reported
+ * to note() and are no failure. After a failure of the session, it still holds the common prefix. */
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 

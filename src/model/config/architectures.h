@@ -12,7 +12,7 @@
 typedef enum {
   WINDOW_NONE,        /* no layer, whatever the config says of windows */
   WINDOW_ALL,         /* all layers, unless sliding_window is null, or absent without a default */
-  WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
+  WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types or, without it, layers >= max_window_layers */
   WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
   WINDOW_PERIODIC,    /* by layer_types, else all but every n-th, n being the period of `windows` */
   WINDOW_AFTER_FULL,  /* by layer_types, else all but the first of every n */
@@ -25,7 +25,7 @@ typedef enum {
   /* As WINDOW_AND_NOPE, but without layer_types the first layer, every n-th from the second on, and the last
    * have no window. */
   WINDOW_SOME_FULL_NOPE,
-  WINDOW_NOPE, /* if use_sliding_window: by layer_types, else the NoPE layers have a window */
+  WINDOW_NOPE, /* if use_sliding_window: by layer_types or, without it, the NoPE layers */
 } WindowRule;
 
 /* The rope types that a config may name besides "default". */
@@ -57,7 +57,7 @@ typedef enum {
   ROTARY_DIM,     /* rotary_dim: rotary_dim / head_dim is the default of partial_rotary_factor */
   LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has a rope for each kind */
   LOCAL_THETA,    /* rope_local_base_freq: theta of the rope in windowed layers */
-  QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters, which are YaRN's by default */
+  QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters; without any, a fixed YaRN and beta */
   ALPHA,          /* alpha of the rope type "dynamic" or "xdrope": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds; true is refused if that is QK_NORM_NONE */
