@@ -117,7 +117,7 @@ typedef enum {
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
   NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
   ROPES_IN_OBJECTS, /* ropes are in rope_parameters: rope_theta outside is ignored, a scaled rope refused */
-  BOTH_ROTARY,      /* rotary_part is the default of partial_rotary_factor in both ropes and their objects */
+  BOTH_ROTARY,      /* rotary_part is partial_rotary_factor's default for both ropes, also in their objects */
   NO_ROPE_SCALING,  /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
 } Trait;
@@ -208,7 +208,7 @@ struct Architecture {
   const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
-  const char *other_name; /* another name of `architecture`; another row may have it, too */
+  const char *other_name; /* a second name of `architecture`, which other rows can have, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
@@ -229,7 +229,7 @@ struct Architecture {
 
   struct {
     int n_experts, n_chosen; /* 0: the config must give the number */
-    int width;               /* moe_intermediate_size; 0: experts are as wide as intermediate_size says */
+    int width;               /* moe_intermediate_size; 0: intermediate_size (OWN_NORMS: must be given) */
     ExpertScore score;
     Renormalise renormalise;
     const ExpertNames *names; /* NULL: the architecture has no experts */
@@ -307,8 +307,8 @@ ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent:
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
-/* per_layer_config, as transformers 5 saves it: an object for each layer that differs, by its number, which
- * `parse` reads (layer_sizes.c). */
+/* Reads per_layer_config, as transformers 5 saves it: `parse` reads an object for each layer that differs,
+ * whose key is the layer's number (layer_sizes.c). */
 Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
 ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of heads (layer_lists.c) */
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
@@ -324,8 +324,8 @@ ParsePart config_check_value_heads; /* refuses members that contradict what is c
 /* The parts of layer_sizes.c that Gemma 3n shares: num_kv_shared_layers, and per-layer embeddings. */
 ParsePart config_parse_shared, config_parse_layer_inputs;
 
-/* NoPE layers: those with 0 in no_rope_layers, else every no_rope_layer_interval-th. With `may_be_empty` an
- * empty list counts as absent. */
+/* NoPE layers: those with 0 in no_rope_layers; without it, every no_rope_layer_interval-th. With
+ * `may_be_empty` an empty list counts as absent. */
 Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelConfig *config);
 
 /* *n_layers = the number of layers that a config for config_parse_blocks() lists. */

@@ -54,7 +54,7 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
                        kind, name);
 }
 
-/* Finds the text part's config, and in *arch its row. */
+/* Finds the text part's config, and sets *arch to its row. */
 static Status enter_text(const ConfigReader *r, const Multimodal *whole, const Architecture **arch,
                          ConfigReader *text) {
   const char *key = whole->text_key ? whole->text_key : "text_config", *type = NULL;

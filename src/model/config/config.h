@@ -61,7 +61,7 @@ typedef struct {
 /* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* A layer's token mixer: attention over keys and values; the gated delta rule, or a short
+/* A layer's token mixer: attention over keys and values; the gated delta rule (or Mamba-2), or a short
  * convolution, which have a recurrent state instead of a cache; or nothing: the layer is an MLP alone
  * (Nemotron-H). */
 typedef enum { LAYER_ATTENTION, LAYER_DELTA, LAYER_CONV, LAYER_MLP_ALONE, N_LAYER_KINDS } LayerKind;
@@ -140,7 +140,7 @@ typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE, QK_NORM_CENTRED } QkN
  * ACTIVATION_CLAMPED (gpt-oss): g = c / (1 + e^(-1.702 c)) * (1 + u), c = min(gate, 7),
  * u = max(-7, min(up, 7)). ACTIVATION_LIMITED, of single layers: g = min(silu(gate), limit) *
  * max(-limit, min(up, limit)).
- * From ACTIVATION_RELU on MLPs and experts are ungated: up's output is also the gate. ACTIVATION_RELU
+ * ACTIVATION_RELU and all after it are ungated: up's output is also the gate. ACTIVATION_RELU
  * (relu2): f is max(x, 0), so that g is the square of max(up, 0). ACTIVATION_GELU_ALONE: f is
  * (1 + tanh(...)) / 2 as above, so that g is the GELU of up. ACTIVATION_GELU_EXACT: g = up * Phi(up), Phi
  * being the normal distribution's cumulative function. ACTIVATION_XIELU: g is Xielu of up (model.h). */
@@ -293,7 +293,7 @@ typedef struct {
 } StreamConfig;
 
 /* AltUp (Gemma 3n; Baykal et al., arXiv:2301.13310): a token has n residual streams of hidden numbers each. A
- * layer predicts all of them, computes the first, and corrects all by what that changed. LAuReL
+ * layer predicts all of them, computes the first, and corrects all by the error of its prediction. LAuReL
  * (Menghani et al., arXiv:2411.07501) is a product of two matrices beside attention. See predict_streams and
  * add_laurel in operations.def. */
 typedef struct {
@@ -302,7 +302,7 @@ typedef struct {
 } AltupConfig;
 
 /* Embeddings of a token's n-grams, added to the streams before some layers (LayerConfig.ngrams): the token
- * and the one to longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
+ * and the 1 .. longest - 1 tokens before it are hashed into rows of a large table. See add_ngrams in
  * operations.def. */
 typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
@@ -393,8 +393,8 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
  *   that). The layers of an assistant have no keys and values: they use those of the target's last layer with
  *   the same attention.
  * DRAFT_DFLASH: keys and values are those of c = rmsnorm(W_states [states]) in every layer, one for each
- *   token that the target has computed. A step computes the newest token and block - 1 masks; each row
- *   attends to these keys and to the whole block. */
+ *   token that the target has computed. A step computes the newer tokens (at least one), then masks, `block`
+ *   rows in all; each row attends to these keys and to the whole block. */
 typedef enum { DRAFT_NONE, DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_MTP, DRAFT_ASSISTANT } DraftKind;
 
 /* RMSNorm of the target's states before W_states: none, of all of them as one row, or of each. */
@@ -578,9 +578,9 @@ size_t config_state_numbers(const ModelConfig *config, int layer);
 /* The size of a layer's table of n-grams: its rows, and the numbers of a row. PRECOND the layer has one */
 int64_t ngram_rows(const ModelConfig *config, int layer);
 int ngram_columns(const NgramConfig *ngrams);
-/* How the n-grams of a layer are hashed. primes[n_primes]: the number of table rows of each hash, for lengths
- * from 2 on in order; the table has the rows in the same order. factors[]: of the token and of the tokens
- * before it. Source: transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
+/* How the n-grams of a layer are hashed. primes[n_primes]: the number of table rows of each hash, first those
+ * of n-grams of 2 tokens, then of 3, ...; the table has its rows in this order. factors[]: of the token and
+ * of the tokens before it. Source: transformers 5.23, models/qwen4_exp/modular_qwen4_exp.py. */
 typedef struct {
   int n_primes;
   int64_t primes[(MAX_NGRAM - 1) * MAX_NGRAM_HASHES];

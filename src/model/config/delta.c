@@ -121,7 +121,7 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* If layer_types and the two lists are missing, layers 5, 9 and so on, counted from 1, have attention. */
+/* Without layer_types and unless both lists are given, layers 5, 9, ... (counted from 1) have attention. */
 static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
   int8_t which[MAX_LAYERS];
   TRY(parse_kinds(r, NULL, which, config));

@@ -1,5 +1,5 @@
-/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts and their own rule
- * for windows.
+/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts, and a rule of
+ * their own for windows.
  *
  * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23,
  * models/cohere2_moe/configuration_cohere2_moe.py and modular_cohere2_moe.py.

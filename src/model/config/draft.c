@@ -22,7 +22,7 @@ const char *draft_kind_name(DraftKind kind) {
 
 /* --- which kind it is */
 
-/* Checkpoints of vllm-project/speculators name the kind; others are known by a member that only they have. */
+/* Checkpoints of vllm-project/speculators name the kind; others have a member or model_type of their own. */
 static Status find_kind(const ConfigReader *r, DraftKind *kind) {
   static const char *const names[] = {"eagle3", "dflash", NULL};
   static const DraftKind kinds[] = {DRAFT_EAGLE3, DRAFT_DFLASH, DRAFT_NONE};
@@ -78,8 +78,8 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* Finds the object with the sizes of the layers, `key` or else the whole config, and in *arch their
- * architecture; NULL: not known. */
+/* Finds the object with the sizes of the layers: `key` or else the whole config. *arch: its architecture;
+ * NULL: not known. */
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;

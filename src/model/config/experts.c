@@ -155,8 +155,8 @@ static Status parse_method(const ConfigReader *r, const Architecture *arch, Expe
   return parse_groups(r, arch, experts);
 }
 
-/* Command A+: expert_selection_fn: softmax over the chosen experts, or the sigmoid of each, which
- * norm_topk_prob may divide by their sum. */
+/* Command A+: expert_selection_fn: softmax over the chosen experts, or the sigmoid of each,
+ * divided by their sum if norm_topk_prob is true. */
 static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
   static const char *const names[] = {"softmax", "sigmoid", NULL};
   int sigmoid;

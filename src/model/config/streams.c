@@ -16,7 +16,7 @@ static Status parse_hyper_connections(const ConfigReader *r, ModelConfig *config
 
 /* --- embeddings of n-grams */
 
-/* Gives the *n layers that ple_layer_ids lists the numbers 1 .. *n, in the order of the layers. */
+/* Sets LayerConfig.ngrams of the *n layers in ple_layer_ids to 1 .. *n, in the order of the layers. */
 static Status number_layers(const ConfigReader *r, ModelConfig *config, int *n) {
   static const char key[] = "ple_layer_ids";
   bool listed[MAX_LAYERS];

@@ -12,7 +12,7 @@
 
 /* --- vocabulary */
 
-/* Takes d2t: the numbers to add to the drafter's ids to get the target's. */
+/* Takes d2t: what is added to the drafter's ids to get the target's. Optional if both know all tokens. */
 static Status take_ids(HfLoader *loader) {
   Model *model = loader->model;
   const int n = model->config.vocab_size, n_target = model->config.draft.target_vocab;

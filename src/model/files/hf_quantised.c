@@ -157,8 +157,8 @@ static Status check_stated_shape(const QuantLayer *layer) {
                    (long long)layer->n_out, (long long)layer->n_in);
 }
 
-/* Refuses zero points other than zero in a layer that the config calls symmetric. Zero may be stored as 8 in
- * words of 4 bits, and as 128 in words of 8. */
+/* Refuses zero points other than zero in a layer that the config calls symmetric. In packed words (I32),
+ * zero can be stored as 8 with 4 bits and as 128 with 8. */
 static Status check_no_zeros(const QuantLayer *layer) {
   StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, ".weight_zero_point");
   if (!tensor) return STATUS_OK;
