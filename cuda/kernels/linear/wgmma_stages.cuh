@@ -1,7 +1,7 @@
 /* wgmma_stages.cuh - the loops of warps that multiply the stages of a ring by wgmma: with both operands in
  * shared memory, and with weights that a lane dequantises into its register operand.
  *
- * Included by dense_wgmma.cu, wide/int8_gemm.cuh and narrow/wgmma_parts.cuh. */
+ * Included by dense_wgmma.cu, wide/int8_gemm.cuh, wide/wgmma_tiles.cuh and narrow/wgmma_parts.cuh. */
 #pragma once
 
 #include "cuda/kernels/linear/layout.cuh"

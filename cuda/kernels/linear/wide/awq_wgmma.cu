@@ -62,12 +62,11 @@ __global__ void __launch_bounds__(S::kThreads, 1) kernel(const __grid_constant__
         for (int kk = 0; kk < S::kK; kk++)
           copy_box(to + kk * S::kTokens * 128, x, full, (step * S::kK + kk) * kTileIn, area.token0);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, RingOf<S> &ring,
-         const Area &area, int n_steps) {
+      [](float(&sums)[kSums<S>], const TileRing &ring, auto &at, const Area &area) {
         if constexpr (kExperts)
-          add_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps, __shfl_sync(~0u, area.end, 0));
+          add_steps<S, kBlockIn>(sums, ring, at, area.n_steps, __shfl_sync(~0u, area.end, 0));
         else
-          multiply_steps<S, kBlockIn>(sums, stages, bar, ring, n_steps);
+          multiply_steps<S, kBlockIn>(sums, ring, at, area.n_steps);
       });
 #endif
 }

@@ -161,7 +161,7 @@ template <class S> struct Packed {
   uint32_t scales, zeros;
 
   __device__ __forceinline__ Packed(uint32_t stage, int part) {
-    const int lane = threadIdx.x % 32, row = warp_tile_row<S>();
+    const int lane = threadIdx.x % 32, row = warp_tile_row();
     const uint32_t meta = stage + S::kXBytes + S::kWBytes + (row * S::kParts + part) * S::W::kMetaBytes;
     scales = load_shared_4(meta + lane / 4 * 4), zeros = load_shared_1(meta + 32 + lane / 4);
 #pragma unroll
@@ -192,13 +192,6 @@ template <class S> struct Weights {
     }
   }
 };
-
-/* Tells the compiler that the sums have changed, since wgmma writes to their registers without its knowledge.
- * Called before wgmma and after wgmma_wait<>(): else a use could move above the wait. */
-__device__ __forceinline__ void touch(Sums &c) {
-#pragma unroll
-  for (int i = 0; i < kSlice / 2; i++) c[i] = opaque(c[i]);
-}
 
 /* Starts the product of a part with a slice of the tokens. */
 template <class S>
@@ -234,35 +227,32 @@ __device__ __forceinline__ uint32_t add(uint32_t stage, const float (&scale)[2],
   return read;
 }
 
-/* Where a slot of the ring lies; by the shuffle the compiler knows that the address is uniform. */
-template <class S> __device__ __forceinline__ uint32_t stage_at(uint32_t stages, int slot) {
-  return stages + __shfl_sync(~0u, slot, 0) * S::kStageBytes;
+/* Waits for the next stage, and returns where it lies; by the shuffle the compiler knows that the address is
+ * uniform. */
+__device__ __forceinline__ uint32_t next_stage(const Ring &ring, const RingCursor &at) {
+  barrier_wait(ring.full + at.slot, at.parity);
+  return shared_address(ring.stages) + __shfl_sync(~0u, at.slot, 0) * ring.stage_bytes;
 }
 
 /* Adds the next kUnits units to y, in one run of instructions without branches: no product is in flight at
  * its begin and its end. */
 template <class S, int kUnits>
-__device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
-                                               Ring &ring) {
+__device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], const Ring &ring, RingCursor &at) {
   Weights<S> w[2];
   Sums c[2];
-  barrier_wait(bar.full + ring.slot, ring.phase);
-  uint32_t stage = stage_at<S>(stages, ring.slot);
+  uint32_t stage = next_stage(ring, at);
   w[0].unpack(Packed<S>(stage, 0));
 #pragma unroll
   for (int slice = 0; slice < 2; slice++) start<S>(stage, w[0], 0, slice, c[slice]);
 #pragma unroll
   for (int i = 0; i < kUnits * S::kParts; i++) {
-    const int slot = ring.slot, part = i % S::kParts, next_part = (i + 1) % S::kParts;
+    const int slot = at.slot, part = i % S::kParts, next_part = (i + 1) % S::kParts;
     const uint32_t own = stage;
     const bool more = i + 1 < kUnits * S::kParts;
     Weights<S> &now = w[i % 2], &next = w[(i + 1) % 2];
-    if (next_part == 0 && ++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+    if (next_part == 0) at.advance(ring.n_stages);
     if (more) {
-      if (next_part == 0) {
-        barrier_wait(bar.full + ring.slot, ring.phase);
-        stage = stage_at<S>(stages, ring.slot);
-      }
+      if (next_part == 0) stage = next_stage(ring, at);
       next.unpack(Packed<S>(stage, next_part));
     }
     uint32_t read = 0; /* add()'s result for the second slice, whose scales are read last */
@@ -278,7 +268,7 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
     }
     if (next_part > 0) continue;
     __syncwarp();
-    barrier_arrive_after_reads(bar.empty + slot, threadIdx.x % 32 == 0, read);
+    barrier_arrive_after_reads(ring.empty + slot, threadIdx.x % 32 == 0, read);
   }
 }
 
@@ -287,8 +277,7 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], uint32_t st
  * wgmma wrote, they would have ptxas serialise all products. These sums are scaled while the next unit's
  * first product runs, and only then is their stage freed. */
 template <class S>
-__device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t stages, const Barriers &bar,
-                                              Ring &ring, int n) {
+__device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], const Ring &ring, RingCursor &at, int n) {
   constexpr int kSlices = S::kTokens / kSlice, kLast = kSlices - 1;
   Weights<S> w;
   Sums c[2];
@@ -297,21 +286,20 @@ __device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t sta
   bool first = true;
   const auto end_unit = [&](int slot) {
     const float scale[2] = {f16_low(scales), f16_high(scales)};
-    return add<S>(stages + slot * S::kStageBytes, scale, 0, kLast, done, y);
+    return add<S>(shared_address(ring.stages) + slot * S::kStageBytes, scale, 0, kLast, done, y);
   };
   const auto release = [&](int slot, bool arrives, uint32_t read) {
     __syncwarp();
-    barrier_arrive_after_reads(bar.empty + slot, threadIdx.x % 32 == 0 && arrives, read);
+    barrier_arrive_after_reads(ring.empty + slot, threadIdx.x % 32 == 0 && arrives, read);
   };
 #pragma unroll 1
   for (; n > 0; n--) {
-    barrier_wait(bar.full + ring.slot, ring.phase);
-    const uint32_t stage = stage_at<S>(stages, ring.slot);
+    const uint32_t stage = next_stage(ring, at);
     const Packed<S> packed(stage, 0);
     w.unpack(packed);
     start<S>(stage, w, 0, 0, c[0]);
-    const int before = (ring.slot + S::kStages - 1) % S::kStages;
-    const uint32_t read = end_unit(first ? ring.slot : before);
+    const int before = (at.slot + S::kStages - 1) % S::kStages;
+    const uint32_t read = end_unit(first ? at.slot : before);
     start<S>(stage, w, 0, 1, c[1]);
     release(before, !first, read);
     scales = packed.scales;
@@ -327,27 +315,25 @@ __device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], uint32_t sta
 #pragma unroll
     for (int i = 0; i < kSlice / 2; i++) done[i] = (float)c[kLast % 2][i];
     first = false;
-    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+    at.advance(ring.n_stages);
   }
-  const int before = (ring.slot + S::kStages - 1) % S::kStages;
+  const int before = (at.slot + S::kStages - 1) % S::kStages;
   release(before, true, end_unit(before));
 }
 
 /* y = the sums over the next n units, n > 0. */
 template <class S>
-__device__ __forceinline__ void multiply(float (&y)[kSums<S>], unsigned char *first_stage,
-                                         const Barriers &bar, Ring &ring, int n) {
-  const uint32_t stages = shared_address(first_stage);
+__device__ __forceinline__ void multiply(float (&y)[kSums<S>], const Ring &ring, RingCursor &at, int n) {
 #pragma unroll
   for (int i = 0; i < kSums<S>; i++) y[i] = 0;
   if constexpr (S::kLong) {
-    multiply_long<S>(y, stages, bar, ring, n);
+    multiply_long<S>(y, ring, at, n);
   } else {
     constexpr int kUnits = 8 / S::kParts; /* of a turn of the loop */
 #pragma unroll 1
-    for (; n >= kUnits; n -= kUnits) multiply_units<S, kUnits>(y, stages, bar, ring);
+    for (; n >= kUnits; n -= kUnits) multiply_units<S, kUnits>(y, ring, at);
 #pragma unroll 1
-    for (; n > 0; n--) multiply_units<S, 1>(y, stages, bar, ring);
+    for (; n > 0; n--) multiply_units<S, 1>(y, ring, at);
   }
 }
 
@@ -364,8 +350,9 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
                     a.x + ((size_t)(area.token_tile * kUnits + i) * a.work.n_steps + step) * kBytes, kBytes,
                     full);
       },
-      [](float(&sums)[kSums<S>], unsigned char *stages, const Barriers &bar, Ring &ring, const Area &,
-         int n_units) { multiply<S>(sums, stages, bar, ring, n_units); });
+      [](float(&sums)[kSums<S>], const TileRing &ring, RingCursor &at, const Area &area) {
+        multiply<S>(sums, ring, at, area.n_steps);
+      });
 #endif
 }
 

@@ -40,10 +40,10 @@
 #include "cuda/kernels/linear/maps.cuh"
 #include "cuda/kernels/linear/stream_k.cuh"
 #include "cuda/kernels/linear/weight_stage.cuh"
+#include "cuda/kernels/linear/wgmma_stages.cuh"
 #include "cuda/kernels/linear/wide/expert_tiles.cuh"
 #include "cuda/kernels/linear/wide/heads_end.cuh"
 #include "cuda/kernels/linear/wide/tile_end.cuh"
-#include "cuda/kernels/ptx/wgmma.cuh"
 
 namespace wgmma_tiles {
 
@@ -122,9 +122,8 @@ struct TileWork {
 /* Sums of one consumer thread: 128 threads share 64 rows by S::kTokens. */
 template <typename S> constexpr int kSums = S::kTokens / 2;
 
-struct Barriers {
-  uint64_t *full, *empty;
-  uint32_t empty_of_pair; /* with InPairs: peer_address() of empty in block lane % 2 of the pair */
+struct TileRing : Ring {
+  uint32_t empty_of_pair; /* with InPairs: peer_address() of `empty` in block lane % 2 of the pair */
 };
 
 /* The part of a tile that a block computes: its steps step .. step + n_steps - 1. token0: the tile's first
@@ -189,42 +188,37 @@ __device__ __forceinline__ void for_each_area(const TileWork &a, const TileList<
  * stages' weights, but not x, are requested while the kernel before this one still runs. */
 template <class S, bool kExperts, class XBytes, class CopyX>
 __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, kExperts> &list,
-                                           unsigned char *stages, const Barriers &bar, XBytes x_bytes,
-                                           CopyX copy_x) {
-  int lane = threadIdx.x % 32, slot = 0, phase = 1;
+                                           const Ring &ring, XBytes x_bytes, CopyX copy_x) {
+  const int lane = threadIdx.x % 32;
+  RingProducer producer(ring);
   int n_early = kExperts ? 0 : -1; /* stages whose weights are loaded already; -1: at the start */
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     const int bytes = x_bytes(area), row = area.first_row + area.out_tile * S::kTileRows;
-    const auto load_weights = [&](int slot, int step) {
-      barrier_expect(bar.full + slot, bytes + S::kWBytes);
-      copy_box(stages + slot * S::kStageBytes + S::kXBytes, &a.tiles, bar.full + slot, 0,
-               step * S::kK * S::W::kVectors, row);
+    const auto load_weights = [&](unsigned char *stage, uint64_t *full, int step) {
+      barrier_expect(full, bytes + S::kWBytes);
+      copy_box(stage + S::kXBytes, &a.tiles, full, 0, step * S::kK * S::W::kVectors, row);
     };
     if (!kExperts && n_early < 0) {
       n_early = a.early ? min(S::kStages, area.n_steps) : 0;
       if (lane == 0)
-        for (int i = 0; i < n_early; i++) load_weights(i, area.step + i);
+        for (int i = 0; i < n_early; i++) load_weights(ring.stage(i), ring.full + i, area.step + i);
       __syncwarp();
       wait_for_previous();
     }
-    for (int step = area.step; step < area.step + area.n_steps; step++) {
-      barrier_wait(bar.empty + slot, phase);
-      if (lane == 0) {
-        if (n_early == 0) load_weights(slot, step);
-        copy_x(stages + slot * S::kStageBytes, bar.full + slot, area, step);
-      }
-      n_early -= n_early > 0;
-      __syncwarp();
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
+    for (int step = area.step; step < area.step + area.n_steps; step++)
+      producer.fill([&](unsigned char *stage, uint64_t *full) {
+        if (lane == 0) {
+          if (n_early == 0) load_weights(stage, full, step);
+          copy_x(stage, full, area, step);
+        }
+        n_early -= n_early > 0;
+        __syncwarp();
+      });
   });
   if constexpr (S::InPairs::value)
     /* The pair's other block arrives at this block's barriers: this block must not end before the last
      * arrival. */
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_wait(bar.empty + slot, phase);
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
+    for (int i = 0; i < S::kStages; i++) producer.fill([](unsigned char *, uint64_t *) {});
 }
 
 /* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps the
@@ -233,11 +227,12 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
  * the expert the last tile row is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
-                                            unsigned char *stages, const Barriers &bar) {
+                                            const Ring &ring) {
   typedef typename S::W W;
   constexpr int kGroups = S::kK * kTileIn / kBlockIn, kCopies = W::kMetaCopies,
                 kAll = S::kTileRows * kGroups * kCopies, kOwn = (kAll + 31) / 32;
-  int lane = threadIdx.x % 32, slot = 0, phase = 1;
+  const int lane = threadIdx.x % 32;
+  RingProducer producer(ring);
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     const int row = area.first_row + area.out_tile * S::kTileRows;
     const unsigned char *from[kOwn];
@@ -249,87 +244,63 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
         from[i] = W::piece(a.w, tile_row * W::n_blocks(a.w), c % kCopies);
       }
     }
-    for (int step = area.step; step < area.step + area.n_steps; step++) {
-      unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
-      barrier_wait(bar.empty + slot, phase);
+    for (int step = area.step; step < area.step + area.n_steps; step++)
+      producer.fill([&](unsigned char *stage, uint64_t *full) {
 #pragma unroll
-      for (int i = 0; i < kOwn; i++) {
-        const int c = lane + 32 * i, tile_row = c / (kGroups * kCopies), piece = c % kCopies,
-                  k = step * S::kK * kTileIn + c / kCopies % kGroups * kBlockIn;
-        unsigned char *to = stage + c / kCopies * W::kMetaBytes;
-        if (c >= kAll) continue;
-        if constexpr (kExperts)
-          W::copy_meta(a.w, min(row + tile_row, area.end_row - 1), k, piece, to);
-        else
-          W::copy_piece(to + 16 * piece, from[i] + W::block_of(a.w, k) * W::piece_step(piece), piece);
-      }
-      barrier_arrive_after_copies(bar.full + slot);
-      if (++slot == S::kStages) slot = 0, phase ^= 1;
-    }
+        for (int i = 0; i < kOwn; i++) {
+          const int c = lane + 32 * i, tile_row = c / (kGroups * kCopies), piece = c % kCopies,
+                    k = step * S::kK * kTileIn + c / kCopies % kGroups * kBlockIn;
+          unsigned char *to = stage + S::kXBytes + S::kWBytes + c / kCopies * W::kMetaBytes;
+          if (c >= kAll) continue;
+          if constexpr (kExperts)
+            W::copy_meta(a.w, min(row + tile_row, area.end_row - 1), k, piece, to);
+          else
+            W::copy_piece(to + 16 * piece, from[i] + W::block_of(a.w, k) * W::piece_step(piece), piece);
+        }
+        barrier_arrive_after_copies(full);
+      });
   });
 }
-
-/* Position of a consumer warp in the ring. */
-struct Ring {
-  int slot, phase;
-
-  template <class S> static __device__ __forceinline__ Ring start(const unsigned char *, const Barriers &) {
-    return {0, 0};
-  }
-};
-
-/* The same for low tiles, whose steps are so short that computing addresses anew would take a fifth of their
- * time: shared addresses of the stage and of its `full` barrier. */
-struct LowRing {
-  uint32_t stage, full;
-  int phase;
-  uint32_t weights;            /* offset of the lane's weights in a stage */
-  uint32_t end;                /* address past the `full` barriers, where the `empty` ones begin */
-  const unsigned char *groups; /* scales and zeros, as if their stage lay at address 0 */
-
-  template <class S>
-  static __device__ __forceinline__ LowRing start(const unsigned char *stages, const Barriers &bar) {
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const auto keep = [](uint32_t v) { return (uint32_t)opaque((int)v); };
-    return {keep(shared_address(stages)),
-            keep(shared_address(bar.full)),
-            0,
-            keep((uint32_t)(S::kXBytes + warp * S::kK * S::kTileBytes + lane * 16)),
-            keep(shared_address(bar.full + S::kStages)),
-            stages + opaque(S::kXBytes + S::kWBytes - (int)shared_address(stages))};
-  }
-  template <class S> __device__ __forceinline__ void advance() {
-    stage += S::kStageBytes, full += 8;
-    if (full < end) return;
-    stage -= S::kStages * S::kStageBytes, full -= S::kStages * 8, phase ^= 1;
-  }
-};
-template <class S> using RingOf = std::conditional_t<S::kIsLow, LowRing, Ring>;
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
  * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
  * the asm, ptxas makes each product wait for the one before (note C7513 of ptxas). The arrival at a pair may
  * be relaxed, since all that was read from the stage has gone into products that have been waited for. */
-template <class S> __device__ __forceinline__ void release(const Barriers &bar, int slot) {
+template <class S> __device__ __forceinline__ void release(const TileRing &ring, int slot) {
   const int lane = threadIdx.x % 32;
   if constexpr (S::InPairs::value) {
-    if (lane < 2) barrier_arrive_at_peer(bar.empty_of_pair + slot * sizeof(uint64_t));
+    if (lane < 2) barrier_arrive_at_peer(ring.empty_of_pair + slot * sizeof(uint64_t));
   } else {
-    if (lane == 0) barrier_arrive(bar.empty + slot);
+    if (lane == 0) barrier_arrive(ring.empty + slot);
   }
 }
 /* Frees the stage before the current one. */
-template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
-  release<S>(bar, slot == 0 ? S::kStages - 1 : slot - 1);
-}
-/* Moves on to the next stage. */
-template <class S> __device__ __forceinline__ void advance(Ring &ring) {
-  if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+template <class S> __device__ __forceinline__ void release_before(const TileRing &ring, int slot) {
+  release<S>(ring, slot == 0 ? S::kStages - 1 : slot - 1);
 }
 
 /* The tile row of the calling warp: wgmma gives it 16 of its warpgroup's 64 rows. */
-template <class S> __device__ __forceinline__ int warp_tile_row() {
+__device__ __forceinline__ int warp_tile_row() {
   return (int)threadIdx.x / 32;
+}
+
+/* The cursor of a low tile, whose stages are short: it keeps what add_stages() takes of the lane. */
+template <class S> struct LowCursor : StageCursor<S> {
+  const uint32_t weights;
+  const unsigned char *const groups; /* of the block's first tile row */
+
+  __device__ __forceinline__ explicit LowCursor(const Ring &ring)
+      : StageCursor<S>(ring, 0),
+        weights(opaque(S::kXBytes + warp_tile_row() * S::kK * S::kTileBytes + (int)threadIdx.x % 32 * 16)),
+        groups(ring.stages + opaque(S::kXBytes + S::kWBytes - (int)shared_address(ring.stages))) {}
+};
+
+/* The first stage that a consumer warp reads. */
+template <class S> __device__ __forceinline__ auto first_stage(const Ring &ring) {
+  if constexpr (S::kIsLow)
+    return LowCursor<S>(ring);
+  else
+    return RingCursor{};
 }
 
 /* Stores the calling warpgroup's results of a tile. Tiles of experts are stored in pieces of kRows rows, and
@@ -363,19 +334,17 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
   }
 }
 
-/* Multiplies and stores all tiles of the block. multiply(sums, ring, area, n) sums the n steps of an
- * area. */
+/* Multiplies and stores all tiles of the block. multiply(sums, ring, at, area) sums the steps of an area. */
 template <class S, bool kExperts, class Multiply>
 __device__ __forceinline__ void multiply_tiles(const TileWork &a, const TileList<S, kExperts> &list,
-                                               unsigned char *stages, const Barriers &bar,
-                                               Multiply multiply) {
+                                               const TileRing &ring, Multiply multiply) {
   __shared__ int last;
   float acc[kSums<S>];
-  RingOf<S> ring = RingOf<S>::template start<S>(stages, bar);
-  unsigned char *staging = stages + S::kStages * S::kStageBytes + threadIdx.x / 128 * S::kStaging;
+  auto at = first_stage<S>(ring);
+  unsigned char *staging = ring.stage(S::kStages) + threadIdx.x / 128 * S::kStaging;
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     if constexpr (kExperts) set_zero(acc);
-    multiply(acc, ring, area, area.n_steps);
+    multiply(acc, ring, at, area);
     if constexpr (!kExperts && !S::InPairs::value) {
       const int tile = area.out_tile * a.n_token_tiles + area.token_tile,
                 begin = tile * a.work.n_steps + area.step;
@@ -418,18 +387,18 @@ template <class S, int kBlockIn> struct LaneTile {
 /* acc = the sums (kAdd: acc += them) over the next n_steps steps, 64 kK fp16 inputs each, of the tile's first
  * kRows tokens. A stage is freed once products of the next stage run. */
 template <class S, int kBlockIn, int kRows = S::kTokens, bool kAdd = false>
-__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned char *stages,
-                                               const Barriers &bar, Ring &ring, int n_steps) {
+__device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], const TileRing &ring, RingCursor &at,
+                                               int n_steps) {
   uint32_t q[2][S::kBatch][4];
   for (int step = 0; step < n_steps; step++) {
-    const int slot = __shfl_sync(~0u, ring.slot, 0); /* so the compiler knows that it is uniform */
-    const unsigned char *stage = stages + slot * S::kStageBytes;
-    barrier_wait(bar.full + slot, ring.phase);
+    const int slot = __shfl_sync(~0u, at.slot, 0); /* so the compiler knows that it is uniform */
+    const unsigned char *stage = ring.stage(slot);
+    barrier_wait(ring.full + slot, at.parity);
     LaneTile<S, kBlockIn> tile;
 #pragma unroll
     for (int kk = 0; kk < S::kK; kk++) {
       uint64_t b = operand_b(stage + kk * S::kTokens * 128);
-      tile.take(stage + S::kXBytes, warp_tile_row<S>() * S::kK + kk, kk * kTileIn % kBlockIn != 0);
+      tile.take(stage + S::kXBytes, warp_tile_row() * S::kK + kk, kk * kTileIn % kBlockIn != 0);
 #pragma unroll
       for (int j = 0; j < 4; j += S::kBatch) {
         uint32_t(&to)[S::kBatch][4] = q[(4 * kk + j) / S::kBatch % 2];
@@ -442,76 +411,35 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[kSums<S>], unsigned 
                            kAdd || step > 0 || kk > 0 || j + i > 0);
         wgmma_commit();
         wgmma_wait<1>();
-        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(ring, at.slot);
       }
     }
-    advance<S>(ring);
+    at.advance(ring.n_stages);
   }
   wgmma_wait<0>();
-  release_before<S>(bar, ring.slot);
-}
-
-/* acc += the sums over the next n_steps steps of a low tile's first kRows tokens. */
-template <class S, int kBlockIn, int kRows>
-__device__ __forceinline__ void add_low_steps(float (&acc)[kSums<S>], LowRing &ring, int n_steps) {
-  typedef typename S::W W;
-  constexpr int kParts = S::kK * kTileIn / kBlockIn;
-  uint32_t q[2][S::kBatch][4], used = 0;
-  const int g = (int)threadIdx.x % 32 / 4;
-  const unsigned char *const groups = ring.groups + opaque(warp_tile_row<S>() * kParts * W::kMetaBytes);
-  for (int step = 0; step < n_steps; step++) {
-    const uint32_t x = __shfl_sync(~0u, ring.stage, 0); /* uniform: x + n stays in uniform registers */
-    uint4 v[S::kK][W::kVectors];
-    typename W::Meta meta[kParts];
-    barrier_wait(ring.full, ring.phase);
-#pragma unroll
-    for (int kk = 0; kk < S::kK; kk++)
-#pragma unroll
-      for (int i = 0; i < W::kVectors; i++)
-        v[kk][i] = load_shared_16(ring.stage + ring.weights + (kk * W::kVectors + i) * 512);
-#pragma unroll
-    for (int p = 0; p < kParts; p++) meta[p] = W::staged_meta(groups + ring.stage + p * W::kMetaBytes, g);
-#pragma unroll
-    for (int kk = 0; kk < S::kK; kk++)
-#pragma unroll
-      for (int j = 0; j < 4; j += S::kBatch) {
-        uint32_t(&to)[S::kBatch][4] = q[(4 * kk + j) / S::kBatch % 2];
-#pragma unroll
-        for (int i = 0; i < S::kBatch; i++)
-          W::template operand<true>(v[kk], j + i, meta[(kk * kTileIn + (j + i) * 16) / kBlockIn], to[i]);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < S::kBatch; i++)
-          wgmma_f16<kRows>(reinterpret_cast<float(&)[kRows / 2]>(acc), to[i],
-                           operand_b_at(x + kk * S::kTokens * 128, j + i), 1);
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (kk == 0 && j == 0 && step > 0 && threadIdx.x % 32 == 0) barrier_arrive(used + S::kStages * 8);
-      }
-    used = ring.full;
-    ring.template advance<S>();
-  }
-  wgmma_wait<0>();
-  if (threadIdx.x % 32 == 0) barrier_arrive(used + S::kStages * 8);
+  release_before<S>(ring, at.slot);
 }
 
 /* acc += the sums over the next n_steps steps, of a tile of experts with n_rows rows, which are multiplied as
  * ExpertTiles::height(n_rows) rows. */
-template <class S, int kBlockIn, int kRows = S::kTokens>
-__device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], unsigned char *stages, const Barriers &bar,
-                                          RingOf<S> &ring, int n_steps, int n_rows) {
+template <class S, int kBlockIn, class Cursor, int kRows = S::kTokens>
+__device__ __forceinline__ void add_steps(float (&acc)[kSums<S>], const TileRing &ring, Cursor &at,
+                                          int n_steps, int n_rows) {
   typedef ExpertTiles<S::kTokens> Tiles;
   if constexpr (kRows > Tiles::kLeast)
     if (n_rows <= kRows - Tiles::kStep)
-      return add_steps<S, kBlockIn, kRows - Tiles::kStep>(acc, stages, bar, ring, n_steps, n_rows);
-  if constexpr (S::kIsLow)
-    add_low_steps<S, kBlockIn, kRows>(acc, ring, n_steps);
-  else
-    multiply_steps<S, kBlockIn, kRows, true>(acc, stages, bar, ring, n_steps);
+      return add_steps<S, kBlockIn, Cursor, kRows - Tiles::kStep>(acc, ring, at, n_steps, n_rows);
+  if constexpr (S::kIsLow) {
+    constexpr int kGroupBytes = S::kK * kTileIn / kBlockIn * S::W::kMetaBytes; /* of a tile row */
+    add_stages<S, S::kK, kBlockIn, 512, kRows>(acc, at, at.weights,
+                                               at.groups + opaque(warp_tile_row() * kGroupBytes), n_steps);
+  } else {
+    multiply_steps<S, kBlockIn, kRows, true>(acc, ring, at, n_steps);
+  }
 }
 
-/* Does the work of a block. copy_x and x_bytes: see load_tiles(); multiply(sums, stages, bar, ring, area, n)
- * sums the n steps of an area for the warpgroup. */
+/* Does the work of a block. copy_x and x_bytes: see load_tiles(); multiply(sums, ring, at, area) sums the
+ * steps of an area for the warpgroup. */
 template <class S, int kBlockIn, bool kExperts, class XBytes, class CopyX, class Multiply>
 __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, CopyX copy_x,
                                           Multiply multiply) {
@@ -520,34 +448,24 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
   uint64_t *const empty = full + S::kStages;
   __shared__ TileList<S, kExperts> list;
   static_assert(S::kSharedBytes + sizeof list + 1024 <= 227 * 1024, "shared memory of sm_90");
-  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; i++) {
-      barrier_init(full + i, 33);
-      barrier_init(empty + i, S::kConsumers / 32 * (S::InPairs::value ? 2 : 1));
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
+  const TileRing ring = {{align_for_copies(shared), full, empty, S::kStages, S::kStageBytes},
+                         S::InPairs::value ? peer_address(empty, threadIdx.x % 2) : 0};
+  ring.open(33, S::kConsumers / 32 * (S::InPairs::value ? 2 : 1));
   if constexpr (S::InPairs::value) cluster_sync(); /* both blocks' barriers are ready */
   dependents_may_start();
   if (kExperts || !a.early) wait_for_previous();
   static_assert(!kExperts || 16 * LINEAR_MAX_EXPERTS <= S::kEndBytes, "the list's scratch memory");
-  if constexpr (kExperts) list.fill(a.experts, stages + S::kStages * S::kStageBytes);
-  const Barriers bar = {full, empty, S::InPairs::value ? peer_address(empty, threadIdx.x % 2) : 0};
+  if constexpr (kExperts) list.fill(a.experts, ring.stage(S::kStages));
   if (threadIdx.x >= S::kConsumers) {
     if constexpr (S::kWarpgroups > 1) registers_down_to<S::kLoadRegisters>();
     if (threadIdx.x < S::kConsumers + 32)
-      load_tiles<S, kExperts>(a, list, stages, bar, x_bytes, copy_x);
+      load_tiles<S, kExperts>(a, list, ring, x_bytes, copy_x);
     else if (threadIdx.x < S::kConsumers + 64)
-      load_groups<S, kBlockIn, kExperts>(a, list, stages, bar);
+      load_groups<S, kBlockIn, kExperts>(a, list, ring);
   } else {
     if constexpr (S::kWarpgroups > 1) registers_up_to<S::kMultiplyRegisters>();
     if constexpr (!kExperts) wait_for_previous();
-    const auto multiply_area = [&](float(&sums)[kSums<S>], RingOf<S> &ring, const Area &area, int n_steps) {
-      multiply(sums, stages, bar, ring, area, n_steps);
-    };
-    multiply_tiles<S, kExperts>(a, list, stages, bar, multiply_area);
+    multiply_tiles<S, kExperts>(a, list, ring, multiply);
   }
 }
 
