@@ -214,7 +214,7 @@ static Status compute_token(One *o, bool *ended, Error *err) {
 
 /* --- steps */
 
-/* Asks the request for its turn, and takes the tokens that it forces. */
+/* Asks the request for its turn, TURN_END if it is interrupted, and takes the tokens that it forces. */
 static EngineTurn take_turn(One *o) {
   TokenReply reply = {0};
   if (!o->job->interrupted && is_interrupted(o)) return TURN_END;

@@ -81,7 +81,7 @@ static uint64_t hash_of(const PagePool *pool, PagesBefore text) {
   return hash64(ids_of(pool, last), (size_t)pool->page_tokens * sizeof *pool->ids, pool->pages[last].before);
 }
 
-/* True if a page belongs to the tokens after `text`. False if one of the page's parents was taken for other
+/* True if `text` holds the tokens before a page. False also if one of the page's parents was taken for other
  * tokens meanwhile. */
 static bool is_after(const PagePool *pool, int page, PagesBefore text) {
   if (pool->pages[page].salt != text.salt) return false;

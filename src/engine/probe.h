@@ -10,7 +10,7 @@ typedef struct {
   const char *weights;    /* "4-bit", "fp16" */
   int n_in, n_out, group; /* group 0: dense */
   int n_tokens;
-  const char *kernel; /* as --kernel names it; "cublas fp16": cuBLAS with the same shape in fp16 */
+  const char *kernel; /* as --kernel names it; "cublas fp16": the same shape in fp16; "streaming read" */
   bool chosen;        /* the dispatch table's choice */
   double us;          /* median time of one run */
   double gbps;        /* bytes of the stored matrix over `us` */

@@ -595,7 +595,8 @@ static Status save_before_guesses(Session *s, Error *err) {
 }
 
 /* Appends ids[n_past .. n) in one step with guesses after them. After wrong guesses the recurrent state is
- * the one before the guesses: the step then computes the tokens from that position again, without guesses. */
+ * the one before the guesses: the step then computes the tokens from that position again, if they fit,
+ * without guesses. */
 static Status decode_step(Session *s, int n, int n_more, Error *err) {
   const int n_past = s->n_past;
   double draft_ms = 0;

@@ -59,8 +59,8 @@ static int compare_use(const void *a, const void *b) {
   return strcmp(one->name, other->name);
 }
 
-/* Lists the store's files whose names begin with `prefix` and end with `suffix`; with `clean`, removes old
- * temporary files. */
+/* Lists up to `most` of the store's files whose names begin with `prefix` and end with `suffix`; with
+ * `clean`, removes old temporary files. */
 static Status list_names(const char *directory, const char *prefix, const char *suffix, size_t most,
                          bool clean, PrefixList *list, Error *err) {
   *list = (PrefixList){0};

@@ -129,7 +129,7 @@ enum { MAX_FACTOR = 1000000 }; /* of factors, limits and caps in a config: large
 typedef enum {
   EXPERTS_EVERYWHERE,
   EXPERTS_BY_STEP,     /* decoder_sparse_step, mlp_only_layers */
-  EXPERTS_AFTER_FIRST, /* all but the first ones, as many as experts.dense says */
+  EXPERTS_AFTER_FIRST, /* all but the first layers, whose number experts.dense gives */
   EXPERTS_BY_TYPE,     /* by mlp_layer_types, else as EXPERTS_AFTER_FIRST */
   EXPERTS_IN_TEXT,     /* as EXPERTS_BY_TYPE, or by moe_layers_enum: "3,4,5" */
   EXPERTS_IN_LIST,     /* moe_layers, else every interleave_moe_layer_step-th */

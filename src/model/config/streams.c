@@ -99,7 +99,7 @@ static Status check_indexer(const ConfigReader *r, int n_kv_heads, const ModelCo
   return STATUS_OK;
 }
 
-/* All members of the indexer are given, or none: then a query attends to all positions. */
+/* The indexer's members are all given or all absent; without them a query attends to all positions. */
 static Status parse_indexer(const ConfigReader *r, ModelConfig *config) {
   IndexerConfig *indexer = &config->indexer;
   int n_kv_heads = 0, n_given = 0;

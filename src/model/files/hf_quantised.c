@@ -228,7 +228,8 @@ static Status find_scheme(const HfLoader *loader, const char *name, const Stored
                    quant_method_name(scheme->method));
 }
 
-/* Refuses sizes that do not fill whole words along the packed dimension, for the layer or its part. */
+/* Refuses wrong groups (check_groups()), an n_out or first_out that is no multiple of 8, and inputs that do
+ * not fill the words that pack them. */
 static Status check_words(const QuantLayer *layer, const StoredTensor *weights) {
   TRY(check_groups(layer->linear, layer->group, weights->file, weights->name, layer->loader->err));
   const bool parts = layer->n_out % 8 == 0 && layer->first_out % 8 == 0;
