@@ -298,7 +298,7 @@ static Status load_tokens(AddedLoader *l, const Json *json, bool declared, Error
 }
 
 /* Lists in `strings` (room for all) the tokens to look for in normalized text or, if `normalized` is false,
- * in the original text. */
+ * in the original text; not those whose id another one has taken. */
 static Status gather(const char *where, const AddedTokens *added, bool normalized, MatchString *strings,
                      size_t *n, Error *err) {
   *n = 0;

@@ -182,7 +182,7 @@ static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, 
   return feed(d, i + 1, text, size, out, err);
 }
 
-/* Holds back what may be the end of the text: as many characters as may be stripped there. */
+/* Strips the beginning of the text, and holds back as many characters as will be stripped if it ends here. */
 static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];

@@ -103,8 +103,7 @@ struct ModelFiles {
   size_t reserved_bytes;
 };
 
-/* AutoAWQ's order: awq_order[k] is the output, of the word's eight, in nibble k, counted from the lowest
- * bits. */
+/* AutoAWQ's order: nibble k of a word (0: the lowest bits) holds output awq_order[k] of its eight. */
 extern const size_t awq_order[8];
 
 /* Memory for n items of `size` bytes that belong to `linear`; model_close() frees it. NULL after a

@@ -115,7 +115,7 @@ void linear_read(const Linear *linear, int o, int first, int n, float *out);
 
 /* The parameters of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):
  *   g = alpha_p u^2 + beta u where u > 0, else alpha_n (e^min(u, eps) - 1 - u) + beta u.
- * alpha_p is softplus() of its stored number, alpha_n is softplus() of its own plus beta. */
+ * alpha_p is softplus() of its stored number, alpha_n is beta plus softplus() of its own. */
 typedef struct {
   float alpha_p, alpha_n, beta, eps;
 } Xielu;
@@ -214,8 +214,8 @@ typedef struct {
   DraftParts draft;    /* only with config.draft.kind */
   size_t weight_bytes; /* bytes of all tensors used, as stored, each counted once */
   size_t table_bytes;  /* the part in tables of n-grams, whose rows are read from the mapped file */
-  /* Bytes that model_prepare() allocates, and that opening has allocated for joined convolutions, joined
-   * norms of heads and ones of norms without weights, counted for each norm. */
+  /* Bytes that model_prepare() and model_round_draft() allocate, and that opening has allocated for joined
+   * convolutions, joined norms of heads, and norms without weights (ones, shared, but counted for each). */
   size_t made_bytes;
   size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   StoredByHeads by_heads;
@@ -240,7 +240,7 @@ typedef struct {
  * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
-/* Takes the pages of the checkpoint's weights that were read until now from the process's resident memory. */
+/* Drops the pages of a directory's weights that were read until now from resident memory. */
 void model_drop_pages(const Model *model);
 RELEASE_BY(model_release, Model, model_close)
 
@@ -249,8 +249,8 @@ RELEASE_BY(model_release, Model, model_close)
  * target's, so the target must outlive it. A drafter that does not fit the target is refused, with the
  * reason. */
 Status model_open_draft(const char *path, const Model *target, Model **draft, Error *err);
-/* Rounds a prepared drafter's dense matrices to 4 bits in groups of 128, where sizes allow it. A head that is
- * the target's is left to the device (draft.round_head). */
+/* Rounds a prepared drafter's dense matrices, except draft_out and a head tied to its embedding, to 4 bits in
+ * groups of 128, where sizes allow it. The target's head is left to the device (draft.round_head). */
 Status model_round_draft(Model *draft, int n_threads, Error *err);
 /* True if the model's checkpoint has an MTP layer, which model_open() does not load. */
 bool model_predicts_several(const Model *model);

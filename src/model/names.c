@@ -97,7 +97,7 @@ static const NameRow own_model_vectors[] = {
   { LAYER_GATE, OF_SHARED + (as), 0, prefix ".gate_proj" },  \
   { LAYER_UP,   OF_SHARED + (as), 0, prefix ".up_proj"   },  \
   { LAYER_DOWN, OF_SHARED + (as), 0, prefix ".down_proj" }
-static const NameRow other_linears[] = { /* the first row of a tensor that fits is used */
+static const NameRow other_linears[] = { /* of a tensor's rows the first whose condition holds is used */
   SHARED(SHARED_EXPERT,       "mlp.shared_expert"),
   SHARED(SHARED_EXPERTS,      "mlp.shared_experts"),
   SHARED(SHARED_MLP,          "mlp.shared_mlp"),

@@ -154,8 +154,8 @@ Status calibration_open(const Backend *backend, Model *model, const QuantizeOpti
   return NEW(c->weights, n_tokens, "weights of tokens", err);
 }
 
-/* True if the operations of a layer from `at` on read no register (program.h) that operations before `at`
- * have written, except x and the streams. A recurrent state belongs to one operation and begins at 0. */
+/* True if a layer's operations from `at` on read no register (program.h) that its earlier operations have
+ * written, except x and the streams. A recurrent state belongs to one operation and begins at 0. */
 static bool parts_meet(const Program *program, int at) {
   unsigned there = REGISTER_IDS | REGISTER_INPUTS | REGISTER_X | REGISTER_STREAMS | REGISTER_STATE;
   for (const Op *op = program->ops + at; op->layer == program->ops[at].layer; op++) {
@@ -199,9 +199,9 @@ static Status advance(const Calibration *c, const CalibrationModel *m, int i, in
   return c->backend->kv_read(m->state, range, layer, m->kv[layer] + (size_t)i * kv_bytes(c, layer), err);
 }
 
-/* Computes the part begin .. end - 1 of the original model for sample i. Stores x before the part
- * (c->before), the inputs of its matrices (c->originals), and each token's weight in the statistics:
- * 1 / mean square of x after the part. */
+/* Computes the part begin .. end - 1 of the original model for sample i, unless an earlier stage of the part
+ * has done so. Stores x before the part (c->before), the inputs of its matrices (c->originals), and each
+ * token's weight in the statistics: 1 / mean square of x after the part. */
 static Status pass_original(const Calibration *c, LayerWork *work, int i, int begin, int end, Error *err) {
   const size_t hidden = (size_t)c->original.model->config.hidden, length = (size_t)c->options->length;
   const float *rows = rows_of(c, &c->original, i);

@@ -87,7 +87,8 @@ static Status make_directory(const char *path, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: cannot make this directory: %s", path, strerror(errno));
 }
 
-/* The lock ends with the process. File systems that cannot lock a directory (some of NFS) go without. */
+/* The lock ends with checkpoint_end() or the process. Where a file system cannot lock a directory (some of
+ * NFS), there is none. */
 static Status lock_directory(Checkpoint *c, Error *err) {
   c->lock = open(c->options->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (c->lock < 0 || flock(c->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return STATUS_OK;
@@ -319,8 +320,8 @@ static bool names_differ(const Rest *rest) {
   return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
 }
 
-/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept; only its end where names_differ().
- * Modules outside the text part lose "model.", for vLLM's "visual.blocks.0" is a checkpoint's
+/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ() it adds only
+ * the name's end: outside the text part all but "model.", for vLLM's "visual.blocks.0" is a checkpoint's
  * "model.visual.blocks.0". */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
@@ -441,8 +442,8 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
   return write_file(c->options->output, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
-/* Copies the members of an object, but at no depth those that say how weights are quantised: config.c also
- * reads the one of the text part, and an older name. */
+/* Copies the members of an object, without those, at any depth, that say how weights are quantised: config.c
+ * also reads the one of the text part, and an older name. */
 static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;

@@ -17,8 +17,8 @@ typedef struct {
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
 void checkpoint_end(Checkpoint *checkpoint);
-/* Opens a shard: the file of a layer, or with the number of layers that of all other tensors. *there is false
- * if it does not exist yet. Refuses (STATUS_USAGE) one of another run. Call safetensors_close(), also after a
+/* Opens shard `index`: the file of this layer, or, for n_layers, of all other tensors. *there is false if it
+ * does not exist yet. Refuses (STATUS_USAGE) one of another run. Call safetensors_close(), also after a
  * failure. */
 Status checkpoint_shard_open(const Checkpoint *checkpoint, int index, Safetensors *file, bool *there,
                              Error *err);

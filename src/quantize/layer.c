@@ -295,8 +295,8 @@ static const char *first_reader(LayerWork *work, const Linear *const *linears, i
   return NULL;
 }
 
-/* Keeps the rows that the original model's matrices read, for Recipe.drift; only where they are those of all
- * tokens, in their order, and not an expert's. */
+/* Keeps the rows that the original model's matrices read, for Recipe.drift; only rows of all tokens, in their
+ * order, not an expert's, and only of the first MAX_ORIGINALS inputs. */
 static Status keep_rows(LayerWork *work, const char *reader, Rows x, int n_rows) {
   const SampleTokens *tokens = &work->tokens;
   const LayerMatrix *m = reader ? matrix_named(work, reader) : NULL;
@@ -453,7 +453,8 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales the outputs of a norm if all that reads them is quantised matrices, `reader` among them. */
+/* Scales a norm's outputs if `reader` and only quantised matrices read them, and if the norm has weights
+ * but no bias. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];

@@ -33,7 +33,8 @@ typedef struct {
   size_t count;
 } Cells; /* starts zeroed */
 
-/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8; false without either. */
+/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8 or en_US.UTF-8. Without any of these
+ * it sets C, and returns false. */
 bool cells_begin(void);
 void cells_release(Cells *cells);
 

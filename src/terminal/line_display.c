@@ -77,8 +77,9 @@ static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first
          at.row < d->top + d->height;
 }
 
-/* Writes the part of line[first..n) from `at` on that lies in rows [top, top + height). A row that ends early
- * is erased to its end. The terminal itself wraps full rows, so that it treats them as one line. */
+/* Writes the cells of line[first..n) that lie in rows [top, top + height). *at: where the text before
+ * line[first] ends; afterwards, where line[n - 1] ends. A row that ends early is erased to its end. The
+ * terminal itself wraps full rows, so that it treats them as one line. */
 static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place *at, Error *err) {
   const int end = d->top + d->height;
   const char *erase = d->ansi ? "\033[K" : "";
@@ -129,7 +130,7 @@ static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-/* Draws the line. With `same` (this line is drawn already) it only moves the cursor if its row is shown. */
+/* Draws the line. With `same` (it is drawn already) only moves the cursor if the cursor's row is shown. */
 static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);

@@ -20,8 +20,8 @@ typedef struct {
   bool borrowed;     /* file is the caller's bytes, not a mapping of ours */
 } Safetensors;
 
-/* Maps and validates a file. Failures are STATUS_MODEL. Release with safetensors_close(), also after a
- * failure; the Safetensors must not move: its tensors point to its path. */
+/* Maps and validates a file. Failures are STATUS_MODEL, of memory STATUS_FAILED. Release with
+ * safetensors_close(), also after a failure; the Safetensors must not move: its tensors point to its path. */
 Status safetensors_open(const char *path, Safetensors *file, Error *err);
 void safetensors_close(Safetensors *file);
 

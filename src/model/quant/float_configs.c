@@ -55,8 +55,8 @@ Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *sch
 
 /* --- fp8
  *
- * transformers takes blocks of 128 by 128 where weight_block_size is absent. Checkpoints of AutoFP8 have one
- * scale a matrix and no such member: then the scale's shape decides. */
+ * Where weight_block_size is absent, transformers takes blocks of 128 by 128, but AutoFP8's checkpoints have
+ * one scale a matrix: so the shape of the scales decides. null: one scale a matrix. */
 
 Status quant_fp8_parse(const ConfigReader *r, QuantConfig *quant) {
   const char *format;

@@ -83,8 +83,8 @@ static Status check_codes(const StoredTensor *scales, uint8_t largest, int n_thr
                    scales->name, at, value, code, largest == LARGEST_E4M3 ? 448.0 : 0x1p125);
 }
 
-/* Reads the global scale, and refuses one with which weights may not be finite: the largest is 6 * 448 times
- * the scale or, with `divisor`, 6 * 448 divided by it. */
+/* Reads the global scale. Refuses one that is not finite and above 0, or with which the largest possible
+ * weight is not finite: 6 * 448 times the scale or, with `divisor`, 6 * 448 divided by it. */
 static Status read_factor(const StoredTensor *factor, bool divisor, float *out, Error *err) {
   const float value = stored_float(factor->data, factor->dtype, 0);
   *out = value;

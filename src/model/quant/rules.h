@@ -28,7 +28,7 @@ Status quant_compressed_parse(const ConfigReader *r, QuantConfig *quant);
 
 /* Sets the scheme of FP4 weights. Refuses a group size that is not the layout's; 0: the config gives none. */
 Status quant_fp4_scheme(const ConfigReader *r, QuantMethod method, int group, QuantScheme *scheme);
-/* Reads the member `key`, [outputs, inputs] of FP8's blocks, which must be there. */
+/* Reads the member `key`, which must be there: [outputs, inputs] of FP8's blocks. */
 Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme);
 
 /* Reads the quantization_config of `quant_method` fp8 (float_configs.c). */
