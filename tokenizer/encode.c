@@ -89,7 +89,7 @@ static Status encode_text(EncodeScratch *s, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* Encodes the text with the post-processor's special ids around it. */
+/* Encodes the text as the post-processor's template says; `add_special`: with its special ids. */
 static Status encode_template(EncodeScratch *s, bool add_special, IdList *ids, Error *err) {
   const Tokenizer *t = s->tokenizer;
   if (!t->has_template) return encode_text(s, ids, err);

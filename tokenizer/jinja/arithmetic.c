@@ -113,7 +113,7 @@ static Status join_lists(Render *render, Value a, Value b, Value *out) {
   return STATUS_OK;
 }
 
-/* Markup escapes the string that is added to it. */
+/* If either string is Markup, the other one is escaped. */
 static Status join_strings(Render *render, Value a, Value b, Value *out) {
   Text left = *a.text, right = *b.text;
   bool safe = a.is_safe || b.is_safe;

@@ -50,7 +50,7 @@ static uint32_t to_title(uint32_t code) {
 
 /* Maps the character at `at` to one or more characters. In upper and title case (SpecialCasing.txt,
  * unconditional entries) it becomes several if its full case folding has several, which are mapped one by
- * one. It stays one if it is upper case or, in title case, has a title case character of its own. */
+ * one, unless it is upper case already or, in title case, has a title case character of its own. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   utf8proc_int32_t folded[4] = {0}, same = (utf8proc_int32_t)code;

@@ -306,7 +306,7 @@ static Status filter_float(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* Python's round(): to nearest, ties to even, on the exact binary value. */
+/* Python's round(): to nearest, ties to even; on the exact binary value if precision >= 0. */
 static Status round_common(Render *render, Value self, int64_t precision, Value *out) {
   if (value_is_integer(self) && precision >= 0) {
     *out = value_int(value_integer(self));

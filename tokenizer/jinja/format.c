@@ -12,7 +12,7 @@
 
 enum { MAX_PRECISION = 400, MAX_DIGITS = 1200 }; /* DIGITS: 309 before the point, fraction, separators */
 
-/* "[[fill]align][sign][#][0][width][,][.precision][type]" */
+/* "[[fill]align][sign][#][0][width][, or _][.precision][type]" */
 typedef struct {
   Text fill;
   char align; /* < > ^ =, or NUL: the type's default */
@@ -240,7 +240,7 @@ static Status wrong_type(Render *render, const FormatSpec *spec, Value value) {
                      value_type(value));
 }
 
-/* Digits of bases other than ten are grouped by '_' only, characters never. */
+/* Digits of bases other than ten are grouped by '_' only; types c, n and s take no separator. */
 static bool separator_fits(const FormatSpec *spec) {
   if (!spec->separator || !spec->type) return true;
   return !strchr("cns", spec->type) && (spec->separator == '_' || !strchr("bxXo", spec->type));
@@ -411,7 +411,7 @@ Status format_percent(Render *render, Text format, Value args, Value *out) {
   }
   TRY(put_text(render, text_slice(format, from, format.size)));
   bool has_items = args.kind == VALUE_DICT || args.kind == VALUE_LIST || args.kind == VALUE_RANGE ||
-                   args.kind == VALUE_UNDEFINED; /* Python takes it for a mapping, which may stay unused */
+                   args.kind == VALUE_UNDEFINED; /* for Python a mapping, which need not be used */
   size_t given = args.kind == VALUE_TUPLE ? args.list->count : !has_items;
   if (percent.used < given)
     return render_fail(render, "not all arguments converted during string formatting");

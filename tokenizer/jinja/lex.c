@@ -253,9 +253,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* Decodes an escape, whose backslash is before text[*at], to out[*n ..) and moves *at past it; false if it is
- * invalid. An unknown escape stays as it is, as in Python; a character beyond ASCII becomes its \x, \u or \U
- * form, which is how jinja2 passes strings to Python's decoder. */
+/* Decodes the escape after the backslash text[*at - 1]: appends to out[0 .. *n) and moves *at; false if it is
+ * invalid. An unknown escape stays as it is, as in Python; an escaped character beyond ASCII becomes its \x,
+ * \u or \U form, which is how jinja2 passes strings to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];

@@ -15,9 +15,8 @@ static bool is_none(Value value) {
 
 /* --- searching */
 
-/* Finds the bytes [*from, *to) of the slice that a method searches, given by its second and third argument;
- * negative bounds count from the end. *inside is false if the slice begins after its own end or
- * the text's. */
+/* Finds bytes [*from, *to), the slice that a method searches. Its bounds are the second and third argument;
+ * negative ones count from the end. *inside is false if the slice begins after its own end or the text's. */
 static Status look_at(Render *render, const CallArgs *args, size_t *from, size_t *to, bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
   Text text = *args->self.text;
@@ -123,7 +122,7 @@ Status string_has_case(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* Returns whether the character is a digit but no decimal digit: superscripts, subscripts, circled digits
+/* Returns whether the character is a digit but no decimal digit, such as a superscript or a circled digit
  * (Numeric_Type=Digit in Unicode's UnicodeData.txt). */
 static bool is_other_digit(uint32_t code) {
   static const uint32_t ranges[][2] = {

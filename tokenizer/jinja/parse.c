@@ -276,7 +276,7 @@ static Status parse_parameters(Parser *parser, Node *node) {
   return parser_expect(parser, OP_RPAREN, ")");
 }
 
-/* Parses a macro's body and records if it uses caller, varargs and kwargs, also for the macros around it. */
+/* Parses a macro's body and records which of caller, varargs and kwargs it uses, also for outer macros. */
 static Status parse_macro_body(Parser *parser, const char *end, Node *node) {
   bool caller = parser->uses_caller, varargs = parser->uses_varargs, kwargs = parser->uses_kwargs;
   int n_loops = parser->n_loops;
@@ -373,9 +373,9 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
 
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
-/* Refuses an unknown filter or test, unless an if or a condition may keep it from being reached (`soft`):
- * then reaching it fails. As in jinja2, the body of a loop, a macro or another scope inside such an if
- * is checked strictly all the same. */
+/* Refuses an unknown filter or test, unless an if tag or if-else expression can keep it from being reached
+ * (`soft`): then rendering fails once it is reached. As in jinja2, the body of a loop, a macro or another
+ * scope inside such an if is checked strictly all the same. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

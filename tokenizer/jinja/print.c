@@ -105,7 +105,7 @@ void escape_code(uint32_t code, char out[16]) {
   snprintf(out, 16, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
 }
 
-/* Python's repr() shows characters that are not printable as escapes. */
+/* Writes a character's escape in Python's repr(); false if it needs none. */
 static bool escape_for_repr(uint32_t code, int quote, char out[16]) {
   static const char plain[] = "\\\n\r\t", letters[] = "\\nrt";
   const char *found = code && code < 0x80 ? strchr(plain, (int)code) : NULL, *category = code_category(code);

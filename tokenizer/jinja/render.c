@@ -1,8 +1,9 @@
 /* render.c - runs the tags of a template over its variables.
  *
- * Scopes are jinja2's: the bodies of for (in each iteration), macro, call, with, filter and block set have
- * scopes of their own; an if has none. Names are looked up from the innermost scope outwards (in a macro,
- * from its definition), then among the variables, the special tokens and the built-in functions. */
+ * Scopes are jinja2's: the bodies of for, macro, call, with, generation, filter and block set have scopes of
+ * their own (that of for is emptied before each iteration); an if has none. Names are looked up from the
+ * innermost scope outwards (in a macro, from its definition), then among the variables, the special tokens
+ * and the built-in functions. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ struct Macro {
   Scope *scope; /* scope of the macro's definition */
 };
 
-/* A running for. Elements are taken as they are needed: one ahead if `last` or `nextitem` is read. */
+/* A running for. Elements are taken as needed: one ahead for `last` and `nextitem`, all for a length. */
 struct Loop {
   const Node *node;
   const Node *filter; /* the condition that elements of the cursor must still meet, or NULL */
@@ -420,7 +421,7 @@ static Status bind_caller(Render *render, const Node *node, const CallArgs *args
   return scope_set(render, render->scope, render->template->caller, caller);
 }
 
-/* Puts the remaining arguments into kwargs and varargs if the macro uses them, else refuses them. */
+/* Sets kwargs and varargs to the remaining arguments; refuses those for a name that the body does not use. */
 static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);

@@ -46,7 +46,7 @@ static size_t count_parts(Text text, char separator) {
   return n;
 }
 
-/* The part from *from to the next separator, after which *from is moved. */
+/* The part from *from to the next separator; moves *from past that separator. */
 static Text next_part(Text text, const char *separator, size_t *from) {
   size_t begin = *from, to = text_find(text, text_literal(separator), begin, text.size);
   if (to == SIZE_MAX) to = text.size;
@@ -169,7 +169,7 @@ static Status next_called(Render *render, Iterator *iterator, Value *out, bool *
   }
 }
 
-/* An empty or undefined value yields nothing and leaves the arguments unchecked. */
+/* A false value (empty, undefined, 0) yields nothing and leaves the arguments unchecked. */
 Status filter_each(Render *render, const CallArgs *args, Value *out) {
   Value source = args->self, *items;
   Calling *calling;

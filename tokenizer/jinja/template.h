@@ -45,7 +45,7 @@ typedef struct {
 } TemplateInput;
 
 /* Appends the rendered template. Strings keep track of their trusted parts through every operation: literals
- * of the template, and digits and punctuation that rendering adds; text from the variables is not trusted. On
+ * of the template, digits and punctuation that rendering adds, and what TemplateInput calls trusted. On
  * raise_exception() the status is STATUS_USAGE, *raised is true, and the whole message is appended. Any other
  * failure appends nothing: a template's is STATUS_MODEL with name, line and construct ("NAME: line 3:
  * message.x.y: 'dict object' has no attribute 'x'"); else STATUS_INTERRUPTED, or STATUS_FAILED without

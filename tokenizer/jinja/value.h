@@ -78,7 +78,7 @@ typedef struct {
   uint64_t hash;
 } DictEntry;
 
-/* Entries in the order of insertion; from DICT_INDEXED of them on there is a hash index. */
+/* Entries in the order of insertion; a dict of DICT_INDEXED or more entries has a hash index. */
 enum { DICT_INDEXED = 12 };
 struct Dict {
   size_t count, capacity;
