@@ -7,7 +7,7 @@
 /* Sets step->forms and step->flags. PRECOND the step's kind is NFC, NFD, NFKC or NFKD */
 Status form_load(const char *where, NormalStep *step, Error *err);
 
-/* Appends the normal form to `out`; if the text already has this form, appends nothing and clears
+/* Appends the normal form to `out` and sets *changed; if no character can change, appends nothing and clears
  * *changed. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);

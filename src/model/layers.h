@@ -36,7 +36,7 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 /* True if the config requires that linear layer `which` has a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which);
 
-/* The stored matrix that holds a linear layer; with config->fused it may also hold other layers. */
+/* The stored matrix that holds a linear layer, and with config->fused or Mamba-2 perhaps other layers. */
 typedef struct {
   const char *name; /* "self_attn.qkv_proj" */
   int first_part;   /* the linear layer (LAYER_Q ..) with the first outputs of the matrix */
@@ -104,6 +104,6 @@ typedef enum {
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
-/* The operation of the layer that reads tensor `which`: a linear layer below N_LAYER_LINEARS, or a vector.
+/* The layer's operation that reads tensor `which`: a linear layer below N_LAYER_LINEARS, or a vector.
  * PRECOND the layer has the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

@@ -422,7 +422,8 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
 }
 
 /* Divides a norm's stored weights by the scales of its readers. The quotients are rounded to the weights'
- * type; each scale is then replaced by old weight / new weight, so that this rounding costs no precision. */
+ * type; each scale is then replaced by old weight / new weight, so that this rounding costs no precision.
+ * Where that is not finite and above 0, the old weight stays, with scale 1. */
 static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   Vector *norm = &work->model->layers[work->index].vector[which];
@@ -453,8 +454,8 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales a norm's outputs if `reader` and only quantised matrices read them, and if the norm has weights
- * but no bias. */
+/* Scales a norm's outputs if `reader` and only quantised matrices read them; not with config.parallel, nor of
+ * a norm that has a bias or no stored weights. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];
@@ -566,7 +567,7 @@ static Status choose_scales(LayerWork *work, Error *err) {
 
 /* --- rounding */
 
-/* Adds Recipe.damp times the mean of the moments' diagonal to the diagonal. */
+/* Adds Recipe.damp times the mean of the moments' diagonal, or 1 if the mean is 0, to the diagonal. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
   OWNED(mem_release) float *squares = NULL;

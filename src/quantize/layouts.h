@@ -10,8 +10,8 @@ typedef enum { LAYOUT_AWQ, LAYOUT_COMPRESSED } QuantLayout;
 /* Appends the tensors of a rounded matrix. */
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err);
 
-/* Appends the tensors of an lm_head in 8 bits, symmetric, rounded to nearest. PRECOND LAYOUT_COMPRESSED:
- * AutoAWQ's layout cannot mix 4 and 8 bits. Refuses weights that are not finite. */
+/* Appends the tensors of an lm_head in 8 bits, symmetric, rounded to nearest. PRECOND LAYOUT_COMPRESSED
+ * (AutoAWQ's layout cannot mix 4 and 8 bits), and weights that are finite. */
 Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err);
 
 /* Makes the views of a rounded matrix LINEAR_AWQ with its weights, which are appended to `made`. */

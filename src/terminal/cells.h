@@ -3,8 +3,9 @@
  *
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
- * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). If a text has a
- * code point of the proxies' range, a proxy represents that one too, so that every text comes back unchanged.
+ * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). A code
+ * point of the proxies' range has a proxy, too: so a text without U+0000 comes back unchanged, as long as
+ * there are free proxies.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once
@@ -33,8 +34,8 @@ typedef struct {
   size_t count;
 } Cells; /* starts zeroed */
 
-/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8 or en_US.UTF-8. Without any of these
- * it sets C, and returns false. */
+/* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8 or en_US.UTF-8. If neither is there it
+ * sets C, and returns false. */
 bool cells_begin(void);
 void cells_release(Cells *cells);
 

@@ -26,7 +26,7 @@ typedef enum {
 void console_mode(ConsoleMode mode);
 
 const volatile int *console_interrupted(void); /* not 0: stop */
-void console_attend(void);                     /* confirms the interruption: resets the flag */
+void console_attend(void);                     /* resets the flag, unless console_leaving() */
 bool console_leaving(void);                    /* SIGTERM or SIGHUP came */
 
 typedef enum {

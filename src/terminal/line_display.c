@@ -78,8 +78,8 @@ static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first
 }
 
 /* Writes the cells of line[first..n) that lie in rows [top, top + height). *at: where the text before
- * line[first] ends; afterwards, where line[n - 1] ends. A row that ends early is erased to its end. The
- * terminal itself wraps full rows, so that it treats them as one line. */
+ * line[first] ends; afterwards, where line[n - 1] ends. With d->ansi a row that ends early is erased to
+ * its end. The terminal itself wraps full rows, so that it treats them as one line. */
 static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place *at, Error *err) {
   const int end = d->top + d->height;
   const char *erase = d->ansi ? "\033[K" : "";
@@ -108,7 +108,8 @@ static Status put_rows(LineDisplay *d, const wchar_t *line, size_t first, size_t
 
 /* --- a terminal with escape sequences */
 
-/* Draws the whole line. PRECOND the terminal's cursor is at the beginning of the first row */
+/* Draws the line, or the rows around the cursor if it is higher than the screen. PRECOND the terminal's
+ * cursor is at the beginning of the first row */
 static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
   Place at = {prompt_width(d) / d->columns, prompt_width(d) % d->columns};
   const Place place = cursor_place(d, line, n, cursor);
