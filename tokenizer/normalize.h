@@ -60,7 +60,7 @@ typedef struct {
 
 /* Appends bytes[0 .. size), whole characters. If `from` is traced, their origin is from->origin[origin_at]
  * or, with `each`, byte by byte, from->origin[origin_at .. origin_at + size). STATUS_USAGE beyond 4 GiB,
- * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED. */
+ * STATUS_MODEL beyond the growth's limit, STATUS_INTERRUPTED if interrupted. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
 /* Empties the buffer, keeping its memory. Its growth limit is that of a text of `size` bytes. */

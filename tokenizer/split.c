@@ -27,8 +27,8 @@ Status byte_level_map(const char *bytes, size_t size, Buffer *out, Error *err) {
 
 /* --- behaviors */
 
-/* Joins neighbours in spans[from ..): each match joins the text before it; if `contiguous`, neighbours that
- * are both matches or both text join. As in the reference an empty match takes part before it is dropped. */
+/* Joins neighbours in spans[from ..): a match and the text before it or, if `contiguous`, two matches or two
+ * texts. As in the reference an empty match takes part before it is dropped. */
 static void merge_forward(ByteSpanList *spans, size_t from, bool contiguous) {
   size_t kept = from;
   bool before = false; /* whether the previous span was a match */
@@ -132,7 +132,7 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-/* Replaces spaces by the mark (pattern.literal) and, if the scheme says so, puts a mark before the piece. */
+/* Replaces spaces by the mark (pattern.literal); if the scheme says so, a piece without a first mark gets one. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;

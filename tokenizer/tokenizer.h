@@ -47,8 +47,8 @@ int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content);
  * token has this id. Belongs to the tokenizer. */
 const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size);
 bool tokenizer_is_special(const Tokenizer *tokenizer, int32_t id);
-/* Replaces `out` by the bytes that the token stands for in the middle of a text, which need not be whole
- * characters. *is_text is false, and `out` empty, for special tokens and ids without a token. */
+/* Replaces `out` by the bytes, not always whole characters, that the token stands for in the middle of a
+ * text. *is_text is false, and `out` empty, for special tokens and ids without a token. */
 Status tokenizer_token_bytes(const Tokenizer *tokenizer, int32_t id, Buffer *out, bool *is_text, Error *err);
 
 typedef struct {

@@ -19,7 +19,7 @@ typedef struct {
 } Unigram;
 
 /* Loads the model's options from `json`, and vocabulary and scores from `pieces`, its "vocab". `vocab` and
- * `where` must outlive the model. `bytes`: see Unigram. Release both also after a failure. */
+ * `where` must outlive the model. `bytes`: see Unigram. Release *vocab and *unigram also after a failure. */
 Status unigram_load(const char *where, const Json *json, JsonSpan pieces, bool bytes, Vocab *vocab,
                     Unigram *unigram, Error *err);
 void unigram_release(Unigram *unigram);

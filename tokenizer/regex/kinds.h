@@ -26,7 +26,7 @@ typedef struct {
 
 /* Divides all code points by membership in sets[0 .. n_sets); members[i] (room for n_sets) gets the kinds
  * that make up sets[i]. STATUS_MODEL (`where` begins the message) if there are more than MAX_KINDS.
- * Release it also after a failure. */
+ * Release *map also after a failure. */
 Status kind_map_build(const char *where, const CharSet *sets, size_t n_sets, KindMap *map, KindSet *members,
                       Error *err);
 

@@ -4,11 +4,11 @@
  * the JIT stack is repeated with a large stack and then by the interpreter, whose memory is the heap, so the
  * length of a text never causes a failure.
  *
- * A match is tried twice at most. The first, hurried try may look a few thousand characters ahead and take
- * a few dozen steps: enough for nearly all matches of real expressions, and a fraction of a millisecond
- * from each start position, whatever the expression. If that does not decide, the match is watched: the
- * expression runs with a callout before each of its items, which checks the clock and the interruption. Only
- * there can a match take long. */
+ * Apart from such repeats a match is tried twice at most. The first, hurried try may look a few thousand
+ * characters ahead and take a few dozen steps: enough for nearly all matches of real expressions, and a
+ * fraction of a millisecond from each start position, whatever the expression. If that does not decide, the
+ * match is watched: the expression runs with a callout before each of its items, which checks the clock and
+ * the interruption. Only there can a match take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex/regex.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/utf8.h"
 
-/* Patterns of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions. Sets
+/* Patterns of real tokenizers have up to 4 KB, a dozen different sets and no repetitions of repetitions. Sets
  * are compared with each other, and each further repetition wraps its atom once more. */
 enum { MAX_PATTERN = 16384, MAX_SETS = 1024, MAX_QUANTIFIERS = 16 };
 
@@ -52,7 +52,7 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
   return STATUS_OK;
 }
 
-/* Appends `set` as a unit, which takes over its memory unless there is an equal one. */
+/* Appends `set` as a unit; p->sets takes over the set's memory unless it has an equal set. */
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
   charset_tidy(set);
