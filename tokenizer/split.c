@@ -132,7 +132,7 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-/* Replaces spaces by the mark (pattern.literal); if the scheme says so, a piece without a first mark gets one. */
+/* Replaces spaces by the mark (pattern.literal); if the scheme says so, an unmarked piece gets one first. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;

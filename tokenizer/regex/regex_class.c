@@ -109,7 +109,7 @@ static Status add_named(CharSet *set, const NamedSet *named, Error *err) {
   return add_categories(set, named->categories, err);
 }
 
-/* Outside of a class, \w and \p{Word} are CHAR_WORD; in a class they lack six of those characters. */
+/* Outside of a class, \w and \p{Word} are CHAR_WORD; in a class they lack six characters of CHAR_WORD. */
 static Status add_word(CharSet *set, bool in_class, Error *err) {
   static const NamedSet class_word = {"word", "NdPcMnMcMe", CHAR_ALPHABETIC};
   return in_class ? add_named(set, &class_word, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
