@@ -95,6 +95,18 @@ def dense_copy(model, to):
     return to
 
 
+def changed(model, to, change, **members):
+    """A dense copy whose tensors change(tensors) changes, and whose config has other members."""
+    dense_copy(model, to)
+    tensors = {name: np.array(array) for name, array in checkpoint.read_checkpoint(to).items()}
+    change(tensors)
+    checkpoint.write_safetensors(str(to / "model.safetensors"), tensors)
+    config = json.loads((to / "config.json").read_text())
+    config.get("text_config", config).update(members)
+    (to / "config.json").write_text(json.dumps(config))
+    return to
+
+
 def with_uneven_channels(model, to, plus):
     """A directory with weights that compute the same with channels of sizes that differ ten times: of values, of
     MLPs' products and of norms' outputs. plus: what the model adds to the weights of norms."""
@@ -128,15 +140,91 @@ def with_uneven_channels(model, to, plus):
 
 @pytest.mark.parametrize("name, plus", (("ernie-biases", 0), ("gemma-awq", 1), ("qwen2-window", 0)))
 def test_scales_of_inputs_even_out_channels(run, text, tmp_path, name, plus):
-    """With scales the KL was a 12th to a 28th of that without; a scale that its maker lacks costs more."""
+    """With scales the KL was a 12th to a 28th of that without; a scale that its maker or a reader lacks costs more."""
     model, kl = with_uneven_channels(DATA / "miniatures" / name, tmp_path / "model", plus), {}
-    for method in ("gptq", "full"):
-        done = run("quantize", model, "-o", tmp_path / method, "--calibration", text, "--samples", 8, "--length", 64,
-                   "--group", 16, "--method", method, "-t", 1)
+    for case, *flags in (("gptq",), ("full",), ("kept", "--keep", "k_proj|up_proj")):
+        done = run("quantize", model, "-o", tmp_path / case, "--calibration", text, "--samples", 8, "--length", 64,
+                   "--group", 16, "--method", "gptq" if case == "gptq" else "full", "-t", 1, *flags)
         assert done.returncode == 0, done.stderr
-        done = run("eval", "-m", tmp_path / method, "--against", model, "-f", text, "--max-tokens", 120, "--json")
-        kl[method] = json.loads(done.stdout)["kl"]
-    assert kl["full"] < 0.11 * kl["gptq"]
+        done = run("eval", "-m", tmp_path / case, "--against", model, "-f", text, "--max-tokens", 120, "--json")
+        kl[case] = json.loads(done.stdout)["kl"]
+    assert kl["full"] < 0.11 * kl["gptq"] and kl["kept"] < kl["gptq"]
+
+
+def test_what_is_limited_is_not_scaled(quantize, tmp_path):
+    """The scales of down's inputs divide the outputs of up, but not where these have a limit afterwards: in the MLP of
+    layer 0, the experts of 2, and the shared expert of 3."""
+
+    def change(tensors):
+        rng = np.random.default_rng(0)
+        for name, array in tensors.items():
+            if 24 in array.shape and "self_attn" not in name:  # a number of inputs of down that 16 does not divide
+                array = rng.normal(size=[32 if n == 24 else n for n in array.shape])
+            if "gate_proj" in name:
+                array = array * np.exp(rng.normal(size=(*array.shape[:-1], 1)) * 1.2)
+            tensors[name] = array.astype(np.float32)
+
+    model = changed(DATA / "miniatures" / "step-bf16", tmp_path / "model", change, intermediate_size=32,
+                    share_expert_dim=32)
+    experts = {f"moe.experts.{e}" for e in range(4)}
+    for layer, scaled in enumerate((set(), {"share_expert", *experts}, {"share_expert"}, experts)):
+        made = []
+        for method in ("search", "awq"):
+            output = tmp_path / f"{method}-{layer}"
+            quantize(model, output, "--method", method, "--keep",
+                     rf"layers\.[^{layer}]\.|(q|k|v|o|g|gate)_proj")
+            made.append(checkpoint.read_checkpoint(output))
+        assert {name.split(".", 3)[3].removesuffix(".up_proj.scales") for name, array in made[0].items()
+                if name.endswith("up_proj.scales") and not np.array_equal(array, made[1][name])} == scaled
+
+
+def test_scales_that_fp16_cannot_hold_are_limited(quantize, tmp_path):
+    """A value with large weights is small, and has large weights in o: its scale times ten is more than 65504."""
+
+    def change(tensors):
+        norm, v, o = (tensors[f"model.layers.0.{name}.weight"]
+                      for name in ("input_layernorm", "self_attn.v_proj", "self_attn.o_proj"))
+        norm[3], v[0], v[0, 3], o[:, 0] = 1e-9, 0, 6e4, 1e4
+
+    model, output = changed(DATA / "miniatures" / "llama-bf16", tmp_path / "model", change), tmp_path / "out"
+    quantize(model, output, "--method", "awq", "--keep", "k_proj")
+    assert checkpoint.read_checkpoint(output)["model.layers.0.self_attn.v_proj.scales"].max() == 65504
+
+
+def test_losses_are_of_the_tokens_moments_each_by_its_size(run, quantize, text, tmp_path):
+    """In layer 0 attention adds nothing here, so that a token's weight is that of its embedding."""
+
+    def change(tensors):
+        tensors["model.layers.0.self_attn.o_proj.weight"][:] = 0
+        tensors["model.embed_tokens.weight"][::2] *= 30
+
+    model, output = changed(STORIES, tmp_path / "model", change), tmp_path / "out"
+    lines = quantize(model, output, "--samples", 1, "--method", "plain", "--verbose").stdout.decode().splitlines()
+    ids = [int(id) for id in run("tokenize", "-m", model, "-f", text).stdout.split()[:32]]
+    tensors, made = checkpoint.read_checkpoint(model), checkpoint.dequantised(checkpoint.read_checkpoint(output))
+    x = tensors["model.embed_tokens.weight"][ids].astype(np.float64)
+    sizes = (x * x).mean(1, keepdims=True)
+    inputs = x / np.sqrt(sizes + 1e-5) * tensors["model.layers.0.input_layernorm.weight"] / np.sqrt(sizes)
+    for part in ("q_proj", "k_proj", "v_proj"):
+        name = f"model.layers.0.self_attn.{part}"
+        plain = next(float(line.split()[1]) for line in lines if line.split()[0] == name)
+        change = (made[name + ".weight"] - tensors[name + ".weight"]) @ inputs.T
+        assert abs((change**2).sum() / ((tensors[name + ".weight"] @ inputs.T)**2).sum() - plain) < 2e-6
+
+
+def test_shared_keys_and_values_are_those_of_the_rounded_layers(quantize, tmp_path):
+    """Rounded values are 0, as each group has a large weight of an input that is 0: so are the inputs of o, also in the
+    layers that share them."""
+
+    def change(tensors):
+        for layer in (0, 1):
+            tensors[f"model.layers.{layer}.input_layernorm.weight"][::16] = 0
+            tensors[f"model.layers.{layer}.self_attn.v_proj.weight"][:, ::16] = 1e4
+
+    model = changed(DATA / "miniatures" / "gemma4-e", tmp_path / "model", change)
+    lines = quantize(model, tmp_path / "out", "--method", "plain", "--verbose").stdout.decode().splitlines()
+    plain = [line.split()[1] for line in lines if "self_attn.o_proj" in line]
+    assert plain == 5 * ["0.000000"]
 
 
 # Matrices that are stored by head, or whose parts by head are computed with.
@@ -164,12 +252,13 @@ def test_logits_are_those_of_the_dequantised_weights(run, quantize, tmp_path, na
 @pytest.mark.parametrize("name", ("gpt-neox-bf16", "falcon-new-bf16", "deepseek-v3-bf16", "ernie-biases"))
 def test_layers_that_are_there_are_read_back(quantize, tmp_path, name, layout):
     output = tmp_path / "out"
-    quantize(DATA / "miniatures" / name, output, "--format", layout)
+    first = quantize(DATA / "miniatures" / name, output, "--format", layout)
     whole = files_of(output)
     for file in ("config.json", "model-00002-of-00003.safetensors"):
         (output / file).unlink()
-    assert b"1 layers were in" in quantize(DATA / "miniatures" / name, output, "--format", layout).stderr
-    assert files_of(output) == whole
+    again = quantize(DATA / "miniatures" / name, output, "--format", layout)
+    assert b"1 layers were in" in again.stderr and files_of(output) == whole
+    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]  # means of all errors, sizes
 
 
 @pytest.mark.parametrize("name, awq, compressed", (
@@ -373,6 +462,12 @@ def test_check_compares_with_the_original_over_other_tokens(run, quantize, text,
     assert line.startswith("check of 128 tokens") and float(values["same_top"]) > 0.5
     assert 1e-6 < float(values["kl"]) < float(values["kl_99"]) < 2
     assert abs(float(values["ppl"]) / float(values["original_ppl"]) - 1) < 0.5
+    one = quantize(STORIES, tmp_path / "one", "--samples", 1, "--check").stdout.decode().splitlines()[-1]
+    ids = run("tokenize", "-m", STORIES, "-f", text).stdout.split()
+    middle = 1 + (len(ids) - 1 - 32) // 2  # the one part for statistics begins at 1, after BOS
+    (tmp_path / "ids.txt").write_bytes(b" ".join([ids[0], *ids[middle:middle + 31]]))
+    done = run("eval", "-m", STORIES, "--ids-file", tmp_path / "ids.txt", "--json")
+    assert abs(float(one.split("original_ppl=")[1].split()[0]) / json.loads(done.stdout)["ppl"] - 1) < 1e-3
     done = run("quantize", STORIES, "-o", tmp_path / "none", "--calibration", text, "--group", 32, "--check")
     assert done.returncode == 2 and b"leave none of 512 between them" in done.stderr
     assert not (tmp_path / "none").exists()
