@@ -235,7 +235,8 @@ static Status run(CommandCall *call, Error *err) {
   if (!starts) return show_all(o->json, &call->out, err);
   if (seconds == 0) return error_set(err, STATUS_USAGE, "--keep 0 keeps nothing");
   if (seconds < 0) seconds = DEFAULT_SECONDS;
-  /* The process that started this one has checked the flags: a CPU ignores GPU flags, as if of settings. */
+  /* The process that started this one has checked the flags. Here --gpu and --gpu-memory count as from the
+   * file of settings: a CPU ignores them instead of refusing them. */
   if (o->detached) o->assistant.device.gpu_is_usual = o->assistant.device.gpu_memory_is_usual = true;
   if (o->foreground || o->detached) return hold(&o->assistant, seconds, o->detached, err);
   return start(&o->assistant, seconds, err);

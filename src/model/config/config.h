@@ -565,7 +565,7 @@ typedef struct {
   int q, k, v;
 } DeltaPlaces;
 DeltaPlaces delta_places(const DeltaConfig *delta);
-/* The number of a token's decays: one for each value head, or for each number of its key. */
+/* The number of a token's decays: one for each value head; with by_channel key_dim for each value head. */
 int delta_decays(const DeltaConfig *delta);
 /* How many numbers of a token's output are normalised together: those of a head, or with RULE_MAMBA2 those of
  * all heads of a group. */
