@@ -233,7 +233,7 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    /* Claimed before `now` runs, whose end prefetches the start of this piece. */
+    /* The next piece is claimed before `now` runs, as the end of `now` prefetches its first weights. */
     more = claim_piece(work, n_threads, stretches[turn ^ 1]);
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;

@@ -305,7 +305,8 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     }
   }
 
-  /* score() for 8 bits, over group kFirst of the dims: kGroup scales of 16 dims each. */
+  /* score() for 8 bits, over the groups of dims from kFirst on; a group has kGroup scales of 16 dims
+   * each, the last perhaps fewer. */
   template <int kFirst>
   static __device__ __forceinline__ void score_group(const __half *queries, const T *keys,
                                                      const __half *scales, float (&s)[kTiles][4], int lane) {

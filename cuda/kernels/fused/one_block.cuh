@@ -167,7 +167,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
     if constexpr (B::kVaried) {
       s.n_rows = s.split = max(0, min(p.slice, b.width() - rank * p.slice)) / 16;
-      if (matrix == DOWN) { /* all_groups, group: in FFN blocks, half a group each */
+      if (matrix == DOWN) { /* all_groups and group count FFN blocks, each of half a group */
         s.all_groups = (p.expert_blocks + 1) & ~1, s.group = first;
         s.n_groups = step_down_groups(&p.shape, n_ffn_blocks);
       }

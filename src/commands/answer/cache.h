@@ -28,8 +28,8 @@ typedef struct {
 
 typedef struct Cache Cache; /* NULL: no cache, and the functions do nothing */
 
-/* *cache stays NULL if the flags ask for none. An invalid limit, or a directory that neither flag nor
- * environment names, is STATUS_USAGE. */
+/* *cache stays NULL if the flags ask for none. STATUS_USAGE if the limit is invalid, or if neither a
+ * flag nor the environment names a directory. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
 /* The cache, for an engine with a session. restore() first stores, where that pays, the prefix that a prompt

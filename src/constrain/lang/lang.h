@@ -173,9 +173,9 @@ uint32_t lang_shortest(Langs *langs, Lang a);
 /* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
  * lang_shortest(); also where their search meets its limit. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` with no upper limit on repetitions whose limit is LANG_RELAXED or more: a larger language, with the same
- * strings of up to LANG_RELAXED characters and a smaller automaton. Parts that are too deep or have too many
- * parts themselves stay as they are. */
+/* `a` with no upper limit on repetitions whose limit is LANG_RELAXED or more: a larger language, with the
+ * same strings of up to LANG_RELAXED characters and a smaller automaton. Parts that are too deep or have too
+ * many parts themselves stay as they are. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
 /* Splits `a`: it is the intersection of the language returned and the strings of at most *max characters

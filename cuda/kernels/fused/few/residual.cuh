@@ -115,8 +115,8 @@ __device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int 
   int sum;
   constexpr int kParts = B::kParts, kPartLanes = 32 / kParts;
   const float d = quantise_values<2, STEP_GROUP / kParts>(v, word, &sum);
-  /* A lane has one of 16 vectors of 16 bytes (64 inputs, plane, t), and sends it to four of the eight
-   * blocks. */
+  /* There are 16 vectors of 16 bytes: one for each half of the 128 inputs, plane and t. A lane has one, and
+   * sends it to four of the eight blocks. */
   const int lane = b.lane(), half = lane >> 3 & 1, plane = lane >> 2 & 1, t = lane & 3;
   uint32_t run[4];
 #pragma unroll

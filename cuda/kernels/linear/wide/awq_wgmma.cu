@@ -4,8 +4,8 @@
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
  * The blocks, the ring and the epilogues are those of wgmma_tiles.cuh. A lane's bytes of a tile (16; FP8: 32)
- * are its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs into
- * the other of two sets of registers (with one or four warpgroups two run, and it dequantises 32). x in
+ * are its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs
+ * into the other of two sets of registers (with one or four warpgroups two run, and it dequantises 32). x in
  * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another expert's,
  * and their results are dropped. Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of
  * FP4 and FP8.
