@@ -42,7 +42,8 @@ static __global__ void multiply_double(const double *w, const double *x, double 
     __syncthreads();
     for (int k = 0; k < 16; k++)
       for (int a = 0; a < 4; a++)
-        for (int b = 0; b < 4; b++) sum[a][b] += xs[k][ty + 16 * a] * ws[k][tx + 16 * b];
+        if (m0 + ty + 16 * a < n_tokens)
+          for (int b = 0; b < 4; b++) sum[a][b] += xs[k][ty + 16 * a] * ws[k][tx + 16 * b];
     __syncthreads();
   }
   for (int a = 0; a < 4; a++)

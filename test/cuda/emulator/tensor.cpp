@@ -4,6 +4,7 @@
  * Called by: kernels/ptx/ptx.cuh and wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
  * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
  * NaN, or as integers -1. */
+#include <algorithm>
 #include <atomic>
 
 #include "blocks.h"
@@ -35,17 +36,21 @@ uint32_t swizzled(uint32_t address) {
 }
 
 void bring_box(const Map &m, unsigned char *to, uint32_t address, int column, int row, int plane) {
-  for (uint32_t r = 0; r < m.box_planes * m.box_rows; r++)
-    for (uint32_t c = 0; c < m.box_columns; c++) {
-      int64_t x = (int64_t)column + c, y = (int64_t)row + r % m.box_rows, z = (int64_t)plane + r / m.box_rows;
-      bool inside = x >= 0 && y >= 0 && z >= 0 && x < (int64_t)m.columns && y < (int64_t)m.rows &&
-                    z < (int64_t)m.planes;
-      uint32_t place = address + (r * m.box_columns + c) * 2;
-      uint16_t value = 0;
-      if (inside)
-        memcpy(&value, m.at + (uint64_t)z * m.plane_stride + (uint64_t)y * m.stride + (uint64_t)x * 2, 2);
-      memcpy(to + ((m.swizzled ? swizzled(place) : place) - address), &value, 2);
+  const int64_t first = std::max(column, 0),
+                end = std::min((int64_t)column + m.box_columns, (int64_t)m.columns);
+  const uint32_t row_bytes = m.box_columns * 2; /* whole vectors of 16 */
+  for (uint32_t r = 0; r < m.box_planes * m.box_rows; r++) {
+    const int64_t y = (int64_t)row + r % m.box_rows, z = (int64_t)plane + r / m.box_rows;
+    unsigned char line[512] = {}; /* zeros outside of the matrix */
+    if (first < end && y >= 0 && z >= 0 && y < (int64_t)m.rows && z < (int64_t)m.planes)
+      memcpy(line + (first - column) * 2,
+             m.at + (uint64_t)z * m.plane_stride + (uint64_t)y * m.stride + (uint64_t)first * 2,
+             (size_t)(end - first) * 2);
+    for (uint32_t i = 0; i < row_bytes; i += 16) {
+      const uint32_t place = address + r * row_bytes + i;
+      memcpy(to + ((m.swizzled ? swizzled(place) : place) - address), line + i, 16);
     }
+  }
 }
 
 const float *table_of_halves() {

@@ -92,15 +92,27 @@ inline void mma_bf16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   emulator::meet(~0u, &f, sizeof f, emulator::multiply_bf16, "mma m16n8k16");
 }
 
+/* The halves of all e4m3 codes. */
+inline const uint16_t *halves_of_e4m3() {
+  static uint16_t table[256];
+  static const bool made = [] {
+    for (uint32_t code = 0; code < 256; code++) {
+      const uint32_t magnitude = code & 127;
+      const float number = magnitude == 127 ? NAN
+                                            : ldexpf((float)(magnitude & 7) + (magnitude >> 3 ? 8 : 0),
+                                                     (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
+      table[code] = __half_as_ushort(__float2half(code & 128 ? -number : number));
+    }
+    return true;
+  }();
+  (void)made;
+  return table;
+}
+
 inline void e4m3_halves(uint32_t word, uint32_t (&h)[2]) {
-  for (int i = 0; i < 4; i++) {
-    const uint32_t code = word >> 8 * i & 255, magnitude = code & 127;
-    const float number = magnitude == 127 ? NAN
-                                          : ldexpf((float)(magnitude & 7) + (magnitude >> 3 ? 8 : 0),
-                                                   (int)(magnitude >> 3 ? magnitude >> 3 : 1) - 10);
-    h[i / 2] = i % 2 ? h[i / 2] : 0;
-    h[i / 2] |= (uint32_t)__half_as_ushort(__float2half(code & 128 ? -number : number)) << 16 * (i % 2);
-  }
+  const uint16_t *of = halves_of_e4m3();
+  for (int i = 0; i < 2; i++)
+    h[i] = of[word >> 16 * i & 255] | (uint32_t)of[word >> (16 * i + 8) & 255] << 16;
 }
 
 inline void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
