@@ -19,7 +19,9 @@
 #include "cuda/kernels/ops/norm_rope.h"
 #include "test/cuda/linear_reference.cuh"
 
-static int passed, failed;
+static int passed, failed, skipped;
+/* `few` on a chip of 9.0: what it has no code of its own for is the same on an emulated 8.0. */
+static bool only_new;
 static cudaStream_t stream;
 static LinearContext *context;
 static std::mt19937 numbers(1);
@@ -137,21 +139,38 @@ static double activated(Activation activation, double gate, double up) {
   return c / (1 + exp(-1.702 * c)) * (1 + u);
 }
 
-/* Products of every row of x with every expert: [expert][row][rows of the matrix]. */
-static std::vector<double> all_products(const Shape &s, const OfExperts &m, const __half *x, int x_stride,
-                                        int n_rows) {
+/* y[i] = x[from[i]] times the matrix of expert ids[i]; a block has a row of y. */
+static __global__ void multiply_choices(const double *w, const double *x, const int *ids, const int *from,
+                                        double *y, int n_in, int n_out) {
+  const double *own = w + (size_t)ids[blockIdx.x] * n_in * n_out, *row = x + (size_t)from[blockIdx.x] * n_in;
+  for (int o = threadIdx.x; o < n_out; o += blockDim.x) {
+    double sum = 0;
+    for (int k = 0; k < n_in; k++) sum += row[k] * own[(size_t)k * n_out + o];
+    y[(size_t)blockIdx.x * n_out + o] = sum;
+  }
+}
+
+/* The product of each choice's row of x, from[choice], with its expert: [choice][rows of the matrix]. */
+static std::vector<double> products_of(const Shape &s, const OfExperts &m, const __half *x, int x_stride,
+                                       int n_rows, const std::vector<int> &ids,
+                                       const std::vector<int> &from) {
   double *xd, *yd;
-  const size_t n = (size_t)n_rows * m.rows;
+  int *ids_device = to_device(ids), *from_device = to_device(from);
   CHECK(cudaMalloc((void **)&xd, (size_t)n_rows * s.n_in * sizeof(double)));
-  CHECK(cudaMalloc((void **)&yd, n * s.n_experts * sizeof(double)));
+  CHECK(cudaMalloc((void **)&yd, ids.size() * m.rows * sizeof(double)));
   expand_x<<<64, 128, 0, stream>>>(x, x_stride, xd, s.n_in, n_rows, 0);
-  for (int e = 0; e < s.n_experts; e++)
-    multiply_double<<<dim3((unsigned)(m.rows + 63) / 64, (unsigned)(n_rows + 63) / 64), 256, 0, stream>>>(
-        m.expanded + (size_t)e * s.n_in * m.rows, xd, yd + e * n, s.n_in, m.rows, n_rows);
-  std::vector<double> y = to_host<double>(yd, n * s.n_experts);
-  cudaFree(xd);
-  cudaFree(yd);
+  multiply_choices<<<(unsigned)ids.size(), 256, 0, stream>>>(m.expanded, xd, ids_device, from_device, yd,
+                                                             s.n_in, m.rows);
+  std::vector<double> y = to_host<double>(yd, ids.size() * m.rows);
+  for (void *p : {(void *)xd, (void *)yd, (void *)ids_device, (void *)from_device}) cudaFree(p);
   return y;
+}
+
+/* n numbers: 0, then one more after each `same` of them. */
+static std::vector<int> in_steps(int n, int same) {
+  std::vector<int> to;
+  for (int i = 0; i < n; i++) to.push_back(i / same);
+  return to;
 }
 
 static double limit_of(const char *kernel, bool gated) {
@@ -238,16 +257,15 @@ static void check_case(const Case &c, const char *kernel, int variant) {
   cudaFree(y);
 }
 
-/* The rows of y as norm_experts_residual in backend.h defines them. */
+/* The rows of y as norm_experts_residual in backend.h defines them. products: products_of(). */
 static std::vector<double> wanted(const Case &c, const std::vector<double> &products, const float *factors) {
   const Shape &s = *c.shape;
   const OfExperts &m = *c.matrix;
-  const size_t n_x = m.w.summed ? c.choices->ids.size() : (size_t)c.n_tokens;
   std::vector<double> want((size_t)c.n_rows * s.n_out, 0);
   for (size_t i = 0; i < c.choices->ids.size(); i++) {
     const size_t place = c.as_one ? i : (size_t)c.choices->places[i], to = c.as_one && m.w.summed ? 0 : place;
     const int e = c.choices->ids[i];
-    const double *row = &products[((size_t)e * n_x + (m.w.summed ? place : i / s.n_chosen)) * m.rows];
+    const double *row = &products[i * m.rows];
     const float *bias = &m.bias[(size_t)e * m.rows];
     for (int o = 0; o < s.n_out; o++)
       want[to * s.n_out + o] += s.gated ? factors[place] * activated(c.activation, row[o] + bias[o],
@@ -283,7 +301,7 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
             {},
             n_choices};
   if (s.gated) c.activation = (Activation)(numbers() % ACTIVATION_RELU);
-  const std::vector<double> products = all_products(s, m, c.x, x_stride, n_x);
+  std::vector<double> products[2]; /* by as_one: x of summed experts lies by choice or by place */
   MUST(linear_prepare(context, &m.w, ACT_F16, std::max(n_tokens, 2), NULL, &error));
   std::vector<__half> by_place((size_t)n_choices * x_stride);
   for (int p = 0; p < n_choices; p++)
@@ -296,8 +314,16 @@ static void check_shape(const Shape &s, bool summed, int n_tokens, int n_variant
     c.as_one = entry->to == 1;
     if (c.as_one && n_tokens > 1) continue;
     if (linear_choice(context, &m.w, ACT_F16, n_tokens, entry->name, &chosen, NULL) != STATUS_OK) continue;
+    if (only_new && entry->first_chip != SM_90A) {
+      skipped++;
+      continue;
+    }
+    if (products[c.as_one].empty())
+      products[c.as_one] =
+          products_of(s, m, tokens, x_stride, n_x, choices.ids,
+                      summed && !c.as_one ? choices.places : in_steps(n_choices, summed ? 1 : s.n_chosen));
     c.n_rows = c.as_one && summed ? 1 : n_choices;
-    c.want = wanted(c, products, factors.data());
+    c.want = wanted(c, products[c.as_one], factors.data());
     MUST(linear_prepare(context, &m.w, ACT_F16, n_tokens, entry->name, &error));
     c.gathered = entry->launch == LAUNCH_AWQ_WGMMA;
     c.x = c.gathered ? gathered : tokens;
@@ -378,10 +404,11 @@ static void check_few(const Shape &up, const Shape &down, int n_tokens, Activati
     out[i] = to_host<float>(call.out, before.size());
     cudaFree(call.out);
   }
-  const std::vector<double> of_h = all_products(up, m_up, h_device, h_stride, n_tokens);
+  const std::vector<double> of_h =
+      products_of(up, m_up, h_device, h_stride, n_tokens, choices.ids, in_steps(n, up.n_chosen));
   for (int i = 0; i < n; i++) {
     const size_t e = (size_t)choices.ids[i];
-    const double *row = &of_h[(e * n_tokens + i / up.n_chosen) * m_up.rows];
+    const double *row = &of_h[(size_t)i * m_up.rows];
     const float *bias = &m_up.bias[e * m_up.rows];
     for (int o = 0; o < up.n_out; o++) {
       const double gate = row[o] + bias[o];
@@ -391,14 +418,15 @@ static void check_few(const Shape &up, const Shape &down, int n_tokens, Activati
     }
   }
   __half *g_device = to_device(g);
-  const std::vector<double> of_g = all_products(down, m_down, g_device, down.n_in, n);
+  const std::vector<double> of_g =
+      products_of(down, m_down, g_device, down.n_in, n, choices.ids, in_steps(n, 1));
   std::vector<double> want;
   for (int t = 0; t < n_tokens; t++)
     for (int o = 0; o < down.n_out; o++) {
       double sum = call.add ? before[(size_t)t * down.n_out + o] : 0;
       for (int i = t * up.n_chosen; i < (t + 1) * up.n_chosen; i++) {
         const size_t e = (size_t)choices.ids[i];
-        sum += of_g[(e * n + i) * down.n_out + o] + weights[i] * m_down.bias[e * m_down.rows + o];
+        sum += of_g[(size_t)i * down.n_out + o] + weights[i] * m_down.bias[e * m_down.rows + o];
       }
       want.push_back(sum);
     }
@@ -663,9 +691,13 @@ static void check_router_once(const ExpertConfig &c, int hidden, WeightType type
 static bool is_emulated; /* where many tokens take seconds */
 
 static void check_router(const ExpertConfig &c, int hidden, WeightType type, int n_tokens, float size = 2) {
-  for (bool invariant : {false, true})
-    if (!invariant || !is_emulated || n_tokens < 40)
+  for (bool invariant : {false, true}) {
+    if (invariant && is_emulated && n_tokens >= 40) continue;
+    if (only_new && (invariant || n_tokens > 32)) /* not by router_token.cu, which has clusters on 9.0 */
+      skipped++;
+    else
       check_router_once(c, hidden, type, n_tokens, size, invariant);
+  }
 }
 
 static void check_routers(bool few) {
@@ -817,14 +849,18 @@ int main(int argc, char **argv) {
   is_emulated = few;
   CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
+  only_new = few && linear_limits(context).arch >= SM(9, 0);
   check_few_tokens(few);
   check_matmuls(few);
   check_beside(few);
   check_routers(few);
-  check_order(8, 2, 3);
-  check_scaled_input(3);
-  check_order(128, 8, few ? 5 : 333);
+  if (!only_new) {
+    check_order(8, 2, 3);
+    check_scaled_input(3);
+    check_order(128, 8, few ? 5 : 333);
+  }
   linear_close(context);
-  printf("%d passed, %d failed\n", passed, failed);
+  if (skipped) printf("%d skipped: kernels that are the same code on an emulated GPU of 8.0\n", skipped);
+  printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
   return failed != 0;
 }
