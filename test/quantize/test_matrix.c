@@ -168,6 +168,51 @@ TEST(losses_fall_with_each_part_of_the_method) {
   free_case(c);
 }
 
+/* A trial is the rounding of W diag(factors) for inputs divided by the factors, without compensation: the
+ * same codes, so that only the order of sums differs. */
+TEST(trials_are_roundings_of_scaled_weights) {
+  const Products products = products_make(2);
+  Case c = make_case(&products);
+  Recipe recipe = usual_recipe;
+  recipe.search = usual_recipe.trial;
+  recipe.compensates = false;
+  recipe.refinements = 0;
+  Error err;
+  float factors[N_IN];
+  double trial, loss;
+  uint64_t seed = 3;
+  const Weights weights = {N_OUT, N_IN, GROUP, c.w};
+  for (int i = 0; i < N_IN; i++) factors[i] = 1.1f + random_float(&seed);
+  assert_int_equal(matrix_trial(&products, &recipe.search, &weights, c.h, factors, &trial, &err), STATUS_OK);
+  for (int i = 0; i < N_OUT * N_IN; i++) c.w[i] *= factors[i % N_IN];
+  for (int i = 0; i < N_IN * N_IN; i++) c.h[i] /= factors[i / N_IN] * factors[i % N_IN];
+  Rounded rounded = round_case(&products, recipe, &c, &loss);
+  assert_true(fabs(trial / loss - 1) < 1e-4);
+  rounded_release(&rounded);
+  free_case(c);
+}
+
+/* Moments of 20 rows of 64 inputs have no factor: it is that of H with more on the diagonal, at first a
+ * thousandth of its mean. */
+TEST(dependent_inputs_have_a_factor) {
+  enum { N = 64, ROWS = 20 };
+  const Products products = products_make(1);
+  float *x = calloc(ROWS * N, sizeof *x), *h = calloc(N * N, sizeof *h),
+        *lower = calloc(N * N, sizeof *lower);
+  uint64_t seed = 5;
+  double mean = 0;
+  Error err;
+  for (int i = 0; i < ROWS * N; i++) x[i] = random_float(&seed);
+  for (int i = 0; i < N * N; i++)
+    for (int r = 0; r < ROWS; r++) h[i] += x[r * N + i / N] * x[r * N + i % N];
+  for (int i = 0; i < N; i++) mean += (double)h[i * N + i] / N;
+  assert_int_equal(factor_make(&products, h, N, lower, &err), STATUS_OK);
+  for (int i = 0; i < N; i++) assert_true(isfinite(lower[i * N + i]) && lower[i * N + i] > 0);
+  const double rest = 1 / pow((double)lower[0], 2); /* of the first input's square, given all others */
+  assert_true(rest > 0.9e-3 * mean && rest < (double)h[0]);
+  free(x), free(h), free(lower);
+}
+
 /* The loss by second moments is the mean square of the outputs' change. */
 TEST(loss_is_the_change_of_outputs) {
   const Products products = products_make(1);
