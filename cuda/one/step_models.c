@@ -18,6 +18,10 @@ static bool is_varied(const ModelConfig *c) {
   return c->experts.n_experts > 0 && c->activation == ACTIVATION_CLAMPED;
 }
 
+static bool is_latent(const ModelConfig *c) {
+  return c->latent.kv_rank > 0;
+}
+
 StepShape step_shape(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const int unit = STEP_VARIED_COLUMNS;
@@ -33,8 +37,13 @@ StepShape step_shape(const ModelConfig *c) {
                  .n_experts = e->n_experts,
                  .n_chosen = n_chosen,
                  .n_gpus = c->split,
+                 .q_rank = c->latent.q_rank,
+                 .nope_dim = c->latent.nope_dim,
+                 .value_dim = c->latent.value_dim,
                  .n_key_heads = c->delta.n_key_heads,
                  .n_value_heads = c->delta.n_value_heads};
+  while (is_latent(c) && s.n_dense < c->n_layers && config_layer(c, s.n_dense).n_experts == 0) s.n_dense++;
+  s.dense_width = s.n_dense > 0 ? config_layer(c, 0).intermediate : 0;
   for (int i = 0; i < c->n_layers && i < STEP_HYBRID_LAYERS; i++)
     if (config_layer(c, i).kind == LAYER_DELTA) s.delta_layers |= UINT64_C(1) << i;
   return s;
@@ -97,13 +106,15 @@ static const char *unsupported_experts(const Model *model, int layer) {
   const ModelLayer *l = &model->layers[layer];
   const Linear *gate = &l->shared_gate, *shared[] = {&l->gate, &l->up, &l->down};
   if (e->n_experts == 0) return NULL;
-  if (config_layer(&model->config, layer).n_experts == 0) return "layers with and without experts";
+  if (config_layer(&model->config, layer).n_experts == 0)
+    return layer < step_shape(&model->config).n_dense ? NULL : "layers with and without experts";
   if (is_varied(&model->config)) return unsupported_varied(model, layer);
   const Dtype router = l->router.dtype;
-  if (router != model->layers[0].router.dtype || (router != DTYPE_F16 && router != DTYPE_BF16))
+  if (router != model->layers[step_shape(&model->config).n_dense].router.dtype ||
+      (router != DTYPE_F16 && router != DTYPE_BF16))
     return "a router that is not fp16 or bf16";
   if (e->shared_width == 0) return NULL;
-  if (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data)
+  if (e->shared_gate && (gate->kind != LINEAR_DENSE || gate->dtype != router || gate->bias.data))
     return "a gate beside experts that is not of the router's type";
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
     if (group_of(shared[i]) != step_group(model) || shared[i]->bias.data)
@@ -117,13 +128,23 @@ static const char *unsupported_layer(const Model *model, int layer) {
   const bool experts = c->experts.n_experts > 0;
   const char *unsupported = unsupported_experts(model, layer);
   if (unsupported) return unsupported;
-  const Expert *expert = experts ? &l->experts[0] : NULL; /* all are alike: weights.c, check_alike() */
   const LayerConfig own = config_layer(c, layer);
-  const bool hybrid = c->head_dim == STEP_WIDE_HEAD, delta = hybrid && own.kind == LAYER_DELTA,
-             varied = is_varied(c);
-  const Linear *matrices[] = {delta ? &l->delta_qkv : &l->q,     delta ? &l->delta_z : &l->k,
-                              delta ? &l->delta_z : &l->v,       &l->o,
-                              expert ? &expert->gate : &l->gate, expert ? &expert->up : &l->up,
+  const Expert *expert =
+      experts && own.n_experts > 0 ? &l->experts[0] : NULL; /* all are alike: weights.c, check_alike() */
+  const bool latent = is_latent(c), hybrid = c->head_dim == STEP_WIDE_HEAD,
+             delta = hybrid && own.kind == LAYER_DELTA, varied = is_varied(c);
+  const Linear *matrices[] = {delta    ? &l->delta_qkv
+                              : latent ? &l->q_a
+                                       : &l->q,
+                              delta    ? &l->delta_z
+                              : latent ? &l->kv_a
+                                       : &l->k,
+                              delta    ? &l->delta_z
+                              : latent ? &l->q
+                                       : &l->v,
+                              &l->o,
+                              expert ? &expert->gate : &l->gate,
+                              expert ? &expert->up : &l->up,
                               expert ? &expert->down : &l->down};
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     const int group = group_of(matrices[i]);
@@ -137,14 +158,30 @@ static const char *unsupported_layer(const Model *model, int layer) {
       return "layers in fp16 and in bf16";
     if (i >= 3 && matrices[i]->bias.data && !varied) return "a bias of another layer than q, k and v";
     if (hybrid && matrices[i]->bias.data) return "a bias in a model with heads of 256";
+    if (latent && matrices[i]->bias.data) return "a bias beside latent attention";
   }
   return delta ? unsupported_delta(model, layer) : NULL;
+}
+
+static const char *unsupported_latent(const ModelConfig *c) {
+  const ExpertConfig *e = &c->experts;
+  if (c->latent.kv_rank != STEP_LATENT || c->latent.rope_dim != STEP_LATENT_ROPE)
+    return "latents of other sizes than 512 + 64";
+  if (c->latent.q_rank == 0) return "latent attention without a latent of queries";
+  if (e->n_experts == 0) return "latent attention without experts";
+  if (e->score != SCORE_SIGMOID || !e->choice_bias || e->n_groups != 1 || e->biases || e->latent > 0 ||
+      e->norms != EXPERTS_NO_NORMS || e->scales_input)
+    return "experts of another kind than GLM-4.7-Flash's beside latent attention";
+  if (e->shared_width != e->width || e->shared_gate || e->halves_shared)
+    return "experts without an MLP of their width beside them";
+  return NULL;
 }
 
 /* Names a property of the config that the form's kernels do not take, or NULL. */
 static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;
+  if (is_latent(c)) return unsupported_latent(c);
   if (c->head_dim != 64 && c->head_dim != 128 && !hybrid) return "heads of another size than 64, 128 or 256";
   if (is_varied(c) && (e->score != SCORE_CHOSEN || e->n_chosen_groups < e->n_groups || e->scale != 1 ||
                        e->sum_plus != 0 || e->choice_bias || !e->biases || e->norms != EXPERTS_NO_NORMS ||
@@ -169,6 +206,7 @@ Status step_supports_config(const ModelConfig *c, Error *err) {
   if (!unsupported) {
     const ProgramForm form = c->head_dim == STEP_WIDE_HEAD ? FORM_HYBRID_STEP
                              : is_varied(c)                ? FORM_VARIED_STEP
+                             : is_latent(c)                ? FORM_LATENT_STEP
                                                            : FORM_STEP;
     TRY(form_refusal(form, c, words, err));
     if (!*words) return STATUS_OK;

@@ -75,6 +75,14 @@ KINDS = {  # what the architectures and checkpoints that it serves differ in: co
                  "attention_bias": True, "sliding_window": 3, "swiglu_limit": 7.0, "torch_dtype": "bfloat16",
                  "rope_scaling": miniature_experts.GPT_OSS_YARN,
                  "layer_types": ["sliding_attention", "full_attention"]}, "mxfp4"),
+    # Two heads in each of nine clusters, a layer without experts, then two with; its FFN blocks are one or two of a
+    # cluster.
+    "glm": ({"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "num_hidden_layers": 3,
+             "num_attention_heads": 18, "num_key_value_heads": 18, "q_lora_rank": 256, "kv_lora_rank": 512,
+             "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "rope_interleave": True,
+             "first_k_dense_replace": 1, "intermediate_size": 2304, "n_routed_experts": 16, "num_experts_per_tok": 3,
+             "n_shared_experts": 1, "moe_intermediate_size": 512, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
+             "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc"}, 128),
     "heads of 64": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 64,
                      "num_attention_heads": 8}, 128),
 }
@@ -83,12 +91,13 @@ HALVES = {"fp16": np.float16, "bf16": checkpoint.to_bf16, "mxfp4": checkpoint.to
 # Where both round x to int8, a number that differs by 1e-3 between them may round to another integer: they differ from
 # each other as much as either does from the CPU.
 ROUNDED = ["qwen3 in int8"]
-HIDDENS = {"gpt-oss": 320, "experts": 1024, "experts of hidden 3072": 3072}  # a block owns whole groups of columns
+# A block owns whole groups of columns.
+HIDDENS = {"gpt-oss": 320, "experts": 1024, "glm": 1024, "experts of hidden 3072": 3072}
 # Shared memory for the fewest slots of the ring.
-SMALL = {"experts": 102 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10}
+SMALL = {"experts": 102 << 10, "hybrid with experts": 171 << 10, "gpt-oss": 97 << 10, "glm": 142 << 10}
 # The weights' seeds, 5 unless given. With 5 the scores of the sixth and seventh expert of one token of "experts" are
 # 4e-4 apart, and fp16, which moves scores by 2.5e-4, decides between them. With 8 they are 6e-3 apart for all tokens.
-SEEDS = {"experts": 8}
+SEEDS = {"experts": 8, "glm": 3}
 GATES = ["in_proj_b", "in_proj_a", "shared_expert_gate", "mlp.gate"]
 UNLIKE = 34  # so many experts differ; the others repeat them
 # Embedding and head, as compressed-tensors' checkpoints have them.
@@ -100,6 +109,12 @@ TIED = ["qwen3 in groups of 32", "qwen3 in bf16"]
 
 def mixer_of(config, layer, hidden):
     """The matrices of a layer before its MLP."""
+    if "kv_lora_rank" in config:
+        heads, rank, latent = (config[name] for name in ("num_attention_heads", "q_lora_rank", "kv_lora_rank"))
+        nope, rope, value = (config[name] for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        return {"self_attn.q_a_proj": (rank, hidden), "self_attn.q_b_proj": (heads * (nope + rope), rank),
+                "self_attn.kv_a_proj_with_mqa": (latent + rope, hidden),
+                "self_attn.kv_b_proj": (heads * (nope + value), latent), "self_attn.o_proj": (hidden, heads * value)}
     n_q, n_k = (config["head_dim"] * n for n in (config["num_attention_heads"], KV_HEADS))
     if config.get("layer_types", {layer: ""})[layer] != "linear_attention":
         gates = 2 if config["head_dim"] == 256 else 1
@@ -138,7 +153,7 @@ def clamped_experts(config, prefix, random, dense, hidden):
 
 def tensors_of(kind, random, hidden):
     config, group = KINDS[kind]
-    plus = 0 if config["head_dim"] == 256 else 1  # hybrids multiply by 1 + weight
+    plus = 0 if config.get("head_dim") == 256 else 1  # hybrids multiply by 1 + weight
     clamped = "num_local_experts" in config
 
     def dense(n_out, n_in):
@@ -147,12 +162,18 @@ def tensors_of(kind, random, hidden):
     def norm(n):
         return (plus + 0.2 * random.standard_normal(n)).astype(np.float16)
 
+    def mlp_of(name, width):
+        return {name + "gate_proj": (width, hidden), name + "up_proj": (width, hidden),
+                name + "down_proj": (hidden, width)}
+
     mlps = {}
-    experts, width = config.get("num_experts", 0), config.get("moe_intermediate_size", INTERMEDIATE)
+    experts = config.get("num_experts", config.get("n_routed_experts", 0))
+    width = config.get("moe_intermediate_size", INTERMEDIATE)
     shared = ["mlp.shared_expert."] if "shared_expert_intermediate_size" in config else []
-    for mlp in [] if clamped else [f"mlp.experts.{e}." for e in range(min(experts, UNLIKE))] + shared or ["mlp."]:
-        mlps |= {mlp + "gate_proj": (width, hidden), mlp + "up_proj": (width, hidden),
-                 mlp + "down_proj": (hidden, width)}
+    beside = ["mlp.shared_experts."] if "n_shared_experts" in config else []
+    for mlp in ([] if clamped else
+                [f"mlp.experts.{e}." for e in range(min(experts, UNLIKE))] + shared + beside or ["mlp."]):
+        mlps |= mlp_of(mlp, width)
     halves = checkpoint.to_bf16 if kind in BF16 else np.float16
     router_halves = checkpoint.to_bf16 if kind in BF16_ROUTERS else np.float16
     tensors = {"model.embed_tokens.weight": halves(dense(VOCAB, hidden) * 8),
@@ -160,18 +181,23 @@ def tensors_of(kind, random, hidden):
                "model.norm.weight": norm(hidden)}
     if kind in TIED:
         del tensors["lm_head.weight"]
-    for layer in range(LAYERS):
+    for layer in range(config.get("num_hidden_layers", LAYERS)):
         prefix = f"model.layers.{layer}."
+        is_dense = layer < config.get("first_k_dense_replace", 0)
         tensors[prefix + "input_layernorm.weight"] = norm(hidden)
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
-        if experts:
+        if experts and not is_dense:
             rows = dense(experts, hidden)
             rows = rows[np.arange(experts) // 4 * 4] if kind in TIES else rows
             tensors[prefix + "mlp.gate.weight"] = router_halves(rows)
+        if beside and not is_dense:
+            tensors[prefix + "mlp.gate.e_score_correction_bias"] = (0.3 * random.standard_normal(experts)).astype(
+                np.float32)
         if shared:
             tensors[prefix + "mlp.shared_expert_gate.weight"] = router_halves(dense(1, hidden))
         mixer = mixer_of(config, layer, hidden)
-        for name, (n_out, n_in) in (mixer | mlps).items():
+        own = mlp_of("mlp.", config["intermediate_size"]) if is_dense else mlps
+        for name, (n_out, n_in) in (mixer | own).items():
             weight = dense(n_out, n_in)
             tensors |= ({f"{prefix}{name}.weight": HALVES[group](weight)} if group in HALVES else
                         bytes_of(prefix + name, weight, group) if group in BYTES else
@@ -182,6 +208,9 @@ def tensors_of(kind, random, hidden):
                 tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
         if "linear_attn.out_proj" in mixer:
             tensors |= delta_tensors(config, prefix + "linear_attn.", random, dense, hidden)
+        elif "kv_lora_rank" in config:
+            tensors[prefix + "self_attn.q_a_layernorm.weight"] = norm(config["q_lora_rank"])
+            tensors[prefix + "self_attn.kv_a_layernorm.weight"] = norm(config["kv_lora_rank"])
         elif config["model_type"] in ("qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text"):
             tensors[prefix + "self_attn.q_norm.weight"] = norm(config["head_dim"])
             tensors[prefix + "self_attn.k_norm.weight"] = norm(config["head_dim"])
@@ -219,7 +248,7 @@ def scheme_of(group):
                 "config_groups": {"group_0": layer}}
     if group != 16:
         return {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": group, "zero_point": True,
-                "modules_to_not_convert": GATES}
+                "modules_to_not_convert": [gate.replace("mlp.gate", "mlp.gate.") for gate in GATES]}
     weights = {"num_bits": 4, "type": "float", "symmetric": True, "group_size": 16, "strategy": "tensor_group"}
     ignored = ["lm_head", *(f"re:.*{gate}$" for gate in GATES)]
     return {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "ignore": ignored,
@@ -274,7 +303,8 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 1), ("gpt-oss", (1,), 2)])
+@pytest.mark.parametrize("kind, seeds, n", [("qwen3", (1, 2), 8), ("experts", (1,), 1), ("gpt-oss", (1,), 2),
+                                            ("glm", (1,), 2)])
 def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, seeds, n):
     """A peer that has a block's products may go on and overwrite what lanes of that block have yet to read: with these
     seeds it did where the lanes of a warp did not read before the first of them sent (send_gated())."""
@@ -288,7 +318,7 @@ def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, 
         assert evaluate(auk, folder, "--decode-step", "cluster", n=n).tobytes() == expected.tobytes(), seed
 
 
-@pytest.mark.parametrize("kind", ["experts", "hybrid with experts", "gpt-oss"])
+@pytest.mark.parametrize("kind", ["experts", "hybrid with experts", "gpt-oss", "glm"])
 def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, kind):
     """The emulator has kernels for these sizes (fused/sizes/models.cuh); with less memory it takes others. Once a
     block has a ring of few slots."""

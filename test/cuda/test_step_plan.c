@@ -25,8 +25,22 @@ static const char *const configs[] = {
     "Qwen3-8B-NVFP4",            /* FP4 */
     "Qwen3-8B-FP8",              /* 8 bits, which steps of several tokens have no kernel for */
     "Qwen3-8B-W8A8",
-    "gpt-oss-20b", /* varied experts */
+    "gpt-oss-20b",       /* varied experts */
+    "GLM-4.7-Flash-AWQ", /* latent attention */
 };
+
+/* Latent attention: FFN blocks of a cluster in a layer without experts; a block's tile rows of q_b, at most.
+ */
+static int dense_blocks_of(const StepShape *s, int cluster) {
+  const int all = s->dense_width / STEP_GROUP;
+  return step_first_of(s, all, cluster + 1) - step_first_of(s, all, cluster);
+}
+static KSplit dense_down_of(const StepPlan *plan, int cluster) {
+  return plan->dense_down[plan->most_dense_blocks - dense_blocks_of(&plan->shape, cluster)];
+}
+static int query_rows(const StepPlan *plan) {
+  return (plan->heads_per_kv * step_latent_query(&plan->shape) / 16 + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
 
 /* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
  * bits. */
@@ -51,11 +65,43 @@ static void check_stages(const StepPlan *plan) {
     const KSplit down = down_of(plan, c);
     const StepShape *s = &plan->shape;
     const int gate_up_rows = (step_is_varied(s) ? 1 : 2) * ffn_blocks_of(s, c);
-    const int n = step_stages(step_qkv_split(s), plan->all_packs) + step_stages(plan->o, rows) +
-                  step_stages(plan->full, gate_up_rows) + step_stages(down, rows);
+    int n = step_stages(step_qkv_split(s), plan->all_packs) + step_stages(plan->o, rows) +
+            step_stages(plan->full, gate_up_rows) + step_stages(down, rows);
+    if (step_is_latent(s)) n += step_stages(plan->q_b, query_rows(plan));
+    if (s->n_dense > 0)
+      n += step_stages(plan->full, 2 * dense_blocks_of(s, c)) + step_stages(dense_down_of(plan, c), rows);
     assert_true(!step_is_varied(s) || 2 * down.groups <= STEP_ENTRY_GROUPS);
     assert_true(n <= room);
     assert_true(plan->full.rows * 4 <= STEP_ENTRY_BYTES && down.rows * 4 <= STEP_ENTRY_BYTES);
+  }
+}
+
+/* Outputs of q_a, kv_a and q_b lie before x of o; merged states lie in the area of x; a stage holds its rows
+ * of the heads' matrices, and a warpgroup that skips q_b's stages finds its next one in another slot. */
+static void check_latent(const StepPlan *plan) {
+  const StepShape *s = &plan->shape;
+  const StepOffsets *off = &plan->off;
+  const int heads = plan->heads_per_kv, rows = plan->slice / 16;
+  assert_int_equal(plan->attending * heads, s->n_heads);
+  assert_true(heads <= STEP_MAX_SHARED_HEADS);
+  assert_true(off->heads - off->exchange >=
+              (step_latent_inputs(s) + heads * step_latent_query(s)) * 4 + plan->packs * step_value_bytes(s));
+  assert_true(off->sums - off->x >= (heads * STEP_LATENT + 2 * STEP_WARPS * 16) * (int)sizeof(float));
+  assert_true(off->heads - off->exchange >= STEP_WARPS * 32 * 4 * (int)sizeof(float));
+  assert_true(off->small - off->heads >= (STEP_MAX_SHARED_HEADS + 1) * STEP_LATENT_HEAD * 2);
+  assert_true(plan->slot_bytes >= STEP_LATENT_KEYS * s->nope_dim * 2);
+  assert_true(plan->slot_bytes >= STEP_LATENT_VALUES * STEP_LATENT * 2);
+  assert_true(plan->slot_bytes >= STEP_KEYS_256 * STEP_LATENT_HEAD * 2);
+  assert_true(off->experts - off->mixers >= STEP_LATENT_BYTES);
+  check_split(plan->q_b, plan, 1);
+  check_share(plan, plan->q_b, 1, query_rows(plan), off->planes - off->sums, 0, s->q_rank / STEP_GROUP);
+  for (int c = 0; c < s->n_clusters && s->n_dense > 0; c++) {
+    const int n = dense_blocks_of(s, c), all = s->dense_width / STEP_GROUP;
+    assert_true(n == plan->most_dense_blocks || n == plan->most_dense_blocks - 1);
+    assert_int_equal(dense_down_of(plan, c).n_groups, n);
+    check_share(plan, plan->full, 1, 2 * n, off->sums - off->long_sums, 0, s->hidden / STEP_GROUP);
+    check_share(plan, dense_down_of(plan, c), 1, rows, off->planes - off->sums, step_first_of(s, all, c),
+                all);
   }
 }
 
@@ -63,13 +109,14 @@ static void check_places(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
   const StepOffsets *off = &plan->off;
   check_stages(plan);
-  const bool varied = step_is_varied(s);
+  const bool varied = step_is_varied(s), latent = step_is_latent(s);
   const int packs = plan->packs, rows = plan->slice / 16, ffn_blocks = s->intermediate / step_features(s);
   const int most_ffn_blocks = plan->most_ffn_blocks, parts = step_parts(s), attn_parts = step_attn_parts(s);
-  const int state = plan->heads_per_kv * (s->head_dim * 2 + 8);
-  const int most_groups[] = {packs, step_down_groups(s, most_ffn_blocks)};
-  assert_int_equal(packs * STEP_PACK, plan->heads_per_kv * s->head_dim);
-  assert_int_equal((plan->all_packs - packs) * STEP_PACK, 2 * s->head_dim);
+  const int state = plan->heads_per_kv * (step_state_dim(s) * 2 + 8);
+  const int most_groups[] = {packs, step_down_groups(s, most_ffn_blocks), s->q_rank / STEP_GROUP,
+                             plan->most_dense_blocks};
+  assert_int_equal(packs * STEP_PACK, plan->heads_per_kv * step_value_dim(s));
+  if (!latent) assert_int_equal((plan->all_packs - packs) * STEP_PACK, 2 * s->head_dim);
   assert_true(off->sums - off->x >= s->hidden * 4 && off->sums - off->x >= plan->states * state);
   assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
   assert_true(off->heads - off->exchange >= plan->all_packs * STEP_PACK * 4);
@@ -78,6 +125,7 @@ static void check_places(const StepPlan *plan) {
     assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
     assert_true(off->exchange - off->scales >= most_groups[i] * step_x_scales(step_parts(s)) * 8);
   }
+  if (latent) check_latent(plan);
   check_x(plan);
   check_share(plan, step_qkv_split(s), attn_parts, plan->all_packs, off->sums - off->long_sums, 0,
               step_input_groups(s));
@@ -651,6 +699,82 @@ TEST(varied_experts_that_do_not_divide_are_refused) {
                    .head_dim = cases[i].head_dim,
                    .n_clusters = cases[i].n_clusters,
                    .n_gpus = cases[i].n_gpus,
+                   .q8 = cases[i].q8,
+                   .shared_bytes = H200_SHARED};
+    StepPlan plan;
+    if (plan_experts(i, &s, cases[i].because, &plan)) check_plan(&s, &plan), check_places(&plan);
+  }
+}
+
+TEST(latent_attention_it_is_not_for_is_told_why) {
+  static const float bias[1];
+  Model *model = open_config("GLM-4.7-Flash-AWQ");
+  ModelConfig *c = &model->config;
+  ExpertConfig *e = &c->experts;
+  ModelLayer *l = &model->layers[7];
+  assert_int_equal(step_supports(model, NULL), STATUS_OK);
+  const StepShape s = step_shape(c);
+  assert_int_equal(s.n_dense, 1);
+  assert_int_equal(s.dense_width, 10240);
+  assert_int_equal(s.n_chosen, 5); /* with the shared expert */
+  assert_true(step_reaches(&s, false, STEP_LATENT_POSITIONS - 1) && step_reaches(&s, true, 1 << 20));
+  assert_false(step_reaches(&s, false, STEP_LATENT_POSITIONS));
+  REFUSED_WITH(model, c->latent.kv_rank, 256, "512 + 64");
+  REFUSED_WITH(model, c->latent.q_rank, 0, "without a latent of queries");
+  REFUSED_WITH(model, e->n_experts, 0, "without experts");
+  REFUSED_WITH(model, e->score, SCORE_SOFTMAX, "another kind than GLM-4.7-Flash's");
+  REFUSED_WITH(model, e->choice_bias, false, "another kind than GLM-4.7-Flash's");
+  REFUSED_WITH(model, e->n_groups, 8, "another kind than GLM-4.7-Flash's");
+  REFUSED_WITH(model, e->shared_width, 3072, "MLP of their width");
+  REFUSED_WITH(model, c->attn_gate, ATTN_GATE_HEADS, "a gate for each head");
+  REFUSED_WITH(model, c->layers[3].mlp, MLP_DENSE, "layers with and without experts");
+  REFUSED_WITH(model, l->router.dtype, DTYPE_F32, "router");
+  Linear *linears[] = {&l->q_a, &l->kv_a, &l->q, &l->o, &l->experts[0].gate, &l->experts[0].down, &l->down};
+  for (size_t i = 0; i < COUNT(linears); i++) {
+    REFUSED_WITH(model, linears[i]->group, 64, i < 6 ? "groups of different sizes" : "not like them");
+    REFUSED_WITH(model, linears[i]->bias.data, bias, i < 6 ? "bias" : "not like them");
+  }
+  model_close(model);
+}
+
+/* One size at a time of GLM-4.7-Flash's. */
+TEST(latent_attention_that_does_not_divide_is_refused) {
+  const struct {
+    int n_heads, n_clusters, q_rank, nope_dim, value_dim, n_dense, dense_width, group;
+    bool q8;
+    const char *because; /* NULL: accepted */
+  } cases[] = {
+      {20, 15, 768, 192, 256, 1, 10240, 128, false, NULL},
+      {16, 15, 1280, 128, 128, 3, 8192, 128, false, NULL},
+      {20, 15, 768, 192, 256, 0, 0, 128, false, NULL},
+      {128, 15, 768, 192, 256, 1, 10240, 128, false, "number of heads of a KV head"},
+      {20, 15, 640, 192, 256, 1, 10240, 128, false, "latent attention"},
+      {20, 15, 1536, 192, 256, 1, 10240, 128, false, "latent attention"},
+      {20, 15, 768, 200, 256, 1, 10240, 128, false, "latent attention"},
+      {20, 15, 768, 192, 192, 1, 10240, 128, false, "latent attention"},
+      {20, 15, 768, 192, 256, 1, 10368, 128, false, "intermediate size"},
+      {20, 15, 768, 192, 256, 1, 1280, 128, false, "intermediate size"},
+      {20, 15, 768, 192, 256, 47, 10240, 128, false, "intermediate size"},
+      {20, 15, 768, 192, 256, 1, 10240, 64, false, "latent attention"},
+      {20, 15, 768, 192, 256, 1, 10240, 128, true, "cache in 8 bits"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    StepShape s = {.hidden = 2048,
+                   .intermediate = 5 * 1536,
+                   .n_layers = 47,
+                   .n_heads = cases[i].n_heads,
+                   .n_kv_heads = 1,
+                   .head_dim = STEP_LATENT_HEAD,
+                   .vocab_size = 154880,
+                   .n_experts = 64,
+                   .n_chosen = 5,
+                   .group = cases[i].group,
+                   .n_clusters = cases[i].n_clusters,
+                   .q_rank = cases[i].q_rank,
+                   .nope_dim = cases[i].nope_dim,
+                   .value_dim = cases[i].value_dim,
+                   .n_dense = cases[i].n_dense,
+                   .dense_width = cases[i].dense_width,
                    .q8 = cases[i].q8,
                    .shared_bytes = H200_SHARED};
     StepPlan plan;

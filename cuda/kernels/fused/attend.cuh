@@ -41,9 +41,11 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
  * j / 4 * 64 + 8 g + j % 4 * 2, then the next one. maximum and sum belong to heads 2 t and 2 t + 1; the sum
  * is over this lane's keys. A stage has kKeys keys, as many values and, with kQ8, the scales of keys and of
  * values. With heads of 256, two warps compute the same scores, and each has the output of half of the
- * dimensions. kMasked: only some of the heads may attend to a key (`own`: bit 0 for head 2 t, bit 1 for
+ * dimensions; with latents (plan.h), whose values are the last 512 dimensions of keys, four warps a quarter
+ * each. kMasked: only some of the heads may attend to a key (`own`: bit 0 for head 2 t, bit 1 for
  * 2 t + 1). */
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
+  static constexpr int kStateDim = kDim == STEP_LATENT_HEAD ? (int)STEP_LATENT : kDim;
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
                        kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a load */
       kKeys = kDim > 128 ? STEP_KEYS_256
@@ -80,13 +82,15 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       score_halves(queries, keys, s, lane);
   }
 
+  /* In 64 dimensions at a time, from number `begin` / 2 to `end` / 2 of them. */
   static __device__ __forceinline__ void score_halves(const __half *queries, const unsigned char *keys,
-                                                      float (&s)[4], int lane) {
+                                                      float (&s)[4], int lane, int begin = 0,
+                                                      int end = kDim / 32) {
     const int g = lane >> 2, t = lane & 3, odd = g & 1;
     float other[4] = {0, 0, 0, 0};
     s[0] = s[1] = s[2] = s[3] = 0;
 #pragma unroll
-    for (int i0 = 0; i0 < kDim / 32; i0 += 2) {
+    for (int i0 = begin; i0 < end; i0 += 2) {
       uint4 row[2][2];
       compiler_fence();
 #pragma unroll
@@ -341,7 +345,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       for (int i = 0; i < kValues / 64; i++)
         v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
                              pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
-    uint4 *at = (uint4 *)(to.values + query * kDim + kValues / 8 * g);
+    uint4 *at = (uint4 *)(to.values + query * kStateDim + kValues / 8 * g);
     if constexpr (kDim == 64)
       at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
     else

@@ -25,7 +25,7 @@ struct Matrix {
    * kMaps tensor maps in place of tiles; int8 also has the outputs' scales in place of zeros. */
   const unsigned char *tiles, *scales, *zeros;
 };
-enum { QKV, O, GATE_UP, DOWN, MATRICES };
+enum { QKV, O, GATE_UP, DOWN, MATRICES, Q_B /* latent attention: between QKV and O */ };
 
 /* Tensor maps of an int8 or fp16 matrix: map i has boxes of a tile row by i + 1 groups of inputs. int8:
  * [tile][16 rows][64 bytes], as tiles of FP8 lie; fp16: [tile][16 rows][128 bytes], in the 128-byte
@@ -122,6 +122,17 @@ __device__ __forceinline__ void give_pick(const StepPick &pick, Sampled best) {
   sampling::tell_host(pick.slot, best.id, best.kind);
 }
 
+/* A layer's matrices of latent attention; key_halves, value_halves: DeviceLayer. */
+struct LatentLayer {
+  Matrix q_b;
+  const unsigned char *key_halves, *value_halves;
+};
+struct LatentArgs {
+  const LatentLayer *layers;
+  bool neighbours;       /* RopeConfig */
+  float sum_plus, scale; /* ExpertConfig */
+};
+
 struct Args {
   StepPlan plan;
   StepCall call;
@@ -151,6 +162,7 @@ struct Args {
   StepPeers peers; /* one token, on several GPUs */
   StepMixers mixers;
   VariedArgs varied;
+  LatentArgs latent;
 };
 
 /* The kernel of one_token.cu for the shape's groups and heads, and those of few/tokens.cu for up to 2, 4 or 8
@@ -165,10 +177,13 @@ Kernel few_sequences_kernel(const StepShape &shape, int tokens, bool debug);
 Kernel one_bytes_kernel(const StepShape &shape, bool debug);
 /* The kernel of one_varied.cu, for varied experts (plan.h). */
 Kernel one_varied_kernel(const StepShape &shape);
+/* The kernel of one_latent.cu, for latent attention (plan.h). */
+Kernel one_latent_kernel(const StepShape &shape);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv; with varied experts then the biases of
- * o and of the router, and the sinks of the query heads. The final norm follows the last layer. */
+ * o and of the router, and the sinks of the query heads. Latent attention: after the norm of the FFN those of
+ * q_a and kv_a, and the biases of the experts' choice. The final norm follows the last layer. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
   __device__ __forceinline__ Vectors(const Args &a, int hidden, int head_dim, int layer)
@@ -194,7 +209,9 @@ struct Vectors {
  *   values        1                     x of o (several tokens)     layer          16 warps that multiply
  *   squares[i]    1                     squares for qkv; gate, up   layer          warps of heads; last warp
  *
- * Several tokens: x has one phase, before lm_head; chunks have barriers of their own (few/matmul.cuh). */
+ * Several tokens: x has one phase, before lm_head; chunks have barriers of their own (few/matmul.cuh). Latent
+ * attention of one token: values are the heads' outputs; squares[0] is for outputs of q_b, squares[1] for
+ * those of key_halves. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
@@ -265,7 +282,13 @@ struct MixVars {
   float gates[2 * STEP_DELTA_HEADS]; /* b of the cluster's value heads, then a, without the factor 1 / rms */
   float decay[STEP_DELTA_HEADS], beta[STEP_DELTA_HEADS];
 };
-static_assert(sizeof(MixVars) <= STEP_MIX_BYTES, "the plan has room for them");
+/* The variables of latent attention. */
+struct LatentVars {
+  Share more[3];      /* gate and up of a layer without experts, q_b, down of such a layer */
+  int first_stage[7]; /* as in MixVars */
+};
+static_assert(sizeof(MixVars) <= STEP_MIX_BYTES && sizeof(LatentVars) <= STEP_LATENT_BYTES,
+              "the plan has room for them");
 static_assert(sizeof(Vars) <= STEP_VARS_BYTES && sizeof(Args) % 4 == 0, "the plan has room for them");
 
 /* Reports where a thread waits, and ends the kernel. */
@@ -304,6 +327,7 @@ struct Form {
   static constexpr bool kExperts = kWithExperts; /* a mixture of experts in place of a dense MLP */
   static constexpr bool kTaps = kWithTaps;       /* copies the residual stream after some layers */
   static constexpr bool kHybrid = kHeadDim == STEP_WIDE_HEAD; /* StepShape: a hybrid */
+  static constexpr bool kLatent = kHeadDim == STEP_LATENT_HEAD;
   static constexpr bool kSeveral = kOfSeveral;
 };
 
@@ -314,19 +338,21 @@ template <bool kDebug, class TheForm> struct Thread {
   static constexpr bool kIsShared = TheForm::kIsShared;
   static constexpr int kParts = TheForm::kParts, kDim = TheForm::kDim;
   static constexpr bool kExperts = TheForm::kExperts, kTaps = TheForm::kTaps, kHybrid = TheForm::kHybrid;
+  static constexpr bool kLatent = TheForm::kLatent; /* latent attention (plan.h) */
   static constexpr bool kSeveral = TheForm::kSeveral;
   static constexpr int kAttnParts = TheForm::kAttnParts; /* of q, k, v and o; kParts: of the others */
   static constexpr bool kVaried = kAttnParts != kParts;  /* varied experts (plan.h) */
   static constexpr int kFeatures = kVaried ? (int)STEP_VARIED_FEATURES : (int)STEP_GROUP;
   static constexpr int kFactors = kVaried ? 2 : 1;     /* sets of factors of a tile row: two experts' */
-  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the shared expert */
+  static constexpr bool kJoined = kExperts && kHybrid; /* the last choice is the shared expert, with a gate */
   /* One of several GPUs may have an odd number of an expert's FFN blocks (three of Qwen3-30B-A3B's six), so
    * that the zero points of every other tile row of down begin at an odd multiple of 8 bytes. */
   static constexpr bool kOddBlocks = kExperts && kIsShared && kParts == 1;
-  static constexpr int kPackHeads = STEP_PACK / kDim; /* heads in a pack of outputs */
+  static constexpr int kPackHeads = STEP_PACK / kDim;                 /* heads in a pack of outputs */
+  static constexpr int kStateDim = kLatent ? (int)STEP_LATENT : kDim; /* dimensions of softmax states */
   static constexpr bool kQ8 = TheForm::kQ8;
   /* Positions in a stage of the cache. */
-  static constexpr int kKeys = kHybrid ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;
+  static constexpr int kKeys = kHybrid || kLatent ? STEP_KEYS_256 : kQ8 ? STEP_KEYS_Q8 : STEP_KEYS;
   using CacheNumber = std::conditional_t<kQ8, uint8_t, __half>;
   unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
   const Args &args;
@@ -385,10 +411,12 @@ template <bool kDebug, class TheForm> struct Thread {
   /* The KV head of a cluster that attends. Several clusters may have the same one (StepPlan.log_sharers). */
   __device__ __forceinline__ int kv_head() const {
     if constexpr (kHybrid) return mix_vars().mixes[0].first_key;
+    if constexpr (kLatent) return 0;
     return cluster() >> plan.log_sharers;
   }
   __device__ __forceinline__ int layer() const { return progress >> 12; }
-  __device__ __forceinline__ int matrix() const { return progress & 3; }
+  static constexpr uint32_t kMatrixBits = kLatent ? 7 : 3;
+  __device__ __forceinline__ int matrix() const { return progress & kMatrixBits; }
   __device__ __forceinline__ RingCursor next() const { return {progress >> 3 & 255, progress >> 11 & 1}; }
   __device__ __forceinline__ void advance(const RingRun &run) {
     RingCursor to = next();
@@ -398,15 +426,29 @@ template <bool kDebug, class TheForm> struct Thread {
   }
   /* Moves the warp's progress to a matrix of the current layer; MATRICES: to the next layer's first. */
   __device__ __forceinline__ void go_to(int matrix) {
-    progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+    progress = opaque((progress & ~kMatrixBits) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
+  /* The matrix after the current one, for go_to(). */
+  __device__ __forceinline__ int next_matrix() const {
+    const int now = matrix();
+    if constexpr (kLatent)
+      if (now == QKV || now == Q_B) return now == QKV ? Q_B : O;
+    return now + 1;
+  }
+  /* is_dense(): true in a layer without experts of a model that has them in others. expert_layer(): counts
+   * the layers with experts before this one. */
+  __device__ __forceinline__ bool is_dense() const { return kLatent && layer() < plan.shape.n_dense; }
+  __device__ __forceinline__ int expert_layer() const { return layer() - (kLatent ? plan.shape.n_dense : 0); }
 
   /* Varied experts: a layer's biases of o [hidden] and of the router [n_experts], and its sinks [n_heads]. */
   __device__ __forceinline__ const float *o_bias(int layer) const {
     const StepShape &s = plan.shape;
     return Vectors(args, s.hidden, kDim, layer).bias + (s.n_heads + 2 * s.n_kv_heads) * kDim;
   }
-  __device__ __forceinline__ const float *router_bias() const { return o_bias(layer()) + plan.shape.hidden; }
+  __device__ __forceinline__ const float *router_bias() const {
+    if constexpr (kLatent) return vectors().q_norm + plan.shape.q_rank + STEP_LATENT;
+    return o_bias(layer()) + plan.shape.hidden;
+  }
   __device__ __forceinline__ const float *sinks() const { return router_bias() + plan.shape.n_experts; }
   /* Varied experts: the first position that the current layer sees from `pos`. */
   __device__ __forceinline__ int first_position(int pos) const {
@@ -421,13 +463,25 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ Share &share(int matrix) const { /* vars().shares would spill registers */
     if constexpr (kHybrid)
       if (matrix <= O && is_delta()) return mix_vars().of_delta[matrix];
+    if constexpr (kLatent)
+      if (matrix == Q_B || (matrix >= GATE_UP && is_dense())) return share_at(share_index(matrix));
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
   }
-  /* Share i of all: those of matrices, then qkv and o of layers of the delta rule. */
-  static constexpr int kShares = kHybrid ? MATRICES + 2 : MATRICES;
+  /* Share i of all: those of matrices, then qkv and o of layers of the delta rule; with latent attention
+   * LatentVars.more. */
+  static constexpr int kShares = kHybrid ? MATRICES + 2 : kLatent ? MATRICES + 3 : MATRICES;
+  /* Latent attention: the index of a matrix's share in the current layer. */
+  __device__ __forceinline__ int share_index(int matrix) const {
+    return matrix >= GATE_UP && matrix <= DOWN && is_dense() ? 2 * matrix : matrix;
+  }
+  __device__ __forceinline__ LatentVars &latent_vars() const {
+    return *(LatentVars *)(smem + plan.off.mixers);
+  }
   __device__ __forceinline__ Share &share_at(int i) const {
     if constexpr (kHybrid)
       if (i >= MATRICES) return mix_vars().of_delta[i - MATRICES];
+    if constexpr (kLatent)
+      if (i >= MATRICES) return latent_vars().more[i - MATRICES];
     return ((Share *)(smem + offsetof(Vars, shares)))[i];
   }
   __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
@@ -783,6 +837,12 @@ __device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *
  * consecutive experts, from folded_share() * rank on. The last blocks may have fewer. */
 template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
+}
+
+/* Stages of the block's rows of the folded router. With latent attention they come after those of o, have no
+ * stage without rows, and belong to the last warpgroups. */
+template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
+  return B::kLatent ? folded_share(b) / 4 : (int)STEP_FOLDED_STAGES;
 }
 
 /* The row of the folded router that is row i in this block's stage `stage` (0 to 3), or -1 if there is none.

@@ -24,12 +24,12 @@ constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has
 template <class B> __device__ __forceinline__ States warp_states(const B &b) {
   const StepPlan &p = b.plan;
   __half *values = (__half *)b.x();
-  return {values, (float2 *)(values + p.states * p.heads_per_kv * B::kDim)};
+  return {values, (float2 *)(values + p.states * p.heads_per_kv * B::kStateDim)};
 }
 
 template <class B> __device__ __forceinline__ States block_states(const B &b) {
   __half *values = (__half *)(b.smem + b.plan.off.attention);
-  return {values, (float2 *)(values + STEP_BLOCKS * b.plan.heads_per_kv * B::kDim)};
+  return {values, (float2 *)(values + STEP_BLOCKS * b.plan.heads_per_kv * B::kStateDim)};
 }
 
 /* --- q, k and v */
@@ -40,7 +40,7 @@ template <class B> __device__ __forceinline__ void send_projections(B &b) {
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
-  for (int item = b.thread() >> 3; item < 4 * (B::kHybrid ? share.n_rows : p.all_packs);
+  for (int item = b.thread() >> 3; item < 4 * (B::kHybrid || B::kLatent ? share.n_rows : p.all_packs);
        item += STEP_THREADS / 8) {
     const float4 v = four_rows(b, share, item * 4);
     const float *to = b.exchange() + (item >> 2) * STEP_PACK + b.rank() * 16 + (item & 3) * 4;
@@ -171,10 +171,29 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
   }
 }
 
+/* Latents: the scores of a warpgroup's 16 keys, for all its warps. Each multiplies some dimensions. */
+template <class Softmax, class B>
+__device__ __forceinline__ void score_latents(const B &b, const unsigned char *keys, float (&s)[4]) {
+  constexpr int kSteps = B::kDim / 64;
+  const int own = b.warp() & 3, lane = opaque(b.lane());
+  Softmax::score_halves(b.heads(), keys, s, lane, (own * kSteps + 3) / 4 * 2,
+                        ((own + 1) * kSteps + 3) / 4 * 2);
+  float4 *all = (float4 *)b.exchange() + (b.warp() & ~3) * 32 + lane;
+  sync_warpgroup(b.warp() >> 2); /* all have read those of the stage before */
+  all[own * 32] = make_float4(s[0], s[1], s[2], s[3]);
+  sync_warpgroup(b.warp() >> 2);
+  s[0] = s[1] = s[2] = s[3] = 0;
+#pragma unroll
+  for (int i = 0; i < STEP_WARPGROUP_WARPS; i++) {
+    const float4 part = all[i * 32];
+    s[0] += part.x, s[1] += part.y, s[2] += part.z, s[3] += part.w;
+  }
+}
+
 /* Attends to this block's keys. Returns how many softmax states its warps left. */
 template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   using Softmax = OnlineSoftmax<B::kDim, B::kQ8>;
-  constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kHalves = B::kDim / Softmax::kValues,
+  constexpr int kKeys = B::kKeys, kRow = Softmax::kRow, kHalves = B::kStateDim / Softmax::kValues,
                 kStageStates = kKeys / 16, kStageWarps = kStageStates * kHalves,
                 kArrivals = STEP_WARPGROUP_WARPS / kStageWarps, kLogWarps = kStageWarps == 4 ? 2 : 1;
   static_assert(kHalves == 1 || kStageStates == 1,
@@ -185,7 +204,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       (b.rank() + (b.warp() >> kLogWarps) * STEP_BLOCKS) * kKeys + (b.warp() & (kStageStates - 1)) * 16;
   const int begin = B::kVaried ? b.first_position(b.vars().pos) : 0; /* the first key that is seen */
   if constexpr (B::kVaried) first += unseen_key_stages(b, b.vars().pos) * STEP_BLOCKS * kKeys;
-  const int half = kHalves == 1 ? 0 : b.warp() & 1;
+  const int half = b.warp() & (kHalves - 1);
   if (b.warp() < kStageWarps * kKeySets && (first & -kKeys) < b.vars().pos) {
     Softmax softmax;
     softmax.reset();
@@ -201,13 +220,17 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       const uint32_t empty = b.empty_at(cursor); /* it expects four arrivals */
       if (n > 0 && (!B::kVaried || first + n > begin)) {
         float s[4], weights[4];
-        softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
+        if constexpr (B::kLatent)
+          score_latents<Softmax>(b, keys, s);
+        else
+          softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
         if constexpr (B::kVaried)
 #pragma unroll
           for (int i = 0; i < 4; i++)
             if (first + (b.lane() >> 2) + i / 2 * 8 < begin) s[i] = -INFINITY;
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
-        softmax.accumulate(keys + kKeys * kRow + half * Softmax::kValues * 2,
+        constexpr int kToValues = B::kLatent ? STEP_LATENT_ROPE * 2 : kKeys * kRow;
+        softmax.accumulate(keys + kToValues + half * Softmax::kValues * 2,
                            Softmax::scales_of_values(stage, key0), weights, n, opaque(b.lane()), [&] {
                              __syncwarp();
                              if (b.lane() < kArrivals) barrier_arrive(empty);
@@ -218,7 +241,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       cursor.move(kKeySets, p.n_slots);
     }
     States to = warp_states(b);
-    if (half) to.values += Softmax::kValues, to.weights = NULL;
+    if (half) to.values += (kHalves == 2 ? 1 : half) * Softmax::kValues, to.weights = NULL;
     softmax.store(to, b.warp() / kHalves, p.heads_per_kv, p.heads_per_kv, b.lane());
   }
   const int n_stages = seen_key_stages(b, b.vars().pos);
@@ -228,6 +251,8 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
   if (b.warp() == STEP_WARPS - 1) {
     if constexpr (B::kHybrid)
       attend_new_wide(b, n_states);
+    else if constexpr (B::kLatent)
+      attend_new_latent(b, n_states);
     else
       attend_new(b, n_states);
   }
@@ -237,7 +262,7 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
 /* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight dimensions
  * of a head. As few warps as possible take part: more would slow each other down. */
 template <class B> __device__ __forceinline__ void send_states(B &b, int n_states) {
-  constexpr int kDim = B::kDim, kItems = kDim / 8; /* items of a head */
+  constexpr int kDim = B::kStateDim, kItems = kDim / 8; /* items of a head */
   const int n_heads = b.plan.heads_per_kv, item = b.thread();
   static_assert(STEP_MAX_SHARED_HEADS * kItems <= STEP_THREADS, "a thread has one");
   if (item >= n_heads * kItems) return;

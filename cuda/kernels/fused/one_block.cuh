@@ -38,8 +38,16 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
-  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). */
-  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
+  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). Latent
+   * attention: they follow outputs of q_a and kv_a, and then of q_b, in the exchange. */
+  __device__ __forceinline__ unsigned char *value_planes() const {
+    if constexpr (Base::kLatent)
+      return (unsigned char *)(this->exchange() + step_latent_floats(&plan.shape, plan.heads_per_kv));
+    return (unsigned char *)this->exchange();
+  }
+  __device__ __forceinline__ float *queries() const {
+    return this->exchange() + step_latent_inputs(&plan.shape);
+  }
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
@@ -51,6 +59,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   /* A mixture of experts: the output of attention or of the delta rule, for the router. */
   __device__ __forceinline__ float *outputs() const {
+    if constexpr (Base::kLatent) return this->exchange();
     return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
   /* ids(), chosen(): the chosen experts and their logits. block_weights(): the weight of each FFN block's
@@ -60,19 +69,23 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }
   __device__ __forceinline__ uint32_t *keys() const {
-    return (uint32_t *)ids() + (2 * plan.shape.n_chosen + plan.most_ffn_blocks + 3) / 4 * 4;
+    const int most = Base::kLatent ? max(plan.most_ffn_blocks, plan.most_dense_blocks) : plan.most_ffn_blocks;
+    return (uint32_t *)ids() + (2 * plan.shape.n_chosen + most + 3) / 4 * 4;
   }
   __device__ __forceinline__ float *router_columns() const {
     return (float *)keys() + (step_router_rows(&plan.shape) + 3) / 4 * 4;
   }
   /* The keys of each block's best experts, the best first: [8][n_candidates()]. */
-  __device__ __forceinline__ int n_candidates() const { return step_candidates(&plan.shape); }
+  __device__ __forceinline__ int n_candidates() const {
+    if constexpr (Base::kLatent) return (n_routed() + 3) / 4 * 4;
+    return step_candidates(&plan.shape);
+  }
   __device__ __forceinline__ uint32_t *candidates() const {
     return (uint32_t *)(router_columns() + plan.slice);
   }
-  /* The number of choices that the router makes; with kJoined one more follows, the shared expert, whose id
-   * stays n_experts. */
-  __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - kJoined; }
+  /* The number of choices that the router makes; with kJoined or kLatent one more follows, the shared expert,
+   * whose id stays n_experts. */
+  __device__ __forceinline__ int n_routed() const { return plan.shape.n_chosen - (kJoined || Base::kLatent); }
   __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_MAX_HEAD_DIM / 2); }
 
   /* How often this block receives an x before that of `matrix` in the current layer: the phase of barrier x.
@@ -95,10 +108,19 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
   /* Bytes of a phase. projection_bytes(): q, k and v; states_bytes(): softmax states. */
-  __device__ __forceinline__ int projection_bytes() const { return plan.all_packs * STEP_PACK * 4; }
-  __device__ __forceinline__ int states_bytes() const {
-    return STEP_BLOCKS * plan.heads_per_kv * (Base::kDim * 2 + 8);
+  __device__ __forceinline__ int projection_bytes() const {
+    if constexpr (Base::kLatent) return step_latent_inputs(&plan.shape) * 4;
+    return plan.all_packs * STEP_PACK * 4;
   }
+  __device__ __forceinline__ int states_bytes() const {
+    return STEP_BLOCKS * plan.heads_per_kv * (Base::kStateDim * 2 + 8);
+  }
+  /* Bytes of a phase of latent attention: of q_b's outputs, key_halves' and value_halves'. */
+  __device__ __forceinline__ int queries_bytes() const {
+    return plan.heads_per_kv * step_latent_query(&plan.shape) * 4;
+  }
+  __device__ __forceinline__ int latent_keys_bytes() const { return plan.heads_per_kv * STEP_LATENT * 2; }
+  __device__ __forceinline__ int latent_values_bytes() const { return plan.packs * STEP_PACK * 4; }
   /* projection_bytes() and states_bytes() in the first layer from `layer` on where the cluster has heads. A
    * hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
    * squares. If there is no such layer, some bytes, which never come, so that the phase does not end. */
@@ -120,6 +142,12 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   static constexpr int kDeltaSquares = STEP_BLOCKS * STEP_WARPGROUP_WARPS;
   __device__ __forceinline__ int logits_bytes() const { return step_router_rows(&plan.shape) * 4; }
   __device__ __forceinline__ int gated_bytes() const { return n_blocks() * Base::kFeatures * 4; }
+  /* gated_bytes() of the layer after this one. */
+  __device__ __forceinline__ int gated_bytes_after() const {
+    if constexpr (Base::kLatent)
+      if (layer() + 1 == plan.shape.n_dense) return this->share_at(DOWN).n_groups * Base::kFeatures * 4;
+    return gated_bytes();
+  }
   /* The number of the cluster's FFN blocks. With varied experts a block has one tile row of gate and up for
    * each of them. */
   __device__ __forceinline__ int n_blocks() const {
@@ -130,16 +158,20 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
 /* Makes share_at(index). One thread calls it for each index, before a barrier of the block. */
 template <class B> __device__ __forceinline__ void make_share(const B &b, int index) {
   const StepPlan &p = b.plan;
-  const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : index;
+  const bool dense = B::kLatent && index >= MATRICES && index != Q_B;
+  const int matrix = B::kHybrid && index >= MATRICES ? index - MATRICES : dense ? index / 2 : index;
   constexpr int kTiles = B::kDim / 16; /* tile rows of a head */
   const int packs = p.packs, cluster = b.cluster(), rank = b.rank();
-  const int first = step_first_block(&p.shape, B::kFeatures, cluster),
-            n_ffn_blocks = step_first_block(&p.shape, B::kFeatures, cluster + 1) - first;
+  const int ffn_blocks = dense ? p.shape.dense_width / STEP_GROUP : p.shape.intermediate / B::kFeatures,
+            first = step_first_of(&p.shape, ffn_blocks, cluster),
+            n_ffn_blocks = step_first_of(&p.shape, ffn_blocks, cluster + 1) - first;
   const bool full = matrix == QKV || matrix == GATE_UP;
-  const KSplit cut = B::kVaried && matrix == QKV ? b.qkv_split()
-                     : full                      ? p.full
-                     : matrix == O               ? p.o
-                                                 : p.down[p.most_ffn_blocks - n_ffn_blocks];
+  const KSplit cut = B::kVaried && matrix == QKV   ? b.qkv_split()
+                     : full                        ? p.full
+                     : matrix == O                 ? p.o
+                     : B::kLatent && matrix == Q_B ? p.q_b
+                     : dense                       ? p.dense_down[p.most_dense_blocks - n_ffn_blocks]
+                                                   : p.down[p.most_ffn_blocks - n_ffn_blocks];
   Share s = {};
   s.all_groups = s.n_groups = (b.width() + (B::kVaried ? STEP_GROUP - 1 : 0)) / STEP_GROUP;
   if (B::kHybrid && matrix <= O) {
@@ -152,6 +184,12 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
       s.all_groups = delta ? p.shape.n_value_heads : 2 * p.shape.n_heads;
       s.n_groups = step_mix_groups(mix, delta), s.group = delta ? mix.first : 2 * mix.first;
     }
+  } else if (B::kLatent && (matrix == QKV || matrix == Q_B)) { /* every eighth tile row of the cluster's */
+    const int all =
+        (matrix == QKV ? step_latent_inputs(&p.shape) : p.heads_per_kv * step_latent_query(&p.shape)) / 16;
+    s.n_rows = s.split = (all - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+    s.tile[0] = (matrix == QKV ? 0 : cluster * all) + rank, s.stride[0] = STEP_BLOCKS;
+    if (matrix == Q_B) s.all_groups = s.n_groups = p.shape.q_rank / STEP_GROUP;
   } else if (matrix == QKV) { /* one tile row of each pack: the queries, then key and value */
     const int kv_head = p.shape.n_heads + b.kv_head() + rank / kTiles * p.shape.n_kv_heads;
     s.n_rows = p.all_packs, s.split = packs;
@@ -165,6 +203,7 @@ template <class B> __device__ __forceinline__ void make_share(const B &b, int in
     s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
   } else {
     place_outputs(s, matrix, p, cluster, rank * p.slice / 16, p.slice / 16);
+    if (dense) s.all_groups = ffn_blocks, s.group = first, s.n_groups = n_ffn_blocks;
     if constexpr (B::kVaried) {
       s.n_rows = s.split = max(0, min(p.slice, b.width() - rank * p.slice)) / 16;
       if (matrix == DOWN) { /* all_groups and group count FFN blocks, each of half a group */

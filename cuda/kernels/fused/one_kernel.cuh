@@ -47,6 +47,7 @@
 #include "cuda/kernels/fused/experts/one_experts.cuh"
 #include "cuda/kernels/fused/hybrid/delta.cuh"
 #include "cuda/kernels/fused/l2_prefetch.cuh"
+#include "cuda/kernels/fused/latent/one_latent.cuh"
 #include "cuda/kernels/fused/one_attention.cuh"
 #include "cuda/kernels/fused/one_matmul.cuh"
 #include "cuda/kernels/fused/one_residual.cuh"
@@ -95,6 +96,11 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
     begin_barrier(b.barriers().projections, b.projection_bytes());
     begin_barrier(b.barriers().states, b.states_bytes());
   }
+  if constexpr (B::kLatent) {
+    begin_barrier(b.barriers().squares[0], b.queries_bytes());
+    begin_barrier(b.barriers().squares[1], b.latent_keys_bytes());
+    begin_barrier(b.barriers().values, b.latent_values_bytes());
+  }
   begin_barrier(b.barriers().gated, b.gated_bytes());
   if (B::kExperts) {
     barrier_init(&b.barriers().columns, STEP_WARPS);
@@ -124,12 +130,16 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   if (matrix == O) {
     if constexpr (B::kHybrid)
       take_outputs(b);
+    else if constexpr (B::kLatent)
+      take_values(b);
     else
       take_states(b);
     return;
   }
+  if constexpr (B::kLatent)
+    if (matrix == Q_B) return take_latents(b);
   if (matrix == DOWN) {
-    b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes(), STEP_AT_GATED);
+    b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes_after(), STEP_AT_GATED);
     b.mark(STEP_MARK_GATED);
   } else {
     b.wait_again(b.barriers().x, b.x_before(matrix), b.x_bytes_after(matrix), STEP_AT_X);
@@ -153,14 +163,20 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
     send_projections(b);
     if constexpr (B::kHybrid)
       b.is_delta() ? apply_delta_rule(b) : attend_wide(b);
-    else
+    else if constexpr (!B::kLatent)
       attend(b);
     break;
   case GATE_UP:
     send_gated(b);
     b.mark(STEP_MARK_GATED_SENT);
     break;
-  default: contribute_sums(b, matrix); b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
+  default:
+    if constexpr (B::kLatent)
+      if (matrix == Q_B) return attend_latents(b);
+    contribute_sums(b, matrix);
+    b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
+    if constexpr (B::kLatent)
+      if (matrix == O && !b.is_dense()) route_outputs(b);
   }
 }
 

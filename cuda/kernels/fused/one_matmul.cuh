@@ -348,7 +348,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
   if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
-  if constexpr (B::kExperts)
+  if constexpr (B::kExperts && !B::kLatent)
     if (matrix == O) route_outputs(b);
   if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1)
     keep_inverse<kParts>(b, matrix); /* while the weights load */

@@ -21,6 +21,7 @@ enum {
 /* Bytes of a stage of keys and values. */
 static int keys_bytes(const StepShape *s) {
   const KvType kv = s->q8 ? KV_Q8 : KV_F16;
+  if (step_is_latent(s)) return step_keys(s) * (int)kv_key_bytes(kv, s->head_dim); /* keys are values */
   return step_keys(s) * (int)(kv_key_bytes(kv, s->head_dim) + kv_value_bytes(kv, s->head_dim));
 }
 
@@ -95,7 +96,9 @@ static const char *const step_of[] = {
     [1] = "a step", [2] = "a step of 2 tokens", [4] = "a step of 4 tokens", [8] = "a step of 8 tokens"};
 
 static Status refuse(const StepShape *s, int tokens, Error *err) {
-  const int shared_heads = s->n_heads / s->n_kv_heads, ffn_blocks = s->intermediate / step_features(s);
+  const bool latent = step_is_latent(s);
+  const int shared_heads = s->n_heads / s->n_kv_heads / (latent ? step_latent_clusters(s) : 1),
+            ffn_blocks = s->intermediate / step_features(s);
   const bool experts = s->n_experts > 0, hybrid = s->head_dim == STEP_WIDE_HEAD, varied = step_is_varied(s);
   /* Zero points are copied in units of 16 bytes, those of two groups of 128, so every row of a matrix must
    * have an even number of groups, except in varied experts, which have no zero points, and in experts on
@@ -112,7 +115,19 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
        "group size"},
       {(bytes || halves) && (tokens > 1 || s->n_gpus > 1 || experts || hybrid),
        bytes ? "model in weights of 8 bits" : "model in weights of 16 bits"},
-      {s->head_dim != 64 && s->head_dim != 128 && !hybrid, "size of heads"},
+      {s->head_dim != 64 && s->head_dim != 128 && !hybrid && !latent, "size of heads"},
+      {latent && (tokens > 1 || s->q8 || s->n_kv_heads != 1), s->q8 ? "cache in 8 bits" : "size of heads"},
+      {latent && (s->n_gpus > 1), "number of GPUs"},
+      {latent && (s->group != STEP_GROUP || !experts), "latent attention"},
+      {latent &&
+           (s->q_rank % (2 * STEP_GROUP) != 0 || s->q_rank < 1 || s->q_rank > STEP_GROUP * (STEP_WARPS - 5) ||
+            s->nope_dim % 32 != 0 || s->nope_dim > STEP_WIDE_HEAD || s->value_dim % STEP_GROUP != 0),
+       "latent attention"},
+      {latent && s->n_dense > 0 &&
+           (s->dense_width % (2 * STEP_GROUP) != 0 || s->dense_width / STEP_GROUP < s->n_clusters ||
+            s->n_dense >= s->n_layers ||
+            ceil_div(s->dense_width / STEP_GROUP, s->n_clusters) > STEP_SPAN * STEP_WARPS),
+       "intermediate size"},
       {hybrid && (tokens > 1 || s->q8), tokens > 1 ? "size of heads" : "size of heads in 8 bits"},
       {hybrid && s->n_layers > STEP_HYBRID_LAYERS, "number of layers"},
       {hybrid && s->delta_layers != 0 &&
@@ -133,8 +148,9 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN, "hidden size"},
       {tokens > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP, "hidden size"},
       {s->intermediate % (even * step_features(s)) != 0, "intermediate size"},
-      {s->n_heads % s->n_kv_heads != 0 || s->n_heads * s->head_dim % (2 * STEP_GROUP), "number of heads"},
-      {shared_heads * s->head_dim % STEP_PACK != 0, "number of heads of a KV head"},
+      {s->n_heads % s->n_kv_heads != 0 || s->n_heads * step_value_dim(s) % (2 * STEP_GROUP),
+       "number of heads"},
+      {shared_heads * step_value_dim(s) % STEP_PACK != 0, "number of heads of a KV head"},
       {shared_heads > STEP_MAX_SHARED_HEADS, "number of heads of a KV head"},
       {tokens > 1 && shared_heads * tokens > STEP_MAX_QUERIES, "number of heads of a KV head"},
       {s->n_kv_heads > s->n_clusters, "number of KV heads"},
@@ -145,7 +161,7 @@ static Status refuse(const StepShape *s, int tokens, Error *err) {
       {experts && (s->n_experts % STEP_BLOCKS != 0 ||
                    s->n_experts > (hybrid ? STEP_HYBRID_EXPERTS : STEP_MAX_EXPERTS)),
        "number of experts"},
-      {experts && s->head_dim != 128 && !hybrid && !varied, "size of heads"},
+      {experts && s->head_dim != 128 && !hybrid && !varied && !latent, "size of heads"},
       {experts && s->n_chosen > STEP_MAX_CHOSEN, "number of chosen experts"},
       {experts && s->intermediate % (even * step_features(s) * s->n_chosen) != 0, "width of experts"},
       /* a stage of down has inputs of two experts at most */

@@ -78,7 +78,7 @@ enum {
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head, at most: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes as in fp16 */
-  STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256 */
+  STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256, and of latents */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages that a block's rows of the folded router are divided into */
@@ -145,6 +145,9 @@ typedef struct {
   int n_key_heads, n_value_heads;
   int attn_group; /* varied experts: `group` for q, k, v and o, where `group` is for experts; else 0 */
   uint64_t delta_layers;
+  /* Latent attention (below): sizes as in LatentConfig; the first n_dense layers have an MLP of dense_width
+   * features in place of experts. */
+  int q_rank, nope_dim, value_dim, n_dense, dense_width;
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_kernel.cuh and few/kernel.cuh have tables of the areas that
@@ -177,7 +180,7 @@ typedef struct {
   int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; keys of logits
                   * [step_router_rows()]; the block's columns of the residual stream [slice]; candidates
                   * [8][step_candidates()] */
-  int mixers;    /* a hybrid: MixVars (block.cuh) */
+  int mixers;    /* a hybrid: MixVars; latent attention: LatentVars (block.cuh) */
   int gates;     /* a hybrid: float [query heads of the cluster][256], factors of attention's output */
   int delta;     /* a hybrid, in place of attention: outputs [4 value heads][128], sums of squares [4][32] */
   int long_sums; /* float: partial sums of qkv, gate and up; at the offset of x, or after x in a hybrid and
@@ -233,6 +236,9 @@ typedef struct {
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
   KSplit full, o;
   KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of a cluster with one less */
+  /* Latent attention: q_b; down of layers without experts, by the same counts of their FFN blocks. */
+  KSplit q_b, dense_down[2];
+  int most_dense_blocks; /* most_ffn_blocks of layers without experts */
 
   /* several tokens */
   int queries;       /* heads_per_kv * tokens */
@@ -256,7 +262,9 @@ STEP_BOTH static inline bool step_same_shape(const StepShape *a, const StepShape
          a->shared_bytes == b->shared_bytes && a->max_slots == b->max_slots && a->n_experts == b->n_experts &&
          a->n_chosen == b->n_chosen && a->n_gpus == b->n_gpus && a->q8 == b->q8 &&
          a->n_key_heads == b->n_key_heads && a->n_value_heads == b->n_value_heads &&
-         a->delta_layers == b->delta_layers && a->width == b->width && a->attn_group == b->attn_group;
+         a->delta_layers == b->delta_layers && a->width == b->width && a->attn_group == b->attn_group &&
+         a->q_rank == b->q_rank && a->nope_dim == b->nope_dim && a->value_dim == b->value_dim &&
+         a->n_dense == b->n_dense && a->dense_width == b->dense_width;
 }
 
 /* --- varied experts (gpt-oss): experts in FP4 beside dense q, k, v and o, with biases, sinks and windows.
@@ -289,6 +297,55 @@ STEP_BOTH static inline int step_features(const StepShape *s) {
 /* Where the tails of rows of lm_head in 8 bits begin, in bytes (screen.h). */
 STEP_BOTH static inline size_t screen_tails_at(int vocab_size, int width) {
   return (size_t)vocab_size * (size_t)width;
+}
+
+/* --- latent attention (LatentConfig), with experts of sigmoid scores, one of them shared, after n_dense
+ * layers without experts
+ *
+ * The matrix qkv is q_a and kv_a: each cluster that attends multiplies all of it, since all its heads need
+ * all outputs. Clusters divide the query heads evenly, and q_b, key_halves, value_halves and o with them.
+ * one_latent.cuh has the phases. */
+
+enum {
+  STEP_LATENT = 512,     /* numbers of the latent */
+  STEP_LATENT_ROPE = 64, /* numbers of the part with a rope, which come first in a row of the cache */
+  STEP_LATENT_HEAD = STEP_LATENT + STEP_LATENT_ROPE, /* head_dim; there is one KV head */
+  STEP_LATENT_KEYS = 32,                             /* outputs of a head's key_halves in a stage */
+  STEP_LATENT_VALUES = 16,                           /* outputs of a head's value_halves in a stage */
+  STEP_LATENT_BYTES = 352,                           /* bytes of LatentVars (block.cuh) */
+  STEP_LATENT_POSITIONS = 11264, /* from there on separate kernels are faster, as with hybrids */
+};
+
+STEP_BOTH static inline bool step_is_latent(const StepShape *s) {
+  return s->head_dim == STEP_LATENT_HEAD;
+}
+
+/* Outputs of q_a and kv_a, and of a head of q_b. */
+STEP_BOTH static inline int step_latent_inputs(const StepShape *s) {
+  return s->q_rank + STEP_LATENT_HEAD;
+}
+STEP_BOTH static inline int step_latent_query(const StepShape *s) {
+  return s->nope_dim + STEP_LATENT_ROPE;
+}
+
+/* Numbers that q_a, kv_a and q_b make for n_heads heads. */
+STEP_BOTH static inline int step_latent_floats(const StepShape *s, int n_heads) {
+  return step_latent_inputs(s) + n_heads * step_latent_query(s);
+}
+
+/* Clusters that attend: as many as divide the query heads evenly. */
+STEP_BOTH static inline int step_latent_clusters(const StepShape *s) {
+  int n = s->n_clusters;
+  while (s->n_heads % n != 0) n--;
+  return n;
+}
+
+/* Numbers of attention's output for a head, from which o reads, and of its softmax states. */
+STEP_BOTH static inline int step_value_dim(const StepShape *s) {
+  return step_is_latent(s) ? s->value_dim : s->head_dim;
+}
+STEP_BOTH static inline int step_state_dim(const StepShape *s) {
+  return step_is_latent(s) ? (int)STEP_LATENT : s->head_dim;
 }
 
 /* --- hybrids */
@@ -391,7 +448,9 @@ STEP_BOTH static inline uint64_t step_layers_before(int layer) {
 
 /* False where separate kernels are faster, unless the user demands the fused step (--decode-step cluster). */
 static inline bool step_reaches(const StepShape *s, bool demanded, int pos) {
-  return demanded || s->head_dim != STEP_WIDE_HEAD || pos < STEP_HYBRID_POSITIONS;
+  const bool hybrid = s->head_dim == STEP_WIDE_HEAD;
+  if (demanded || (!hybrid && !step_is_latent(s))) return true;
+  return pos < (hybrid ? (int)STEP_HYBRID_POSITIONS : (int)STEP_LATENT_POSITIONS);
 }
 
 /* FFN blocks of an expert. The chosen experts follow one another: block b belongs to choice b /
@@ -473,7 +532,9 @@ STEP_BOTH static inline bool step_owns_groups(const StepShape *s) {
 
 /* Positions in a stage of the KV cache. */
 STEP_BOTH static inline int step_keys(const StepShape *s) {
-  return s->head_dim == STEP_WIDE_HEAD ? STEP_KEYS_256 : s->q8 ? STEP_KEYS_Q8 : STEP_KEYS;
+  return s->head_dim == STEP_WIDE_HEAD || step_is_latent(s) ? STEP_KEYS_256
+         : s->q8                                            ? STEP_KEYS_Q8
+                                                            : STEP_KEYS;
 }
 
 /* step_packs(): packs of a KV head's queries; step_kv_packs(): packs of its key and value. */
@@ -489,9 +550,12 @@ STEP_BOTH static inline int step_kv_packs(const StepShape *s) {
  * the others attend. Giving clusters with a KV head fewer blocks, so that all read the same number of bytes,
  * is slower, because the other clusters cannot begin before attention has ended (LOG.md, "Shares and
  * stages"). */
-STEP_BOTH static inline int step_first_block(const StepShape *s, int features, int cluster) {
-  int n = s->intermediate / features, c = s->n_clusters, without = c - n % c;
+STEP_BOTH static inline int step_first_of(const StepShape *s, int n, int cluster) {
+  int c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
+}
+STEP_BOTH static inline int step_first_block(const StepShape *s, int features, int cluster) {
+  return step_first_of(s, s->intermediate / features, cluster);
 }
 static inline int step_first_ffn_block(const StepShape *s, int cluster) {
   return step_first_block(s, step_features(s), cluster);

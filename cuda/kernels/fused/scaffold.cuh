@@ -36,7 +36,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
   }
   for (int i = threadIdx.x; i < b.plan.columns * 8 * B::kDim; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
-  constexpr int kPairs = B::kHybrid ? STEP_ROTARY_DIM / 2 : B::kDim / 2;
+  constexpr int kPairs = B::kHybrid ? STEP_ROTARY_DIM / 2 : B::kLatent ? STEP_LATENT_ROPE / 2 : B::kDim / 2;
   if (threadIdx.x < kPairs)
     b.rope()[threadIdx.x] = rope_turn(pos, c.frequencies[threadIdx.x], c.attention_factor);
   __syncthreads();
@@ -83,9 +83,9 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
         }
       }
       if constexpr (B::kExperts)
-        if (!B::kVaried && matrix == GATE_UP) choose(b);
+        if (!B::kVaried && !B::kLatent && matrix == GATE_UP) choose(b);
       normalise(b, matrix, wanted);
-      if constexpr (B::kVaried)
+      if constexpr (B::kVaried || B::kLatent)
         if (matrix == GATE_UP) choose(b);
       if (!wanted) {
         b.go_to(GATE_UP);
@@ -95,9 +95,12 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
     }
     matmul(b, matrix);
     b.mark_waited(b.matrix());
-    b.mark(kDone[b.matrix()]);
+    if constexpr (B::kLatent)
+      b.mark(b.matrix() == Q_B ? STEP_MARK_QKV_SENT : kDone[b.matrix()]);
+    else
+      b.mark(kDone[b.matrix()]);
     send_outputs(b, b.matrix());
-    b.go_to(b.matrix() + 1);
+    b.go_to(b.next_matrix());
   }
   dependents_may_start();
   lm_head(b);

@@ -126,6 +126,10 @@ template <class B> __device__ __forceinline__ void make_stages(const B &b) {
       if (threadIdx.x == 0) b.mix_vars().first_stage[matrix] = all;
       all += share.stages;
     }
+    if constexpr (B::kLatent) {
+      if (threadIdx.x == 0) b.latent_vars().first_stage[matrix] = all;
+      all += share.stages;
+    }
 #pragma unroll 1
     for (int i = threadIdx.x; i < share.stages * kCopies; i += STEP_ALL_THREADS) {
       const StageTiles stage = stage_of(b, share, i / kCopies);

@@ -13,6 +13,7 @@
 
 using step::Args;
 using step::Kernel;
+using step::LatentLayer;
 using step::Layer;
 using step::VariedLayer;
 
@@ -24,6 +25,7 @@ struct Step {
 static Kernel kernel_of(const StepPlan &plan, bool debug, bool taps, bool several) {
   if (several) return step::few_sequences_kernel(plan.shape, plan.tokens, debug);
   if (step_is_varied(&plan.shape)) return step::one_varied_kernel(plan.shape);
+  if (step_is_latent(&plan.shape)) return step::one_latent_kernel(plan.shape);
   if (step_parts(&plan.shape) > STEP_FP4_PARTS) return step::one_bytes_kernel(plan.shape, debug);
   return plan.tokens == 1 ? step::one_token_kernel(plan.shape, debug, taps)
                           : step::few_tokens_kernel(plan.shape, plan.tokens, debug, taps);
@@ -80,16 +82,18 @@ int step_clusters(int gpu, size_t shared) {
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: table of layers (varied experts: two), their vectors, StepDelta of each layer, folded
- * routers, words that clusters exchange, the blocks' best logits (leave_best()), Args.bounds, tensor maps */
+/* --- device memory: table of layers (varied experts, latent attention: two), their vectors, StepDelta of
+ * each layer, folded routers, words that clusters exchange, the blocks' best logits (leave_best()),
+ * Args.bounds, tensor maps */
 
 static int vectors_stride(const StepShape &s) {
   const int more = step_is_varied(&s) ? s.hidden + s.n_experts + s.n_heads : 0;
+  if (step_is_latent(&s)) return 2 * s.hidden + s.q_rank + STEP_LATENT + s.n_experts;
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * s.head_dim + more;
 }
 
 static size_t layers_bytes(const StepShape &s) {
-  const size_t more = step_is_varied(&s) ? sizeof(VariedLayer) : 0;
+  const size_t more = step_is_varied(&s) ? sizeof(VariedLayer) : step_is_latent(&s) ? sizeof(LatentLayer) : 0;
   return align_up((size_t)s.n_layers * (sizeof(Layer) + more));
 }
 static size_t vectors_bytes(const StepShape &s) {
@@ -163,6 +167,14 @@ static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
   return cuda_status(failed, "cannot copy scales", err);
 }
 
+/* Copies `bytes` that mem_alloc() gave at `from` to the device, waits for the stream, and frees them. */
+static Status copy_table(void *from, size_t bytes, void *to, cudaStream_t stream, Error *err) {
+  cudaError_t failed = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(from);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
 /* Copies the tensor maps of all layers, and waits for the stream. */
 static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
                         Error *err) {
@@ -177,12 +189,9 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
     if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside fp16 have no tensor maps */
       status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
-  cudaError_t failed = cudaSuccess;
-  if (!status)
-    failed = cudaMemcpyAsync(to, maps, (size_t)s.n_layers * of_layer, cudaMemcpyHostToDevice, stream);
-  if (!status && !failed) failed = cudaStreamSynchronize(stream);
+  if (!status) return copy_table(maps, (size_t)s.n_layers * of_layer, to, stream, err);
   free(maps);
-  return status ? status : cuda_status(failed, "cannot copy the layers' places", err);
+  return status;
 }
 
 /* Copies the table of layers, and waits for the stream. folded, maps: device memory of the folded routers and
@@ -194,11 +203,7 @@ static Status copy_layers(const StepLayer *from, const StepShape &s, float *fold
   if (!layers) return STATUS_FAILED;
   for (int i = 0; i < n; i++)
     layers[i] = layer_of(&from[i], folded_router(&s, folded, i), maps + (size_t)i * layer_maps_bytes(s));
-  cudaError_t failed =
-      cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
-  if (!failed) failed = cudaStreamSynchronize(stream);
-  free(layers);
-  return cuda_status(failed, "cannot copy the layers' places", err);
+  return copy_table(layers, (size_t)n * sizeof *layers, to, stream, err);
 }
 
 /* Copies the table of varied experts' biases, which follows the table of layers, and waits for the stream. */
@@ -208,11 +213,23 @@ static Status copy_varied(const StepLayer *from, const StepShape &s, VariedLayer
   VariedLayer *all = (VariedLayer *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
   if (!all) return STATUS_FAILED;
   for (int i = 0; i < s.n_layers; i++) all[i] = {from[i].gate_up->bias, from[i].down->bias};
-  cudaError_t failed =
-      cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
-  if (!failed) failed = cudaStreamSynchronize(stream);
-  free(all);
-  return cuda_status(failed, "cannot copy the layers' places", err);
+  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
+}
+
+/* The same for the table of latent attention's matrices. */
+static Status copy_latents(const StepLayer *from, const StepShape &s, LatentLayer *to, cudaStream_t stream,
+                           Error *err) {
+  if (!step_is_latent(&s)) return STATUS_OK;
+  LatentLayer *all = (LatentLayer *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceLinear &q_b = *from[i].q_b;
+    all[i] = {{(const unsigned char *)q_b.tiles, (const unsigned char *)q_b.scales,
+               (const unsigned char *)q_b.zeros},
+              (const unsigned char *)from[i].key_halves,
+              (const unsigned char *)from[i].value_halves};
+  }
+  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
 }
 
 static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
@@ -227,6 +244,11 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   for (int i = 0; i < s.n_layers; i++) {
     const StepLayer &l = m->layers[i];
     copy(l.attn_norm, width, s.hidden), copy(l.mlp_norm, width, s.hidden);
+    if (step_is_latent(&s)) {
+      copy(l.q_a_norm, s.q_rank, s.q_rank), copy(l.kv_a_norm, STEP_LATENT, STEP_LATENT);
+      copy(l.choice_bias, s.n_experts, s.n_experts);
+      continue;
+    }
     copy(l.q_norm, s.head_dim, s.head_dim), copy(l.k_norm, s.head_dim, s.head_dim);
     copy(l.qkv[0].bias, qkv, qkv);
     if (!step_is_varied(&s)) continue;
@@ -247,11 +269,7 @@ static Status copy_deltas(const StepLayer *from, const StepShape &s, void *to, c
     const StepLayer &l = from[i];
     all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv[0].dense};
   }
-  cudaError_t failed =
-      cudaMemcpyAsync(to, all, (size_t)s.n_layers * sizeof *all, cudaMemcpyHostToDevice, stream);
-  if (!failed) failed = cudaStreamSynchronize(stream);
-  free(all);
-  return cuda_status(failed, "cannot copy the layers' places", err);
+  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
 }
 
 static size_t routers_bytes(const StepShape &s, int tokens) {
@@ -315,8 +333,9 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
 static void set_model(Args *a, const StepModel *m) {
   a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv[0].bias != NULL;
-  a->router_stride = (int)m->layers[0].router->stride;
-  a->router_is_bf16 = m->layers[0].router->type == WEIGHT_BF16;
+  const DeviceLinear &router = *m->layers[a->plan.shape.n_dense].router;
+  a->router_stride = (int)router.stride;
+  a->router_is_bf16 = router.type == WEIGHT_BF16;
   a->renormalise = m->renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;
@@ -370,6 +389,9 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   VariedLayer *varied = (VariedLayer *)((Layer *)memory + s.n_layers);
   TRY(copy_varied(m->layers, s, varied, stream, err));
   a->varied = {varied, step_qkv_split(&s), m->window, m->windows};
+  LatentLayer *latent = (LatentLayer *)((Layer *)memory + s.n_layers);
+  TRY(copy_latents(m->layers, s, latent, stream, err));
+  a->latent = {latent, m->neighbours, m->expert_sum_plus, m->expert_scale};
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;

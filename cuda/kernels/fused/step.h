@@ -37,6 +37,11 @@ typedef struct {
   int n_qkv;
   const DeviceLinear *o, *gate_up, *down; /* gate_up is interleaved; gate_up, down: of all experts */
   const DeviceLinear *router, *shared_gate;
+  /* Latent attention, where qkv makes q_a and kv_a: q_b, DeviceLayer's heads in fp16, norms of both latents,
+   * and the biases of the experts' choice. */
+  const DeviceLinear *q_b;
+  const void *key_halves, *value_halves;
+  const float *q_a_norm, *kv_a_norm, *choice_bias;
   const float *sinks; /* attention sinks [n_heads] of varied experts (plan.h), whose matrices have biases */
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
   const float *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
@@ -52,7 +57,9 @@ typedef struct {
   size_t embedding_stride;
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
-  bool renormalise; /* ExpertConfig.renormalise */
+  bool renormalise;                    /* ExpertConfig */
+  float expert_sum_plus, expert_scale; /* ExpertConfig, of latent attention's experts */
+  bool neighbours;                     /* RopeConfig */
   const DeltaConfig
       *delta;       /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
   StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */

@@ -188,9 +188,25 @@ template <class B, int kKind> struct Copier {
     constexpr int kRow = B::kDim * sizeof(typename B::CacheNumber);
     const unsigned char *from = (const unsigned char *)(kKind == TILES ? b.args.call.k : b.args.call.v);
     for_each_stage_of_keys([&](size_t row, int n) {
-      stage(kKind * B::kKeys * kRow, from + row * kRow, n * kRow, kKind < ZEROS && b.lane() == 0,
-            kKind < ZEROS ? n * kRow : 0);
+      constexpr bool kMine = B::kLatent ? kKind == TILES : kKind < ZEROS; /* latents are keys and values */
+      stage(kKind * B::kKeys * kRow, from + row * kRow, n * kRow, kMine && b.lane() == 0,
+            kMine ? n * kRow : 0);
     });
+  }
+
+  /* Latent attention: loads the block's rows of the cluster's heads of key_halves or value_halves, `rows` of
+   * `bytes` bytes a stage, of a head's n_rows. */
+  __device__ __forceinline__ void halves(const unsigned char *from, int n_rows, int rows, int bytes) {
+    const int own = n_rows / STEP_BLOCKS, n_heads = b.plan.heads_per_kv;
+    from += ((size_t)b.cluster() * n_heads * n_rows + b.rank() * own) * bytes;
+#pragma unroll 1
+    for (int head = 0; head < n_heads; head++) {
+#pragma unroll 1
+      for (int row = 0; row < own; row += rows)
+        stage(0, from + (size_t)row * bytes, rows * bytes, kKind == TILES && b.lane() == 0,
+              kKind == TILES ? rows * bytes : 0);
+      from += (size_t)n_rows * bytes;
+    }
   }
 
   /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
@@ -199,7 +215,7 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1
-    for (int i = 0; i < STEP_FOLDED_STAGES; i++) {
+    for (int i = 0; i < folded_stages(b); i++) {
       const int own = folded_row(b, i, lane), row = max(own, 0);
       const bool mine = kKind == TILES && (own >= 0 || lane == 0);
       stage(lane * bytes, from + (size_t)(row * o.all_groups + o.group) * STEP_GROUP, bytes, mine,
@@ -256,15 +272,22 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
                 "lanes read a layer as pointers");
   constexpr int kFolded = offsetof(Layer, folded_router) / 8,
-                kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES;
+                kPointers = B::kExperts ? kFolded + 1 : 3 * MATRICES, kFirstLatent = 16;
   const int n_layers = b.plan.shape.n_layers;
   const bool is_long = cached_positions(b) >= STEP_LONG;
   Copier<B, kKind> loader(b, min(b.args.in_flight + is_long, b.args.most_in_flight));
   auto pointers_of = [&](int layer) {
+    if constexpr (B::kLatent) /* lanes from kFirstLatent on: LatentLayer */
+      if (b.lane() >= kFirstLatent)
+        return __ldg((const unsigned long long *)(b.args.latent.layers + layer) +
+                     min(b.lane() - kFirstLatent, (int)(sizeof(LatentLayer) / 8) - 1));
     return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), kPointers - 1));
   };
   unsigned long long now = pointers_of(0);
   bool waited = false;
+  /* Latent attention: a cluster with nothing but blocks of the shared expert, the last choice, waits for no
+   * choice in any layer. */
+  const bool only_shared = B::kLatent && b.share_at(DOWN).group >= b.n_routed() * b.plan.expert_blocks;
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
@@ -274,14 +297,29 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
       const int n = b.share(matrix).stages;
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) {
-          if (!waited) wait_for_previous(); /* the step before wrote the newest keys, values, states */
+          if constexpr (B::kLatent) {
+            const auto of_latent = [&](int i) {
+              return (const unsigned char *)__shfl_sync(~0u, now, kFirstLatent + i);
+            };
+            const StepShape &s = b.plan.shape;
+            loader.weights(stage_entry(b, b.latent_vars().first_stage[Q_B]), b.share(Q_B).stages,
+                           b.share(Q_B), of_latent(kKind), false);
+            loader.halves(of_latent(3), STEP_LATENT, STEP_LATENT_KEYS, s.nope_dim * 2);
+            if (!waited) wait_for_previous();
+            load_history(loader);
+            loader.halves(of_latent(4), s.value_dim, STEP_LATENT_VALUES, STEP_LATENT * 2);
+          } else {
+            if (!waited) wait_for_previous(); /* the step before wrote the newest keys, values, states */
+            load_history(loader);
+          }
           waited = true;
-          load_history(loader);
-          if constexpr (B::kExperts) loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
+          if constexpr (B::kExperts && !B::kLatent)
+            loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
         }
         if constexpr (B::kHybrid)
           at = stage_entry(
               b, b.mix_vars().first_stage[matrix <= O && b.is_delta() ? MATRICES + matrix : matrix]);
+        if constexpr (B::kLatent) at = stage_entry(b, b.latent_vars().first_stage[b.share_index(matrix)]);
         const unsigned char *from = (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind);
         if constexpr (B::kVaried) {
           if (matrix <= O)
@@ -289,7 +327,11 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
           else
             loader.weights(at, n, b.share(matrix), from, matrix == GATE_UP, matrix == DOWN);
         } else {
-          loader.weights(at, n, b.share(matrix), from, B::kExperts && matrix == GATE_UP);
+          loader.weights(at, n, b.share(matrix), from,
+                         B::kExperts && matrix == GATE_UP && !(B::kLatent && only_shared));
+          if constexpr (B::kLatent)
+            if (matrix == O && !b.is_dense())
+              loader.folded((const float *)__shfl_sync(~0u, now, kFolded), b.share(O));
         }
       }
       at += n * kStageCopies<B> * kCopyBytes<B>;

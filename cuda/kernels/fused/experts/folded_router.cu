@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
 
 /* Floats of a layer's folded router. */
 size_t layer_floats(const StepShape *s, int layer) {
-  const int inputs = step_is_delta(s, layer) ? s->n_value_heads * STEP_PACK : s->n_heads * s->head_dim;
+  const int inputs = step_is_delta(s, layer) ? s->n_value_heads * STEP_PACK : s->n_heads * step_value_dim(s);
+  if (layer < s->n_dense) return 0;
   return (size_t)step_router_rows(s) * (size_t)inputs;
 }
 
@@ -89,7 +90,7 @@ float *folded_router(const StepShape *s, float *all, int layer) {
 
 Status fold_routers(const StepShape *s, const StepLayer *layers, float *all, cudaStream_t stream,
                     Error *err) {
-  for (int layer = 0; s->n_experts > 0 && layer < s->n_layers; layer++) {
+  for (int layer = s->n_dense; s->n_experts > 0 && layer < s->n_layers; layer++) {
     const StepLayer &l = layers[layer];
     FoldArgs a = {};
     if (l.o->type == WEIGHT_F16)

@@ -11,7 +11,8 @@
  *     R (w * r)   by the last warp of each block, while other warps make qkv and attend: a cluster multiplies
  *                 some rows of the router, a block their inputs in its own columns
  *     F a         by the warps that multiply, just before o: a block multiplies some rows of the folded
- *                 router by its cluster's outputs
+ *                 router by its cluster's outputs. With latent attention just after o, by the warps that
+ *                 choose, as that choice waits for x anyway
  *
  * Both are added to words of the all-reduce of o (allreduce.cuh). Each block waits for some of the logits and
  * sends them to its cluster; then eight warps of each block choose, all blocks alike, while the other warps
@@ -174,14 +175,14 @@ template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
 /* The stage of the warpgroup's rows of the folded router. */
 template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b) {
   RingCursor cursor = b.next();
-  cursor.move(b.warp() >> 2, b.plan.n_slots);
+  cursor.move((b.warp() >> 2) - (STEP_WARPGROUPS - folded_stages(b)), b.plan.n_slots);
   return cursor;
 }
 
 /* The warpgroup's first stage of a matrix. The stages of the folded router come before those of o. */
 template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b, int matrix) {
   RingCursor cursor = b.next();
-  if (B::kExperts && matrix == O) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
+  if (B::kExperts && !B::kLatent && matrix == O) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
   cursor.move(b.warp() >> 2, b.plan.n_slots);
   return cursor;
 }
@@ -190,7 +191,7 @@ template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b,
  * stage is loaded (step.cu, set_in_flight()). */
 template <class B>
 __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const RingCursor &cursor) {
-  if constexpr (B::kExperts)
+  if constexpr (B::kExperts && !B::kLatent)
     if (matrix == O && !b.stage_is_full(folded_stage(b))) return false;
   return b.stage_is_full(cursor);
 }
@@ -198,8 +199,11 @@ __device__ __forceinline__ bool first_is_full(const B &b, int matrix, const Ring
 /* Multiplies the cluster's outputs by the folded router, and adds the results to the logits: a row a warp, in
  * hybrids two; one warp has the row of the shared expert's gate, too. */
 template <class B> __device__ __forceinline__ void route_outputs(B &b) {
+  const int n_groups = b.share(O).n_groups, row = b.warp() & 3,
+            stage = (b.warp() >> 2) - (STEP_WARPGROUPS - folded_stages(b));
+  if constexpr (B::kLatent)
+    if (stage < 0) return b.advance(run_of(folded_stages(b), b.plan.n_slots));
   const RingCursor cursor = folded_stage(b);
-  const int n_groups = b.share(O).n_groups, stage = b.warp() >> 2, row = b.warp() & 3;
   const bool has_gate = B::kJoined && folded_row(b, stage, 4 * kQuads<B> + row) >= 0;
   b.wait_for_stage(cursor);
   const float4 *x = (const float4 *)b.outputs() + b.lane(),
@@ -216,7 +220,7 @@ template <class B> __device__ __forceinline__ void route_outputs(B &b) {
     for (int quad = 0; quad < kQuads<B>; quad++) sum[quad] += product(rows[quad * quad_stride + 32 * i], own);
     if (has_gate) gate += product(rows[kQuads<B> * quad_stride + 32 * i], own);
   }
-  b.advance(run_of(STEP_FOLDED_STAGES, b.plan.n_slots));
+  b.advance(run_of(folded_stages(b), b.plan.n_slots));
   const float own = sum_rows(sum);
   constexpr int kLanes = 32 / kQuads<B>;
   const int logit = folded_row(b, stage, 4 * (b.lane() / kLanes) + row);
@@ -273,18 +277,24 @@ template <class B> __device__ __forceinline__ void send_logits(const B &b) {
       send_4(peer_address(b.keys() + n_experts, peer), __float_as_uint(logit[1]), barrier);
 }
 
+__device__ __forceinline__ float sigmoid_of(float logit) {
+  return __fdividef(1, 1 + __expf(-logit));
+}
+
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
  * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own. Except
  * in hybrids a block has at most 16, so lanes l and l + 16 have the same expert, and each counts among half
- * of the experts. inverse, for varied experts only: 1 / rms, by which a logit is scaled before its bias is
- * added. */
-template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse) {
+ * of the experts. inverse, for varied experts and sigmoid scores: 1 / rms, by which a logit is scaled before
+ * its bias is added, or `bias` to its sigmoid. */
+template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse, float bias) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
   const bool any = own < folded_share(b) && expert < b.plan.shape.n_experts;
   uint32_t key = any ? b.keys()[expert] : kPlaceBits - own; /* less than the key of any expert */
   if constexpr (B::kVaried)
     if (any) key = key_of(logit_of(key) * inverse + __ldg(b.router_bias() + expert), own);
+  if constexpr (B::kLatent)
+    if (any) key = key_of(sigmoid_of(logit_of(key) * inverse) + bias, own);
   int better = 0;
 #pragma unroll
   for (int i = 0; i < kCompared; i++) better += __shfl_sync(~0u, key, i + half * kCompared) > key;
@@ -315,26 +325,33 @@ template <class B> __device__ __forceinline__ void rank_candidates(const B &b, i
     rank = lanes_sum<1, 2>(rank);
     if (part == 0 && i < n && rank < b.n_routed()) {
       b.ids()[rank] = folded_share(b) * of + (int)(kPlaceBits - (key & kPlaceBits));
-      b.chosen()[rank] = logit_of(key);
+      b.chosen()[rank] = logit_of(B::kLatent ? b.keys()[b.ids()[rank]] : key);
     }
   }
 }
 
 /* Writes the chosen experts and their logits, the best first. For the last eight of the warps that multiply,
  * one for each block of the cluster. Up to a hidden size of 2,048 these warps own no columns of the residual
- * stream; with larger sizes their columns of x wait for the choice. Varied experts: the choice waits for x,
- * since logits are divided by its rms before biases are added. */
+ * stream; with larger sizes their columns of x wait for the choice. Varied experts and sigmoid scores: the
+ * choice waits for x, since logits are divided by its rms before biases are added. */
 template <class B> __device__ __forceinline__ void choose(const B &b) {
   const int of = b.warp() - (STEP_WARPS - STEP_BLOCKS);
   if (of < 0) return;
-  b.wait(b.barriers().logits, b.layer() & 1, STEP_AT_ROUTES);
+  if (b.is_dense()) {
+    if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+    return;
+  }
+  float bias = 0; /* of the lane's expert: read while logits are under way */
+  if constexpr (B::kLatent)
+    bias = __ldg(b.router_bias() + min(folded_share(b) * of + b.lane() % 16, b.plan.shape.n_experts - 1));
+  b.wait(b.barriers().logits, b.expert_layer() & 1, STEP_AT_ROUTES);
   if (of == 0 && b.lane() == 0) barrier_expect(&b.barriers().logits, b.logits_bytes());
   float inverse = 1;
-  if constexpr (B::kVaried) {
+  if constexpr (B::kVaried || B::kLatent) {
     b.wait(b.barriers().x, b.x_before(GATE_UP) & 1, STEP_AT_X);
     inverse = inverse_of_x(b);
   }
-  sort_share(b, of, inverse);
+  sort_share(b, of, inverse, bias);
   named_barrier_sync<7, 32 * STEP_BLOCKS>();
   rank_candidates(b, of);
   __syncwarp();
@@ -383,6 +400,12 @@ template <class B> __device__ __forceinline__ void prefetch_biases(const B &b) {
 /* The last warp's part of a layer: computes logits, and prefetches the first stages of the chosen experts. */
 template <class B> __device__ __forceinline__ void route(B &b) {
   b.wait(b.barriers().columns, b.layer() & 1, STEP_AT_ROUTES);
+  if (b.is_dense()) {
+    __syncwarp();
+    if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
+    b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
+    return;
+  }
   route_residual(b);
   prefetch_router(b);
   const Prefetch prefetch = prefetch_of_lane(b);
@@ -391,8 +414,17 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   /* `routed` counts this warp, too, so that no other warp gets a layer ahead. */
   if (b.lane() == 0) barrier_arrive(&b.barriers().routed);
   b.wait(b.barriers().routed, b.layer() & 1, STEP_AT_ROUTES);
-  start_prefetch(b, prefetch);
+  if constexpr (!B::kLatent) start_prefetch(b, prefetch); /* LOG.md, "Experts of one token" */
   if constexpr (B::kVaried) prefetch_biases(b);
+}
+
+/* The weight of the lane's choice by sigmoid scores: a chosen expert's score, perhaps divided by their sum,
+ * times a factor; the shared expert's is 1. */
+template <class B> __device__ __forceinline__ float weight_of_sigmoid(const B &b, float inverse) {
+  const bool chosen = b.lane() < b.n_routed();
+  const float score = chosen ? sigmoid_of(b.chosen()[b.lane()] * inverse) : 0, all = warp_sum(score),
+              over = b.args.renormalise ? all + b.args.latent.sum_plus : 1;
+  return chosen && !b.is_dense() ? __fdividef(score, over) * b.args.latent.scale : 1;
 }
 
 /* Writes for each FFN block of the cluster the weight of its expert, once experts are chosen. For one
@@ -410,13 +442,14 @@ template <class B> __device__ __forceinline__ void weigh(const B &b, float inver
   /* The weight of the shared expert is the sigmoid 1 / (1 + exp(-logit)). */
   const float own = joined ? __expf(-logit * inverse) : chosen ? exponential(logit) : 0;
   float all = joined ? 0 : own;
-  if (!B::kVaried && !b.args.renormalise) {
+  if (!B::kVaried && !B::kLatent && !b.args.renormalise) {
     all = 0;
 #pragma unroll 1
     for (int i = b.lane(); i < s.n_experts; i += 32) all += exponential(logit_of(b.keys()[i]));
   }
   all = warp_sum(all);
-  const float weight = __fdividef(joined ? 1 : own, joined ? 1 + own : all);
+  float weight = __fdividef(joined ? 1 : own, joined ? 1 + own : all);
+  if constexpr (B::kLatent) weight = weight_of_sigmoid(b, inverse);
   const Share &share = b.share(DOWN);
   const float each = __fdividef(1, small_float(b.plan.expert_blocks));
   const int n = b.n_blocks();

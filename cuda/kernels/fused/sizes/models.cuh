@@ -68,9 +68,20 @@ struct Gpt_Oss_20B {
   }
 };
 
+struct Glm_4_7_Flash {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 2048, s.n_layers = 47, s.n_heads = 20, s.n_kv_heads = 1, s.head_dim = STEP_LATENT_HEAD,
+    s.vocab_size = 154880;
+    s.n_experts = 64, s.n_chosen = 5, s.intermediate = 5 * 1536, s.group = 128;
+    s.q_rank = 768, s.nope_dim = 192, s.value_dim = 256, s.n_dense = 1, s.dense_width = 10240;
+    return s;
+  }
+};
+
 #ifdef EMULATED_ARCH
-/* "experts", "hybrid with experts" and "gpt-oss" of test_one_kernel.py, for which the emulator runs kernels
- * with constant plans. */
+/* "experts", "hybrid with experts", "gpt-oss" and "glm" of test_one_kernel.py, for which the emulator runs
+ * kernels with constant plans. */
 struct TestExperts {
   static constexpr StepShape shape() {
     StepShape s = shape_of_hopper();
@@ -98,17 +109,29 @@ struct TestVaried {
     return s;
   }
 };
+struct TestLatent {
+  static constexpr StepShape shape() {
+    StepShape s = shape_of_hopper();
+    s.hidden = 1024, s.n_layers = 3, s.n_heads = 18, s.n_kv_heads = 1, s.head_dim = STEP_LATENT_HEAD,
+    s.vocab_size = 512;
+    s.n_experts = 16, s.n_chosen = 4, s.intermediate = 4 * 512, s.group = 128, s.n_clusters = 16;
+    s.q_rank = 256, s.nope_dim = 192, s.value_dim = 256, s.n_dense = 1, s.dense_width = 2304;
+    return s;
+  }
+};
 using SizedModels = Models<TestExperts, TestHybrid>;
 using SizedVaried = TestVaried;
+using SizedLatent = TestLatent;
 #else
 using SizedModels = Models<Qwen3_30B_A3B, Qwen3_6_35B_A3B, Qwen3_8_27B>;
 using SizedVaried = Gpt_Oss_20B;
+using SizedLatent = Glm_4_7_Flash;
 #endif
 
 /* The plan of a model of the table. */
 template <class Sizes> constexpr StepPlan plan_of() {
   const StepShape s = Sizes::shape();
-  return step_plan_one(&s, step_keys(&s) * 2 * s.head_dim * 2); /* keys and values in fp16 */
+  return step_plan_one(&s, step_keys(&s) * (step_is_latent(&s) ? 1 : 2) * s.head_dim * 2); /* in fp16 */
 }
 template <class Sizes> __device__ constexpr StepPlan sized_plan = plan_of<Sizes>();
 

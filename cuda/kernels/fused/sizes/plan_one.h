@@ -28,7 +28,7 @@ STEP_PLANNING int step_larger(int a, int b) {
 
 /* Bytes of a head's softmax state. */
 STEP_PLANNING int step_state_bytes(const StepShape *s) {
-  return s->head_dim * 2 + 8;
+  return step_state_dim(s) * 2 + 8;
 }
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans of at most `most` groups
@@ -102,6 +102,15 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   plan->packs = step_packs(s) >> plan->log_sharers;
   plan->all_packs = plan->packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / step_features(s), s->n_clusters);
+  if (step_is_latent(
+          s)) { /* all clusters have the one KV head; all_packs: packs of q_a and kv_a, rounded up */
+    plan->log_sharers = 0;
+    plan->attending = step_latent_clusters(s);
+    plan->heads_per_kv = s->n_heads / plan->attending;
+    plan->packs = plan->heads_per_kv * s->value_dim / STEP_PACK;
+    plan->all_packs = ceil_div(step_latent_inputs(s), STEP_PACK);
+    plan->most_dense_blocks = ceil_div(s->dense_width / STEP_GROUP, s->n_clusters);
+  }
   if (!hybrid) return;
   plan->heads_per_kv = plan->packs = plan->all_packs = 0;
   for (int i = 0; i < 2 * s->n_clusters; i++) {
@@ -116,6 +125,26 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
 
 STEP_PLANNING int step_sums_bytes(KSplit cut, int tile_rows) {
   return cut.splits * cut.k_warps * step_sums_stride(tile_rows) * (int)sizeof(float);
+}
+
+/* Cuts q_b, and down of layers without experts; raises the bytes of a slot and of sums, and the number of
+ * stages, to what latent attention needs. */
+STEP_PLANNING void step_plan_latent(const StepShape *s, StepPlan *plan, int *slot, int *stages, int *sums) {
+  const int parts = step_parts(s), rows = s->hidden / STEP_BLOCKS / 16, dense = plan->most_dense_blocks,
+            query_rows = ceil_div(plan->heads_per_kv * step_latent_query(s) / 16, STEP_BLOCKS);
+  int most_stages = 0;
+  plan->q_b = step_split(s->q_rank / STEP_GROUP, step_span(parts));
+  *slot = step_larger(*slot, step_stage_bytes(plan->q_b, parts));
+  *slot =
+      step_larger(*slot, step_larger(STEP_LATENT_KEYS * s->nope_dim, STEP_LATENT_VALUES * STEP_LATENT) * 2);
+  *sums = step_larger(*sums, step_sums_bytes(plan->q_b, query_rows));
+  for (int less = 0; less < 2 && dense > less; less++) {
+    const KSplit down = plan->dense_down[less] = step_down_split(s, dense - less);
+    *slot = step_larger(*slot, step_stage_bytes(down, parts));
+    *sums = step_larger(*sums, step_sums_bytes(down, rows));
+    most_stages = step_larger(most_stages, step_stages(down, rows));
+  }
+  *stages += step_stages(plan->q_b, query_rows) + step_stages(plan->full, 2 * dense) + most_stages;
 }
 
 /* Places all areas of shared memory but the ring. keys_bytes: bytes of a stage of keys and values. PRECOND
@@ -151,6 +180,9 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     stages =
         step_larger(stages, step_stages(plan->full, row_blocks * (most - less)) + step_stages(down, rows));
   }
+  const bool latent = step_is_latent(s);
+  if (latent) step_plan_latent(s, plan, &slot, &stages, &sums);
+  const int most_gated = step_larger(most, plan->most_dense_blocks);
   const int outputs = plan->packs * STEP_PACK * 4; /* bytes of x of o in fp32, for the folded router */
   slot = step_larger(slot, step_folded_rows(s) * outputs);
   const bool hybrid = s->head_dim == STEP_WIDE_HEAD; /* its layers of each kind have stages of their own */
@@ -159,18 +191,23 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     slot += 16 * STEP_WARPGROUP_WARPS; /* kOddBlocks: rows of zero points are longer */
   plan->slot_bytes = step_align_up(slot, attn_parts == STEP_HALF_PARTS ? 1024 : 128); /* one_halves.cuh */
 
-  const int long_sums =
-      step_larger(step_sums_bytes(qkv, plan->all_packs), step_sums_bytes(plan->full, row_blocks * most));
+  const int long_sums = step_larger(step_sums_bytes(qkv, plan->all_packs),
+                                    step_sums_bytes(plan->full, row_blocks * most_gated));
   const int state = heads * step_state_bytes(s), states = plan->states * state,
             attention =
                 hybrid ? step_larger(STEP_BLOCKS * state, STEP_DELTA_HEADS * 160 * 4) : STEP_BLOCKS * state;
   const int projections = plan->all_packs * STEP_PACK * 4,
-            inputs_of_o = plan->packs * step_value_bytes(s) + (s->n_experts > 0 ? outputs : 0);
+            inputs_of_o = plan->packs * step_value_bytes(s) + (latent ? step_latent_floats(s, heads) * 4
+                                                               : s->n_experts > 0 ? outputs
+                                                                                  : 0);
+  const int scores = latent ? STEP_WARPS * 32 * 16 : 0; /* of one_attention.cuh, score_latents() */
   const bool owns = step_owns_groups(s);
   const int x_groups = s->hidden / STEP_GROUP, x_scale_bytes = step_x_scales(parts) * STEP_X_SCALE_BYTES,
-            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs), step_down_groups(s, most));
+            groups = step_larger(step_larger(owns ? 0 : x_groups, plan->packs),
+                                 step_larger(step_down_groups(s, most_gated), s->q_rank / STEP_GROUP));
   /* In a hybrid sums lie after x, since the last warp reads x while the others multiply. */
-  const int floats = step_align_up(step_larger(s->hidden * 4, states), 16);
+  const int floats = step_align_up(
+      step_larger(s->hidden * 4, step_larger(states, latent ? heads * STEP_LATENT * 4 : 0)), 16);
   off->x = off->x_planes = STEP_VARS_BYTES;
   off->x_scales = off->x_planes + x_groups * STEP_PLANE_BYTES;
   off->long_sums = hybrid ? off->x + floats
@@ -186,8 +223,8 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
                                 off->planes + (owns ? STEP_WARPS * STEP_PLANE_BYTES : 0)),
                     16);
   off->heads = off->exchange +
-               step_align_up(step_larger(step_larger(projections, inputs_of_o),
-                                         step_larger(most * step_features(s) * 4, STEP_SCREEN_SCRATCH)),
+               step_align_up(step_larger(step_larger(step_larger(projections, scores), inputs_of_o),
+                                         step_larger(most_gated * step_features(s) * 4, STEP_SCREEN_SCRATCH)),
                              16);
   off->small = off->heads + (STEP_MAX_SHARED_HEADS + 2) * s->head_dim * 2;
   off->residual = off->small + s->hidden / 32 * 4 + STEP_MAX_HEAD_DIM / 2 * 8 + 2 * STEP_WARPS * 8 * 4;
@@ -200,9 +237,13 @@ STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan 
     off->gates = off->mixers + STEP_MIX_BYTES;
     off->total = off->gates + plan->heads_per_kv * s->head_dim * 4;
   }
+  if (latent) {
+    off->mixers = off->total;
+    off->total = off->mixers + STEP_LATENT_BYTES;
+  }
   if (s->n_experts == 0) return;
   off->experts = off->total;
-  const int words = step_align_up(2 * s->n_chosen + most, 4) + step_align_up(step_router_rows(s), 4) +
+  const int words = step_align_up(2 * s->n_chosen + most_gated, 4) + step_align_up(step_router_rows(s), 4) +
                     plan->slice + STEP_BLOCKS * step_candidates(s);
   off->total = step_align_up(off->experts + words * 4, 16);
 }
