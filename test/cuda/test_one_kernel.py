@@ -332,9 +332,10 @@ def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, ki
         assert evaluate(auk, folder, "--decode-step", "cluster", n=n).tobytes() == expected.tobytes(), shared
 
 
-def test_a_prompts_states_lie_where_one_kernel_reads_them(auk, tmp_path):
+@pytest.mark.parametrize("kind", ["hybrid", "glm"])
+def test_a_prompts_states_lie_where_one_kernel_reads_them(auk, tmp_path, kind):
     """The other kernels compute four tokens at a time, then one kernel the ninth."""
-    folder = make_model(tmp_path / "hybrid", "hybrid")
+    folder = make_model(tmp_path / "model", kind)
     one, others = (evaluate(auk, folder, "--decode-step", step, n=9, chunk=4)[-1:] for step in ("cluster", "kernels"))
     assert one.tobytes() != others.tobytes(), "one of them was not computed"
     assert compare.report(others, one)[0] <= BOUND

@@ -287,7 +287,8 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   bool waited = false;
   /* Latent attention: a cluster with nothing but blocks of the shared expert, the last choice, waits for no
    * choice in any layer. */
-  const bool only_shared = B::kLatent && b.share_at(DOWN).group >= b.n_routed() * b.plan.expert_blocks;
+  bool only_shared = false;
+  if constexpr (B::kLatent) only_shared = b.share_at(DOWN).group >= b.n_routed() * b.plan.expert_blocks;
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
