@@ -149,6 +149,7 @@ static void move_block(const Part *p, size_t g, size_t row, size_t n, const floa
     }
 }
 
+/* Moves the levels of all groups. Slopes are right only in the groups that are still to come. */
 static void sweep(const Part *p) {
   const size_t group = (size_t)p->of->weights->group, n_in = p->n_in;
   float h[128 * 128];
@@ -161,8 +162,6 @@ static void sweep(const Part *p) {
       move_block(p, g, row, left < ROUND_OUTPUTS ? left : ROUND_OUTPUTS, h, p->products + row * group);
     }
     const Rows changes = {p->products, group};
-    product_add(p->of->products, changes, p->n_rows, rows_of_h(p, at, 0), (int)at, (int)group, -1,
-                (Rows){p->slopes, n_in});
     product_add(p->of->products, changes, p->n_rows, rows_of_h(p, at, next), (int)(n_in - next), (int)group,
                 -1, (Rows){p->slopes + next, n_in});
   }

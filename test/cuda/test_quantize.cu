@@ -220,7 +220,7 @@ static void test_case(const There &cpu, const There &gpu, const Case &c) {
 
 /* Products of three matrices. Two read the same rows. */
 static void test_multiply(const There &gpu) {
-  const int n_in = 512, sizes[] = {96, 200, 64}, n_rows[] = {300, 300, 20};
+  const int n_in = 512, sizes[] = {96, 200, 64}, n_rows[] = {300, 300, 300};
   Floats x = random_numbers((size_t)400 * (n_in + 8), -1, 1), w = random_numbers((size_t)360 * n_in, -1, 1);
   Linear linears[3] = {};
   OtherProduct products[3];
@@ -250,7 +250,26 @@ static void test_multiply(const There &gpu) {
   products[2].n_rows = 1;
   MUST(gpu.q->multiply(gpu.state, products + 2, 1, &done, &error));
   expect(!done, "multiply little", 1, n_in, 0, 0);
+  linears[1].input_skip = 8;
+  MUST(gpu.q->multiply(gpu.state, products + 1, 1, &done, &error));
+  expect(!done, "multiply a part of rows", 1, n_in, 0, 0);
   gpu.q->forget(gpu.state);
+}
+
+/* Moments of fewer rows than inputs have a factor only with more on the diagonal. */
+static void test_dependent_inputs(const There &cpu, const There &gpu) {
+  const Case c = {1, 64, 64, 20};
+  Floats x = random_numbers((size_t)c.n_rows * c.n_in, -1, 1);
+  const Rows a = {x.data(), (size_t)c.n_in};
+  const Squares h = make(cpu, gpu, c.n_in), lower = make(cpu, gpu, c.n_in);
+  MUST(cpu.q->add(cpu.state, c.n_in, a, c.n_in, a, c.n_rows, h.here, &error));
+  MUST(cpu.q->finish(cpu.state, 1, c.n_in, h.here, &error));
+  CHECK(cudaMemcpy(h.there, h.here, (size_t)c.n_in * c.n_in * sizeof(float), cudaMemcpyDefault));
+  MUST(cpu.q->factor(cpu.state, h.here, c.n_in, lower.here, &error));
+  MUST(gpu.q->factor(gpu.state, h.there, c.n_in, lower.there, &error));
+  compare("factor of dependent inputs", c, lower, 1e-3);
+  for (float *at : {h.here, lower.here}) cpu.q->release(cpu.state, at);
+  for (float *at : {h.there, lower.there}) gpu.q->release(gpu.state, at);
 }
 
 static void test_refusals(const There &gpu) {
@@ -270,6 +289,7 @@ int main() {
   test_case(cpu, gpu, {2304, 3072, 128, 4000});
 #endif
   test_multiply(gpu);
+  test_dependent_inputs(cpu, gpu);
   test_refusals(gpu);
   cpu.q->close(cpu.state);
   gpu.q->close(gpu.state);

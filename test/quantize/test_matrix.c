@@ -261,8 +261,10 @@ TEST(layouts_hold_the_codes) {
     Error err;
     Tensors out = {0}, made = {0};
     Safetensors file;
-    Linear linear = {.n_in = N_IN, .n_out = N_OUT, .name = "m"};
-    LayerMatrix m = {.name = "m", .views = {&linear}, .n_views = 1, .n_in = N_IN, .n_out = N_OUT};
+    enum { FIRST = 104 };
+    Linear linear = {.n_in = N_IN, .n_out = FIRST, .name = "m"},
+           second = {.n_in = N_IN, .n_out = N_OUT - FIRST, .name = "m"};
+    LayerMatrix m = {.name = "m", .views = {&linear, &second}, .n_views = 2, .n_in = N_IN, .n_out = N_OUT};
     m.rounded = round_case(&products, usual_recipe, &c, &loss);
     char path[] = "/tmp/auk-test-layout-XXXXXX";
     const int descriptor = mkstemp(path);
@@ -271,6 +273,9 @@ TEST(layouts_hold_the_codes) {
     assert_int_equal(tensors_write(&out, path, "\"a\":\"b\"", &err), STATUS_OK);
     assert_int_equal(safetensors_open(path, &file, &err), STATUS_OK);
     assert_int_equal(layout_use((QuantLayout)layout, &m, GROUP, &file, &made, &err), STATUS_OK);
+    LayerMatrix wider = m;
+    wider.n_out += 8;
+    assert_int_equal(layout_use((QuantLayout)layout, &wider, GROUP, &file, &made, &err), STATUS_FAILED);
     static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* the nibble of each of eight outputs */
     for (int i = 0; i < N_IN; i++)
       for (int o = 0; o < N_OUT; o++) {
@@ -278,12 +283,14 @@ TEST(layouts_hold_the_codes) {
         memcpy(&word, (const char *)linear.qweight + 4 * (i * (N_OUT / 8) + o / 8), sizeof word);
         assert_int_equal(word >> 4 * order[o % 8] & 15, m.rounded.codes[o * N_IN + i]);
       }
-    float row[N_IN];
-    linear_read(&linear, 13, 0, linear.n_in, row);
-    for (int i = 0; i < N_IN; i++) {
-      const size_t place = (size_t)(i / GROUP) * rounded_row(N_OUT) + 13;
-      const float level = (float)m.rounded.codes[13 * N_IN + i] - m.rounded.zeros[place];
-      assert_true(row[i] == level * m.rounded.scales[place]);
+    for (int o = 13; o < N_OUT; o += FIRST) {
+      float row[N_IN];
+      linear_read(o < FIRST ? &linear : &second, o % FIRST, 0, N_IN, row);
+      for (int i = 0; i < N_IN; i++) {
+        const size_t place = (size_t)(i / GROUP) * rounded_row(N_OUT) + (size_t)o;
+        const float level = (float)m.rounded.codes[o * N_IN + i] - m.rounded.zeros[place];
+        assert_true(row[i] == level * m.rounded.scales[place]);
+      }
     }
     tensors_release(&out);
     tensors_release(&made);
@@ -292,4 +299,12 @@ TEST(layouts_hold_the_codes) {
     remove(path);
   }
   free_case(c);
+}
+
+TEST(numbers_are_rounded_to_nearest_and_ties_to_even) {
+  static const float values[] = {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.1p-8f, -1 - 0x0.fp-8f};
+  static const uint16_t expected[] = {0x3f80, 0x3f82, 0x3f81, 0xbf80};
+  uint16_t made[4];
+  for (size_t i = 0; i < 4; i++) number_write(made, DTYPE_BF16, i, values[i]);
+  assert_memory_equal(made, expected, sizeof made);
 }

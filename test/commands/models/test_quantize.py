@@ -579,6 +579,19 @@ def test_numbers_that_are_not_finite_are_named(run, text, tmp_path, name, at, va
     assert not (tmp_path / "out" / "config.json").exists()
 
 
+def test_fp8_that_is_not_finite_is_named(run, text, tmp_path):
+    shutil.copytree(DATA / "layouts" / "fp8-channel", tmp_path / "model")
+    file, name = tmp_path / "model" / "model.safetensors", "model.layers.0.self_attn.q_proj.weight"
+    data = bytearray(file.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    own = json.loads(data[8:begin])[name]
+    data[begin + own["data_offsets"][0] + 3 * own["shape"][1] + 5] = 0x7f  # NaN
+    file.write_bytes(data)
+    done = run("quantize", tmp_path / "model", "-o", tmp_path / "out", "--group", 16, "--samples", 2, "--length", 32,
+               "--calibration", text)
+    assert done.returncode == 3 and f"{name}: element [3, 5] is not finite" in done.stderr.decode()
+
+
 def test_another_run_is_not_mixed_in(run, quantize, text, tmp_path):
     output = tmp_path / "out"
     quantize(DATA / "miniatures" / "llama-bf16", output)
@@ -639,6 +652,7 @@ def test_what_lies_beside_the_weights_is_copied(quantize, tmp_path):
         (model / name).write_text(name)
     tensors = checkpoint.read_checkpoint(model)
     others = {"visual." + letter * 200 + ".bias": np.arange(3, dtype=np.uint8) for letter in "xy"}
+    others["visual.scale"] = np.full(3, np.inf, np.float32)
     checkpoint.write_safetensors(str(model / "model.safetensors"), {**others, **tensors})
     quantize(model, output)
     made = json.loads((output / "config.json").read_text())
@@ -649,6 +663,24 @@ def test_what_lies_beside_the_weights_is_copied(quantize, tmp_path):
     assert (output / "LICENSE").exists() and not (output / "README.md").exists() and not (output / "old.bin").exists()
     tensors = checkpoint.read_checkpoint(output)
     assert all(np.array_equal(tensors[name], array) for name, array in others.items())
+    index = json.loads((output / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in tensors.values())
+
+
+def test_experts_that_stay_have_their_type(quantize, tmp_path):
+    model, output = dense_copy(DATA / "miniatures" / "qwen3-vl-moe-bf16", tmp_path / "model"), tmp_path / "out"
+    quantize(model, output, "--keep", r"experts\.1\.")
+    array = checkpoint.read_checkpoint(output)["model.language_model.layers.0.mlp.experts.1.down_proj.weight"]
+    source = checkpoint.read_checkpoint(model)["model.language_model.layers.0.mlp.experts.down_proj"]
+    assert np.array_equal(array, source[1].T) and array.dtype == np.float32
+
+
+def test_the_report_begins_with_the_largest_errors(quantize, text, tmp_path):
+    """Two texts share an odd number of parts."""
+    lines = quantize(STORIES, tmp_path / "out", "--calibration", text, "--samples", 5).stdout.decode().splitlines()
+    errors = [float(line.split()[2]) for line in lines[1:11]]
+    assert errors == sorted(errors, reverse=True) and errors[0] > errors[-1]
+    assert "weights in 5.25 bits each" in lines[-1]  # 4, and 20 of a scale and a zero point for 16
 
 
 @pytest.mark.parametrize("terminal, shows", (("dumb", False), ("xterm", True)))
