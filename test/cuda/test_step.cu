@@ -174,7 +174,8 @@ static void expect_in_turn(Fixture &f, Step *step, int pos, int id, bool ends) {
     expect_best(f, step, {0, SAMPLED_NAN});
   }
   if (ends) expect_pick(f, step, pos, c.vocab - 1, {0, SAMPLED_NAN});
-  expect(device_step(f, step, pos, id, false) == before, c.name, "behind a NaN it differs at", pos);
+  expect(device_step(f, step, pos, id, false) == before, c.name,
+         "after a step whose input was NaN it differs at", pos);
 }
 
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {

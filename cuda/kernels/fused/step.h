@@ -60,8 +60,8 @@ typedef struct {
   bool renormalise;                    /* ExpertConfig */
   float expert_sum_plus, expert_scale; /* ExpertConfig, of latent attention's experts */
   bool neighbours;                     /* RopeConfig */
-  const DeltaConfig
-      *delta;       /* a hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride */
+  /* A hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride. */
+  const DeltaConfig *delta;
   StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
   bool several;     /* there will be steps of several sequences */
   int window;       /* varied experts: positions that a layer of `windows` sees, the token's own among them */

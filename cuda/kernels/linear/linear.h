@@ -27,8 +27,8 @@ C_BEGIN
 
 typedef struct {
   WeightType type;
-  int n_in,
-      n_out; /* n_out: of all parts; a multiple of 8 if stacked or of 4 or 8 bits, of 16 if interleaved */
+  /* n_out: of all parts; a multiple of 8 if stacked or of 4 or 8 bits, of 16 if interleaved. */
+  int n_in, n_out;
   int group; /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
   bool interleaved, has_bias;

@@ -25,8 +25,8 @@ typedef struct {
 typedef struct {
   uint64_t whole;
   uint32_t depth;
-  uint32_t
-      beyond; /* if LexMask.bounded: characters that suffice to end after any such string, or LANG_UNKNOWN */
+  /* If LexMask.bounded: characters that suffice to end after any such string, or LANG_UNKNOWN. */
+  uint32_t beyond;
   const uint64_t *words; /* [n_words] tokens of such strings; NULL: LexMask.tokens has them */
 } LexPlan;
 

@@ -33,9 +33,8 @@ static QuantScheme fp8_scheme(int block) {
   return (QuantScheme){.method = QUANT_FP8, .bits = 8, .group = -1, .block = block, .symmetric = true};
 }
 
-enum {
-  LANE_INPUTS = 16
-}; /* a block has a multiple of this, so that it holds the CPU kernels' SIMD vectors whole */
+/* A block has a multiple of this, so that it holds the CPU kernels' SIMD vectors whole. */
+enum { LANE_INPUTS = 16 };
 
 Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme) {
   const Json *sizes = json_member(r->object, key);

@@ -102,8 +102,8 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   plan->packs = step_packs(s) >> plan->log_sharers;
   plan->all_packs = plan->packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / step_features(s), s->n_clusters);
-  if (step_is_latent(
-          s)) { /* all clusters have the one KV head; all_packs: packs of q_a and kv_a, rounded up */
+  if (step_is_latent(s)) {
+    /* All clusters have the one KV head. all_packs: packs of q_a and kv_a, rounded up. */
     plan->log_sharers = 0;
     plan->attending = step_latent_clusters(s);
     plan->heads_per_kv = s->n_heads / plan->attending;
