@@ -11,12 +11,11 @@
 namespace {
 
 constexpr int kThreads = 256, kMostPerLane = (MAX_HEAD_ROW + 31) / 32;
-constexpr float kEps = 1e-6f; /* of latents' norms, whatever the model's eps is (src/cpu/mixers/latent.c) */
 
 __global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
   begin_overlapping();
   const int token = blockIdx.x, n = a.sizes.q_rank;
-  const float *in = a.in + token * a.in_stride, scale = rms_scale<kThreads>(in, n, kEps);
+  const float *in = a.in + token * a.in_stride, scale = rms_scale<kThreads>(in, n, (float)LATENT_EPS);
   __half *to = (__half *)a.q_latents + (size_t)token * a.q_stride;
   for (int i = threadIdx.x; i < n; i += kThreads) to[i] = clamp_half(in[i] * scale * a.q_norm[i]);
 }
@@ -41,7 +40,8 @@ template <typename T> __device__ __forceinline__ void append_row(const Latent &a
   __shared__ float row[32 * kMostPerLane];
   const int rope = a.sizes.rope_dim, rank = a.sizes.kv_rank, width = rope + rank,
             n_first = a.sizes.q_rank ? a.sizes.q_rank : a.n_heads * (a.sizes.nope_dim + rope);
-  const float *from = a.in + token * a.in_stride + n_first, scale = rms_scale<kThreads>(from, rank, kEps);
+  const float *from = a.in + token * a.in_stride + n_first,
+              scale = rms_scale<kThreads>(from, rank, (float)LATENT_EPS);
   if (a.pos[token] < 0) return;
   rotate_part<kThreads>(a, token, from + rank, 1, [&](int i, float value) { row[i] = value; });
   for (int i = threadIdx.x; i < rank; i += kThreads) row[rope + i] = from[i] * scale * a.kv_norm[i];

@@ -10,10 +10,6 @@
 
 #include "cpu/cpu.h"
 
-/* The epsilon of both norms of latents. It is not the model's own: transformers 5.23 leaves the default of
- * DeepseekV3RMSNorm. */
-static const double latent_eps = 1e-6;
-
 static float *head_input(const BackendState *state, int head, int row) {
   const size_t rows = (size_t)state->options.max_chunk;
   return state->head_inputs + ((size_t)head * rows + (size_t)row) * (size_t)state->plan.head_in;
@@ -53,7 +49,7 @@ static void normalise(const BackendState *state, float *rows, int stride, int n_
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
     float *row = rows + (size_t)r * (size_t)stride;
-    state->loaded->kernels->rms_norm(row, norm, n, latent_eps, row);
+    state->loaded->kernels->rms_norm(row, norm, n, LATENT_EPS, row);
   }
 }
 

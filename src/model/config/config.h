@@ -241,6 +241,9 @@ typedef struct {
   int rope_dim;  /* numbers of a head's query and key with a rope: even */
   int value_dim; /* numbers of a head's output; 0 in Architecture.latent: hidden / n_heads */
 } LatentConfig;
+/* The epsilon of both norms of latents. It is not the model's own: transformers 5.23 leaves the default of
+ * DeepseekV3RMSNorm. */
+#define LATENT_EPS 1e-6
 
 /* How a layer of LAYER_DELTA changes its state: the gated delta rule, or Mamba-2 (Dao and Gu,
  * arXiv:2405.21060), which adds to the state without first subtracting its value for k. Mamba-2's C, B and x

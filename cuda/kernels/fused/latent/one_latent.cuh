@@ -23,8 +23,6 @@
 
 namespace step::one {
 
-constexpr float kLatentEps = 1e-6f; /* of latents' norms (ops/latent.cu) */
-
 /* Rotates the lane's pair of a part with a rope: numbers 2 l and 2 l + 1, or l and l + 32; number(i) is
  * number i of the part. */
 template <class B, class Number>
@@ -71,7 +69,7 @@ template <class B> __device__ __forceinline__ void take_latents(B &b) {
   }
   /* The latent is its matmul's output times `inverse`, 1 / rms of x. */
   const float mean = __fdividef(warp_sum(squares), small_float(n)) * (inverse * inverse),
-              scale = inverse * rsqrtf(mean + kLatentEps);
+              scale = inverse * rsqrtf(mean + (float)LATENT_EPS);
   const float2 low = *(const float2 *)(from + at), high = *(const float2 *)(from + at + 8);
   const float v[4] = {low.x * low_weight.x * scale, high.x * high_weight.x * scale,
                       low.y * low_weight.y * scale, high.y * high_weight.y * scale};
