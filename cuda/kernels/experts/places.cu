@@ -12,23 +12,34 @@ namespace {
 
 constexpr int kOrderThreads = 512;
 
-/* A block finds the places of one expert: a warp counts its part of the choices, 32 at once. */
+/* A block finds the places of one expert: a warp counts its part of the choices, 32 at once. A lane keeps the
+ * ids of its first kKept choices. */
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const int *ids, const float *weights, int n, int *begins, int *choices, int *places,
                  float *place_weights) {
-  constexpr int kWarps = kOrderThreads / 32;
+  constexpr int kWarps = kOrderThreads / 32, kKept = 16;
   __shared__ int sums[2][kWarps];
   const int e = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int share = (n + kOrderThreads - 1) / kOrderThreads * 32, from = min(warp * share, n),
             to = min(from + share, n);
-  const auto id_of = [&](int i) { return i < to ? __ldcg(ids + i) : 0x7fffffff; };
+  int id[kKept];
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kKept; i++) {
+      const int choice = first + 32 * i + lane;
+      id[i] = choice < to ? __ldcg(ids + choice) : 0x7fffffff;
+    }
+  };
   begin_overlapping();
   int less = 0, own = 0;
-#pragma unroll 8
-  for (int i = from; i < to; i += 32) {
-    const int id = id_of(i + lane);
-    less += __popc(__ballot_sync(~0u, id < e));
-    own += __popc(__ballot_sync(~0u, id == e));
+  for (int first = from; first < to; first += 32 * kKept) {
+    load(first);
+#pragma unroll
+    for (int i = 0; i < kKept; i++) {
+      if (first + 32 * i >= to) break;
+      less += __popc(__ballot_sync(~0u, id[i] < e));
+      own += __popc(__ballot_sync(~0u, id[i] == e));
+    }
   }
   if (lane == 0) sums[0][warp] = own, sums[1][warp] = less;
   __syncthreads();
@@ -39,17 +50,20 @@ __global__ void __launch_bounds__(kOrderThreads)
   }
   if (threadIdx.x == 0) begins[e] = begin;
   if (threadIdx.x == 0 && e == (int)gridDim.x - 1) begins[e + 1] = n;
-#pragma unroll 8
-  for (int i = from; i < to; i += 32) {
-    const bool is_own = id_of(i + lane) == e;
-    const uint32_t all = __ballot_sync(~0u, is_own);
-    if (is_own) {
-      const int place = begin + before + __popc(all & ((1u << lane) - 1));
-      choices[place] = i + lane;
-      places[i + lane] = place;
-      place_weights[place] = weights[i + lane];
+  for (int first = from; first < to; first += 32 * kKept) {
+    if (share > 32 * kKept) load(first);
+#pragma unroll
+    for (int i = 0; i < kKept; i++) {
+      if (first + 32 * i >= to) break;
+      const uint32_t all = __ballot_sync(~0u, id[i] == e);
+      if (id[i] == e) {
+        const int choice = first + 32 * i + lane, place = begin + before + __popc(all & ((1u << lane) - 1));
+        choices[place] = choice;
+        places[choice] = place;
+        place_weights[place] = weights[choice];
+      }
+      before += __popc(all);
     }
-    before += __popc(all);
   }
 }
 
@@ -75,73 +89,89 @@ __global__ void __launch_bounds__(kScaleThreads)
   if (threadIdx.x == 0) weights[blockIdx.x] = 1;
 }
 
+__device__ __forceinline__ float plus(float a, float b) {
+  return a + b;
+}
+__device__ __forceinline__ float4 plus(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* sum[c] += numbers first + c * step of a token's rows of y, in the order of its choices. A row has `width`
+ * numbers; past it a sum means nothing. kAtOnce rows are loaded at once, for which ptxas gives a kernel the
+ * registers only if its __launch_bounds__ has a least number of blocks. */
+template <int kAtOnce, class T, int kEach>
+__device__ __forceinline__ void add_choices(const int *places, int n_chosen, const T *y, int width, int first,
+                                            int step, T (&sum)[kEach]) {
+  for (; n_chosen >= kAtOnce; n_chosen -= kAtOnce, places += kAtOnce) {
+    T v[kAtOnce][kEach];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++) {
+      const T *const from = y + (size_t)__ldcg(places + j) * width;
+#pragma unroll
+      for (int c = 0; c < kEach; c++) v[j][c] = __ldcg(from + min(first + c * step, width - 1));
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++)
+#pragma unroll
+      for (int c = 0; c < kEach; c++) sum[c] = plus(sum[c], v[j][c]);
+  }
+  if constexpr (kAtOnce > 1) add_choices<kAtOnce / 2>(places, n_chosen, y, width, first, step, sum);
+}
+
 constexpr int kSumThreads = 256;
 
-template <int kStep>
-__global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(const int *places, int n_chosen, const float *y, int n, bool add, float *out) {
-  const int i = (blockIdx.x * kSumThreads + threadIdx.x) * kStep, token = blockIdx.y;
+/* T: float or float4; a row has n of them. */
+template <class T>
+__global__ void __launch_bounds__(kSumThreads, 1024 / kSumThreads)
+    sum_kernel(const int *places, int n_chosen, const T *y, int n, bool add, T *out) {
+  const int i = blockIdx.x * kSumThreads + threadIdx.x, token = blockIdx.y;
   begin_overlapping();
   if (i >= n) return;
-  float sum[kStep] = {};
-  for (int c = 0; c < n_chosen; c++) {
-    const float *from = y + (size_t)__ldg(places + token * n_chosen + c) * n + i;
-    if constexpr (kStep == 4) {
-      const float4 v = __ldcg((const float4 *)from);
-      sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
-    } else {
-      sum[0] += __ldcg(from);
-    }
-  }
-  float *to = out + (size_t)token * n + i;
-#pragma unroll
-  for (int j = 0; j < kStep; j++) to[j] = (add ? to[j] : 0.0f) + sum[j];
+  T sum[1] = {}, *const to = out + (size_t)token * n + i;
+  const T before = add ? *to : T{};
+  add_choices<8>(places + token * n_chosen, n_chosen, y, n, i, 0, sum);
+  *to = plus(before, sum[0]);
 }
 
 /* Most outputs of a row that sum_norm_kernel() sums: two groups of four a thread. */
-constexpr int kSummedThreads = 512, kSummedFours = 2, kMostSummed = 4 * kSummedThreads * kSummedFours;
+constexpr int kSummedThreads = 512, kMostSummed = 4 * kSummedThreads * 2;
 
 /* A block sums the rows of one token, as sum_kernel() does, and normalises the result, as ops_rms_norm()
- * does. n % 4 == 0, n <= kMostSummed. */
-__global__ void __launch_bounds__(kSummedThreads)
+ * does. n % 4 == 0, n <= 4 * kSummedThreads * kFours. */
+template <int kFours>
+__global__ void __launch_bounds__(kSummedThreads, 1024 / kSummedThreads)
     sum_norm_kernel(const int *places, int n_chosen, const float4 *y, int n, bool add, float4 *out,
                     SumNorm next) {
   const int fours = n / 4, token = blockIdx.x;
-  float4 w[kSummedFours], sum[kSummedFours];
+  float4 w[kFours], sum[kFours] = {}, before[kFours] = {};
   dependents_may_start();
 #pragma unroll
-  for (int c = 0; c < kSummedFours; c++) {
+  for (int c = 0; c < kFours; c++) {
     const int i = c * kSummedThreads + (int)threadIdx.x;
     w[c] = i < fours ? __ldg((const float4 *)next.weight + i) : make_float4(0, 0, 0, 0);
-    sum[c] = make_float4(0, 0, 0, 0);
   }
   wait_for_previous();
   out += (size_t)token * fours;
-  for (int choice = 0; choice < n_chosen; choice++) {
-    const float4 *const from = y + (size_t)__ldcg(places + token * n_chosen + choice) * fours;
 #pragma unroll
-    for (int c = 0; c < kSummedFours; c++) {
-      const int i = c * kSummedThreads + (int)threadIdx.x;
-      if (i >= fours) continue;
-      const float4 v = __ldcg(from + i);
-      sum[c].x += v.x, sum[c].y += v.y, sum[c].z += v.z, sum[c].w += v.w;
-    }
+  for (int c = 0; c < kFours; c++) {
+    const int i = c * kSummedThreads + (int)threadIdx.x;
+    if (add && i < fours) before[c] = out[i];
   }
+  add_choices<8 / kFours>(places + token * n_chosen, n_chosen, y, fours, (int)threadIdx.x, kSummedThreads,
+                          sum);
   float squares = 0;
 #pragma unroll
-  for (int c = 0; c < kSummedFours; c++) {
+  for (int c = 0; c < kFours; c++) {
     const int i = c * kSummedThreads + (int)threadIdx.x;
     if (i >= fours) continue;
-    const float4 before = add ? out[i] : make_float4(0, 0, 0, 0);
-    float4 &v = sum[c];
-    v = make_float4(before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w);
+    const float4 v = sum[c] = plus(before[c], sum[c]);
     out[i] = v;
     squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
   }
   const float scale = rsqrtf(block_sum<kSummedThreads>(squares) / n + next.eps);
   __half *const h = (__half *)next.out + (size_t)token * next.out_stride;
 #pragma unroll
-  for (int c = 0; c < kSummedFours; c++) {
+  for (int c = 0; c < kFours; c++) {
     const int i = c * kSummedThreads + (int)threadIdx.x;
     if (i >= fours) continue;
     const __half2 pair[2] = {__floats2half2_rn(sum[c].x * scale * w[c].x, sum[c].y * scale * w[c].y),
@@ -231,12 +261,15 @@ Status experts_sum(const ExpertChoices *choices, int n_chosen, const float *y, i
                    float *out, const SumNorm *next, cudaStream_t stream, Error *err) {
   const bool fours = n % 4 == 0;
   if (next && fours && n <= kMostSummed)
-    return launch(sum_norm_kernel, dim3((unsigned)n_tokens), kSummedThreads, 0, stream, true,
-                  "sum of experts", err, choices->places, n_chosen, (const float4 *)y, n, add, (float4 *)out,
-                  *next);
-  TRY(launch(fours ? sum_kernel<4> : sum_kernel<1>,
-             dim3((unsigned)ceil_div(n, kSumThreads * (fours ? 4 : 1)), (unsigned)n_tokens), kSumThreads, 0,
-             stream, true, "sum of experts", err, choices->places, n_chosen, y, n, add, out));
+    return launch(n <= kMostSummed / 2 ? sum_norm_kernel<1> : sum_norm_kernel<2>, dim3((unsigned)n_tokens),
+                  kSummedThreads, 0, stream, true, "sum of experts", err, choices->places, n_chosen,
+                  (const float4 *)y, n, add, (float4 *)out, *next);
+  const auto sum = [&](auto kernel, auto *from, auto *to, int width) {
+    return launch(kernel, dim3((unsigned)ceil_div(width, kSumThreads), (unsigned)n_tokens), kSumThreads, 0,
+                  stream, true, "sum of experts", err, choices->places, n_chosen, from, width, add, to);
+  };
+  TRY(fours ? sum(sum_kernel<float4>, (const float4 *)y, (float4 *)out, n / 4)
+            : sum(sum_kernel<float>, y, out, n));
   if (!next) return STATUS_OK;
   return ops_rms_norm(out, next->weight, next->eps, n, n_tokens, next->out, next->out_stride, stream, err);
 }
