@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512, kEach = 4;
 
 /* Block (head, row) convolves the channels of a head of q, k or v, to [rows][channels] in the
  * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
@@ -84,33 +84,74 @@ __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
       a.row(token)[a.first_channel() + channel];
 }
 
-/* A warp takes a head of a token. */
+/* A warp takes a head of a token, and keeps its first 32 kKept numbers. */
 __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
+  constexpr int kKept = 4;
   begin_overlapping();
   const int lane = threadIdx.x % 32, head = blockIdx.x * kWarps + threadIdx.x / 32, token = blockIdx.y;
   if (head >= a.n_value_heads || !a.has_row(token)) return;
   const float *from = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + head * a.value_dim;
-  float squares = 0;
-  for (int i = lane; i < a.value_dim; i += 32) squares += from[i] * from[i];
+  float squares = 0, own[kKept], own_z[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; k++) {
+    const int i = min(lane + 32 * k, a.value_dim - 1);
+    own[k] = from[i], own_z[k] = z[i];
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; k++) squares += lane + 32 * k < a.value_dim ? own[k] * own[k] : 0;
+  for (int i = lane + 32 * kKept; i < a.value_dim; i += 32) squares += from[i] * from[i];
   const float scale = rsqrtf(warp_sum(squares) / a.value_dim + a.eps);
-  for (int i = lane; i < a.value_dim; i += 32)
-    to[i] = clamp_half(from[i] * scale * a.norm[i] * a.gate_of(z[i]));
+  const auto store = [&](int i, float v, float gate) {
+    if (i < a.value_dim) to[i] = clamp_half(v * scale * a.norm[i] * a.gate_of(gate));
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; k++) store(lane + 32 * k, own[k], own_z[k]);
+  for (int i = lane + 32 * kKept; i < a.value_dim; i += 32) store(i, from[i], z[i]);
 }
 
-/* Block (group, token). */
-__global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
+/* Block (group, token). A thread has kEach of kNormThreads successive numbers, with their loads under way at
+ * once; a warp has kEach sums of 32 squares, which are added in their order. */
+__global__ void __launch_bounds__(kNormThreads / kEach) group_norm_kernel(DeltaArgs a, bool gated) {
+  constexpr int kOwn = kNormThreads / kEach;
+  __shared__ float sums[kNormThreads / 32];
   begin_overlapping();
   const int token = blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
   const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + first;
   gated |= !a.has_row(token);
-  const auto product = [&](int i) { return gated ? z[i] : y[i] * a.mamba_gate(z[i]); };
-  float squares = 0, scale = a.out_scale;
-  for (int i = threadIdx.x; a.norm && i < a.norm_width; i += kNormThreads) squares += product(i) * product(i);
-  if (a.norm) scale *= rsqrtf(block_sum<kNormThreads>(squares) / a.norm_width + a.eps);
-  for (int i = threadIdx.x; i < a.norm_width; i += kNormThreads)
-    to[i] = clamp_half(product(i) * scale * (a.norm ? a.norm[first + i] : 1));
+  /* Calls work(k, i, product i) for each of the thread's numbers. */
+  const auto for_products = [&](auto work) {
+    for (int from = threadIdx.x; from < a.norm_width; from += kNormThreads) {
+      float own_y[kEach], own_z[kEach];
+#pragma unroll
+      for (int k = 0; k < kEach; k++) {
+        const int i = min(from + k * kOwn, a.norm_width - 1);
+        own_z[k] = z[i], own_y[k] = gated ? 0 : y[i];
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; k++) {
+        const float product = gated ? own_z[k] : own_y[k] * a.mamba_gate(own_z[k]);
+        if (from + k * kOwn < a.norm_width) work(k, from + k * kOwn, product);
+      }
+    }
+  };
+  float squares[kEach] = {}, total = 0, scale = a.out_scale;
+  if (a.norm) {
+    for_products([&](int k, int, float product) { squares[k] += product * product; });
+#pragma unroll
+    for (int k = 0; k < kEach; k++) {
+      const float sum = warp_sum(squares[k]);
+      if (threadIdx.x % 32 == 0) sums[k * (kOwn / 32) + threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+#pragma unroll
+    for (const float sum : sums) total += sum;
+    scale *= rsqrtf(total / a.norm_width + a.eps);
+  }
+  for_products([&](int, int i, float product) {
+    to[i] = clamp_half(product * scale * (a.norm ? a.norm[first + i] : 1));
+  });
 }
 
 } // namespace
@@ -136,6 +177,6 @@ Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
 }
 
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err) {
-  return launch(group_norm_kernel, dim3(a.n_key_heads, a.n_tokens), kNormThreads, 0, stream, true,
+  return launch(group_norm_kernel, dim3(a.n_key_heads, a.n_tokens), kNormThreads / kEach, 0, stream, true,
                 "delta rule", err, a, gated);
 }
