@@ -65,6 +65,7 @@ template <typename T> __device__ __forceinline__ void append_row(const Latent &a
 /* A warp takes a query of a token; the token's last block makes its row of the cache. */
 template <typename T> __global__ void __launch_bounds__(kThreads) rows_kernel(Latent a) {
   begin_overlapping();
+  constexpr int kAtOnce = 8;
   const int token = blockIdx.y, nope = a.sizes.nope_dim, rope = a.sizes.rope_dim;
   if (blockIdx.x == gridDim.x - 1) {
     append_row<T>(a, token);
@@ -77,9 +78,15 @@ template <typename T> __global__ void __launch_bounds__(kThreads) rows_kernel(La
   const float factor =
       a.query_scale_beta != 0 ? query_factor(a.query_scale_beta, a.query_scale_step, a.pos[token]) : 1;
   __half *x = (__half *)a.x + place * a.x_step, *q = (__half *)a.q + place * (rope + a.sizes.kv_rank);
-#pragma unroll 8
-  for (int i = threadIdx.x % 32; i < a.x_step; i += 32)
-    x[i] = i < nope ? clamp_half(query[i] * factor) : __half(0.0f);
+  for (int from = threadIdx.x % 32; from < a.x_step; from += 32 * kAtOnce) {
+    float v[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) v[k] = query[min(from + 32 * k, nope - 1)];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++)
+      if (const int i = from + 32 * k; i < a.x_step)
+        x[i] = i < nope ? clamp_half(v[k] * factor) : __half(0.0f);
+  }
   rotate_part<32>(a, token, query + nope, factor, [&](int i, float value) { q[i] = __float2half_rn(value); });
 }
 
