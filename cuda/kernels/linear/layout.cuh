@@ -99,8 +99,8 @@ struct HalfZeros {
 /* Each type W of weights below has:
  *   Meta               the scales and zeros of rows g and g + 8 for a block of inputs, in registers: for one
  *                      group (FP4: one tile)
- *   kMetaBytes         bytes of scales and zeros of a tile row and block in shared memory, which kMetaCopies
- *                      calls of copy_meta() bring, each a piece of at most 16 bytes, 16 apart
+ *   kMetaBytes         bytes of scales (kScaleBytes) and zeros of a tile row and block in shared memory;
+ *                      kMetaCopies calls of copy_meta() bring a piece of at most 16 bytes each, 16 apart
  *   n_blocks, block_of how many blocks a tile row has (groups; FP4: tiles), and the block of input k
  *   piece, copy_piece  for a warp that brings the same pieces of many blocks: the address of piece i of a
  *                      block, and its copy. Blocks are numbered tile row after tile row; piece i of the next
@@ -117,8 +117,8 @@ struct GroupMeta {
 /* Groups with scales and zeros: Bits4 and Bits8. */
 template <class W> struct GroupsOfIntegers {
   typedef GroupMeta Meta;
-  static constexpr int kLeastBlockIn = 32;               /* fewest inputs of a block in tile kernels */
-  static constexpr int kMetaBytes = 48, kMetaCopies = 3; /* 32 bytes of scales, then 8 or 16 of zeros */
+  static constexpr int kLeastBlockIn = 32; /* fewest inputs of a block in tile kernels */
+  static constexpr int kScaleBytes = 32, kMetaBytes = 48, kMetaCopies = 3; /* zeros: 8 or 16 bytes */
   static constexpr bool kAlwaysScaled = false;
 
   static __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i,
@@ -308,7 +308,8 @@ template <class W> struct PiecesOfScales {
 
 /* FP8: the bits of E4M3, shifted to their places in fp16, are 1 / 256 of the number. */
 struct Fp8 : PiecesOfScales<Fp8> {
-  static constexpr int kBits = 8, kVectors = 2, kLeastBlockIn = 64, kMetaBytes = 32, kMetaCopies = 2;
+  static constexpr int kBits = 8, kVectors = 2, kLeastBlockIn = 64, kScaleBytes = 32, kMetaBytes = 32,
+                       kMetaCopies = 2;
   static constexpr bool kAlwaysScaled = false;
   static constexpr float kOfScale = 1.0f; /* see Fp4 */
   struct Meta {
@@ -368,7 +369,8 @@ struct Fp8 : PiecesOfScales<Fp8> {
 /* FP4: the bits of E2M1, shifted to their places in fp16, are 2^-14 of the number. Their products with
  * 2^8 (kOfScale) times a scale are exact in fp16: at most six bits, the lowest at least 2^-24. */
 struct Fp4 : PiecesOfScales<Fp4> {
-  static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kMetaBytes = 64, kMetaCopies = 4;
+  static constexpr int kBits = 4, kVectors = 1, kLeastBlockIn = 64, kScaleBytes = 64, kMetaBytes = 64,
+                       kMetaCopies = 4;
   static constexpr bool kAlwaysScaled = true; /* four groups a tile: scaling sums would cost more */
   static constexpr float kOfScale = 256.0f;
   struct Meta {

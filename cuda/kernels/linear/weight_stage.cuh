@@ -16,6 +16,40 @@ __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int 
   W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
+/* copy_groups() of the scales, or of the zeros, which lie at `all`: kCopies copies of kBytes for a block. */
+template <class W, int kTileRows, int kGroups, int kBlockIn, int kCopies, int kBytes>
+__device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all, int row, int last, int k,
+                                            unsigned char *to) {
+  constexpr int kOfRow = kGroups * kCopies, kRows = 32 / kOfRow; /* tile rows of 32 copies */
+  static_assert(32 % kOfRow == 0, "whole tile rows");
+  const int lane = threadIdx.x % 32, own = lane / kOfRow, group = lane / kCopies % kGroups,
+            piece = lane % kCopies * kBytes;
+  const unsigned row_bytes = W::n_blocks(w) * (kCopies * kBytes);
+  const auto *from =
+      (const unsigned char *)all + W::block_of(w, k + group * kBlockIn) * (kCopies * kBytes) + piece;
+  to += (own * kGroups + group) * W::kMetaBytes + piece;
+#pragma unroll
+  for (int i = own; i < own + kTileRows; i += kRows, to += kRows * kGroups * W::kMetaBytes) {
+    const auto *const of_row = from + (size_t)(unsigned)min(row + i, last) * row_bytes;
+    if (kTileRows % kRows && i >= kTileRows) continue;
+    if constexpr (kBytes == 8)
+      copy_async_8(to, of_row);
+    else
+      copy_async_16(to, of_row, 16);
+  }
+}
+
+/* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
+ * kBlockIn inputs from k on. Past tile row `last` that one is read again. A lane's copies differ only in the
+ * tile row: with addresses computed for each alone, those of groups of 32 came later than their weights. */
+template <class W, int kTileRows, int kGroups, int kBlockIn>
+__device__ __forceinline__ void copy_groups(const QuantView &w, int row, int last, int k, unsigned char *to) {
+  copy_pieces<W, kTileRows, kGroups, kBlockIn, W::kScaleBytes / 16, 16>(w, w.scales, row, last, k, to);
+  if constexpr (W::kMetaBytes > W::kScaleBytes)
+    copy_pieces<W, kTileRows, kGroups, kBlockIn, 1, 2 * W::kBits>(w, w.zeros, row, last, k,
+                                                                  to + W::kScaleBytes);
+}
+
 template <class W_, int kTileRows, int kK, int kBlockIn, int kThreads> struct WeightStage {
   typedef W_ W;
   static constexpr int kRowVectors = kK * 32 * W::kVectors; /* of a tile row in a stage */

@@ -218,18 +218,22 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
 }
 
 /* Experts with fewer than kLowRows rows on average take low tiles of up to 64 rows; below kFewRows, low tiles
- * of up to 48; below kFewestRows, experts_mma.cu (LOG.md, "Experts of many tokens"). */
-constexpr int kLowRows = 40, kFewRows = 24, kFewestRows = 9;
+ * of up to 48; below fewest_rows() experts_mma.cu (LOG.md, "Experts of many tokens"). */
+constexpr int kLowRows = 40, kFewRows = 33;
+
+template <class W> int fewest_rows(int group) {
+  return W::kBits == 8 ? 9 : W::kLeastBlockIn > 32 ? 11 : group % 128 == 0 ? 15 : 20;
+}
 
 /* Launches experts_mma.cu or low tiles if experts have few rows on average, else high tiles. A stage has 128
  * inputs, with FP8 64: FP8 weights take twice the memory, and too few stages of 128 would fit. */
 template <class W> Status launch_experts_of(const LinearArgs &args, Error *err) {
   constexpr int kK = W::kVectors > 1 ? 1 : 2;
   const int rows = args.n_tokens * args.w->n_chosen, n = args.w->n_experts,
-            fastest = rows < kFewestRows * n ? 1
-                      : rows < kFewRows * n  ? 2
-                      : rows < kLowRows * n  ? 3
-                                             : 4;
+            fastest = rows < fewest_rows<W>(args.w->group) * n ? 1
+                      : rows < kFewRows * n                    ? 2
+                      : rows < kLowRows * n                    ? 3
+                                                               : 4;
   switch (args.variant ? args.variant : fastest) {
   case 1: return launch_experts_mma(args, err);
   case 2: return launch_shape<Shape<W, 48, kK, 12 / kK, 4>, true>(args, false, err);

@@ -112,21 +112,13 @@ __device__ __forceinline__ void load_tiles(const Args<S> &a, const typename S::T
 template <class S>
 __device__ __forceinline__ void load_groups(const Args<S> &a, const typename S::Tiles &list,
                                             const Ring &ring) {
-  typedef typename S::W W;
-  constexpr int kRowCopies = S::kParts * W::kMetaCopies, kAll = S::kTileRows * kRowCopies;
   RingProducer producer(ring);
   for_each_tile<S>(a, list, [&](const Tile &tile) {
     const int last = tile.first_row + a.experts.tile_rows - 1;
     for (int step = 0; step < n_steps<S>(a); step++)
       producer.fill([&](unsigned char *stage, uint64_t *full) {
-#pragma unroll
-        for (int i = 0; i < (kAll + 31) / 32; i++) {
-          const int c = (int)threadIdx.x % 32 + 32 * i, part = c / W::kMetaCopies;
-          if (c >= kAll) continue;
-          W::copy_meta(a.w, min(tile.first_row + tile.out + part / S::kParts, last),
-                       step * S::kK * kTileIn + part % S::kParts * S::kBlockIn, c % W::kMetaCopies,
-                       stage + S::kGroupsAt + part * W::kMetaBytes);
-        }
+        copy_groups<typename S::W, S::kTileRows, S::kParts, S::kBlockIn>(
+            a.w, tile.first_row + tile.out, last, step * S::kK * kTileIn, stage + S::kGroupsAt);
         barrier_arrive_after_copies(full);
       });
   });

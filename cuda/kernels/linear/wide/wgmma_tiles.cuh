@@ -222,9 +222,8 @@ __device__ __forceinline__ void load_tiles(const TileWork &a, const TileList<S, 
 }
 
 /* Producer warp of scales and zeros. A lane brings the same pieces in every stage of a tile, and keeps the
- * addresses that they have in the first group of inputs. Experts have short tiles, and their blocks of four
- * warpgroups leave producers few registers: their addresses are computed for each stage. Past the matrix or
- * the expert the last tile row is read again. */
+ * addresses that they have in the first group of inputs; low tiles have too many pieces for that. Past the
+ * matrix or the expert the last tile row is read again. */
 template <class S, int kBlockIn, bool kExperts>
 __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S, kExperts> &list,
                                             const Ring &ring) {
@@ -236,7 +235,7 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
   for_each_area<S, kExperts>(a, list, [&](const Area &area) {
     const int row = area.first_row + area.out_tile * S::kTileRows;
     const unsigned char *from[kOwn];
-    if constexpr (!kExperts) {
+    if constexpr (!S::kIsLow) {
 #pragma unroll
       for (int i = 0; i < kOwn; i++) {
         const int c = lane + 32 * i;
@@ -246,17 +245,19 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
     }
     for (int step = area.step; step < area.step + area.n_steps; step++)
       producer.fill([&](unsigned char *stage, uint64_t *full) {
+        unsigned char *const groups = stage + S::kXBytes + S::kWBytes;
+        const int k = step * S::kK * kTileIn;
+        if constexpr (S::kIsLow)
+          copy_groups<W, S::kTileRows, kGroups, kBlockIn>(a.w, row, area.end_row - 1, k, groups);
+        else
 #pragma unroll
-        for (int i = 0; i < kOwn; i++) {
-          const int c = lane + 32 * i, tile_row = c / (kGroups * kCopies), piece = c % kCopies,
-                    k = step * S::kK * kTileIn + c / kCopies % kGroups * kBlockIn;
-          unsigned char *to = stage + S::kXBytes + S::kWBytes + c / kCopies * W::kMetaBytes;
-          if (c >= kAll) continue;
-          if constexpr (kExperts)
-            W::copy_meta(a.w, min(row + tile_row, area.end_row - 1), k, piece, to);
-          else
-            W::copy_piece(to + 16 * piece, from[i] + W::block_of(a.w, k) * W::piece_step(piece), piece);
-        }
+          for (int i = 0; i < kOwn; i++) {
+            const int c = lane + 32 * i, piece = c % kCopies,
+                      block = W::block_of(a.w, k + c / kCopies % kGroups * kBlockIn);
+            if (c >= kAll) continue;
+            W::copy_piece(groups + c / kCopies * W::kMetaBytes + 16 * piece,
+                          from[i] + block * W::piece_step(piece), piece);
+          }
         barrier_arrive_after_copies(full);
       });
   });
