@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 512, kEach = 4;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kNormThreads = 128, kEach = 4;
 
 /* Block (head, row) convolves the channels of a head of q, k or v, to [rows][channels] in the
  * workspace, and normalises q and k, except for Mamba-2. With by_channel, n_value_heads more blocks for each
@@ -84,73 +84,63 @@ __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
       a.row(token)[a.first_channel() + channel];
 }
 
-/* A warp takes a head of a token, and keeps its first 32 kKept numbers. */
+/* Calls work(k, i, y[i], z[i]) for each i = first + (kEach * m + k) * step < n; kEach are loaded at once. */
+template <class Work>
+__device__ __forceinline__ void for_numbers(int first, int step, int n, const float *y, const float *z,
+                                            Work work) {
+  for (; first < n; first += kEach * step) {
+    float own_y[kEach], own_z[kEach];
+#pragma unroll
+    for (int k = 0; k < kEach; k++)
+      own_y[k] = y[min(first + k * step, n - 1)], own_z[k] = z[min(first + k * step, n - 1)];
+#pragma unroll
+    for (int k = 0; k < kEach; k++)
+      if (first + k * step < n) work(k, first + k * step, own_y[k], own_z[k]);
+  }
+}
+
+/* A warp takes a head of a token. */
 __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
-  constexpr int kKept = 4;
   begin_overlapping();
   const int lane = threadIdx.x % 32, head = blockIdx.x * kWarps + threadIdx.x / 32, token = blockIdx.y;
   if (head >= a.n_value_heads || !a.has_row(token)) return;
   const float *from = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
   __half *to = a.out + (size_t)token * a.out_stride + head * a.value_dim;
-  float squares = 0, own[kKept], own_z[kKept];
-#pragma unroll
-  for (int k = 0; k < kKept; k++) {
-    const int i = min(lane + 32 * k, a.value_dim - 1);
-    own[k] = from[i], own_z[k] = z[i];
-  }
-#pragma unroll
-  for (int k = 0; k < kKept; k++) squares += lane + 32 * k < a.value_dim ? own[k] * own[k] : 0;
-  for (int i = lane + 32 * kKept; i < a.value_dim; i += 32) squares += from[i] * from[i];
+  float squares = 0;
+  for_numbers(lane, 32, a.value_dim, from, z, [&](int, int, float v, float) { squares += v * v; });
   const float scale = rsqrtf(warp_sum(squares) / a.value_dim + a.eps);
-  const auto store = [&](int i, float v, float gate) {
-    if (i < a.value_dim) to[i] = clamp_half(v * scale * a.norm[i] * a.gate_of(gate));
-  };
-#pragma unroll
-  for (int k = 0; k < kKept; k++) store(lane + 32 * k, own[k], own_z[k]);
-  for (int i = lane + 32 * kKept; i < a.value_dim; i += 32) store(i, from[i], z[i]);
+  for_numbers(lane, 32, a.value_dim, from, z, [&](int, int i, float v, float gate) {
+    to[i] = clamp_half(v * scale * a.norm[i] * a.gate_of(gate));
+  });
 }
 
-/* Block (group, token). A thread has kEach of kNormThreads successive numbers, with their loads under way at
- * once; a warp has kEach sums of 32 squares, which are added in their order. */
-__global__ void __launch_bounds__(kNormThreads / kEach) group_norm_kernel(DeltaArgs a, bool gated) {
-  constexpr int kOwn = kNormThreads / kEach;
-  __shared__ float sums[kNormThreads / 32];
+/* Block (group, token). A warp has kEach of the sums of 32 squares, which are added in their order. */
+__global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
+  __shared__ float sums[kEach][kNormThreads / 32];
   begin_overlapping();
   const int token = blockIdx.y, head = blockIdx.x * a.group, first = head * a.value_dim;
-  const float *y = a.row(token) + a.first_value(head), *z = a.row(token) + a.first_z(head);
-  __half *to = a.out + (size_t)token * a.out_stride + first;
   gated |= !a.has_row(token);
-  /* Calls work(k, i, product i) for each of the thread's numbers. */
-  const auto for_products = [&](auto work) {
-    for (int from = threadIdx.x; from < a.norm_width; from += kNormThreads) {
-      float own_y[kEach], own_z[kEach];
-#pragma unroll
-      for (int k = 0; k < kEach; k++) {
-        const int i = min(from + k * kOwn, a.norm_width - 1);
-        own_z[k] = z[i], own_y[k] = gated ? 0 : y[i];
-      }
-#pragma unroll
-      for (int k = 0; k < kEach; k++) {
-        const float product = gated ? own_z[k] : own_y[k] * a.mamba_gate(own_z[k]);
-        if (from + k * kOwn < a.norm_width) work(k, from + k * kOwn, product);
-      }
-    }
-  };
+  const float *z = a.row(token) + a.first_z(head), *y = gated ? z : a.row(token) + a.first_value(head);
+  __half *to = a.out + (size_t)token * a.out_stride + first;
+  const auto product = [&](float of_y, float of_z) { return gated ? of_z : of_y * a.mamba_gate(of_z); };
   float squares[kEach] = {}, total = 0, scale = a.out_scale;
   if (a.norm) {
-    for_products([&](int k, int, float product) { squares[k] += product * product; });
+    for_numbers(threadIdx.x, kNormThreads, a.norm_width, y, z, [&](int k, int, float of_y, float of_z) {
+      squares[k] += product(of_y, of_z) * product(of_y, of_z);
+    });
 #pragma unroll
     for (int k = 0; k < kEach; k++) {
-      const float sum = warp_sum(squares[k]);
-      if (threadIdx.x % 32 == 0) sums[k * (kOwn / 32) + threadIdx.x / 32] = sum;
+      squares[k] = warp_sum(squares[k]);
+      if (threadIdx.x % 32 == 0) sums[k][threadIdx.x / 32] = squares[k];
     }
     __syncthreads();
 #pragma unroll
-    for (const float sum : sums) total += sum;
+    for (int i = 0; i < kEach * kNormThreads / 32; i++)
+      total += sums[i / (kNormThreads / 32)][i % (kNormThreads / 32)];
     scale *= rsqrtf(total / a.norm_width + a.eps);
   }
-  for_products([&](int, int i, float product) {
-    to[i] = clamp_half(product * scale * (a.norm ? a.norm[first + i] : 1));
+  for_numbers(threadIdx.x, kNormThreads, a.norm_width, y, z, [&](int, int i, float of_y, float of_z) {
+    to[i] = clamp_half(product(of_y, of_z) * scale * (a.norm ? a.norm[first + i] : 1));
   });
 }
 
@@ -177,6 +167,6 @@ Status delta_norm(const DeltaArgs &a, cudaStream_t stream, Error *err) {
 }
 
 Status delta_norm_groups(const DeltaArgs &a, bool gated, cudaStream_t stream, Error *err) {
-  return launch(group_norm_kernel, dim3(a.n_key_heads, a.n_tokens), kNormThreads / kEach, 0, stream, true,
+  return launch(group_norm_kernel, dim3(a.n_key_heads, a.n_tokens), kNormThreads, 0, stream, true,
                 "delta rule", err, a, gated);
 }
