@@ -448,7 +448,7 @@ static bool may_begin(const Batch *b, const Sequence *s) {
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
 static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *err) {
   bool later = false;
-  if (!may_begin(b, s)) return STATUS_OK;
+  if (n <= 0 || !may_begin(b, s)) return STATUS_OK; /* a full step needs no search for shared pages */
   TRY(share_pages(b, s, &later, err));
   if (later) return STATUS_OK;
   const int left = s->n_ids - s->n_past, ahead = first_logits(s) - s->n_past, before = ahead > 0 ? ahead : 0,

@@ -35,8 +35,9 @@ static void check_many(const Model *of, int n, const Backend *backend, bool inva
       accepted += items[item].result.generated.guesses.n_accepted;
     }
     const bool guesses = wanted.n_guesses > 0 && !of->config.layers; /* a recurrent state allows none */
-    const int least = wanted.n_drafters > 0 ? 0 : n / 2; /* too few drafters: guesses at the end alone */
-    assert_true(guesses ? accepted > least && accepted < guessed : guessed == 0);
+    /* with too few drafters there are guesses at the end alone, perhaps only right ones */
+    const int least = wanted.n_drafters > 0 ? 0 : n / 2;
+    assert_true(guesses ? accepted > least && accepted <= guessed - (least > 0) : guessed == 0);
     for (int item = 0; item < n; item++) assert_same(&items[item], &alone[item]);
     assert_int_equal(run.most_sequences, options[i].chunk == 5 ? 2 : run.most_sequences);
     assert_true(run.n_mixed > 0);
