@@ -219,10 +219,15 @@ static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *e
   return job->done(job->user, &s->request, &s->result, err);
 }
 
+/* Counts a token for the penalties, if there are any: the counts of many sequences are in no cache. */
+static void count_token(Sequence *s, int32_t id, bool generated) {
+  if (sampler_has_penalties(s->sampler)) sampler_count_token(s->sampler, id, generated);
+}
+
 /* Appends a token to the tokens to compute. */
 static void append_token(Sequence *s, int32_t id) {
   s->ids[s->n_ids++] = id;
-  sampler_count_token(s->sampler, id, true);
+  count_token(s, id, true);
 }
 
 /* Passes a token to the sink; false if the answer ends with it. An error of the sink ends this request
@@ -322,7 +327,7 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
     guessing_begin(&s->drafting.guessing, b->n_guesses, b->drafters.drafters, b->backend->row_cost, false);
   s->drafting.guessing.always = b->guess_always;
   sampler_forget(s->sampler);
-  for (int i = 0; !is_scored(s) && i < s->n_ids; i++) sampler_count_token(s->sampler, s->ids[i], false);
+  for (int i = 0; !is_scored(s) && i < s->n_ids; i++) count_token(s, s->ids[i], false);
   s->start_ms = clock_ms();
   return is_scored(s) || request->generate.score || take_forced(b, s) ? STATUS_OK
                                                                       : end_sequence(b, job, s, err);
