@@ -2,7 +2,7 @@
  *
  * Filled by: weights.c. Read by: the files of cuda/one and its layers/. Neighbouring projections of
  * the same input are one matrix if their types allow: q, k, v stacked; gate and up interleaved, or stacked if
- * no matmul epilogue has their activation. */
+ * no matmul epilogue has their product. */
 #pragma once
 
 #include "cpu/products.h"

@@ -200,8 +200,6 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->g = buffers_take(m, chunk * sizes.intermediate, 2);
   s->input_gate = buffers_take(m, inputs, sizeof(float));
   const size_t row = choices ? (size_t)expert_row_width(c) : 0, latent = (size_t)c->experts.latent;
-  s->expert_up =
-      buffers_take(m, is_ungated(c->activation) ? choices * (size_t)s->expert_stride : 0, sizeof(float));
   s->latent_h = buffers_take(m, chunk * (size_t)padded_row((int)latent), 2);
   s->latent_sum = buffers_take(m, chunk * latent, sizeof(float));
   const size_t few = o->max_chunk < EXPERTS_FEW_TOKENS ? chunk : EXPERTS_FEW_TOKENS,

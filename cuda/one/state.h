@@ -137,7 +137,6 @@ struct BackendState {
   ExpertChoices choices; /* of the last layer with experts */
   void *expert_h;        /* f16 [max_chunk][h_stride] the experts' input, if it is not h */
   void *expert_g;        /* f16 [max_chunk * n_chosen][expert_stride] like g; zeros past the expert's width */
-  float *expert_up;      /* [max_chunk * n_chosen][expert_stride] if ungated */
   /* With L = ExpertConfig.latent: latent_h f16 [max_chunk][L, padded], W_latent_in's output, later the
    * experts' sum; latent_sum [max_chunk][L], the experts' sum in fp32. */
   void *latent_h;

@@ -141,14 +141,13 @@ static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLa
   const ModelConfig *config = &loader->loaded->model->config;
   const Linear *inputs[MAX_PROJECTIONS];
   const int n = parts_joined(config, loader->layer, from, which, inputs);
-  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16. Called for a dense MLP, it
-   * computes only silu(gate) * up: no other activation, limit, sparsity or scale. */
+  /* Gate and up are interleaved for the epilogue LINEAR_SWIGLU_F16, which computes every gated product but
+   * those with sparsity or scales. */
   const LayerConfig own = config_layer(config, loader->layer);
-  const bool swiglu = which == JOINED_GATE_UP && own.sparsity == 0 && own.mlp_limit == 0 &&
-                      config->activation == ACTIVATION_SILU && config->gate_scale == 1 &&
-                      config->mlp_scale == 1;
+  const bool gated = which == JOINED_GATE_UP && own.sparsity == 0 && !is_ungated(config->activation) &&
+                     config->gate_scale == 1 && config->mlp_scale == 1;
   return visit_projections(loader, pass, &to->joined[which], inputs,
-                           which == JOINED_GATE_UP && loader->joined ? 0 : n, swiglu, err);
+                           which == JOINED_GATE_UP && loader->joined ? 0 : n, gated, err);
 }
 
 /* A small dense matrix, as a vector. PRECOND it is dense (supported.c) */

@@ -356,8 +356,8 @@ template <class T> static int changed_gaps(const float *got, const float *before
  * bias some results exceed fp16's range and become its largest number. The gaps between tokens stay as they
  * were. `factored`: with row_factors, of a gated matmul. group: 0 for test_group(). */
 static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, LinearOutput output,
-                          bool with_bias, int n_tokens, int variant = 0, bool factored = false,
-                          int group = 0) {
+                          bool with_bias, int n_tokens, int variant = 0, bool factored = false, int group = 0,
+                          Activation activation = ACTIVATION_SILU) {
   Stored parts[3];
   int total = 0;
   const bool interleaved = output == LINEAR_SWIGLU_F16;
@@ -407,6 +407,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
     CHECK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
     LinearCall call = {&w, x, n_in, n_tokens, output, y, y_stride, act, false, entry.name, variant};
     if (factored) call.row_factors = factors_d;
+    call.gated = activation;
     MUST(linear_run(context, &call, &error));
     std::vector<float> got(residual.size());
     CHECK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
@@ -422,7 +423,9 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
         if (output == LINEAR_ADD_F32) want += residual[at];
         if (interleaved) {
           double up = ref[i + (size_t)width] + (with_bias ? bias[(size_t)(o + width)] : 0);
-          want = want / (1 + exp(-want)) * up * (factored ? factors[(size_t)m] : 1);
+          const double cubic = want + 0.044715 * want * want * want,
+                       power = activation == ACTIVATION_SILU ? want : sqrt(8 / M_PI) * cubic;
+          want = want / (1 + exp(-power)) * up * (factored ? factors[(size_t)m] : 1);
         }
         double have = half ? (double)__half2float(((const __half *)got.data())[at]) : (double)got[at];
         if (half && fabs(want) > 65504) {
@@ -632,6 +635,9 @@ static void check_few(void) {
       for (bool factored : {false, true})
         check_outputs(type, 192, interleaved, 2, LINEAR_SWIGLU_F16, bias, tokens, 0, factored);
     }
+  for (int tokens : {3, 40})
+    check_outputs(WEIGHT_AWQ4, 192, interleaved, 2, LINEAR_SWIGLU_F16, true, tokens, 0, false, 0,
+                  ACTIVATION_GELU_TANH);
   for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32}) /* which cuBLAS writes itself */
     check_outputs(WEIGHT_F16, 192, stacked, 3, output, false, 3);
   check_few_dense();
@@ -653,7 +659,8 @@ static void check_few_wgmma(void) {
   check_counts(WEIGHT_FP4, 192, 136, 16, {43, 300}, 16);
   check_counts(WEIGHT_FP8, 1024, 72, 128, {43, 300}, 16);
   for (bool of : {false, true})
-    check_outputs(WEIGHT_AWQ4, 64, gated, 2, LINEAR_SWIGLU_F16, true, 2059, 0, of);
+    check_outputs(WEIGHT_AWQ4, 64, gated, 2, LINEAR_SWIGLU_F16, true, 2059, 0, of, 0,
+                  of ? ACTIVATION_SILU : ACTIVATION_GELU_TANH);
   check_few_whole();
   only = asked;
 }

@@ -18,12 +18,14 @@ import test_one_kernel as one  # noqa: E402  (from test/cuda/)
 ROWS = [3, 9] if one.EMULATED else [2, 3, 5, 8, 9, 10, 12, 16]
 TOKENS = 10 if one.EMULATED else 32
 # A token takes all experts, so that none of them are nearly tied for the last place.
-KINDS = {"qwen3": {}, "experts": {"num_experts_per_tok": one.EXPERTS["num_experts"]}}
+KINDS = {"qwen3": ("qwen3", {}), "gelu": ("qwen3", {"hidden_act": "gelu_pytorch_tanh"}),
+         "experts": ("experts", {"num_experts_per_tok": one.EXPERTS["num_experts"]})}
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request, tmp_path_factory):
-    return one.make_model(tmp_path_factory.mktemp("narrow") / "model", request.param, **KINDS[request.param])
+    kind, changes = KINDS[request.param]
+    return one.make_model(tmp_path_factory.mktemp("narrow") / "model", kind, **changes)
 
 
 @pytest.fixture(scope="module")

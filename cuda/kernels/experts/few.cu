@@ -162,11 +162,6 @@ struct Item {
   }
 };
 
-__device__ __forceinline__ float activated(const Args &a, float gate, float up) {
-  return a.activation == ACTIVATION_RELU ? fmaxf(gate, 0) * up
-                                         : gated_product(a.activation, gate, up, a.limit);
-}
-
 /* The factors and the biases of rows lane / 4 and lane / 4 + 8 of tile row `row`, an index over all
  * experts. */
 struct RowEnds {
@@ -238,8 +233,8 @@ __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, con
   for (int i = 0; i < 2; i++) {
     const float one = sum[i] * ends.by[0] + ends.plus[0], two = sum[2 + i] * ends.by[1] + ends.plus[1];
     __half *const row = at + i * (kGRowBytes / 2);
-    row[0] = clamp_half(activated(a, one, a.gated ? two : one) * rows.weights[i]);
-    if (!a.gated) row[8] = clamp_half(activated(a, two, two) * rows.weights[i]);
+    row[0] = clamp_half(gated_product(a.activation, one, a.gated ? two : one, a.limit) * rows.weights[i]);
+    if (!a.gated) row[8] = clamp_half(gated_product(a.activation, two, two, a.limit) * rows.weights[i]);
   }
 }
 

@@ -5,6 +5,8 @@
  * mma (t = lane % 4): in an interleaved matrix (linear.h) gate and up of the same output. */
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/kernels/linear/layout.cuh"
 #include "cuda/kernels/linear/linear.h"
 #include "cuda/kernels/ops/elementwise.cuh"
@@ -16,7 +18,7 @@ struct Epilogue {
   int n_out;         /* rows of the matrix, or of one expert; rows past n_out are not stored */
   LinearOutput kind;
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
-  Activation gated;     /* of LINEAR_SWIGLU_F16 */
+  Activation gated;     /* of LINEAR_SWIGLU_F16; ACTIVATION_RELU: the matrix is not interleaved */
   float limit;          /* of ACTIVATION_LIMITED */
   /* [rows of y] or NULL. With LINEAR_SWIGLU_F16 they multiply the gated product, else only the bias. */
   const float *row_factors;
@@ -25,6 +27,11 @@ struct Epilogue {
 __device__ __forceinline__ float gated_result(const Epilogue &out, int row, float gate, float up) {
   if (out.gated == ACTIVATION_SILU && !out.row_factors) return silu(gate) * up;
   return gated_product(out.gated, gate, up, out.limit) * (out.row_factors ? out.row_factors[row] : 1.0f);
+}
+
+/* The result of an output that is also its gate. */
+__device__ __forceinline__ float ungated_result(const Epilogue &out, int row, float v) {
+  return gated_product(ACTIVATION_RELU, v, v, 0) * (out.row_factors ? out.row_factors[row] : 1.0f);
 }
 
 __device__ __forceinline__ float bias_factor(const Epilogue &out, int row) {
@@ -41,7 +48,7 @@ __device__ __forceinline__ float with_factor_and_bias(float sum, float by, float
 __device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
   if (row >= out.n_out) return;
   size_t i = (size_t)token * out.stride + row;
-  if (out.kind == LINEAR_TO_F16)
+  if (out.kind == LINEAR_TO_F16 || out.kind == LINEAR_SWIGLU_F16)
     ((__half *)out.y)[i] = clamp_half(v);
   else if (out.kind == LINEAR_TO_F32)
     ((float *)out.y)[i] = v;
@@ -62,7 +69,9 @@ __device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, i
     low += by * out.bias[row];
     high += by * out.bias[row + 8];
   }
-  if (out.kind == LINEAR_SWIGLU_F16) {
+  const bool ungated = out.gated == ACTIVATION_RELU;
+  if (ungated) low = ungated_result(out, token, low), high = ungated_result(out, token, high);
+  if (out.kind == LINEAR_SWIGLU_F16 && !ungated) {
     if (row < out.n_out)
       ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] =
           clamp_half(gated_result(out, token, low, high));
@@ -123,15 +132,26 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
   for (int i = 0; i < 4 * kN; i++) v[i] = c[i];
   if (out.bias || out.factors) factors_and_bias<kN>(out, row, token0, begin, end, v);
   if (out.kind == LINEAR_SWIGLU_F16) {
-    __half *y = (__half *)out.y + 8 * tile + g;
-    if (out.gated == ACTIVATION_SILU && !out.row_factors)
+    const bool plain = !out.row_factors, ungated = out.gated == ACTIVATION_RELU;
+    __half *y = (__half *)out.y + (ungated ? row : 8 * tile + g);
+    const auto token_of = [&](int n, int i) { return token0 + (int)threadIdx.x % 4 * 2 + 8 * n + i; };
+    const auto multiply_by = [&](auto activation) {
       for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
-        y[offset] = clamp_half(silu(v[4 * n + i]) * v[4 * n + i + 2]);
+        y[offset] = clamp_half(gated_product(decltype(activation)::value, v[4 * n + i], v[4 * n + i + 2], 0));
+      });
+    };
+    if (out.gated == ACTIVATION_SILU && plain)
+      multiply_by(std::integral_constant<Activation, ACTIVATION_SILU>());
+    else if (out.gated == ACTIVATION_GELU_TANH && plain)
+      multiply_by(std::integral_constant<Activation, ACTIVATION_GELU_TANH>());
+    else if (ungated)
+      for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
+        y[offset] = clamp_half(ungated_result(out, token_of(n, i), v[4 * n + i]));
+        if (high) y[offset + 8] = clamp_half(ungated_result(out, token_of(n, i), v[4 * n + i + 2]));
       });
     else
       for_tokens<kN>(out, token0, begin, end, [&](size_t offset, int n, int i) {
-        const int token = token0 + threadIdx.x % 4 * 2 + 8 * n + i;
-        y[offset] = clamp_half(gated_result(out, token, v[4 * n + i], v[4 * n + i + 2]));
+        y[offset] = clamp_half(gated_result(out, token_of(n, i), v[4 * n + i], v[4 * n + i + 2]));
       });
   } else if (out.kind == LINEAR_TO_F16) {
     __half *y = (__half *)out.y + row;

@@ -272,7 +272,8 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   if ((call->experts != NULL) != (w->n_experts > 0))
     return error_set(err, STATUS_FAILED, "%s: a choice of experts needs experts, and only they need it",
                      w->name);
-  if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
+  const bool ungated = w->n_experts > 0 && call->gated == ACTIVATION_RELU;
+  if ((call->output == LINEAR_SWIGLU_F16) != (w->interleaved || ungated))
     return error_set(err, STATUS_FAILED,
                      "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
   if (call->norm.rows && !computes_norm(entry, w, call->n_tokens))

@@ -167,10 +167,12 @@ bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *w
 bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
 
 typedef enum {
-  LINEAR_TO_F16,    /* y = v, the result, clamped to fp16's range */
-  LINEAR_TO_F32,    /* y = v */
-  LINEAR_ADD_F32,   /* y += v: the residual stream */
-  LINEAR_SWIGLU_F16 /* interleaved: y = activation(gate) * up, clamped; n_out / 2 values */
+  LINEAR_TO_F16,  /* y = v, the result, clamped to fp16's range */
+  LINEAR_TO_F32,  /* y = v */
+  LINEAR_ADD_F32, /* y += v: the residual stream */
+  /* Interleaved: y = activation(gate) * up, clamped; n_out / 2 values. Experts with ACTIVATION_RELU, whose
+   * matrix is not interleaved: up is also the gate; n_out values. */
+  LINEAR_SWIGLU_F16
 } LinearOutput;
 
 /* Rows [n_tokens][n_in] of fp32, whose first is 16-byte aligned and whose RMSNorm is the x of a call. */

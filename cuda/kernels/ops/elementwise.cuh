@@ -34,10 +34,11 @@ __device__ __forceinline__ float silu(float v) {
 }
 
 /* The MLP's gate and up together: activation(gate) * up, or the formula of ACTIVATION_CLAMPED or
- * ACTIVATION_LIMITED (config.h); `most` is ACTIVATION_LIMITED's limit. NaN stays NaN. PRECOND activation <
- * ACTIVATION_RELU: MLPs without gates have the other activations (norm_rope.cu). */
+ * ACTIVATION_LIMITED (config.h); `most` is ACTIVATION_LIMITED's limit. NaN stays NaN. PRECOND activation <=
+ * ACTIVATION_RELU, whose gate is up; the other activations without a gate are in norm_rope.cu. */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up, float most) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
+  if (activation == ACTIVATION_RELU) return (gate < 0 ? 0 : gate) * up;
   if (activation == ACTIVATION_LIMITED) {
     const float g = silu(gate);
     return (g > most ? most : g) * (up > most ? most : up < -most ? -most : up);

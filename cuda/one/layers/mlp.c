@@ -16,10 +16,11 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(&m->model->config, layer);
   const int n = own.intermediate;
-  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes silu(gate) * up */
+  if (l->gate_up.parts[0].interleaved) { /* the epilogue computes the gated product */
     LinearCall call = products_call(s, l->gate_up.parts, s->h, s->h_stride, n_tokens, LINEAR_SWIGLU_F16, s->g,
                                     padded_row(n));
     call.row_factors = factors, call.norm = norm;
+    call.gated = with_limit(m->model->config.activation, own.mlp_limit), call.limit = (float)own.mlp_limit;
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
@@ -116,33 +117,6 @@ static Status route(BackendState *s, int n_tokens, int layer, Error *err) {
   return experts_scale_input(&s->choices, s->h, s->h_stride, n_tokens, s->expert_h, m->stream, err);
 }
 
-/* expert_g = activation(gate) * up of the chosen experts, times `factors`. `up`: the call that multiplies by
- * gate and up, or only by up. n_rows: rows of expert_g. */
-static Status multiply_expert_gate_up(BackendState *s, int layer, LinearCall *up, int n_rows,
-                                      const float *factors, Error *err) {
-  const ModelConfig *c = &s->loaded->model->config;
-  if (!is_ungated(c->activation)) {
-    const double limit = config_layer(c, layer).expert_limit;
-    up->output = LINEAR_SWIGLU_F16, up->y = s->expert_g, up->row_factors = factors;
-    up->gated = with_limit(c->activation, limit), up->limit = (float)limit;
-    return products_run(s, up, err);
-  }
-  up->output = LINEAR_TO_F32, up->y = s->expert_up;
-  TRY(products_run(s, up, err));
-  const Gated gated = {.activation = c->activation,
-                       .factor = 1,
-                       .up_factor = 1,
-                       .gate = s->expert_up,
-                       .up = s->expert_up,
-                       .gate_stride = (size_t)s->expert_stride,
-                       .up_stride = (size_t)s->expert_stride,
-                       .n = c->experts.width,
-                       .out = s->expert_g,
-                       .out_stride = s->expert_stride,
-                       .row_factors = factors};
-  return ops_gated(&gated, n_rows, s->loaded->stream, err);
-}
-
 /* sum_experts() by experts_few(). */
 static Status sum_few_experts(BackendState *s, int layer, const void *h, int stride, int n_tokens, bool add,
                               float *to, Error *err) {
@@ -225,8 +199,11 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                                   width);
   down.row_factors = factors;
   gate_up.experts = as_one ? &one : &many;
-  down.experts = as_one && !is_ungated(c->activation) ? &same : as_one ? &one : &many;
-  TRY(multiply_expert_gate_up(s, layer, &gate_up, n_tokens * all.n_chosen, factors, err));
+  down.experts = as_one ? &same : &many;
+  const double limit = config_layer(c, layer).expert_limit;
+  gate_up.gated = with_limit(c->activation, limit), gate_up.limit = (float)limit;
+  gate_up.row_factors = factors;
+  TRY(products_run(s, &gate_up, err));
   TRY(products_run(s, &down, err));
   if (as_one) return STATUS_OK;
   SumNorm next;

@@ -111,6 +111,7 @@ Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   LinearCall call = narrow_call(s, l->gate_up.parts, NULL, n_rows, LINEAR_SWIGLU_F16, NULL, 0);
   take_norm(s, l->mlp_norm, &call);
+  call.gated = s->loaded->model->config.activation;
   call.next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
   return products_run(s, &call, err);
 }

@@ -198,13 +198,15 @@ __device__ __forceinline__ void store_tile(const Epilogue &out, const Tile &tile
   for (int r = 0; r < S::kRows; r++)
     if (out.factors || out.bias)
       wgmma_tiles::factors_and_biases<kT, true>(place, 0, acc[r], row + r * kTileOut + g);
-  const bool gated = out.kind == LINEAR_SWIGLU_F16;
+  const bool gated = out.kind == LINEAR_SWIGLU_F16, ungated = out.gated == ACTIVATION_RELU;
   if (gated && out.gated == ACTIVATION_SILU)
     multiply_gates(std::integral_constant<Activation, ACTIVATION_SILU>());
   else if (gated && out.gated == ACTIVATION_GELU_TANH)
     multiply_gates(std::integral_constant<Activation, ACTIVATION_GELU_TANH>());
   else if (gated && out.gated == ACTIVATION_LIMITED)
     multiply_gates(std::integral_constant<Activation, ACTIVATION_LIMITED>());
+  else if (ungated)
+    multiply_gates(std::integral_constant<Activation, ACTIVATION_RELU>());
   else if (gated)
     multiply_gates(std::integral_constant<Activation, ACTIVATION_CLAMPED>());
 #pragma unroll
@@ -216,7 +218,10 @@ __device__ __forceinline__ void store_tile(const Epilogue &out, const Tile &tile
       const size_t at = (size_t)(tile.place + own) * out.stride;
       const float *const sum = acc[r] + i / 2 * 4 + i % 2;
       if (own >= tile.n_rows) continue;
-      if (gated) {
+      if (ungated) {
+        ((__half *)out.y)[at + row + g] = clamp_half(sum[0]);
+        ((__half *)out.y)[at + row + g + 8] = clamp_half(sum[2]);
+      } else if (gated) {
         ((__half *)out.y)[at + row / 2 + g] = clamp_half(sum[0]);
       } else {
         ((float *)out.y)[at + row + g] = sum[0];

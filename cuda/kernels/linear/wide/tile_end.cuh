@@ -73,9 +73,9 @@ struct Halves {
                   swizzle(token, warp_of_group() * 2 + matrix % 2) * 16;
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
-      const float *f = c + 4 * n;
+      const float *f = c + 4 * n, *next = n + 1 < kN ? f + 4 : f; /* kN may be odd */
       store_matrices_transposed(to + n * 8 * kRowBytes, pack_clamped(f[0], f[1]), pack_clamped(f[2], f[3]),
-                                pack_clamped(f[4], f[5]), pack_clamped(f[6], f[7]));
+                                pack_clamped(next[0], next[1]), pack_clamped(next[2], next[3]));
     }
   }
 };
@@ -193,7 +193,8 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
   return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
 }
 
-/* Replaces each gate by activation(gate) * up * its row's factor. The activation is a template parameter,
+/* Replaces each gate by activation(gate) * up * its row's factor; ACTIVATION_RELU: each sum, which is its own
+ * gate. The activation is a template parameter,
  * since a branch for each number would keep latencies from overlapping: with branches the epilogue took
  * a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
@@ -201,7 +202,10 @@ __device__ __forceinline__ void multiply_gates(const Place &p, int first, float 
 #pragma unroll
   for (int i = 0; i < 2 * kN; i++) {
     float *at = c + i / 2 * 4 + i % 2;
-    at[0] = gated_product(kActivation, at[0], at[2], p.out.limit) * factor_of(p, p.out.row_factors, first, i);
+    const bool ungated = kActivation == ACTIVATION_RELU;
+    const float factor = factor_of(p, p.out.row_factors, first, i);
+    at[0] = gated_product(kActivation, at[0], ungated ? at[0] : at[2], p.out.limit) * factor;
+    if (ungated) at[2] = gated_product(kActivation, at[2], at[2], 0) * factor;
   }
 }
 
@@ -245,9 +249,10 @@ __device__ __forceinline__ void store_groups(const Place &p, int first, float (&
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
   if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c, lane_row(p));
-  if constexpr (!kExperts)
-    if (out.kind == LINEAR_TO_F16) return store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
-  if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors)) {
+  if (kExperts && out.gated == ACTIVATION_RELU) multiply_gates<ACTIVATION_RELU, kN>(p, first, c);
+  if (kExperts ? out.gated == ACTIVATION_RELU : out.kind == LINEAR_TO_F16)
+    return store_form<kWarpgroups, Halves, kN>(p, first, c, staging);
+  if (out.kind == LINEAR_SWIGLU_F16 && (kExperts || out.row_factors || out.gated != ACTIVATION_SILU)) {
     if (out.gated == ACTIVATION_SILU)
       multiply_gates<ACTIVATION_SILU, kN>(p, first, c);
     else if (out.gated == ACTIVATION_GELU_TANH)
