@@ -528,7 +528,7 @@ template <class T> static void test_layer_inputs(Dtype dtype) {
 
 static void test_gated() {
   const int n_tokens = 2;
-  for (int n : {40, 256, 300})
+  for (int n : {40, 41, 256, 300})
     for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_RELU,
                                   ACTIVATION_GELU_ALONE, ACTIVATION_GELU_EXACT, ACTIVATION_LIMITED}) {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);

@@ -237,12 +237,13 @@ static void expect_experts(const DeviceLayer &got, const ModelLayer &from, int n
 }
 
 /* The MLP of a layer: matrices of its own, or, beside n experts like it, the one after them. */
-static void expect_mlp(const DeviceLayer *to, const ModelLayer *from, int n, bool silu, cudaStream_t stream) {
+static void expect_mlp(const DeviceLayer *to, const ModelLayer *from, int n, bool gated,
+                       cudaStream_t stream) {
   if (n > 0 && to->gate_up.n_parts == 0)
     return expect_expert(to->experts, n, &from->gate, &from->up, &from->down, stream);
   std::vector<const Linear *> layers = {&from->gate, &from->up};
   if (from->gate.n_out == 0) layers.erase(layers.begin());
-  expect_projections(&to->gate_up, layers, silu, stream);
+  expect_projections(&to->gate_up, layers, gated, stream);
   expect_linear(Matrix8(&to->down, stream), 0, 1, &from->down);
 }
 
@@ -294,7 +295,7 @@ static void expect_layers(const BackendModel &loaded) {
   const Model *model = loaded.model;
   const ModelConfig *c = &model->config;
   const bool one = norms_plus_one(c),
-             silu = c->activation == ACTIVATION_SILU && c->gate_scale == 1 && c->mlp_scale == 1;
+             gated = !is_ungated(c->activation) && c->gate_scale == 1 && c->mlp_scale == 1;
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     const DeviceLayer *to = &loaded.layers[i];
@@ -311,7 +312,7 @@ static void expect_layers(const BackendModel &loaded) {
     expect_latents(to, from, model->config.n_heads, loaded.stream);
     const LayerConfig own = config_layer(&model->config, i);
     expect_experts(*to, *from, own.n_experts, loaded.stream);
-    if (from->up.n_out > 0) expect_mlp(to, from, own.n_experts, silu && own.mlp_limit == 0, loaded.stream);
+    if (from->up.n_out > 0) expect_mlp(to, from, own.n_experts, gated && own.sparsity == 0, loaded.stream);
     if (model->config.streams.n > 0) expect_streams(to, from, loaded.stream);
     if (c->altup.n > 0) expect_altup(*to, *from, loaded.stream);
     if (model->config.per_layer_width == 0) continue;
