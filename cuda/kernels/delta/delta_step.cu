@@ -22,9 +22,9 @@ namespace {
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
 constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers of every 32 of a row */
 
-/* A block this much further in the grid usually comes next on the same of an H200's 132 SMs. States of 48 heads
- * of 256 sequences take 449 us without prefetches, 426 with this distance, 516 with twice as much; states of
- * Mamba-2 400 and 365 us, and 351 with three blocks an SM. */
+/* A block this much further in the grid usually comes next on the same of an H200's 132 SMs. States of 48
+ * heads of 256 sequences take 449 us without prefetches, 426 with this distance, 516 with twice as much;
+ * states of Mamba-2 400 and 365 us, and 351 with three blocks an SM. */
 constexpr int kAhead = 132;
 
 struct alignas(16) Token {
@@ -184,8 +184,8 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
   to[0] = low, to[1] = high;
 }
 
-/* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's own
- * segment. */
+/* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
+ * own segment. */
 template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x > 0 || !a.segments) return;
