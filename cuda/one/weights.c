@@ -392,7 +392,7 @@ static Status lay_out(Loader *loader, Error *err) {
   return STATUS_OK;
 }
 
-/* Most matrices of a layer that may be on the host: linear layers, ModelLayer.more, two of the experts. */
+/* The largest number of matrices of a layer on the host: linear layers, ModelLayer.more, the experts' two. */
 enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts

@@ -242,7 +242,8 @@ static Status write_let_go(const Buffer *let_go, Buffer *out, Error *err) {
   return let_go->size ? buffer_append_string(out, "]", err) : STATUS_OK;
 }
 
-/* Compiles a line's schema and takes the line's tests. A refused schema is an answer, not a failure. */
+/* Compiles a line's schema, runs the line's tests with it, and appends the results. A refused schema is an
+ * answer, not a failure. */
 static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffer *out, Error *err) {
   Constraint constraint;
   Error refused = {{0}};

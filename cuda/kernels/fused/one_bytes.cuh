@@ -101,7 +101,8 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
 /* --- int8 */
 
 template <> struct Inputs<STEP_INT8_PARTS> {
-  uint2 x; /* the g-th 32 inputs of both groups: words 0, 1 or 2, 3 of the lane's 16 bytes of 64 inputs */
+  uint2
+      x; /* lane 4 g + t: of inputs 32 g .. 32 g + 31 of the two groups, half of thread t's 16 bytes of 64 */
   float scale;
 };
 template <> struct Task<STEP_INT8_PARTS> : ByteTiles {};

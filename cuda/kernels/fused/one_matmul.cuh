@@ -180,7 +180,7 @@ template <class B> constexpr int kSumsBit = B::kVaried ? 15 : B::kOddBlocks ? 14
 
 /* Varied experts: the bits of a task's entry for a warp's half groups of down. The warp has `mine` groups,
  * which begin with group `first` of the share; its stage begins with group g0.
- *   bits 0 to 3  half groups of the stage's first expert
+ *   bits 0 to 3  how many of the warp's half groups belong to the stage's first expert, at most 2 STEP_SPAN
  *   bit 4        the last group has one half */
 template <class B>
 __device__ __forceinline__ int half_groups(const B &b, const Share &share, int g0, int first, int mine) {

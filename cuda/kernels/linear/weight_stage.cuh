@@ -41,7 +41,8 @@ __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all,
 
 /* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
  * kBlockIn inputs from k on. Past tile row `last` that one is read again. A lane's copies differ only in the
- * tile row: with addresses computed for each alone, those of groups of 32 came later than their weights. */
+ * tile row and share all else of the address: when each computed its own, the scales of groups of 32 inputs
+ * arrived later than the weights. */
 template <class W, int kTileRows, int kGroups, int kBlockIn>
 __device__ __forceinline__ void copy_groups(const QuantView &w, int row, int last, int k, unsigned char *to) {
   copy_pieces<W, kTileRows, kGroups, kBlockIn, W::kScaleBytes / 16, 16>(w, w.scales, row, last, k, to);

@@ -78,7 +78,8 @@ Status dialogue_encode(const Dialogue *dialogue, const Conversation *conversatio
  * unchanged. PRECOND the conversation ends with a message of the user or of a tool */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
-/* Adds a message, the attached files and then `text`, and answers it; removes it again without an answer. */
+/* Adds a message of the attached files and then `text`, and answers it. If there is no answer, the message is
+ * removed again. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
 /* Takes `text` as the result of the first call that has none; answers once every call has its result. */

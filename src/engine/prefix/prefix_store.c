@@ -99,7 +99,7 @@ static uint64_t chain_to(const Walk *walk, int n) {
 }
 
 /* Opens a file if it is valid and its ids before `start` are the text's. Returns how many of its own ids
- * match the text; 0 if fewer than `least` > 0 match or, in the file of a state, not all. */
+ * match the text; 0 if fewer than `least` do or, in the file of a state, not all. PRECOND least > 0 */
 static int open_file(const Walk *walk, const PrefixKind *kind, const char *name, int start, int least,
                      PrefixFile *file) {
   Error err = {{0}};

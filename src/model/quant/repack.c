@@ -80,11 +80,11 @@ size_t stored_made_bytes(const StoredWeights *stored) {
  * A block is the words of per_word outputs for per_word inputs, a square matrix to transpose; 16 blocks are
  * transposed at a time, block c with the outputs from per_word * c on:
  *
- *     block 0                 block 1                ...      block 15
- *     w[0] = word of output   w[0]                            w[0]
- *     w[1]   ...              w[1]                            w[1]
+ *             block 0                   block 1                ...   block 15
+ *     w[0] = (word of output order[0],  of per_word + order[0], ..., of 15 per_word + order[0])
+ *     w[1] = (word of output order[1],  ...
  *
- * Each w[k] is a vector of 16 words; after transposing, it is a part of the row of input k. */
+ * After transposing, the vector w[k] of 16 words is a part of the row of input k. */
 
 enum {
   LANES = 16,     /* blocks transposed at a time: a word of each, together a cache line */

@@ -151,7 +151,7 @@ template <class S> struct Tile {
     return bits;
   }
 
-  /* sums += the products of the tile, the i-th of its stage, with its rows 0 .. 7 (kHalf = 0) or 8 .. 15. */
+  /* sums += x times rows 0 .. 7 (kHalf = 0) or 8 .. 15 of the tile. i: the tile's number in its stage. */
   template <int kHalf>
   __device__ __forceinline__ void multiply(float (&sums)[S::kGroups][4], int i,
                                            const typename W::Meta (&meta)[S::kParts]) const {
