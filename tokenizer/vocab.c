@@ -1,7 +1,7 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
  * Always true after loading: no two tokens have the same id (the reference accepts that, but then decodes
- * unpredictably) or the same content, as JSON with duplicate keys is refused. */
+ * unpredictably) or the same content (JSON with duplicate keys is refused). */
 #include "tokenizer/vocab.h"
 
 #include <stdio.h>

@@ -321,8 +321,8 @@ static bool names_differ(const Rest *rest) {
 }
 
 /* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ() it adds only
- * the name's end: outside the text part all but "model.", for vLLM's "visual.blocks.0" is a checkpoint's
- * "model.visual.blocks.0". */
+ * the name's end: outside the text part all but "model." (vLLM's "visual.blocks.0" is a checkpoint's
+ * "model.visual.blocks.0"). */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
   const char *text = first->n_matrices ? first->matrices[0].name : "",
@@ -442,8 +442,8 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
   return write_file(c->options->output, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
-/* Copies the members of an object, without those, at any depth, that say how weights are quantised: config.c
- * also reads the one of the text part, and an older name. */
+/* Copies an object's members except, at any depth, those that say how weights are quantised: config.c also
+ * reads the text part's, and an older name. */
 static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;

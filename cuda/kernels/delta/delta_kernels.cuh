@@ -93,8 +93,8 @@ struct DeltaArgs {
   __device__ __forceinline__ int first_z(int head) const {
     return first_channel() + channels + (by_channel ? 2 * gate_rank : 0) + head * value_dim;
   }
-  /* With by_channel: the index of a head's first a. There is one a for each key dimension, and the
-   * convolution's kernel replaces it by the decay. */
+  /* With by_channel: the index of a head's first a. There is one a for each key dimension; the
+   * kernel that convolves replaces it by the decay. */
   __device__ __forceinline__ int first_decay(int head) const {
     return first_z(n_value_heads) + head * key_dim;
   }

@@ -194,8 +194,8 @@ template <class B, int kKind> struct Copier {
     });
   }
 
-  /* Latent attention: loads the block's rows of the cluster's heads of key_halves or value_halves, `rows` of
-   * `bytes` bytes a stage, of a head's n_rows. */
+  /* Latent attention: loads this block's share of the n_rows rows of each of the cluster's heads, from
+   * key_halves or value_halves: a stage has `rows` rows of `bytes` bytes. */
   __device__ __forceinline__ void halves(const unsigned char *from, int n_rows, int rows, int bytes) {
     const int own = n_rows / STEP_BLOCKS, n_heads = b.plan.heads_per_kv;
     from += ((size_t)b.cluster() * n_heads * n_rows + b.rank() * own) * bytes;
@@ -235,8 +235,8 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. Bytes
-   * are copied by 16, so positions by eight: the last may not be written yet. */
+  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. They
+   * are copied in units of 16 bytes, so of eight positions, of which the last can still be unwritten. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;
@@ -285,8 +285,8 @@ template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   };
   unsigned long long now = pointers_of(0);
   bool waited = false;
-  /* Latent attention: a cluster with nothing but blocks of the shared expert, the last choice, waits for no
-   * choice in any layer. */
+  /* Latent attention: a cluster whose FFN blocks are all of the shared expert, which is the last choice, need
+   * not wait for the router in any layer. */
   bool only_shared = false;
   if constexpr (B::kLatent) only_shared = b.share_at(DOWN).group >= b.n_routed() * b.plan.expert_blocks;
 #pragma unroll 1

@@ -103,7 +103,7 @@ template <class S, bool kExperts> struct XStage {
   int n_inside, k, to;
   int rows[kExperts ? kThreadTokens : 1]; /* experts: the row of x of each of the thread's tokens */
 
-  /* end: the first token past the tile's tokens, or past the last token of x. */
+  /* end: one past x's last token; experts: one past the tile's last place. */
   __device__ __forceinline__ void start(const Args &a, int token0, int end, int tile_in) {
     int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
     k = tile_in * kTileIn + vector * 8;

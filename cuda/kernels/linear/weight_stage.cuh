@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int 
   W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
-/* copy_groups() of the scales, or of the zeros, which lie at `all`: kCopies copies of kBytes for a block. */
+/* copy_groups() of one kind, kCopies copies of kBytes for a block. all: the matrix's scales, or its zeros. */
 template <class W, int kTileRows, int kGroups, int kBlockIn, int kCopies, int kBytes>
 __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all, int row, int last, int k,
                                             unsigned char *to) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all,
 }
 
 /* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
- * kBlockIn inputs from k on. Past tile row `last` that one is read again. A lane's copies differ only in the
+ * kBlockIn inputs from k on. Past tile row `last`, `last` is read again. A lane's copies differ only in the
  * tile row and share all else of the address: when each computed its own, the scales of groups of 32 inputs
  * arrived later than the weights. */
 template <class W, int kTileRows, int kGroups, int kBlockIn>

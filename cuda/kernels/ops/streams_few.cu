@@ -2,8 +2,8 @@
  *
  * down_kernel: a block has kOut rows of down and inject, and all inputs: a thread has the same vectors of 8
  * inputs of each row, and loads their weights before it waits for the streams. Every block adds the injection
- * to the streams itself. Each vector of the result is stored by one of the blocks, to other memory, since
- * others may still read the streams.
+ * to the streams itself. Each vector of the result is stored by one of the blocks, not in place, since other
+ * blocks can still be reading the streams.
  * up_kernel: a warp has a column of h. Eight lanes multiply the row of `up` of one stream. */
 #include "cuda/kernels/ops/streams_few.h"
 

@@ -33,7 +33,7 @@ static Status add_path(Checkpoints *list, const char *path, Error *err) {
   return add(list, name, copy, false, err);
 }
 
-/* Reports whether a directory is new; marks it as seen. */
+/* *first = whether a directory is new, and within the limit; it is then marked as seen. */
 static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
   *first = false;
   for (size_t i = 0; i < list->n_seen; i++)

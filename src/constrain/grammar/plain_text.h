@@ -9,7 +9,7 @@
 Status grammar_open_words(const char *name, LangWord *words, size_t n, Grammar **grammar, Error *err);
 
 /* A grammar of values that fit the schema text[0..size), each followed by `end`, which does not come earlier:
- * a string without quotes, or a number, true, false or null as JSON. *grammar is NULL if the schema has no
- * string without `end`. */
+ * a string without quotes, or a number, true, false or null as JSON. *grammar is NULL if the schema
+ * allows no string, or only strings that contain `end`. */
 Status grammar_open_value(const char *name, const char *text, size_t size, SchemaOptions options,
                           const char *end, Grammar **grammar, Error *err);

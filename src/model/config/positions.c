@@ -138,10 +138,10 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   }
 }
 
-/* Where max_position_embeddings was left at its original value, as the model cards of Qwen advise, the
- * context is as long as the scaled rope makes it: vLLM's rule (_get_and_verify_max_len()). A longer context
- * that the config gives stays; with llama3 and longrope, max_position_embeddings is the scaled context
- * already. `beside` (or NULL): as for parse_scaling(). */
+/* Linear ropes, and YaRN whose original length is given: the context is as long as the scaled rope makes it
+ * (vLLM's rule, _get_and_verify_max_len()), since max_position_embeddings can be the original length, as the
+ * model cards of Qwen advise. A longer context that the config gives stays; with llama3 and longrope,
+ * max_position_embeddings is the scaled context already. `beside` (or NULL): as for parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
   static const char key[] = "original_max_position_embeddings";

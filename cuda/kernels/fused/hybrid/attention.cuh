@@ -100,7 +100,7 @@ template <class B> __device__ __forceinline__ void attend_new_wide(const B &b, i
   }
 }
 
-/* Multiplies outputs 16 g + 2 t, + 8, + 1 and + 9 of a pack, in lane 4 g + t, by their gates. */
+/* Lane 4 g + t multiplies a pack's outputs 16 g + 2 t + {0, 8, 1, 9} by their gates. */
 template <class B> __device__ __forceinline__ void multiply_gates(const B &b, int pack, float (&v)[4]) {
   const float *from = b.gates() + pack * STEP_PACK + (b.lane() >> 2) * 16 + (b.lane() & 3) * 2;
   const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);

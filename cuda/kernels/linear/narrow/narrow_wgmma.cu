@@ -138,8 +138,8 @@ constexpr TokenShape shapes[] = {shape<16>(), shape<32>(), shape<48>(),
 constexpr int kShapes = sizeof shapes / sizeof *shapes;
 
 /* Replaces a tile of 96 or 128 tokens by two of 48 or 64 where these are faster (LOG.md, "Two tiles of
- * tokens"): for 4 bits in groups of a multiple of 128, and for FP4 above 96 tokens, if tiles of 128 outputs
- * are fewer than SMs, and every tile gets an SM of its own. *wide: tiles of 128 outputs, else of 64. */
+ * tokens"): for 4 bits in groups of a multiple of 128, and for FP4 above 96 tokens, both only if tiles of
+ * 128 outputs are fewer than SMs, and every tile gets its own SM. *wide: tiles of 128 outputs, else of 64. */
 void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide) {
   const TokenShape *s = *shape;
   const int n_wide = ceil_div(args.w->n_out, 128), n_sms = args.device.n_sms;

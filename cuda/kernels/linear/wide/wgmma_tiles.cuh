@@ -26,7 +26,7 @@
  *   after the ring   at the start, experts: scratch of list.fill()
  *                    in the epilogue: staging of each warpgroup, or the heads of all (heads_end.cuh)
  *
- * Where no tile is cut and best_wave() divides the tiles into waves, blocks may be pairs, clusters of two
+ * Where no tile is cut and best_wave() divides the tiles into waves, blocks can be pairs, clusters of two
  * (InPairs), with the same tokens: each block copies half of a stage's x to both, and a stage is empty when
  * both have read it. So L2 is read half as often for x. That saves energy, which limits the clock where many
  * tokens are multiplied.
@@ -133,7 +133,7 @@ struct Area {
   int out_tile, token_tile, step, n_steps, token0, begin, end, first_row, end_row;
 };
 
-/* The tiles of the rows of experts; nothing for other matrices. */
+/* The experts' tiles of places; empty for other matrices. */
 template <class S, bool kExperts> struct TileList {};
 template <class S> struct TileList<S, true> : ExpertTiles<S::kTokens> {};
 
@@ -285,7 +285,7 @@ __device__ __forceinline__ int warp_tile_row() {
   return (int)threadIdx.x / 32;
 }
 
-/* The cursor of a low tile, whose stages are short: it keeps what add_stages() takes of the lane. */
+/* The cursor of a low tile. As its stages are short, it keeps the lane's arguments of add_stages(). */
 template <class S> struct LowCursor : StageCursor<S> {
   const uint32_t weights;
   const unsigned char *const groups; /* of the block's first tile row */
