@@ -233,7 +233,7 @@ size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
 bool state_keys_are_values(const ModelConfig *config);
 /* Rows, a position of one KV head each, in a part (KEYS ..) of the layer's own cache. */
 size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
-/* Bytes of a part of the caches of all layers before `layer`: each cache begins at a multiple of 256. */
+/* Bytes that a part takes in the caches of all layers before `layer`; each begins at a multiple of 256. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 
 /* The length of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */
@@ -268,9 +268,9 @@ Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Err
 Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                       Error *err);
 /* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
- * the device has the heads from first_head on. n_stored 0: to the host; else from the host, the first
- * span.n_tokens of n_stored tokens. Any thread may call this: it sets the thread's device. Waits for the
- * copy. */
+ * the device has some of them, of which the first is first_head. n_stored 0: copies to the host; else copies
+ * the first span.n_tokens of the host's n_stored tokens to the device. Any thread may call this: it sets the
+ * thread's device. Waits for the copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,
                      int n_heads, Error *err);
 

@@ -8,8 +8,8 @@
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason. They need weights of one
  * type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 in groups of 128 or of all inputs, int8;
  * gpt-oss: fp16 or bf16 beside experts in FP4; latent attention: 4 bits in groups of 128), head_dim 64 or 128
- * (hybrids: 256), an lm_head in fp16 or bf16, and of model/differences.def only what the forms STEP to
- * LATENT_STEP in model/forms.def list. */
+ * (hybrids: 256), an lm_head in fp16 or bf16, and no difference (model/differences.def) that their form, STEP
+ * to LATENT_STEP in model/forms.def, does not list. */
 Status step_supports(const Model *model, Error *err);
 
 /* STATUS_OK if the config does not exclude the model; its weights still can. */

@@ -539,7 +539,7 @@ static const struct {
     {0, 2, "\xfe\xff", 0, NULL, content_format_utf16},
 };
 
-/* True if among the first eight bytes exactly those at first, first + 2, ... are 0: UTF-16 without a byte
+/* True if among the first eight bytes exactly those at `first`, `first` + 2, ... are 0: UTF-16 without a byte
  * order mark. */
 static bool is_utf16(const unsigned char *bytes, size_t size, size_t first) {
   size_t i = 0;

@@ -490,8 +490,8 @@ static const Frame *in_order(Machine *m, const Frame *frame) {
   return made->order ? made : frame;
 }
 
-/* Keys and languages that frame_rest() mentions. If it has ATOM_SAME, which members are evaluated depends on
- * other goals of the value: then the formulas of all goals and their negations count, too. */
+/* Keys and languages that frame_rest() mentions. With ATOM_SAME in it, other goals of the value decide which
+ * members are evaluated: then the formulas of all goals and their negations count, too. */
 static Mentioned mentioned_of(Machine *m, const Frame *frame) {
   Mentioned found = {.n = 0};
   const Formula rest = frame_rest(m, frame);

@@ -22,7 +22,7 @@ enum {
 #endif
 };
 
-/* The distance of two rows of W, in rows of the stored matrix. */
+/* The distance between neighbouring rows of W, in rows of the stored matrix. */
 INLINE size_t row_step(const Linear *w) {
   return 1 + (size_t)w->row_skip;
 }

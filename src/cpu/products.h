@@ -36,6 +36,6 @@ void cpu_products_stacked(CpuProducts *products, int layer, const int *which, in
 void cpu_products_gated(CpuProducts *products, int layer, ProductRows rows);
 
 /* y = sum over i, in order, of weights[row][i] (Wdown g + bias) of expert ids[row][i], g as above; with
- * scales_input the weight multiplies x. ids, weights: [n_rows][n_chosen]; an id out of range means 0. */
+ * scales_input the weight multiplies x. ids, weights: [n_rows][n_chosen]; a wrong id means expert 0. */
 void cpu_products_experts(CpuProducts *products, int layer, const int *ids, const float *weights,
                           ProductRows rows);

@@ -298,7 +298,7 @@ static bool is_of_expert(int which) {
   return which >= N_LAYER_LINEARS;
 }
 
-/* The part that linear layer `which` is of its expert: EXPERT_GATE, EXPERT_UP or EXPERT_DOWN. */
+/* The role of linear layer `which` in its expert: EXPERT_GATE, EXPERT_UP or EXPERT_DOWN. */
 static int expert_part(int which) {
   return (which - N_LAYER_LINEARS) % N_EXPERT_LINEARS;
 }

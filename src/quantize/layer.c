@@ -224,8 +224,8 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* to[n_rows][n] = a - b, or a where b is NULL, times the root of each token's weight, so that a product of
- * two rows has that weight; weights NULL: 1. Returns these rows, or a if they are the same. */
+/* to[n_rows][n] = (a - b) times the root of each token's weight, so that a product of two rows has that
+ * weight; b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the same. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
   if (!weights && !b.at) return a;
@@ -423,7 +423,7 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
 
 /* Divides a norm's stored weights by the scales of its readers. The quotients are rounded to the weights'
  * type; each scale is then replaced by old weight / new weight, so that this rounding costs no precision.
- * Where that is not finite and above 0, the old weight stays, with scale 1. */
+ * Where that is no finite number above 0, the old weight stays, with scale 1. */
 static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   Vector *norm = &work->model->layers[work->index].vector[which];
@@ -567,7 +567,7 @@ static Status choose_scales(LayerWork *work, Error *err) {
 
 /* --- rounding */
 
-/* Adds Recipe.damp times the mean of the moments' diagonal, or 1 if the mean is 0, to the diagonal. */
+/* Adds to the moments' diagonal Recipe.damp times the diagonal's mean, or 1 if the mean is 0. */
 static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err) {
   const int n = input->n_in;
   OWNED(mem_release) float *squares = NULL;

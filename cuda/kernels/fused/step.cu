@@ -167,7 +167,7 @@ static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
   return cuda_status(failed, "cannot copy scales", err);
 }
 
-/* Copies `bytes` that mem_alloc() gave at `from` to the device, waits for the stream, and frees them. */
+/* Copies `bytes` bytes to the device, waits for the stream, and frees `from`, which mem_alloc() gave. */
 static Status copy_table(void *from, size_t bytes, void *to, cudaStream_t stream, Error *err) {
   cudaError_t failed = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
   if (!failed) failed = cudaStreamSynchronize(stream);
@@ -348,8 +348,8 @@ static void set_model(Args *a, const StepModel *m) {
 }
 
 /* Sets how many stages may be in flight. Loads finish in any order. A warpgroup waits for the stage four
- * after its last one, and a barrier distinguishes its present phase only from the previous one, so the
- * previous stage in that slot must have been loaded by then. Keys of several sequences are further apart:
+ * after its last one. A slot's barrier distinguishes its present phase only from the previous one, so the
+ * slot's previous stage must have been loaded by then. Keys of several sequences are further apart:
  * wait_until_loading(). */
 static void set_in_flight(Args *a, const StepModel *m) {
   static_assert((int)STEP_KEY_SETS <= (int)STEP_WARPGROUPS, "sets that attend are no further apart");

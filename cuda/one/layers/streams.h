@@ -11,8 +11,8 @@ Status streams_open(BackendState *s, Error *err);
 void streams_close(BackendState *s);
 
 /* Each function only enqueues. streams_begin(): every stream of the rows becomes x. streams_mix_logits():
- * `out`, fp16 [n_rows][h_stride], is what the head reads of the rows in rows.logit_rows with span.parts, else
- * of n_rows rows from first_row. */
+ * `out`, fp16 [n_rows][h_stride], becomes the head's input: with span.parts for the rows in rows.logit_rows,
+ * else for n_rows rows from first_row. */
 Status streams_begin(BackendState *s, int n_rows, Error *err);
 Status streams_mix_logits(BackendState *s, TokenRange span, int first_row, int n_rows, void *out, Error *err);
 

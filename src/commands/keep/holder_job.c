@@ -218,8 +218,7 @@ static EngineRequest begin(Holder *h, Request *r) {
 }
 
 /* True if the request needs the session (`alone`) while the session computes another request of the same
- * client (which expects its answers one after the other), or one without a client, cancelled and about to
- * end. */
+ * client (which expects its answers one after the other), or a cancelled request that is about to end. */
 static bool waits_for_session(const Holder *h, const Request *r) {
   const EngineRequest *other = engine_in_session(h->assistant->engine);
   const Caller *caller = other ? ((const Request *)other->user)->caller : NULL;

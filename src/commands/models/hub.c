@@ -232,7 +232,7 @@ static Status best_snapshot(const char *repository, char **path, Error *err) {
   return status;
 }
 
-/* The snapshot of a revision (NULL: main), in new memory; *path is NULL if it does not exist. */
+/* The snapshot of a revision (NULL: main; without a ref main the best), in new memory; *path NULL: none. */
 static Status find_snapshot(const char *repository, const char *revision, char **path, Error *err) {
   OWNED(mem_release) char *commit = NULL;
   *path = NULL;

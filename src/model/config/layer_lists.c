@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* Reads `key`, which has the same number for all layers without a window, *full, and the same for all with
- * one, *sliding. A number stays as it is if `key` is absent or there is no such layer. */
+/* Reads `key`: *full becomes the number of all layers without a window, *sliding that of all layers with one.
+ * A number stays as it is if `key` is absent or there is no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];

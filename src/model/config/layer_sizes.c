@@ -157,8 +157,8 @@ static Status parse_heads_per_layer(const ConfigReader *r, ModelConfig *config) 
   return STATUS_OK;
 }
 
-/* gating: true or "per-head", or "per-element". transformers reads false as "per-element"; other programs
- * read it as no gate, so it is refused. */
+/* gating: "per-head" (also if true or absent) or "per-element". transformers reads false as "per-element",
+ * other programs as no gate, so false is refused. */
 static Status parse_gating(const ConfigReader *r, ModelConfig *config) {
   const Json *gating = json_member(r->object, "gating");
   char found[64];

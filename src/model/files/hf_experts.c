@@ -121,7 +121,7 @@ static StoredTensor *views_memory(HfLoader *loader, int n) {
   return memory;
 }
 
-/* The rows of an expert's matrix in the stored matrix: outputs first, first + 1 + row_skip, ... of n_out. */
+/* The rows of an expert's matrix in the stored one: outputs `first`, `first` + 1 + row_skip, ... of n_out. */
 typedef struct {
   int n_out, first, row_skip;
 } Rows;
@@ -155,8 +155,8 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes each expert's matrices `first` to `last` (EXPERT_GATE ..), one or two, out of the tensors `all`,
- * which have the rows of both if there are two. */
+/* Takes from the tensors `all` each expert's matrix `first` (EXPERT_GATE ..), and `last` unless it is the same:
+ * the tensors then have the rows of both. */
 static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
                           StoredTensor *views) {
   const bool alternate = first < last && loader->model->config.expert_names->alternate;

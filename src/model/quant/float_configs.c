@@ -28,12 +28,12 @@ Status quant_fp4_scheme(const ConfigReader *r, QuantMethod method, int group, Qu
                        group, expected);
 }
 
-/* The scheme of FP8 with one scale for `block` outputs and all inputs. */
+/* The scheme of FP8 with one scale for `block` outputs (QuantScheme.block) and all inputs. */
 static QuantScheme fp8_scheme(int block) {
   return (QuantScheme){.method = QUANT_FP8, .bits = 8, .group = -1, .block = block, .symmetric = true};
 }
 
-/* A block has a multiple of this, so that it holds the CPU kernels' SIMD vectors whole. */
+/* A block's inputs are a multiple of this, so that the CPU kernels' SIMD vectors lie in one block. */
 enum { LANE_INPUTS = 16 };
 
 Status quant_fp8_blocks(const ConfigReader *r, const char *key, QuantScheme *scheme) {

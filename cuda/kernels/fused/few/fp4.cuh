@@ -3,8 +3,8 @@
  *     y[row] = factor[row] * sum over groups of 128 (d * sum over the group's parts (s[row][part] * sum n X))
  *
  * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh has 16 inputs
- * with a scale of their own, a part, and is operand a of one mma, which has eight columns. With fewer tokens
- * each has several, for different parts; parts that add up in one accumulator are a set (mT: of token T):
+ * with a scale of their own, a part, and is operand a of one mma, which has eight columns. With 2 or 4 tokens
+ * a token has several, for different parts; parts that add up in one accumulator are a set (mT: of token T):
  *
  *     8 tokens   set i: part i              | m0 | m1 | m2 | m3 | m4 | m5 | m6 | m7 |
  *     4 tokens   set i: parts 2i, 2i + 1    | m0 | m1 | m2 | m3 | m0 | m1 | m2 | m3 |
@@ -96,7 +96,7 @@ template <class B> struct Fp4Sums {
     factor[1] = __uint_as_float(load_shared_4(at.zeros + 32));
   }
 
-  /* Completes the outputs after the last group and moves them to the lanes that have them with other weights:
+  /* Completes the outputs after the last group and moves them to the lanes that Sums<B> has them in:
    * y[][0] is of token t % kTokens, or with eight tokens y[][r] of token 2 t + r. */
   __device__ __forceinline__ void finish(int lane) {
 #pragma unroll
