@@ -46,8 +46,8 @@ void fused_connect(FusedStep *fused, const StepPeers *peers);
  * kernels or demanded (DECODE_FUSED); false if `fused` is NULL. */
 bool fused_takes(const FusedStep *fused, TokenRange span);
 
-/* True if steps of one token leave their best token in device memory. The next such step takes it
- * (StepCall.pick), or a kernel that fused_pick() enqueues. */
+/* True if steps of one token leave their best token in device memory. It is taken by the next
+ * such step (StepCall.pick) or by a kernel that fused_pick() enqueues. */
 bool fused_leaves_pick(const FusedStep *fused);
 Status fused_pick(const FusedStep *fused, StepPick pick, cudaStream_t stream, Error *err);
 

@@ -23,7 +23,7 @@ typedef struct {
   /* How attention is divided, which depends on positions: a hash over all layers; with several sequences the
    * number of units. */
   uint64_t attention;
-  const void *workspace; /* of the matmuls, which may move when another session is opened */
+  const void *workspace; /* of the matmuls; opening another session can move it */
 } StepKey;
 
 typedef struct {

@@ -16,7 +16,7 @@ typedef enum {
 } CallKind;
 
 /* The message for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
- * [n_picked]; set_pages by pages [n_ids]. a, b: the arguments of the other calls. */
+ * [n_picked], CALL_LOGITS too; set_pages by pages [n_ids]. a, b: the arguments of the other calls. */
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;

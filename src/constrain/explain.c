@@ -303,7 +303,7 @@ static const struct {
     {"format", "does not have the format"},
 };
 
-/* Judges a value by one keyword of schema `number` about strings or numbers. */
+/* Judges a value by a keyword of schema `number`, if the keyword is about strings or numbers. */
 static bool check_limit(Explainer *e, uint32_t number, const Json *keyword, const Value *v,
                         const Place *place) {
   size_t row = 0;

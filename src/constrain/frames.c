@@ -579,7 +579,7 @@ static Formula at_end(void *user, const FormulaNode *atom, Formula itself) {
   }
 }
 
-/* The verdict of the value's goal with the atom's schema, where it is known; FORMULA_FALSE: no such goal. */
+/* The verdict of the value's goal with the atom's schema; `itself`: unknown; FORMULA_FALSE: no such goal. */
 static Formula same_value(void *user, const FormulaNode *atom, Formula itself) {
   const Frame *frame = user;
   for (uint32_t i = 0; i < frame->n_goals; i++)

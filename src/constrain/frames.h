@@ -23,7 +23,7 @@ const Frame *frame_child_ended(Machine *m, const Frame *frame, const bool *verdi
 const Frame *frame_after_child(Machine *m, const Frame *frame, const bool *verdicts, uint64_t hash);
 /* A hash of the value that ends here; 0: no rule asks for it. */
 uint64_t frame_value_hash(const Frame *frame);
-/* True if the value may end here; verdicts[i]: if it satisfies frame_children(frame->up)[i]. */
+/* True if the value may end here; verdicts[i]: whether it satisfies frame_children(frame->up)[i]. */
 bool frame_may_end(Machine *m, const Frame *frame, bool *verdicts);
 /* True if frame->need can still come true without the keys of ranks up to `rank` that the object has not
  * had. */
@@ -34,7 +34,8 @@ Lang frame_keys_unseen(Machine *m, Lang keys, const Seen *last);
 Lang frame_next_keys(Machine *m, const Frame *frame);
 /* The strings or, if kind is JSON_NUMBER, the numbers that the open child may be. */
 Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind);
-/* verdicts[i]: whether frame_children()[i] takes null, false or true; false if that value is refused. */
+/* verdicts[i]: whether frame_children()[i] takes the null, false or true of `kind`. Returns whether the open
+ * child may be that value. */
 bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *verdicts);
 
 /* True if all keys that no keyword names are known to have the same effect. */

@@ -1,7 +1,7 @@
 /* lex.h - states inside a JSON string or number: a table over bytes, lazily filled.
  *
- * A state holds languages of what may follow: first that of all allowed texts, then one for each goal of the
- * open child, which has the empty string where the text so far satisfies the goal. Without goals, or if the
+ * A state holds languages of what may follow: first that of all allowed texts, then, for each goal of the
+ * open child, one that has the empty string if the text so far satisfies the goal. Without goals, or if the
  * only goal is what every allowed text satisfies, there is only the first. Escapes are decoded on the way. */
 #pragma once
 

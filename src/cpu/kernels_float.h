@@ -61,7 +61,8 @@ INLINE vf fp8_load(const uint8_t *p) {
 #endif
 }
 
-/* The products of a scale with E2M1's numbers, from which fp4_weights() picks. */
+/* A scale as fp4_weights() takes it: its products with E2M1's 16 numbers (8 lanes: with the 8 that are not
+ * negative; 4 lanes: the scale itself). */
 INLINE vf fp4_products(vf scale) {
 #if LANES == 16
   return scale * (vf){0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};

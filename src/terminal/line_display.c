@@ -98,7 +98,7 @@ static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_
   return keeps_cursor(d, line, first, n, *at) ? put(d, " \r", err) : STATUS_OK;
 }
 
-/* Writes line[first..n), which fits on the screen, after line[0..first). */
+/* Writes line[first..n), all rows of it, after line[0..first). */
 static Status put_rows(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Error *err) {
   Place at = place_after(d, line, first);
   d->top = 0;
@@ -131,7 +131,7 @@ static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-/* Draws the line. With `same` (it is drawn already) only moves the cursor if the cursor's row is shown. */
+/* Draws the line; only moves the cursor if the line is drawn already (`same`) and shows the cursor's row. */
 static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);

@@ -99,8 +99,8 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
   return has;
 }
 
-/* True if `text`, a token of added_tokens.json, is special: a named one in special_tokens_map.json, or one
- * declared as a string, not as an object (but not in that file's additional_special_tokens). */
+/* True if `text`, a token of added_tokens.json, is special: named in special_tokens_map.json, or declared
+ * as a string, not as an object, elsewhere than in that map's additional_special_tokens. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {

@@ -11,8 +11,8 @@
  *     g     0 1 2 3 4 5 6 7
  *     row   0 4 1 5 2 6 3 7
  *
- * A warp takes one group at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th
- * mma, and is 0 in all other mma. */
+ * A warp takes one group at once, as many bytes as four of 4-bit weights. Column c of operand b is x of the
+ * c-th mma, and is 0 in all other mma. */
 #pragma once
 
 #include "cuda/kernels/fused/one_fp4.cuh"

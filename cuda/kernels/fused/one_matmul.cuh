@@ -256,8 +256,8 @@ __device__ __forceinline__ void load_tiles(AnyTask &task, uint32_t from) {
         task.tiles[pair][c][i] = load_shared_16(tile_place<kParts>(from, pair, c, i));
 }
 
-/* The constant part of the offset in a stage of the lane's zeros, or factors: those of groups from group0 on,
- * in the stage's tile row `row`. */
+/* The constant part of the offset at which the lane's zeros, or factors, lie in a stage: those of groups from
+ * group0 on, in the stage's tile row `row`. */
 template <int kParts, class B>
 __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share, int group0, int row) {
   constexpr int kZero = kZeroBytes<kParts>, kBefore = (1 << kLogTiles<kParts>)+kScaleBytes<kParts>;

@@ -106,7 +106,7 @@ __host__ __device__ inline Epilogue expert_epilogue(Epilogue out, int first) {
  * rows. */
 struct ChosenExperts {
   const int *ids;                 /* [n_chosen] */
-  int n_chosen, tile_rows, units; /* tile_rows: of an expert; units: of 128 inputs, of a tile row */
+  int n_chosen, tile_rows, units; /* tile_rows: of an expert; units: 128-input parts of a tile row */
   bool summed;
   bool known; /* LinearExperts */
 
@@ -155,7 +155,7 @@ inline ChosenExperts chosen_experts(const LinearArgs &args) {
           quant_tiles_in(w) / 2, w.summed,   args.experts->known};
 }
 
-/* A tile of one expert: places (linear.h) [place, end), outputs from tile row tile_row of the matrix on. */
+/* A tile of one expert: places [place, end) (linear.h), outputs from the matrix's tile row tile_row. */
 struct ExpertTile {
   int place, end, tile_row;
 };

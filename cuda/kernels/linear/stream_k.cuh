@@ -37,8 +37,8 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
 }
 
 /* Work of n_tiles tiles of n_steps steps for at most `most` blocks, each with at least least_steps steps or a
- * whole tile. If that wastes little, the number of blocks divides the tiles or is a multiple of them: then no
- * block has parts of two tiles. */
+ * whole tile. The number of blocks divides the tiles or is a multiple of them where that wastes little: then
+ * no block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);

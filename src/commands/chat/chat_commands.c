@@ -287,7 +287,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   return status;
 }
 
-/* Refuses paths that could block. On a terminal Ctrl-C stops answers, but not a read that waits for the
+/* On a terminal refuses paths that could block: there Ctrl-C stops answers, but not a read that waits for the
  * writer of a fifo. */
 static Status check_path(const Dialogue *d, const char *command, const char *path, Error *err) {
   char what[32];

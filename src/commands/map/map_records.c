@@ -133,7 +133,7 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
   return STATUS_OK;
 }
 
-/* Sets the record's text without its CR and byte order mark. */
+/* Sets the record's text: all of it if rules.verbatim, else without its CR and byte order mark. */
 static void set_text(const RecordReader *reader, Record *record) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   record->text = reader->record.data ? reader->record.data : "";

@@ -164,8 +164,8 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a);
 /* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
  * not show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without the string bytes[0..size). An endless language (lang_is_endless()), `a` or a part of a union
- * in it, stays as it is and may keep the string, which the caller then has to refuse. */
+/* `a` without the string bytes[0..size). If `a`, or a part of a union in it, is endless
+ * (lang_is_endless()), that stays as it is and may keep the string, which the caller then has to refuse. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
  * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */

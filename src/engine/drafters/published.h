@@ -10,7 +10,7 @@ typedef struct {
   const Model *target;               /* prepared; outlives the drafter */
   const BackendModel *loaded_target; /* `target` as loaded: BackendOptions.target */
   Model *model; /* model_open_draft()'s, prepared; stays the caller's and outlives the drafter */
-  /* published_load()'s, which drafters share and which outlives them; NULL: this drafter loads its own */
+  /* published_load()'s: drafters share it, and it outlives them; NULL: this drafter loads its own */
   BackendModel *loaded;
   int n_ctx; /* n_ctx of the target's session */
   KvType kv;
@@ -21,7 +21,7 @@ typedef struct {
 size_t published_bytes(const PublishedOptions *options);
 /* The target's layers whose states a drafter with this config reads. */
 TapList published_taps(const DraftConfig *draft);
-/* Loads the weights of options->model, with draft.target_head the target's lm_head; release by
+/* Loads the weights of options->model, whose lm_head is the target's if draft.target_head; release by
  * Backend.unload(). */
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);

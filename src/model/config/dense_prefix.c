@@ -1,4 +1,4 @@
-/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts, and a rule of
+/* dense_prefix.c - the windows and ropes of Command A+, whose first layers have no experts, but a rule of
  * their own for windows.
  *
  * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23,

@@ -100,8 +100,8 @@ __device__ __forceinline__ void add_rows(const B &b, float (&sum)[n], const uint
   }
 }
 
-/* The lane's inputs from `begin` on of the block's columns: residual stream times the norm's weight; 0 past
- * the last column. */
+/* The lane's eight inputs, of the block's columns that follow `begin`: residual stream times the norm's
+ * weight; 0 past the last column. */
 template <class B> __device__ __forceinline__ void router_inputs(const B &b, float (&x)[8], int begin) {
   const int column = begin + 8 * b.lane();
   const bool any = column < b.plan.slice;
