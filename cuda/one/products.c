@@ -59,7 +59,7 @@ static int outputs_of(const BackendModel *m, const DeviceLinear *w) {
   return w->n_experts > 0 ? expert_row_width(&m->model->config) : w->interleaved ? w->n_out / 2 : w->n_out;
 }
 
-/* Multiplies. Runs on a thread of the CUDA driver, which may not call CUDA. */
+/* Multiplies. Runs on a thread of the CUDA driver, which must not call CUDA. */
 static void multiply(void *user) {
   const HostCall *call = user;
   const BackendState *s = call->s;
@@ -129,7 +129,7 @@ LinearCall products_call(const BackendState *s, const DeviceLinear *weights, con
                       .y = y,
                       .y_stride = y_stride,
                       .act = is_special ? ACT_F16 : m->act,
-                      .dependent = !weights->host, /* such kernels fetch weights before they wait */
+                      .dependent = !weights->host, /* dependent kernels fetch weights before they wait */
                       .kernel = s->options.invariant || is_special ? products_kernel(s) : m->kernel};
 }
 

@@ -1,5 +1,5 @@
 /* several.h - a model on several GPUs that compute each layer together (tensor parallel). A model or session
- * of this backend has one of cuda_backend (one/) for each GPU: an ordinary one, of a part of the model
+ * of this backend has for each GPU an ordinary one of cuda_backend (one/), of a part of the model
  * (model/slice.h), with its own stream and graphs.
  *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
  *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)

@@ -137,8 +137,8 @@ static void take_all(GpuList *gpus) {
   for (int i = 1; i < gpus->count; i++) gpus->numbers[i] = i;
 }
 
-/* Chooses the GPUs that share the model: those that --gpu names, or the first n; of --split auto (n 0) this
- * process's one GPU. For --map --gpu can name several groups of n GPUs, each with the whole model. */
+/* Chooses the GPUs that share the model: those that --gpu names, or the first n; with --split auto (n 0) this
+ * process's one GPU. With --map, --gpu can name several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
   const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* 1 or 0 visible */
   const bool named = values->gpu && !values->gpu_is_usual && !all;

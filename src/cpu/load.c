@@ -13,7 +13,7 @@
 
 enum { MAX_THREADS = 1024 };
 
-/* The weights of norms without weights: ones, for the larger of hidden and every head_dim; NULL: none. */
+/* Ones for norms without weights, as many as the larger of hidden and the largest head_dim; NULL: none. */
 static const float *take_ones(const ModelConfig *config, float *place, size_t *next) {
   if (!config->embedding_norm && !config->qk_norm_plain && !config->v_norm) return NULL;
   int n = config->hidden;

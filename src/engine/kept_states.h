@@ -17,7 +17,7 @@ enum {
 typedef struct {
   int n_slots;                /* 0: the model has no recurrent state */
   int pos[MAX_KEPT_STATES];   /* tokens that the state in a slot has seen; 0: the slot is free */
-  bool turn[MAX_KEPT_STATES]; /* kept longer, as a likely place to go on from (session.h), or restored */
+  bool turn[MAX_KEPT_STATES]; /* kept longer: a likely place to go on from (session.h), or restored */
 } KeptStates;
 
 /* The number of slots for states of `bytes` each. */

@@ -84,9 +84,9 @@ int64_t chat_now(void);
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);
 
-/* Appends tokens that end a turn of this chat, beside those that the checkpoint's configuration lists:
- * eos_token, and each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, ...) that the template
- * writes and the tokenizer has as a special token; <|end|> only if the template has no <|channel|>. */
+/* Appends eos_token, and each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, ...) that the
+ * template writes and the tokenizer has as a special token; <|end|> only if the template has no <|channel|>.
+ * They end a turn, as do the tokens that the checkpoint's configuration lists. */
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
 
 /* How a model marks its reasoning, according to its template and tokenizer. */

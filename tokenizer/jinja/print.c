@@ -72,7 +72,7 @@ Status value_string(Render *render, Value value, Text *text) {
 
 /* --- numbers */
 
-/* The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16 on. */
+/* The shortest digits that read back as the same number; in exponent form below 1e-4 and from 1e16 on. */
 void float_text(double number, char text[32]) {
   if (isnan(number) || isinf(number)) {
     strcpy(text, isnan(number) ? "nan" : number < 0 ? "-inf" : "inf");

@@ -421,7 +421,7 @@ static Status bind_caller(Render *render, const Node *node, const CallArgs *args
   return scope_set(render, render->scope, render->template->caller, caller);
 }
 
-/* Sets kwargs and varargs to the remaining arguments; refuses those for a name that the body does not use. */
+/* Sets kwargs and varargs to the remaining arguments; refuses them if the body does not use the variable. */
 static Status bind_rest(Render *render, const Macro *macro, const CallArgs *args, const bool *taken) {
   const Node *node = macro->node;
   Text name = macro_name(macro);

@@ -82,9 +82,9 @@ typedef struct {
 } Attention;
 
 /* The fastest family that can run:
- *   one token         decode; after a short past prefill, if several blocks would share each KV head
- *   whole > 0         with heads of 128 in fp16 and no cap: wgmma (no window, and the tokens are one tile),
- *                     else decode
+ *   one token         decode; prefill after a short past, if several blocks would share each KV head
+ *   whole > 0         with heads of 128 in fp16 and no cap: wgmma if the tokens are one tile and there is no
+ *                     window, else decode
  *   more tokens       wgmma. For up to 64 tokens after at most 64 positions, and where wgmma cannot run,
  *                     decode or prefill by estimated cost: decode, which splits the keys over the whole GPU,
  *                     for few tokens after a long past

@@ -226,7 +226,7 @@ template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, b
     const float *of_group = norm + (span & ~3) * kColumns + input_of_lane(b);
     GroupNorm group_norm;
     float weight;
-    if constexpr (B::kLatent) group_norm = {}, weight = 0; /* else the compiler keeps them between matmuls */
+    if constexpr (B::kLatent) group_norm = {}, weight = 0; /* frees their registers between matmuls */
     if (planes)
       group_norm = {__ldg((const float2 *)of_group), __ldg((const float2 *)of_group + 4)};
     else

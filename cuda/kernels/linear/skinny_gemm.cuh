@@ -572,7 +572,7 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   }
   if constexpr (kExperts) {
     if (a.chosen.known) wait_for_previous();
-    dependents_may_start(); /* after wait_for_previous(): dependents may read `ids` at once */
+    dependents_may_start(); /* after wait_for_previous(): a dependent can read `ids` before it waits */
   } else {
     wait_for_previous();
   }

@@ -98,9 +98,9 @@ template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-/* Keeps the arithmetic that computes v above this point. The compiler would sink it past a wgmma_wait<>(), so
- * that it no longer overlaps wgmma in flight. ptxas does so too, unless a branch follows: seen in the machine
- * code of attention_wgmma.cu (LOG.md, "What ptxas does"). */
+/* Keeps the arithmetic that computes v above this point: nvcc would sink it past a wgmma_wait<>(), so that it
+ * no longer overlaps wgmma in flight. ptxas still does, unless a branch follows: seen in the machine code of
+ * attention_wgmma.cu (LOG.md, "What ptxas does"). */
 template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) asm volatile("" : "+f"(v[i])::"memory");
@@ -120,7 +120,7 @@ template <int kColumns>
 __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
 
 /* c[64][kColumns] (+)= a[64][32] b[32][kColumns], unsigned by signed bytes. Warp w has rows 16 w .. 16 w + 15
- * as in mma m16n8k32: a[i] are four bytes of row g + i % 2 * 8 from k 4 t + i / 2 * 16 on; c as in
+ * as in mma m16n8k32: a[i] are bytes k .. k + 3, k = 4 t + i / 2 * 16, of row g + i % 2 * 8; c as in
  * wgmma_f16(). b: operand_b() of rows of 128 bytes; to advance by 32 along k (32 bytes), add 2. */
 template <int kColumns>
 __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);

@@ -40,7 +40,7 @@ static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
     }
     return;
   }
-  uint32_t ends[258] = {0}; /* where groups of words begin: words that end at `at`, with byte 0, 1, ... */
+  uint32_t ends[258] = {0}; /* where groups begin: words that end at `at`, words with byte 0, 1, ... */
   for (uint32_t i = 0; i < n; i++) ends[words[i].size > at ? 2 + words[i].bytes[at] : 1]++;
   for (int i = 1; i < 258; i++) ends[i] += ends[i - 1];
   for (uint32_t i = 0; i < n; i++) spare[ends[words[i].size > at ? 1 + words[i].bytes[at] : 0]++] = words[i];

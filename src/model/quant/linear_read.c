@@ -4,7 +4,7 @@
 #include "base/half.h"
 #include "model/loaders.h"
 
-/* Number `at` of rows of outputs: a byte, or 4 bits in AutoAWQ's order of eight outputs in a word. */
+/* Element `at` of codes[...][output]: a byte, or 4 bits in AutoAWQ's order of eight outputs in a word. */
 static float code_at(const void *codes, size_t at, int bits) {
   static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   if (bits == 8) return ((const uint8_t *)codes)[at];
@@ -13,7 +13,7 @@ static float code_at(const void *codes, size_t at, int bits) {
   return (float)(word >> 4 * nibble[at % 8] & 15);
 }
 
-/* Weight (input i, output o) without its scale; `at` is its place where rows are outputs. */
+/* Weight (input i, output o) without its scale; `at` is its index where weights lie [output][input]. */
 static float unscaled(const Linear *l, size_t i, size_t o, size_t at, float zero) {
   static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const uint8_t *codes = l->weight;

@@ -405,8 +405,8 @@ template <class S> double expected_us(const LinearArgs &args) {
   return 0;
 }
 
-/* Launches the `variant`-th shape, tiles of 128 or of 256 tokens, or the one expected to be faster; where
- * kUnitIn does not divide the groups, tiles of 128. */
+/* Launches tiles of 128 tokens (variant 1), of 256 (2), or those expected to be faster (0: 256 only from 512
+ * tokens on); where kUnitIn does not divide the groups, always tiles of 128. */
 Status launch_tokens(const LinearArgs &args, Error *err) {
   if (args.w->group % kUnitIn != 0) return launch_shape<Shape<128, 2>>(args, err);
   /* With fewer than 2560 inputs the epilogue of a tile of 256 tokens takes too much of its time. */
