@@ -51,7 +51,7 @@ static void copy_share(void *given, int me, int n_threads) {
   for (int i = 0; i < u->n_rows; i++) copy_part(&u->rows[i], me, n_threads);
 }
 
-/* One thread reads the page cache at about 5 GB/s; all of them together keep the copy engine busy. */
+/* One thread reads the page cache at about 5 GB/s; the team's threads together keep the copy engine busy. */
 Status upload_send(Uploader *u, Error *err) {
   const size_t at = (size_t)u->slot * u->slot_bytes + u->sent, bytes = u->used - u->sent;
   if (u->n_rows == 0) return STATUS_OK;

@@ -42,7 +42,7 @@ typedef struct {
 
 /* Rank 0: waits until ranks 1 .. n - 1 are connected to links[1 .. n). */
 Status link_listen(const LinkPlace *place, Link *links, Error *err);
-/* Another rank: connects to rank 0, which may not listen yet. */
+/* Another rank: connects to rank 0 as soon as that listens. */
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 

@@ -135,8 +135,8 @@ typedef struct {
   const InputSink *inputs; /* StateOptions.inputs */
 } MatmulScratch;
 
-/* For each row y = w x + bias; with add, y += scale * (w x + bias). With gate, y is the gated product g of
- * config.h, "Activation", of gate x + bias and w x + bias; with own_gate, w x + bias stands for both. */
+/* For each row y = w x + bias; with add, y += scale * (w x + bias). With gate, y is the gated product g
+ * (config.h, "Activation") of gate x + bias and w x + bias; with own_gate, w x + bias stands for both. */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;

@@ -14,7 +14,7 @@ typedef enum {
 } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
-enum { MOST_BEST = 100 }; /* most of the likeliest tokens whose scores are reported beside a token's own */
+enum { MOST_BEST = 100 }; /* largest n_best: how many likely tokens are reported with their scores */
 
 /* The sink's reply to a token; zeroed before each call. */
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
   int n_forced;
 } TokenReply;
 
-/* Receives each token, sampled or forced, except a sampled end token; with ignore_eos that, too. */
+/* Receives each token, sampled or forced, but a sampled end token only with ignore_eos. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -69,10 +69,10 @@ typedef struct {
   TokenSink sink;
   double *log_p; /* [n_scored] in place of an answer: the last n_scored ids' natural log-probabilities */
   int n_scored;
-  int n_ctx; /* most tokens of this sequence; 0, or more than the engine's n_ctx: that n_ctx */
-  /* True: the caller (`owner`) has one request at a time. An engine with a session that computes nothing
-   * else computes it there, with the bits that a process of the caller's own would give. Tokens that the
-   * session holds for one owner never change a bit of another owner's answer. */
+  int n_ctx; /* limit of this sequence's tokens; 0, or more than the engine's n_ctx: that n_ctx */
+  /* True: the caller (`owner`) has one request at a time. An idle engine with a session computes
+   * the request there, with the bits that a process of the caller's own would give. Tokens that the session
+   * holds for one owner never change a bit of another owner's answer. */
   bool alone;
   const void *owner;
   /* [n_base] NULL, or the common beginning of many prompts: a session computes these tokens by themselves, in

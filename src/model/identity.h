@@ -18,7 +18,7 @@ Status model_sample(const Model *model, ContentHash *hash, Error *err);
  * with the FileStamp (base/file.h) of each file of weights. */
 Status model_stamps(const Model *model, Buffer *text, Error *err);
 
-/* True if the files at the model's paths still are those that were opened. */
+/* True if the files of weights at the model's paths still are those that were opened. */
 bool model_is_unchanged(const Model *model);
 
 /* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened, which changes the

@@ -14,7 +14,7 @@ Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors
  * (AutoAWQ's layout cannot mix 4 and 8 bits), and weights that are finite. */
 Status layout_write_head(const Linear *head, int group, Tensors *out, Error *err);
 
-/* Makes the views of a rounded matrix LINEAR_AWQ with its weights, which are appended to `made`. */
+/* Sets the views of a rounded matrix to LINEAR_AWQ with its weights, which are appended to `made`. */
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err);
 /* The same with the weights of a file that layout_write() has made. If they must be converted, the result is
  * appended to `made`. Refuses a file without this matrix. */

@@ -1,8 +1,8 @@
 /* load.c - loads a tokenizer from the text of a tokenizer.json.
  *
- * Called by: tokenizer.c, image.c. The order matters: added tokens are normalized, and the model needs to
- * know whether its pieces are bytes. truncation and padding are ignored: as in transformers they are the
- * caller's choice. */
+ * Called by: tokenizer.c, image.c. The order of loading matters: added tokens are normalized, and the
+ * model needs to know whether its pieces are bytes. truncation and padding are ignored: as in transformers
+ * they are the caller's choice. */
 #include <stdio.h>
 #include <string.h>
 

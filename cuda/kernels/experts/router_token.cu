@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part, so that its first
-   * warp, which chooses the experts, need not store. */
+  /* The first kWarps blocks of a token store a part of h each. Of several, block 0 has the last part, so that
+   * its first warp, which chooses the experts, need not store. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store a part */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;

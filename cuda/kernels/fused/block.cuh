@@ -32,8 +32,8 @@ enum { QKV, O, GATE_UP, DOWN, MATRICES, Q_B /* latent attention: between QKV and
  * swizzle. */
 constexpr int kMaps = STEP_BYTES_SPAN * STEP_WARPGROUP_WARPS, kMapBytes = 128;
 
-/* Words of Args.bounds: bounds of logits; from kLargestAt on the largest |x| for int8 (one_bytes.cuh); from
- * kOnesAt on fp16 scales of 1, for stages of FP8 weights without scales. kBoundsWords counts all of them. */
+/* Words of Args.bounds: bounds of logits; at kLargestAt the largest |x| for int8 (one_bytes.cuh); at kOnesAt
+ * fp16 scales of 1, for stages of FP8 weights without scales. kBoundsWords counts all of them. */
 constexpr int kLargestAt = STEP_MAX_CLUSTERS * STEP_BLOCKS * STEP_WARPGROUPS,
               kOnesAt = kLargestAt + 2 * STEP_BLOCKS * STEP_MAX_CLUSTERS,
               kBoundsWords = kOnesAt + kMaps * 32 / 8;
@@ -147,7 +147,7 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  /* Stages in flight: in_flight, from position STEP_LONG on one more, but at most most_in_flight. */
+  /* Stages in flight: in_flight, plus one if STEP_LONG positions are cached, but at most most_in_flight. */
   int in_flight, most_in_flight;
   uint64_t *totals;            /* allreduce.cuh */
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
@@ -319,8 +319,8 @@ template <int kGroup, int kHeadDim, bool kInQ8, bool kWithExperts = false, bool 
 struct Form {
   using Sizes = TheSizes;
   static constexpr bool kIsShared = kShared;
-  /* Parts of STEP_GROUP inputs that have a scale and a zero point each: 1, 2 or 4; FP4: 8 with a scale; 8
-   * and 16 bits: STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS. */
+  /* Parts of a group of STEP_GROUP inputs, each with a scale and a zero point: 1, 2 or 4; FP4: 8, with a
+   * scale; 8 and 16 bits: STEP_FP8_PARTS, STEP_INT8_PARTS or STEP_HALF_PARTS. */
   static constexpr int kParts = STEP_GROUP / kGroup, kAttnParts = STEP_GROUP / kAttnGroup;
   static constexpr int kDim = kHeadDim;
   static constexpr bool kQ8 = kInQ8;
@@ -440,7 +440,8 @@ template <bool kDebug, class TheForm> struct Thread {
   __device__ __forceinline__ bool is_dense() const { return kLatent && layer() < plan.shape.n_dense; }
   __device__ __forceinline__ int expert_layer() const { return layer() - (kLatent ? plan.shape.n_dense : 0); }
 
-  /* Varied experts: a layer's biases of o [hidden] and of the router [n_experts], and its sinks [n_heads]. */
+  /* Varied experts: a layer's biases of o [hidden] and of the router [n_experts], and its sinks [n_heads].
+   * router_bias() of latent attention: the biases of the experts' choice. */
   __device__ __forceinline__ const float *o_bias(int layer) const {
     const StepShape &s = plan.shape;
     return Vectors(args, s.hidden, kDim, layer).bias + (s.n_heads + 2 * s.n_kv_heads) * kDim;
@@ -723,7 +724,7 @@ __device__ __forceinline__ float embedded(const Args &a, int id, int column) {
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 
-/* The index among all heads of the matrix qkv of this cluster's head `head`. A cluster's heads are its
+/* The index of this cluster's head `head` among all heads of the matrix qkv. A cluster's heads are its
  * queries, then key and value. */
 template <class B> __device__ __forceinline__ int head_of_qkv(const B &b, int head) {
   const StepPlan &p = b.plan;

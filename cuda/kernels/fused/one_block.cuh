@@ -38,8 +38,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ bool owns_groups() const {
     return Base::kExperts && !Base::kHybrid && step_owns_groups(&plan.shape);
   }
-  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). Latent
-   * attention: they follow outputs of q_a and kv_a, and then of q_b, in the exchange. */
+  /* Attention's output has planes of its own, since the states that it is made from lie at planes(). In
+   * latent attention these planes follow the outputs of q_a, kv_a and q_b in the exchange. */
   __device__ __forceinline__ unsigned char *value_planes() const {
     if constexpr (Base::kLatent)
       return (unsigned char *)(this->exchange() + step_latent_floats(&plan.shape, plan.heads_per_kv));
@@ -121,8 +121,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   }
   __device__ __forceinline__ int latent_keys_bytes() const { return plan.heads_per_kv * STEP_LATENT * 2; }
   __device__ __forceinline__ int latent_values_bytes() const { return plan.packs * STEP_PACK * 4; }
-  /* projection_bytes() and states_bytes() in the first layer from `layer` on where the cluster has heads. A
-   * hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
+  /* projection_bytes() and states_bytes() in the first layer, `layer` or later, where the cluster has heads.
+   * A hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
    * squares. If there is no such layer, some bytes, which never come, so that the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
@@ -148,8 +148,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
       if (layer() + 1 == plan.shape.n_dense) return this->share_at(DOWN).n_groups * Base::kFeatures * 4;
     return gated_bytes();
   }
-  /* The number of the cluster's FFN blocks. With varied experts a block has one tile row of gate and up for
-   * each of them. */
+  /* The number of the cluster's FFN blocks. With varied experts a thread block has one tile row of gate
+   * and up for each FFN block. */
   __device__ __forceinline__ int n_blocks() const {
     return Base::kVaried ? share(GATE_UP).n_rows : share(DOWN).n_groups;
   }

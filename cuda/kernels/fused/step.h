@@ -220,8 +220,8 @@ Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cud
                  Error *err);
 void step_close(Step *step);
 
-/* True if steps leave their best token in device memory, on several GPUs the best of all: if the plan is for
- * one token. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
+/* True if the plan is for one token: its steps leave their best token in device memory, on several GPUs the
+ * best of all. The next step can begin with that token (StepCall.pick); if no such step follows, step_pick()
  * enqueues a kernel that takes it. */
 bool step_leaves_pick(const Step *step);
 Status step_pick(const Step *step, StepPick pick, cudaStream_t stream, Error *err);

@@ -40,8 +40,8 @@ Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaS
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err);
 
-/* In each of two matrices, for all i < n_rows, row i becomes, in place, the former row rows[i] (rows NULL:
- * the former row first + i). rows[] ascend. A row of of[m] has n_words[m] words of 4 bytes. */
+/* Moves rows within each of two matrices: row i < n_rows becomes the former row rows[i] (first + i if rows is
+ * NULL). rows[] ascend. A row of of[m] has n_words[m] words of 4 bytes. */
 typedef struct {
   void *of[2];
   int n_words[2];

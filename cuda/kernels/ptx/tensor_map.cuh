@@ -7,7 +7,7 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/kernels/ptx/ptx.cuh"
 
-/* The first address from `shared` on that tensor copies in the 128-byte swizzle may fill: a multiple of
+/* The first address at or after `shared` that tensor copies in the 128-byte swizzle can fill: a multiple of
  * 1,024, so up to 1,023 bytes lie before it. */
 __device__ __forceinline__ unsigned char *align_for_copies(unsigned char *shared) {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;

@@ -64,7 +64,7 @@ static bool has_latent(const ModelConfig *c, int layer) {
   return c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION;
 }
 
-/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 already. */
+/* Memory for heads' matrices in fp16: the weights themselves if they are fp16 with this stride. */
 static const void *halves_of(const DeviceLinear *heads, DeviceArena *arena) {
   const size_t stride = linear_heads_stride(heads->n_in);
   if (heads->type == WEIGHT_F16 && heads->stride == stride) return heads->dense;

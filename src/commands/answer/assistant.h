@@ -170,8 +170,8 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
  * flags of that process decide. */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
-/* Chooses the context: -c, or as many tokens as half of the free memory holds, up to the model's maximum; but
- * at least n_prompt + 256, or that maximum. */
+/* Chooses the context: -c (refused above the model's maximum), else as many tokens as half of the free memory
+ * holds, but at least n_prompt + 256 and at most that maximum. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);

@@ -33,8 +33,8 @@ typedef struct {
 
 /* Reads standard input and then the files, each text beginning on its own line, without the last newline.
  * Standard input is read if it is named ("-" among the files: in that position) or piped in; an empty pipe
- * counts as no input, and a terminal is only read if named. STATUS_USAGE without any prompt, or with only an
- * empty -p. */
+ * counts as no input, and a terminal is only read if named. STATUS_USAGE without any prompt, with only an
+ * empty -p, or without an input for the {} of -P. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
@@ -45,10 +45,11 @@ void prompt_flags_release(PromptFlags *flags);
 /* The text of -P, else of the first -p, else NULL. */
 const char *prompt_text(const PromptFlags *flags);
 
-/* Reads the input as prompt_read() does, and appends one prompt for each -p, each with a NUL at its end. */
+/* Reads the input as prompt_read() does, and appends a prompt for each -p, or one without -p, each with a
+ * NUL at its end. */
 Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err);
 
-/* Refuses an output that is one of the files or standard input, which the answer would overwrite. */
+/* Refuses an output that is a file of these flags or standard input, which the answer would overwrite. */
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* True if "-" is among the files. */

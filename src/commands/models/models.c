@@ -222,7 +222,7 @@ static Words quantisation_words(const Facts *facts) {
   return out;
 }
 
-/* Appends a checkpoint's line. narrow: without the architecture, and with `origin` on a line below. */
+/* Appends a checkpoint's lines. narrow: without the architecture, and with `origin` on a line of its own. */
 static Status put_line(Buffer *out, int width, bool narrow, const Checkpoint *checkpoint, const Facts *facts,
                        const char *origin, Error *err) {
   size_t start = out->size;

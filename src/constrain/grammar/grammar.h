@@ -19,8 +19,8 @@ Status grammar_open(const char *name, const char *text, size_t size, const Token
 /* The texts that a regular expression (ECMAScript, lang/regular_expression.h) matches from end to end. */
 Status grammar_open_regular_expression(const char *name, const char *text, size_t size, Grammar **grammar,
                                        Error *err);
-/* The strings of one language. Takes over the store, even after a failure: *langs is empty then. `name` is
- * for messages. */
+/* The strings of one language. Takes over the store, even if it fails: *langs is empty afterwards. `name`
+ * is for messages. */
 Status grammar_open_lang(const char *name, Langs *langs, Lang lang, Grammar **grammar, Error *err);
 void grammar_close(Grammar *grammar); /* NULL is fine */
 

@@ -82,7 +82,7 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
 
 /* Adds the state to which the plan's at-th character, one of `class`, leads. The plan ends at this state if
  * the list is full, after MAX_DEPTH characters, or if some of its classes may not follow; in the last case,
- * below min_depth, it gives up these classes instead (or `class`, with fewer tokens) and returns false. */
+ * below min_depth, it gives up these classes instead (or `class`, if it has fewer tokens); returns false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);

@@ -6,7 +6,7 @@
  *              of the state of token first + i and the embedding of the token after it; if has_last, the
  *              state in the backend's row LAST waits for the token after it. DFlash: row i is made of the
  *              state of token first + i. Gemma 4: the drafter has no rows; row LAST of the states is that of
- *              token first.
+ *              the token at `first`.
  *              Nothing allocates after the first take() of a target. */
 #include "engine/drafters/published.h"
 

@@ -129,8 +129,8 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return open_file(walk, &walk->kind, name, start, PREFIX_BLOCK, file) > 0;
 }
 
-/* Opens the file from `start` on that has the most tokens in common with the text and returns their number; 0
- * if none has `least`. */
+/* Opens the file with the most tokens in common with the text, among those that begin at `start`; returns the
+ * number of these tokens, or 0 if no file has `least`. */
 static int open_best_file(const Walk *walk, const PrefixKind *kind, int start, uint64_t before, int least,
                           PrefixFile *best) {
   PrefixList list;
@@ -412,8 +412,8 @@ static bool add_bytes(const Walk *walk, uint64_t size, bool fresh, SaveBytes *by
   return true;
 }
 
-/* The end of the longest run of blocks from `start` on that are worth saving and fit into the limit.
- * In a recurrent model the last block is always worth saving: a state is at its end. */
+/* The end of the longest run of blocks that begins at `start`, is worth saving and fits into the limit. In a
+ * recurrent model the last block is always worth saving: a state is at its end. */
 static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes) {
   int end = start;
   while (end < walk->n) {

@@ -49,7 +49,7 @@ template <class T, int kRows_, int kTokens_> struct Shape {
 struct Args {
   CUtensorMap w, x; /* all heads, in boxes of 64 inputs: by kRows rows (w), by box_tokens tokens (x) */
   int box_tokens, n_tokens, n_token_tiles, n_row_tiles, n_tiles, n_steps; /* n_row_tiles: of a head */
-  int y_step;   /* numbers of y from a head to the next, in fp16 */
+  int y_step;   /* fp16 numbers from a head of y to the next */
   Epilogue out; /* of the first head */
 };
 
