@@ -140,8 +140,8 @@ static Status make_states(BackendState *s, int n_rows, int first, float divisor,
                          LINEAR_TO_F32, s->x, s->loaded->model->config.hidden, err);
 }
 
-/* EAGLE-3: the embeddings and the states c, each normalised, are the input h of the first layer; x begins as
- * c, or as normalised c. On entry c is in x. */
+/* EAGLE-3: the embeddings and the states, each normalised, are the input h of the first layer; x begins as
+ * the states, or as the normalised states. On entry the states are in x. */
 static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -161,8 +161,8 @@ static Status make_pairs(BackendState *s, int n_rows, Error *err) {
   return norm_rows(s, s->branch, eps, m->draft_state_norm, c->hidden, n_rows, s->x, err);
 }
 
-/* x = the drafter's own state after its last step, which had one row: x as the last layer left it, with
- * `norm` normalised. */
+/* x = the drafter's own state after its last step, which had one row: x as the last layer left it,
+ * normalised if `norm`. */
 static Status take_own_state(BackendState *s, bool norm, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -253,7 +253,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* With span.states 0 each number of rows up to STEP_GRAPHS has a CUDA graph; a prompt has more rows. */
+/* With span.states 0 each number of rows up to STEP_GRAPHS has a CUDA graph; most prompts have more. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};

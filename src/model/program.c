@@ -91,7 +91,7 @@ DifferencePlace difference_place(Difference difference) {
 
 enum { MOST_OF_A_LAYER = 17 };
 
-/* Adds an operation, with its row's registers as this model changes them. own: as for differences_of(). */
+/* Adds an operation with the registers of rows[kind], changed for this model. own: see differences_of(). */
 static void add(Program *program, const ModelConfig *config, const LayerConfig *own, OpKind kind, int layer) {
   const bool own_h =
       config->parallel || config->altup.n > 0; /* h is read again after the norm of attention */

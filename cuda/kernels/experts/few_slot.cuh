@@ -42,7 +42,7 @@ template <class W_, int kBlockIn_> struct Slot {
 
   /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
   struct Copies {
-    uint32_t tiles; /* offset from w.tiles of the lane's first vector, before set() adds row and tile */
+    uint32_t tiles; /* offset of the lane's first vector from w.tiles, before set() adds row and tile */
     const unsigned char *meta; /* the lane's first piece of scales or zeros, also before set() */
     int bytes;                 /* of a block's scales or zeros */
 
@@ -118,7 +118,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   };
 
-  /* The rows of x as operand b: kTiles tiles from the shared_address() x on. */
+  /* The rows of x as operand b: kTiles tiles at the shared_address() x. */
   template <int kTiles>
   static __device__ __forceinline__ void load_rows(uint32_t x, uint32_t (&b)[kTiles][8]) {
 #pragma unroll

@@ -146,8 +146,8 @@ __device__ __forceinline__ uint32_t magnitude_bits(const float (&v)[4]) {
              max(__float_as_uint(fabsf(v[2])), __float_as_uint(fabsf(v[3]))));
 }
 
-/* The largest of the magnitude_bits() of x in the first n clusters, for which it waits; own: the largest
- * of this cluster, which it sends. For one warp. */
+/* Sends `own`, the largest of this cluster's magnitude_bits() of x; waits for those of the first n clusters,
+ * and returns the largest. For one warp. */
 template <class B>
 __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, int n, uint32_t own) {
   uint64_t *words =
@@ -202,7 +202,7 @@ __device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, f
   *(uint32_t *)(to + (lane >> 4) * 64 + (lane & 3) * 16 + (lane >> 2 & 3) * 4) = word;
 }
 
-/* Rounds x of a matmul, n groups of floats from `from` on, to int8 in planes(), with one scale for all of x
+/* Rounds x of a matmul, n groups of floats at `from`, to int8 in planes(), with one scale for all of x
  * in scales(); each warp takes every STEP_WARPS-th group. Layout of a group: [2 halves of 64 inputs][lane
  * t][words of layout.cuh]. */
 template <class B>

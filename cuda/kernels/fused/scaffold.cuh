@@ -62,7 +62,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  *     DOWN     x is the gated product;                                   all-reduce
  *
  * A cluster without a KV head has only the last two matmuls, but its residual stream takes every sum. With
- * several tokens x of lm_head comes from a function of its own, so that its 560 instructions are outside the
+ * several tokens, x of lm_head comes from a function of its own, so that its 560 instructions are outside the
  * loop. Kernels after this one may start when all clusters are at lm_head: kernels that pick a token then
  * wait on SMs that have no cluster. */
 template <class B> __device__ __forceinline__ void run_layers(B &b) {

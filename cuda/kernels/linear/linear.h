@@ -27,7 +27,7 @@ C_BEGIN
 
 typedef struct {
   WeightType type;
-  /* n_out: of all parts; a multiple of 8 if stacked or of 4 or 8 bits, of 16 if interleaved. */
+  /* n_out: of all parts; a multiple of 8 if stacked or with 4 or 8 bits, of 16 if interleaved. */
   int n_in, n_out;
   int group; /* inputs per scale (one for all: n_in rounded up to 128); FP4: 16; dense, int8: 0 */
   int n_groups;
@@ -175,7 +175,7 @@ typedef enum {
   LINEAR_SWIGLU_F16
 } LinearOutput;
 
-/* Rows [n_tokens][n_in] of fp32, whose first is 16-byte aligned and whose RMSNorm is the x of a call. */
+/* Rows [n_tokens][n_in] of fp32 whose RMSNorm is the x of a call; the first is 16-byte aligned. */
 typedef struct {
   const float *rows;
   const float *weight; /* [n_in] */
@@ -223,7 +223,7 @@ typedef struct {
   const LinearExperts *experts;
   LinearNorm norm; /* rows NULL: x is given. Else x is not read, and linear_takes_norm() must hold */
   /* NULL, or x as planes from an earlier kernel. Then neither x nor norm.rows is read; norm.rows != NULL says
-   * that the planes are a norm's. `planes` and `next` need planes_wgmma, groups of 128 and at most
+   * that the planes are a norm's. `planes` and `next` need planes_wgmma, group % 128 == 0 and at most
    * LINEAR_MOST_PLANES tokens; for heads, `next` needs only linear_makes_heads(). */
   const void *planes;
   LinearNext next;
@@ -300,8 +300,8 @@ Status linear_choice(const LinearContext *context, const DeviceLinear *weights, 
                      const char *kernel, const LinearEntry **entry, Error *err);
 
 /* Dequantises rows [first_row, first_row + n_rows) of a quantised matrix to `out`, fp16 [n_rows][n_in],
- * 16-byte aligned; FP8 and FP4 without DeviceLinear.factors. first_row % 16 == 0, any group size. `plain`
- * selects the reference form (shifts and conversions), otherwise lop3 and packed halves if groups allow. */
+ * 16-byte aligned; results of FP8 and FP4 lack DeviceLinear.factors. first_row % 16 == 0, any group size.
+ * `plain` selects the reference form (shifts and conversions), else lop3 and packed halves if groups allow. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

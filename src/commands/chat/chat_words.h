@@ -44,7 +44,7 @@ typedef struct {
 /* Returns a hint if the text is only exit, quit, help or !COMMAND, which other programs take; else NULL. */
 const char *chat_bare_word(const char *text, size_t size);
 
-/* A command is a slash, a known name, and the argument if it takes one, on one line (/system and /tool take
- * several). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
+/* A command is a slash, a known name, and the argument if it takes one, on one line (several for /system and
+ * /tool). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
  * Other lines are text: "/usr/bin/env is what?", " /help", "/2 apples". */
 ChatLine chat_parse(const char *line, size_t size);

@@ -5,7 +5,7 @@
 
 #include "model/files/hf_tensors.h"
 
-/* hf_use() for a tensor of a table: bytes of tables are counted apart. */
+/* hf_use() for a tensor of a table: its bytes count in table_bytes, too. */
 static const void *use_part(HfLoader *loader, StoredTensor *tensor) {
   Model *model = loader->model;
   const size_t before = model->weight_bytes;

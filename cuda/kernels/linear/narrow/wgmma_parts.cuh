@@ -67,8 +67,8 @@ struct ShapeOf {
    * slots a group, since a group releases a slot only after it has its next slot. */
   static constexpr int kStages = (kFitting < 16 ? kFitting : 16) / kInGroups * kInGroups;
   /* kEarly stages of weights are loaded before x of the first stage has come. While all SMs load, the small
-   * kernels before this one and the first x take longer, so up to 16 tokens early stages are at most
-   * 48 KB of weights; above, loading all stages pays nevertheless (LOG.md, "Early loads"). */
+   * kernels before this one and the first x take longer, so with at most 16 tokens early stages are at most
+   * 48 KB of weights; with more, loading all stages pays nevertheless (LOG.md, "Early loads"). */
   static constexpr int kFew = 48 * 1024 / kWBytes, kEarly = kTokens <= 16 && kFew < kStages ? kFew : kStages;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + kExchangeBytes + 1024; /* to align */
   static_assert(kStages >= 2 * kInGroups || kInGroups == 1, "two stages for each group");
