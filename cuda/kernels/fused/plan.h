@@ -14,8 +14,8 @@
  * KV head c and its query heads (or several clusters share a KV head: step_sharers()); the FFN blocks are
  * divided among all clusters. A block streams stages through a ring of slots in shared memory: a stage is
  * `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their values (64 in 8 bits, 16 with
- * heads of 256), a head's recurrent state, or a few rows of the folded router or of lm_head. Four warpgroups
- * take stages in turn (one_matmul.cuh).
+ * heads of 256 or latents), a head's recurrent state, or a few rows of the folded router or of lm_head. Four
+ * warpgroups take stages in turn (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
  * block owns some groups of 128 columns of hidden (with 20 groups, two or three a block), and no other block
@@ -143,7 +143,7 @@ typedef struct {
   /* A hybrid: layers of attention with heads of 256, whose outputs have gates, and layers of the gated delta
    * rule with heads of 128. Layer l is of the delta rule if bit l of delta_layers is set. */
   int n_key_heads, n_value_heads;
-  int attn_group; /* varied experts: `group` for q, k, v and o, where `group` is for experts; else 0 */
+  int attn_group; /* varied experts: the group of q, k, v and o (`group` is that of experts); else 0 */
   uint64_t delta_layers;
   /* Latent attention (below): sizes as in LatentConfig; the first n_dense layers have an MLP of dense_width
    * features in place of experts. */
@@ -340,7 +340,7 @@ STEP_BOTH static inline int step_latent_clusters(const StepShape *s) {
   return n;
 }
 
-/* Numbers of attention's output for a head, from which o reads, and of its softmax states. */
+/* step_value_dim(): numbers of a head's output that o reads; step_state_dim(): of its softmax states. */
 STEP_BOTH static inline int step_value_dim(const StepShape *s) {
   return step_is_latent(s) ? s->value_dim : s->head_dim;
 }
@@ -366,8 +366,8 @@ enum {
 };
 
 /* The heads of a cluster in a hybrid's layers of one kind. Attention: query heads first .. first + n - 1, of
- * KV head first_key. Delta rule: value heads first .. first + n - 1, and the n_keys key heads from first_key
- * on that they use. n 0: the cluster has no heads, and waits for the others. */
+ * KV head first_key. Delta rule: value heads first .. first + n - 1, and the n_keys key heads that they use,
+ * first_key the first. n 0: the cluster has no heads, and waits for the others. */
 typedef struct {
   int first, n, first_key, n_keys;
 } StepMix;

@@ -300,8 +300,8 @@ Status linear_choice(const LinearContext *context, const DeviceLinear *weights, 
                      const char *kernel, const LinearEntry **entry, Error *err);
 
 /* Dequantises rows [first_row, first_row + n_rows) of a quantised matrix to `out`, fp16 [n_rows][n_in],
- * 16-byte aligned; results of FP8 and FP4 lack DeviceLinear.factors. first_row % 16 == 0, any group size.
- * `plain` selects the reference form (shifts and conversions), else lop3 and packed halves if groups allow. */
+ * 16-byte aligned; FP8 and FP4 results lack DeviceLinear.factors. first_row % 16 == 0, any group size. plain:
+ * the reference form (shifts and conversions); else lop3 and packed halves if groups allow. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

@@ -1,7 +1,7 @@
 /* choose.h - picks the likeliest of some given answers (--choose). An answer's score is the sum, or the mean,
  * of the natural log-probabilities of its tokens after the prompt, in the assistant's turn. Prompt and answer
  * are encoded as one text, since the tokenizer may merge across their boundary; the tokens after the prefix
- * that the prompt and all answers share are scored. End tokens are not, and thinking is switched off. */
+ * that the prompt and all answers share are scored, except end tokens. Thinking is switched off. */
 #pragma once
 
 #include "commands/answer/assistant.h"

@@ -39,8 +39,8 @@ typedef enum {
   ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
 } RopeTypes;
 
-/* Traits that an architecture has and others lack. The first say that members of config.json are read, which
- * architectures without the trait ignore, as transformers does. */
+/* Traits that an architecture has and others lack. The first name members of config.json that architectures
+ * without the trait ignore, as transformers does. */
 typedef enum {
   END_OF_TRAITS,
   ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */
@@ -57,7 +57,7 @@ typedef enum {
   ROTARY_DIM,     /* rotary_dim: rotary_dim / head_dim is the default of partial_rotary_factor */
   LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has a rope for each kind */
   LOCAL_THETA,    /* rope_local_base_freq: theta of the rope in windowed layers */
-  QUERY_SCALE,    /* llama_4_scaling_beta among a rope's parameters; without any, a fixed YaRN and beta */
+  QUERY_SCALE,    /* llama_4_scaling_beta among rope parameters; without these, a fixed YaRN and beta */
   ALPHA,          /* alpha of the rope type "dynamic" or "xdrope": theta times alpha^(dim / (dim - 2)) */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds; true is refused if that is QK_NORM_NONE */
@@ -205,7 +205,7 @@ struct Architecture {
   const char *activation_key;   /* NULL: "hidden_act" */
   const char *head_dim_key;     /* where "head_dim" is absent */
   const char *eps_key;          /* for epsilon; NULL: "rms_norm_eps" */
-  const char *length_key;       /* for max_position, if it is larger and the rope is not scaled */
+  const char *length_key;       /* overrides max_position if larger, and if the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
   const char *other_name; /* a second name of `architecture`, which other rows can have, too */
@@ -256,8 +256,8 @@ extern const Architecture architectures[];
 extern const size_t n_architectures;
 
 /* Where the config of a text part is. ONE_TEXT: in text_config, whose model_type is `text` or old_text.
- * ANY_TEXT: in text_config, with any model_type of `architectures`. FLAT_TEXT: as ONE_TEXT, or in config.json
- * itself if there is no text_config. THINKER_TEXT: in the text_config of thinker_config. */
+ * ANY_TEXT: in text_config, with any model_type that multimodal_text() takes. FLAT_TEXT: as ONE_TEXT, or in
+ * config.json itself if there is no text_config. THINKER_TEXT: in the text_config of thinker_config. */
 typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
 
 /* A model of several parts. The text part alone is computed. */
@@ -307,7 +307,7 @@ ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent:
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);
-/* Reads per_layer_config, as transformers 5 saves it: `parse` reads an object for each layer that differs,
+/* Reads per_layer_config, as transformers 5 saves it: for each layer that differs, `parse` reads an object,
  * whose key is the layer's number (layer_sizes.c). */
 Status config_parse_per_layer(const ConfigReader *r, ModelConfig *config, ParseLayer *parse);
 ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of heads (layer_lists.c) */
@@ -345,8 +345,8 @@ ParsePart config_parse_experts;
 ParsePart config_parse_positions;
 
 /* config_parse_text() fills sizes, arithmetic, positions and experts from the object of a text model.
- * config_parse_quantization() fills how weights are quantised, which the file's own object or that of the
- * text model says (config.c). */
+ * config_parse_quantization() fills how weights are quantised, according to the file's own object or that
+ * of the text model (config.c). */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
 /* Refuses a config with more quantisation rules than the model has matrices. */

@@ -312,7 +312,7 @@ typedef struct {
   int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers in all rows for a token: (longest - 1) * n_hashes rows of equal size */
   int taps;         /* taps of the convolution over tokens, which are `longest` tokens apart */
-  int64_t least;    /* each hash has the next prime number of rows, from this one on */
+  int64_t least;    /* each hash has the next prime number of rows; the first is at least this */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* seed of the hashes' factors */
   int32_t empty;    /* the first EOS: stands for tokens before the text's beginning, and ends n-grams */

@@ -259,8 +259,8 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
   /* Opaque, so that the compiler completes these sums, and with them has read all of the chunk, before peers
-   * may overwrite it. In the machine code (CUDA 13.0) the arrivals at peers wait for the loads, with it and
-   * without. */
+   * may overwrite it. In the machine code (CUDA 13.0) the arrivals at peers wait for the loads even without
+   * opaque(). */
   v.x = __uint_as_float(opaque(__float_as_uint(v.x))), v.y = __uint_as_float(opaque(__float_as_uint(v.y)));
   v.z = __uint_as_float(opaque(__float_as_uint(v.z))), v.w = __uint_as_float(opaque(__float_as_uint(v.w)));
   __syncwarp();
@@ -270,7 +270,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends 8, from 8 (lane % 16) on. */
+/* Sends a pack of halves to `to` in all blocks of the cluster; a lane sends the 8 at 8 (lane % 16). */
 template <class B>
 __device__ __forceinline__ void send_pack(const B &b, uint32_t near, uint32_t far, const __half *to) {
   const int lane = b.lane(), run = lane & 15;
@@ -425,7 +425,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
-  /* Offsets in a stage; then the address of x, and the offset of its scales, from the first group on. */
+  /* Offsets in a stage; then the address of x, and the offset of its scales, for the first group. */
   const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
                  scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * kScale +
                                     Sums<B>::scales_at(b.lane())),

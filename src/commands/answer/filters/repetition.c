@@ -2,7 +2,7 @@
  * microsecond. */
 #include "commands/answer/filters/repetition.h"
 
-/* How many last tokens must equal those p positions earlier for a loop of a passage of p tokens. */
+/* A passage of p tokens is a loop once this many last tokens equal those p positions earlier. */
 static int enough(int p) {
   int n = REPETITION_ROUNDS * p;
   return n < REPETITION_LEAST ? REPETITION_LEAST : n > REPETITION_MOST ? REPETITION_MOST : n;
