@@ -305,7 +305,7 @@ const int *weights_order(const BackendModel *loaded, const DeviceLinear *matrix)
   return NULL;
 }
 
-/* Takes memory for the order of permuted inputs (Linear.order), if the matrix has such. */
+/* Takes memory for the order of a matrix's inputs (Linear.order) if they are permuted. */
 static void place_order(Loader *loader, const DeviceLinear *to, const Linear *from) {
   if (!from->order) return;
   const int *order = arena_take(&loader->arena, (size_t)from->n_in, sizeof *order);

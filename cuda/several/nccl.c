@@ -133,8 +133,8 @@ static void *abort_comm(void *user) {
 }
 
 /* In a thread of its own: ncclCommAbort() ends what waits on the GPU at once, but does not return before all
- * graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc), which the thread that learns
- * of the failure has to do. */
+ * graphs with calls of NCCL are destroyed (commDestroySync() in NCCL's init.cc). Destroying them is up to the
+ * thread that learns of the failure. */
 void nccl_abort(Reduce *own) {
   NcclRank *rank = rank_of(own);
   if (!rank || atomic_exchange(&rank->aborted, true)) return;

@@ -58,8 +58,8 @@ Status device_check_flags(const DeviceFlags *values, Error *err);
  * to be there). GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* Checks that the device supports this model. From an unsuitable GPU that "auto" chose it switches to the
- * CPU and says so on standard error; another unsuitable device refuses the model (STATUS_MODEL). */
+/* Checks that the device supports this model. An unsuitable GPU that "auto" chose is replaced by the CPU,
+ * as a note on standard error says; another unsuitable device refuses the model (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
 /* True if the device should compute several sequences with `invariant` though no flag asks for it: the

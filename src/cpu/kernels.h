@@ -225,8 +225,8 @@ typedef struct {
   /* x[i] = 1 / (1 + e^-x[i]) */
   void (*sigmoid)(float *x, int n);
 
-  /* out[i] = silu(bias[i] + sum over t of taps[t * stride + i] * x[t][i]); bias may be NULL, out a row of x.
-   * PRECOND n % ALIGN_FLOATS == 0 */
+  /* out[i] = silu(bias[i] + sum over t of taps[t * stride + i] * x[t][i]); bias may be NULL. out may
+   * be a row of x. PRECOND n % ALIGN_FLOATS == 0 */
   void (*convolve)(const float *const *x, int n_taps, const float *taps, size_t stride, int n,
                    const float *bias, float *out);
 

@@ -262,12 +262,12 @@ typedef struct Backend {
   Status (*fused_step)(BackendState *state, TokenRange range, bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
    * before the operations. It either replays the whole step and sets *replayed (neither operations nor
-   * end_step() follow), or it may begin to record. end_step() comes after the last operation or the first
-   * failure with the status so far; it runs what was recorded and returns the first failure. */
+   * end_step() follow), or it may begin to record. end_step() gets the status so far, after the last
+   * operation or the first failure; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-  /* True if the step shall compute only rows with logits from Program.cut on, or, if no row has logits, end
-   * before operation Program.kept. NULL: never. */
+  /* True if the step shall drop rows without logits after Program.cut; if no row has logits, it ends before
+   * operation Program.kept. NULL: never. */
   bool (*cuts_rows)(const BackendState *state, TokenRange range);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device

@@ -181,8 +181,8 @@ static Status score(One *o, int32_t id, Error *err) {
       o, generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err));
 }
 
-/* Computes the session's held tokens, unless forced tokens follow and no token is scored: one step then
- * computes all of them. */
+/* Computes the session's held tokens. If forced tokens follow and no token is scored, does nothing: one step
+ * will compute held and forced tokens. */
 static Status decode_held(One *o, Error *err) {
   const GenerateOptions *options = &o->request.generate;
   const int most = options->max_tokens, left = most < 0 ? -1 : most - o->result.generated.n_generated - 1;

@@ -11,8 +11,8 @@ typedef struct {
   int lock;     /* a descriptor of the directory, locked so that no other call writes there; -1: none */
 } Checkpoint;
 
-/* Makes the directory unless it exists, and locks it. Refuses one with a config.json, with other weights than
- * shards of this checkpoint, or with other files and no such shard. Call checkpoint_end(), also after a
+/* Makes the directory unless it exists, and locks it. Refuses one that has a config.json, weights that are no
+ * shards of this checkpoint, or other files but no shard of it. Call checkpoint_end(), also after a
  * failure. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);

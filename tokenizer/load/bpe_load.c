@@ -87,7 +87,7 @@ static uint64_t rule_pair(const MergeText *rule) {
   return (uint64_t)(uint32_t)rule->id[LEFT] << 32 | (uint32_t)rule->id[RIGHT];
 }
 
-/* Enters the rules read so far in the table. */
+/* Adds the rules read so far to the table. */
 static Status add_rules(MergeReader *r, Error *err) {
   Bpe *bpe = r->bpe;
   if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));

@@ -437,7 +437,7 @@ __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *
     const Unit unit = unit_of<S>(args, unit_number(i));
     if (unit.begin >= unit.end) continue;
     const int first_pos = unit.pos, length = unit.length;
-    /* A mask is needed from step masked_from on and before step masked_before. */
+    /* Steps >= masked_from and steps < masked_before need a mask. */
     const int masked_from = (first_pos + 1) / S::kKeys,
               masked_before =
                   (newest_unseen(args.a, first_pos + args.by.tile_tokens - 1) + S::kKeys) / S::kKeys;
@@ -544,7 +544,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == kConsumers) prefetch_map(&args.q), prefetch_map(&args.k), prefetch_map(&args.v);
   __syncthreads();
   wait_for_previous();
-  dependents_may_start(); /* after the wait: decode may run beside this kernel, and reads the same q and k */
+  dependents_may_start(); /* after the wait: the decode kernel beside this one reads the same q and k */
   const int n_units = args.by.n_tiles * args.a.n_kv_heads * args.by.n_splits;
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();

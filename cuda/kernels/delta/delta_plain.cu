@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(DeltaArgs a) {
   });
 }
 
-/* Block (group, token). A warp has kEach of the sums of 32 squares, which are added in their order. */
+/* Block (group, token). Each warp makes kEach sums of squares; each thread adds them all in one order. */
 __global__ void __launch_bounds__(kNormThreads) group_norm_kernel(DeltaArgs a, bool gated) {
   __shared__ float sums[kEach][kNormThreads / 32];
   begin_overlapping();

@@ -82,7 +82,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       score_halves(queries, keys, s, lane);
   }
 
-  /* In 64 dimensions at a time, from number `begin` / 2 to `end` / 2 of them. */
+  /* Scores over dimensions 32 begin .. 32 end - 1, 64 at a time. */
   static __device__ __forceinline__ void score_halves(const __half *queries, const unsigned char *keys,
                                                       float (&s)[4], int lane, int begin = 0,
                                                       int end = kDim / 32) {
@@ -282,7 +282,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
     return *(const __half2 *)&valid;
   }
 
-  /* For kMasked: zeroes scales with which unpacking would give infinity or NaN, as heads of other sequences
+  /* For kMasked: zeroes scales with which unpacking would give infinity or NaN: heads of other sequences
    * multiply these values by a weight of 0. The sums of heads that own the values become NaN. */
   __device__ __forceinline__ void keep_finite(__half2 (&pair)[2], int own) {
     constexpr float kMost = 65504.0f / 1152; /* Scale8 */

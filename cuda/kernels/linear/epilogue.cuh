@@ -1,8 +1,8 @@
 /* epilogue.cuh - what happens to a finished sum: the output's factor, bias, then fp16, fp32, the residual
  * stream or SwiGLU.
  *
- * Every kernel ends with rows g and g + 8 of a tile in one thread, g = lane / 4 where a warp has fragments of
- * mma (t = lane % 4): in an interleaved matrix (linear.h) gate and up of the same output. */
+ * Every kernel ends with rows g and g + 8 of a tile in one thread; with mma fragments g = lane / 4 and t =
+ * lane % 4. In an interleaved matrix (linear.h) the two rows are gate and up of the same output. */
 #pragma once
 
 #include <type_traits>

@@ -87,7 +87,7 @@ bool settings_matter(const Interface *interface) {
   return interface->lists_models;
 }
 
-/* True if `text` is the spelling, with its dashes or without them. */
+/* True if `text` is the spelling, with or without its leading dashes; '_' in `text` counts as '-'. */
 static bool is_spelling(Word spelling, const char *text, size_t size) {
   size_t dashes = 0;
   while (size && text[0] != '-' && dashes < spelling.size && spelling.text[dashes] == '-') dashes++;

@@ -27,7 +27,7 @@ static double cost_of(const Guessing *g, int n) {
   return n * g->guess_cost + (g->row_costs ? g->row_costs[n] : n * g->row_cost);
 }
 
-/* The least that a wrong guess adds to the next step: a row if that computes right guesses again, else 0. */
+/* The least that a wrong guess adds to the next step: a row if that step redoes right guesses, else 0. */
 static double redo_cost(const Guessing *g) {
   return !g->redoes ? 0 : g->row_costs ? g->row_costs[1] : g->row_cost;
 }

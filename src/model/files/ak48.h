@@ -20,7 +20,7 @@
 
 /* Writes the header's bytes, padded with zeros; only ak48_header_decode() checks the fields. */
 void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER_SIZE]);
-/* Sets the sizes of a config, what follows from head_dim, tied_embeddings and the quantisation scheme, and no
+/* Sets tied_embeddings, the quantisation scheme, the sizes of a config, what follows from head_dim, and no
  * other field. Refuses another magic or version, fields out of range or inconsistent, and padding other than
  * zero. */
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,

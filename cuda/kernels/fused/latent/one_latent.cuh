@@ -5,8 +5,8 @@
  *     q'[h] = | rotated part of q[h] | key_halves[h] times the rest |
  *     a[h] = softmax(scale q'[h] k) latents,  o reads value_halves[h] a[h]
  *
- * A cluster that attends has some of the heads; each of its blocks multiplies an eighth of the outputs of
- * each matrix, all its inputs, and sends its outputs to the cluster. So between norm and o a layer has five
+ * A cluster that attends has some of the heads; each of its blocks computes an eighth of each matrix's
+ * outputs, over all inputs, and sends them to the cluster. So between norm and o a layer has five
  * exchanges within the cluster and none between clusters:
  *
  *     qkv  ─► latents: norms, rope; a warp quantises 128 numbers of c    (each cluster makes the same)
@@ -84,7 +84,7 @@ template <class B> __device__ __forceinline__ void take_latents(B &b) {
   if (appends) *(uint32_t *)(cache + to) = first, *(uint32_t *)(cache + to + 8) = second;
 }
 
-/* A number as the sum of two halves, the nearest one and the rest: exact to 22 bits. */
+/* v and w, each as the sum of two halves, the nearest one (x) and the rest (y): exact to 22 bits. */
 __device__ __forceinline__ uint2 two_halves(float v, float w) {
   const uint32_t near = pack_half2(v, w);
   return make_uint2(near, pack_half2(v - f16_low(near), w - f16_high(near)));

@@ -10,7 +10,7 @@
  * function of each ten bits: rows that are constant, which H alone makes an outlier of, become flat.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
- * 16: first H / 16 x, which cannot exceed fp16's range and is rounded to fp16, then (H x / 16) H in fp32. H
+ * 16: first (H / 16) x, which cannot exceed fp16's range and is rounded to fp16, then (H x / 16) H in fp32. H
  * over several tiles adds and subtracts them in registers. A warp has kMostTiles tiles.
  *
  *   lane (g, t) = (lane / 4, lane % 4) reads inputs 32 g + 8 t + i of a tile: one 16-byte load
