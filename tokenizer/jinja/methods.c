@@ -6,7 +6,7 @@
 #include "tokenizer/jinja/strings.h"
 #include "tokenizer/unicode/unicode.h"
 
-/* Modes: the method works from the end, not from the beginning; it fails if it finds nothing. */
+/* Modes. FROM_END: the method works from the end. MUST_FIND: it fails if it finds nothing. */
 enum { FROM_END = 1, MUST_FIND = 2 };
 
 static bool is_none(Value value) {

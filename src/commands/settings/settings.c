@@ -163,7 +163,7 @@ static bool is_word_of(const Flag *flag, const char *value) {
   return false;
 }
 
-/* Expands "~/", and puts the folder of the settings before a relative path. */
+/* Expands "~/", and puts the settings' folder before a relative path (a model's: if it begins with "."). */
 static Status expand_path(const Settings *settings, SettingLine *line, Error *err) {
   const char *value = line->value, *home = getenv("HOME");
   const bool is_model = line->flag->hint == VALUE_MODEL;

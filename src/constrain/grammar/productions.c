@@ -240,7 +240,7 @@ static bool test_empty(Langs *langs, Symbol symbol) {
   return symbol.kind == SYMBOL_LANG && lang_has_empty(langs, symbol.number);
 }
 
-/* Sets holds[rule]: if the rule has the property; lacks[alternative]: how many of its symbols lack it. */
+/* Sets holds[rule]: whether the rule has the property; lacks[alternative]: how many symbols lack it. */
 static Status spread(Langs *langs, const Productions *p, SymbolTest test, bool *holds, uint32_t *lacks,
                      Error *err) {
   uint32_t *memory;
@@ -341,8 +341,8 @@ static Status search(Search *s, uint32_t rule) {
   return STATUS_OK;
 }
 
-/* Refuses an alternative that begins with a rule of its own component, and goes on after that rule: the stack
- * would grow with each round. */
+/* Refuses an alternative that may begin with a rule of its own component and has symbols after that rule: the
+ * stack would grow with each round. */
 static Status check_beginning(const Search *s, const Alternative *alternative) {
   const Productions *p = s->m->out;
   const uint32_t component = s->component[alternative->rule];

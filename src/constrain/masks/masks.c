@@ -19,7 +19,7 @@
 #define KEPT_BYTES  ((size_t)12 << 20) /* of a KnownTable's values; if they take more, all are released */
 #define MAX_TELLING 16
 #define MAX_EARLY   4096 /* compute_first() stops once it has made this many expressions (lang.h) */
-#define FEW_QUOTES  4    /* groups of up to so many tokens: rests that are not kept are tried one by one */
+#define FEW_QUOTES  4    /* in groups of up to so many tokens, rests that are not kept are tried one by one */
 
 static bool no_memory(Masks *masks) {
   machine_fail(masks->m, "out of memory");
