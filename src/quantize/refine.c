@@ -30,7 +30,7 @@ typedef struct {
   int first, n_rows;
   size_t n_in, n_groups;
   float *levels, *slopes; /* [n_rows][n_in] */
-  float *products;        /* [SOLVED][n_in]; in sweep() [n_rows][group] */
+  float *products;        /* for scales [SOLVED][n_in], for levels [n_rows][group] */
   float *a, *b;           /* [SOLVED][n_groups][n_groups], [SOLVED][n_groups] */
   double *factor;         /* [n_groups][n_groups + 2] */
 } Part;

@@ -34,7 +34,7 @@ typedef struct {
   uint64_t bytes;
 } PrefixList;
 
-/* Lists all of the store's files; a missing directory counts as empty. */
+/* Lists all blocks, states and known-... files; a missing directory counts as empty. */
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err);
 void prefix_list_release(PrefixList *list);
 

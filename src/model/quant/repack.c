@@ -1,8 +1,8 @@
 /* repack.c - repacks quantised layers into the form of a Linear.
  *
- * Layers stored in that form stay mapped. For others, weights are transposed in blocks from words along the
- * inputs to words along the outputs, zero points and scales are converted, and the stored weights' pages are
- * dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
+ * Layers stored in that form stay mapped. For others, weights are copied (AWQ) or transposed in blocks from
+ * words along the inputs to words along the outputs, zero points and scales are converted, and the stored
+ * weights' pages are dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
