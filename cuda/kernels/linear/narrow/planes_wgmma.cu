@@ -132,7 +132,7 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   }
 
   /* Frees the unit's stage, and goes on to this thread's next unit. `read` is made of the scales that add()
-   * read: barrier_arrive_after_reads() has it as a fake operand, so that its arrival comes after them. */
+   * read: barrier_arrive_after_reads() has it as a fake operand, and so arrives after the reads. */
   __device__ __forceinline__ void release(uint32_t read) {
     __syncwarp();
     barrier_arrive_after_reads(full + S::kStages * 8, threadIdx.x % 32 == 0, read);
