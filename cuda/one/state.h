@@ -268,7 +268,7 @@ Status state_kv_read(BackendState *s, TokenRange span, int layer, void *out, Err
 Status state_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                       Error *err);
 /* Copies a layer's cache between device and host. `host` is laid out as for kv_read(), with n_heads KV heads;
- * the device has some of them, of which the first is first_head. n_stored 0: copies to the host; else copies
+ * the device has some of them, beginning with first_head. n_stored 0: copies to the host; else copies
  * the first span.n_tokens of the host's n_stored tokens to the device. Any thread may call this: it sets the
  * thread's device. Waits for the copy. */
 Status state_kv_copy(BackendState *s, TokenRange span, int layer, int n_stored, char *host, int first_head,

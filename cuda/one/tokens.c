@@ -95,7 +95,8 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is small; 0: all. */
+/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is small; 0: all, also with
+ * penalties or a mask. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
@@ -180,7 +181,7 @@ static bool same_settings(const SamplerSettings *a, const SamplerSettings *b) {
          a->min_p == b->min_p && a->seed == b->seed;
 }
 
-/* True without penalties, which depend on the picks before, and without a mask, which is for one row. */
+/* True without penalties (they depend on the picks before) and without a mask (it is for one row). */
 static bool can_pick_ahead(const Sampler *sampler) {
   return !sampler_has_penalties(sampler) && !sampler_allowed(sampler);
 }

@@ -32,9 +32,9 @@ Status tokens_drain(BackendState *s, Error *err);
 Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
 
-/* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, which the
- * caller takes afterwards, unless an earlier call has enqueued it. waits: the caller waits for the pick before
- * it asks for another; then a call can also pick from all later rows (PicksAhead). */
+/* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, unless an
+ * earlier call has enqueued it; the caller takes the draw afterwards. waits: the caller waits for the pick
+ * before it asks for another; then a call can also pick from all later rows (PicksAhead). */
 Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits, Error *err);
 
 /* The parts of tokens_sample_rows(): tokens_take_draws() takes the samplers' draws and lists the picks, or

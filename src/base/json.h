@@ -51,7 +51,7 @@ bool json_is_bool(const Json *value);
 bool json_is_null(const Json *value);
 size_t json_count(const Json *value);       /* elements of an array, members of an object, else 0 */
 const Json *json_first(const Json *value);  /* first element or member, or NULL */
-const Json *json_next(const Json *element); /* the next one; NULL after the last, or of NULL */
+const Json *json_next(const Json *element); /* the next one; NULL after the last, and for NULL */
 const char *json_key(const Json *element);  /* the key of a member, with U+0000 as C0 80 */
 /* Gives the bytes of a member's key, which may hold NULs. Only such a key is decoded, into the storage
  * `decoded`. */

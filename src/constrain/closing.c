@@ -640,7 +640,7 @@ static Closing search(Machine *m, const Frame *frame) {
   return better(found, ends);
 }
 
-/* CLOSE_UNSURE is stored as budget_of() the search: KEPT_UNSURE, more than any Closing, plus the steps left,
+/* CLOSE_UNSURE is kept as the search's budget_of(): KEPT_UNSURE, more than any Closing, plus the steps left,
  * in quarters (FEWER_STEPS) of MAX_STEPS. A search with the same budget or less would not find more. */
 enum { KEPT_UNSURE = 16, FEWER_STEPS = 4 };
 
@@ -742,7 +742,7 @@ static bool begins_others(const Values *v, const char *bytes, size_t size) {
   return false;
 }
 
-/* Takes a text out of v->texts if it is a dead end; false once CLOSING_FEW texts are out. */
+/* Takes a text out of v->texts if it is a dead end; false once it has taken CLOSING_FEW out. */
 static bool drop_text(void *user, const char *bytes, size_t size) {
   Values *v = user;
   Machine *m = v->m;

@@ -35,7 +35,7 @@ static int lowest(const AttentionWork *work, int position) {
 
 /* The first and last position that a row attends to; with `gathered`, indices in that copy. Each row of a
  * DFlash block attends to the whole block, a row of a Gemma 4 assistant to the target's keys before its own
- * position; its window is one position longer than in other models, as in transformers. */
+ * position; an assistant's window is one position longer than in other models, as in transformers. */
 static void span_of(const AttentionWork *work, int row, int *low, int *high) {
   const int position = work->part.pos + row;
   *high = position;

@@ -1,6 +1,7 @@
 /* fields.h - private to the loaders: reads members of a component's JSON by name and type.
  *
- * `where` names file and component ("FILE: decoder.Sequence[1]"). All failures are STATUS_MODEL. */
+ * `where` names file and component ("FILE: decoder.Sequence[1]"). Failures are STATUS_MODEL, for lack of
+ * memory STATUS_FAILED. */
 #pragma once
 
 #include "base/json.h"

@@ -171,7 +171,7 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
   }
 }
 
-/* Latents: the scores of a warpgroup's 16 keys, for all its warps. Each multiplies some dimensions. */
+/* Latents: the scores of a warpgroup's 16 keys, for all its warps. Each warp multiplies some dimensions. */
 template <class Softmax, class B>
 __device__ __forceinline__ void score_latents(const B &b, const unsigned char *keys, float (&s)[4]) {
   constexpr int kSteps = B::kDim / 64;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void score_latents(const B &b, const unsigned char *k
   Softmax::score_halves(b.heads(), keys, s, lane, (own * kSteps + 3) / 4 * 2,
                         ((own + 1) * kSteps + 3) / 4 * 2);
   float4 *all = (float4 *)b.exchange() + (b.warp() & ~3) * 32 + lane;
-  sync_warpgroup(b.warp() >> 2); /* all have read those of the stage before */
+  sync_warpgroup(b.warp() >> 2); /* all warps have read the sums of the stage before */
   all[own * 32] = make_float4(s[0], s[1], s[2], s[3]);
   sync_warpgroup(b.warp() >> 2);
   s[0] = s[1] = s[2] = s[3] = 0;

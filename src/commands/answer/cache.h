@@ -38,7 +38,8 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, E
 PromptStore cache_store(Cache *cache);
 /* Expects many prompts: the prefix that the first two share is stored once and looked up once. */
 void cache_expect_many(Cache *cache);
-/* At the end, while the session is open: stores the last prompt and closes the cache. */
+/* At the end, while the session is open: stores the last prompt, or any prefix of cache_expect_many(), and
+ * closes the cache. */
 void cache_close(Cache *cache, Session *session);
 
 enum { CACHE_KEY = 512 };

@@ -155,7 +155,7 @@ static Status take_linear(HfLoader *loader, Rows rows, bool inputs_first, Linear
   return take_bias(loader, rows, linear);
 }
 
-/* Takes from the tensors `all` each expert's matrix `first` (EXPERT_GATE ..), and `last` unless it is the same:
+/* Takes from the tensors `all` each expert's matrix `first` (EXPERT_GATE ..), and `last` if it is another:
  * the tensors then have the rows of both. */
 static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, int last, ModelLayer *layer,
                           StoredTensor *views) {

@@ -193,7 +193,7 @@ __device__ __forceinline__ float factor_of(const Place &p, const float *factors,
   return factors ? __ldg(factors + p.token0 + min(token, p.end - 1)) : 1.0f;
 }
 
-/* Replaces each gate by activation(gate) * up * its row's factor; with ACTIVATION_RELU each sum is gate and up.
+/* Replaces each gate by activation(gate) * up * its row's factor; with ACTIVATION_RELU a sum is gate and up.
  * The activation is a template parameter, since a branch for each number would keep latencies from
  * overlapping: with branches the epilogue took a third of the time of the tile's products. */
 template <Activation kActivation, int kN>
