@@ -24,7 +24,7 @@ Status schema_compile_constant(SchemaSet *set, uint32_t number, Error *err);
 /* True if the draft knows the keyword, a member of the schema's json, and no $ref beside it silences it. */
 bool schema_has_keyword(const SchemaSet *set, uint32_t number, const Json *keyword);
 /* Gives what one keyword about single values (type, pattern, minimum and their like) allows by itself; false
- * if it says nothing. */
+ * if it is not applied or is refused. */
 bool schema_keyword_langs(SchemaSet *set, uint32_t number, const Json *keyword, unsigned *kinds,
                           Lang *strings, Lang *numbers);
 int schema_by_key(const void *a, const void *b); /* for qsort() of KeySchema */

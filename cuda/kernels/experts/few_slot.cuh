@@ -176,7 +176,7 @@ template <class W_, int kBlockIn_> struct Slot {
   }
 
   /* y += the products of a chunk of gate and up, n tiles, by x. sums: rows 2 t and 2 t + 1 of x summed over
-   * each block, from the chunk's first block on. */
+   * each block of the chunk. */
   static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int lane, int n,
                                                         uint32_t x, const float *const (&sums)[2],
                                                         float (&y)[4]) {

@@ -210,8 +210,8 @@ typedef struct {
   int tokens;       /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv; /* query heads of a cluster that attends; in a hybrid: at most */
   /* packs: packs of a cluster's queries; all_packs: these and the packs of key and value. In a hybrid both
-   * are the most that a cluster has in any layer: `packs` counts groups of inputs of o, `all_packs` packs of
-   * projections. */
+   * are the most that a cluster has in any layer. There, and with latent attention, `packs` counts groups of
+   * inputs of o, `all_packs` packs of projections. */
   int packs;
   int all_packs;
   int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */

@@ -22,8 +22,8 @@ typedef enum {
    * window and all have a rope. */
   WINDOW_OR_NOPE,
   WINDOW_AND_NOPE, /* as WINDOW_OR_NOPE, but a null sliding_window is refused */
-  /* As WINDOW_AND_NOPE, but without layer_types the first layer, every n-th from the second on, and the last
-   * have no window. */
+  /* As WINDOW_AND_NOPE, but without layer_types the first layer, the second and every n-th after it, and
+   * the last have no window. */
   WINDOW_SOME_FULL_NOPE,
   WINDOW_NOPE, /* if use_sliding_window: by layer_types or, without it, the NoPE layers */
 } WindowRule;
