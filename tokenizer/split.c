@@ -132,7 +132,7 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-/* Replaces spaces by the mark (pattern.literal); if the scheme says so, an unmarked piece gets one first. */
+/* Replaces spaces by the mark (pattern.literal); puts one before an unmarked piece if the scheme says so. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;

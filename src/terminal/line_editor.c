@@ -2,7 +2,7 @@
  *
  * Called by: chat_input.c.
  * Always true: libedit reads only through next_key(), which sees signals and bracketed paste first; libedit's
- *              drawing is discarded, and line_display.c draws the line before each key. Synthetic keys are C1
+ *              drawing is discarded; line_display.c draws the line before a read(). Synthetic keys are C1
  *              controls (U+0080..U+009F): terminals do not send them as UTF-8; if typed, they are dropped. */
 #include "terminal/line_editor.h"
 

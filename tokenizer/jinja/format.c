@@ -1,6 +1,6 @@
 /* format.c - "%s" % values and "{:>5}".format(values), as in Python.
  *
- * Always true: the format's text, a fill character in it, too, and the values' texts keep their trust; digits
+ * Always true: the format's text (also its fill characters) and the values' texts keep their trust; digits
  *              and other padding are trusted. */
 #include <ctype.h>
 #include <math.h>

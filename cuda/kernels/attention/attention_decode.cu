@@ -130,8 +130,8 @@ __device__ __forceinline__ void copy_own_scales(void *stage, const __half *scale
     copy_async_16((uint4 *)stage + warp * kChunks + i, from + warp * kChunks + i, 16);
 }
 
-/* Loads kKeys keys, from row `row` of the cache on; all but the first n become zeros, and their scales may be
- * anything. A warp loads the keys that it multiplies, so that it waits for no other warp. */
+/* Loads kKeys keys, from row `row` of the cache on; all but the first n become zeros, with arbitrary
+ * scales. A warp loads the keys that it multiplies, so that it waits for no other warp. */
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void load_keys(T *to, const AttentionArgs &a, const OwnRows<T, kHeadDim> &own,
                                           unsigned row, int n, int warp, int lane) {

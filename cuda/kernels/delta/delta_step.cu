@@ -7,8 +7,8 @@
  *     d = beta (v - g s),   S = g S + k d^T,   S^T q = g (S^T q before) + d (k q)
  * so one reduction over the eight lanes serves both sums.
  * Segments, which are single rows here, have blocks of their own, blockIdx.y.
- * A block also asks L2 for the state of the block kAhead further, so that memory is read while blocks compute
- * and store.
+ * With segments, from sm_90 on, a block also asks L2 for the state of the block kAhead further, so that
+ * memory is read while blocks compute and store.
  * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
  *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so the
  *          state may be read before the wait for the matmul of the projections.

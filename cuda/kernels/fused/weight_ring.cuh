@@ -236,7 +236,7 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. They
-   * are copied in units of 16 bytes, so of eight positions, of which the last can still be unwritten. */
+   * are copied in units of 16 bytes, so of eight positions. The last of these can still be unwritten. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;
@@ -251,8 +251,8 @@ template <class B, int kKind> struct Copier {
   }
 };
 
-/* Loads what a layer reads before o, beside weights: keys and values, or in a hybrid's layers of the delta
- * rule the block's rows of the recurrent state of each value head, a stage each. */
+/* Loads what a layer reads before o, beside weights: keys and values, in 8 bits also their scales; or, in a
+ * hybrid's layers of the delta rule, the block's rows of each value head's recurrent state, a stage each. */
 template <class B, int kKind> __device__ __forceinline__ void load_history(Copier<B, kKind> &loader) {
   B &b = loader.b;
   if constexpr (B::kQ8 && kKind == ZEROS) {

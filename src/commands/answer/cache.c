@@ -231,7 +231,7 @@ void cache_expect_many(Cache *cache) {
 }
 
 /* Stores the last prompt, or with expects_many what the first two have in common. If the store is not open
- * since the weights' hash is unknown, reads the weights for it now: the next run knows it. */
+ * because the weights' hash is unknown, reads the weights to compute it: the next run knows it. */
 static void save_at_end(Cache *cache, Session *session) {
   int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
   if (!session || n < PREFIX_MIN_TOKENS) return;

@@ -39,7 +39,7 @@ typedef struct {
  * `first`. */
 Status against_open(const char *path, const DeviceFlags *device, const Model *first, int window,
                     Against *against, Error *err);
-/* Refuses a model whose tokenizer decodes the tokens to another text than `first`'s. */
+/* Refuses a model whose tokenizer decodes the tokens to another text than `first`'s, if both have one. */
 Status against_check_text(const Against *against, const Model *first, const int32_t *ids, size_t n,
                           Error *err);
 void against_close(Against *against);

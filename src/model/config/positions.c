@@ -393,7 +393,7 @@ Status config_parse_nope_layers(const ConfigReader *r, bool may_be_empty, ModelC
   return STATUS_OK;
 }
 
-/* True if windows differ by layer in a fixed order where there is no layer_types. */
+/* True if, without layer_types, windows differ by layer in a fixed order. */
 static bool is_periodic(WindowRule rule) {
   return rule >= WINDOW_PERIODIC && rule <= WINDOW_SOME_FULL_NOPE;
 }

@@ -5,7 +5,7 @@
  * A tile is finished in rounds of kRoundTokens tokens. The warps of both consumer warpgroups write their sums
  * of a round to shared memory. Then each warp finishes kOwn tokens, two at a time: 16 lanes share a token,
  * and lane l has dims 4 l .. 4 l + 3 and 4 l + 64 .. 4 l + 67. Rounds use two halves of the memory in turn,
- * so that one barrier a round is enough: when a warp passes it, all have written round r, and so read r - 1.
+ * so one barrier a round is enough: when a warp passes it, all have written round r, after reading r - 1.
  *
  *   sums  [2][kRoundTokens][128] fp32, swizzled
  *
