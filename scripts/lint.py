@@ -244,6 +244,13 @@ def check_length():
                 yield f"{name}:{i}: {len(line)} columns"
 
 
+def check_pragmas():
+    """a pragma stands in braces after else and if constexpr: nvcc may take the next statement, too, for the branch"""
+    for name in C_FILES:
+        for place, _ in matches(r"(\belse|\bif constexpr \(.*\))\n#pragma", code_of(name), name):
+            yield f"{place}: write braces around the loop and its pragma"
+
+
 def check_functions():
     """no function of product code is longer than 100 lines of code"""
     for name in (name for name in C_FILES if not name.startswith("test/")):
@@ -484,9 +491,9 @@ def check_shell():
 
 def main():
     passed = failed = skipped = 0
-    checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_functions,
-              check_parameters, check_words, check_comments, check_names, check_callers, check_pages, check_figures,
-              check_python, check_format, check_shell, check_cppcheck]
+    checks = [check_includes, check_circles, check_environment, check_quiet, check_length, check_pragmas,
+              check_functions, check_parameters, check_words, check_comments, check_names, check_callers, check_pages,
+              check_figures, check_python, check_format, check_shell, check_cppcheck]
     pool = concurrent.futures.ThreadPoolExecutor(len(checks))  # tools run beside what Python reads
     for check, run_of in [(check, pool.submit(lambda check: list(check()), check)) for check in checks]:
         says = check.__doc__.splitlines()[0]

@@ -18,6 +18,7 @@ OFFENCES = {
     "src/engine/environment.c": ('int x = sizeof getenv("A");\n', "getenv belongs in src/commands"),
     "src/engine/prints.c": ('int main(void) { return printf("x"); }\n', "printf below src/commands"),
     "src/base/long.c": ("\n" * 1201, "1201 lines"),
+    "cuda/loop.cu": ("void f() {\n  if constexpr (kA)\n    g();\n  else\n#pragma unroll\n    for (;;) g();\n}\n", "braces"),
     "src/base/unread.c": ("int add_one(int a, int b) {\n  return a + 1;\n}\n", "add_one() does not read b"),
     "src/base/wide.c": ("/* " + "x" * 120 + " */\n", "126 columns"),
     "src/base/unclear.c": ("/* The blank be" + "hind the word. */\n", 'say "after"'),

@@ -346,11 +346,12 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
         v[h][i] = make_uint2(pack_half2(o[4 * i][2 * h + c] * over, o[4 * i + 1][2 * h + c] * over),
                              pack_half2(o[4 * i + 2][2 * h + c] * over, o[4 * i + 3][2 * h + c] * over));
     uint4 *at = (uint4 *)(to.values + query * kStateDim + kValues / 8 * g);
-    if constexpr (kDim == 64)
+    if constexpr (kDim == 64) {
       at[0] = make_uint4(v[0][0].x, v[0][0].y, v[1][0].x, v[1][0].y);
-    else
+    } else {
 #pragma unroll
       for (int h = 0; h < 2; h++) at[h] = make_uint4(v[h][0].x, v[h][0].y, v[h][1].x, v[h][1].y);
+    }
   }
 
   __device__ __forceinline__ void store_values_q8(const States &to, int query, int c, float over,

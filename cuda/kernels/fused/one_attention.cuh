@@ -224,10 +224,11 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
           score_latents<Softmax>(b, keys, s);
         else
           softmax.score(b.heads(), keys, Softmax::scales_of_keys(stage, key0), s, opaque(b.lane()));
-        if constexpr (B::kVaried)
+        if constexpr (B::kVaried) {
 #pragma unroll
           for (int i = 0; i < 4; i++)
             if (first + (b.lane() >> 2) + i / 2 * 8 < begin) s[i] = -INFINITY;
+        }
         softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
         constexpr int kToValues = B::kLatent ? STEP_LATENT_ROPE * 2 : kKeys * kRow;
         softmax.accumulate(keys + kToValues + half * Softmax::kValues * 2,

@@ -167,9 +167,10 @@ template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
     const int z[2] = {-(int)(zero[part] & 15), -(int)(zero[part] & 0xf0)};
     uint32_t read = scale[part] | zero[part];
     uint4 pairs[S::kChunk / 8];
-    if constexpr (S::kPairsEarly)
+    if constexpr (S::kPairsEarly) {
 #pragma unroll
       for (int m = 0; m < S::kChunk / 8; m++) pairs[m] = pair(i, m);
+    }
     wgmma_wait<0>();
     touch(c);
 #pragma unroll

@@ -247,9 +247,9 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
       producer.fill([&](unsigned char *stage, uint64_t *full) {
         unsigned char *const groups = stage + S::kXBytes + S::kWBytes;
         const int k = step * S::kK * kTileIn;
-        if constexpr (S::kIsLow)
+        if constexpr (S::kIsLow) {
           copy_groups<W, S::kTileRows, kGroups, kBlockIn>(a.w, row, area.end_row - 1, k, groups);
-        else
+        } else {
 #pragma unroll
           for (int i = 0; i < kOwn; i++) {
             const int c = lane + 32 * i, piece = c % kCopies,
@@ -258,6 +258,7 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
             W::copy_piece(groups + c / kCopies * W::kMetaBytes + 16 * piece,
                           from[i] + block * W::piece_step(piece), piece);
           }
+        }
         barrier_arrive_after_copies(full);
       });
   });
