@@ -229,8 +229,8 @@ __device__ __forceinline__ Tally sum_ids(const Pick &p, const Kept &kept, int fi
 }
 
 /* Finds the first of n runs of ids with which the sum of weights exceeds `target`; returns its index, or n.
- * *place: the weight before the first run, and how many ties from there on stay; on return, the same for the
- * run that was found. */
+ * *place: the weight before the first run, and how many ties from there on stay; on return, the same for
+ * the returned index. */
 __device__ int find_run(const Kept &kept, const volatile Tally *runs, int n, unsigned long long target,
                         Tally *place) {
   for (int i = 0; i < n; i++) {

@@ -95,7 +95,7 @@ typedef struct {
   int n_integer, n_fraction;
 } Digits;
 
-/* Texts of a point and digits whose value is above or, with !above, below d's fraction. */
+/* Texts of a point and digits, or no text (0), whose value is above or, with !above, below d's fraction. */
 static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
   if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
