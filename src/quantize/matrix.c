@@ -123,8 +123,9 @@ static Columns alike(int n, const float *scales, const float *zeros) {
   return columns;
 }
 
-/* Rounds the group of inputs that begins at `at`, for a block of outputs. w points at the block's first weight in
- * rows of n_in; the errors go to errors[n_rows][group]. u: the diagonal block of U at the group, or NULL. */
+/* Rounds the group of inputs that begins at `at`, for a block of outputs. w points at the block's first
+ * weight, in rows of n_in; the errors go to errors[n_rows][group]. u: the diagonal block of U at the group,
+ * or NULL. */
 static void round_block(const Work *work, int at, int first_out, int n_rows, const float *w, const float *u,
                         float *errors) {
   const Weights *weights = work->weights;

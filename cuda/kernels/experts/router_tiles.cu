@@ -120,8 +120,8 @@ template <class T> struct Token {
       raw[i] = inside && k < a.hidden ? __ldcg((const float4 *)(x + k) + i) : make_float4(0, 0, 0, 0);
   }
 
-  /* Cuts the loaded inputs, k .. k + 7, into parts, from `to` on. In the first pass also stores h and adds to
-   * the shared gate's product. */
+  /* Cuts the loaded inputs, k .. k + 7, into parts, from `to` on. In the first pass also stores h and
+   * experts_h, and adds to the shared gate's product. */
   __device__ __forceinline__ void cut(const Args &a, int token, int k, T *to) {
     T parts[8][PartsOf<T>::kN];
     const int at = min(k, a.hidden - 8);

@@ -96,7 +96,8 @@ template <int kParts> struct Inputs {
     }
     return sum;
   }
-  /* Stores the thread's numbers of h: x times the norm's factor and weights. */
+  /* Stores the thread's numbers of h, and of experts_h if the experts have their own norm: x times the norm's
+   * factor and weights. */
   __device__ __forceinline__ void store_h(const Args &a, int token, float factor) const {
     const size_t to = (size_t)token * a.h_stride;
 #pragma unroll
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #endif
     logits[expert] = logit;
   }
-  /* The first kWarps blocks of a token store a part of h each. Of several, block 0 has the last part, so that
+  /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part: with several parts
    * its first warp, which chooses the experts, need not store. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store a part */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);

@@ -18,7 +18,7 @@ static int by_bytes(const void *a, const void *b) {
   return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* The union of sorted words that share their first `at` bytes, without these bytes. */
+/* The union of sorted words, each with its rest; they share their first `at` bytes, which are left out. */
 static Lang words_from(Langs *langs, const LangWord *words, size_t n, size_t at, int depth) {
   const size_t start = langs->n_stack;
   size_t i = 0;

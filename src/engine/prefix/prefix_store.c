@@ -129,8 +129,8 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return open_file(walk, &walk->kind, name, start, PREFIX_BLOCK, file) > 0;
 }
 
-/* Opens the file with the most tokens in common with the text, among those that begin at `start`; returns the
- * number of these tokens, or 0 if no file has `least`. */
+/* Opens the file with the most tokens in common with the text, among those that begin at `start`; returns how
+ * many they have in common, or 0 if no file has `least`. */
 static int open_best_file(const Walk *walk, const PrefixKind *kind, int start, uint64_t before, int least,
                           PrefixFile *best) {
   PrefixList list;
