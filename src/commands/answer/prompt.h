@@ -49,7 +49,7 @@ const char *prompt_text(const PromptFlags *flags);
  * NUL at its end. */
 Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err);
 
-/* Refuses an output that is standard input or a file of -f, --messages or -P: the answer would overwrite it. */
+/* Refuses an output that is standard input or a file of -f, --messages or -P, as it would be overwritten. */
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* True if "-" is among the files. */
