@@ -205,8 +205,8 @@ static Status fit_number(const char *file, const char *what, int found, int expe
                    found, expected);
 }
 
-/* Sets whose keys and values each layer of an assistant uses: those of the target's last layer that has its
- * own, with the same attention. */
+/* Points each layer of an assistant to the keys and values that it uses: those of the target's last layer of
+ * the same kind (with a window or without) that has its own. */
 static Status fit_layers(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];
