@@ -42,7 +42,7 @@ typedef struct {
   int max_batches;     /* most batches of one split of a tile row */
   int slots;           /* most tile rows in which one warp has batches */
   int ring_batches;    /* batches that a warp has in flight */
-  size_t shared_bytes; /* rings, integers and scales of x, partial sums */
+  size_t shared_bytes; /* rings, x, its scales, partial sums, ExpertTable */
   size_t partial_bytes;
 } SkinnyPlan;
 
