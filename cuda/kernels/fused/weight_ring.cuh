@@ -236,7 +236,7 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. They
-   * are copied in units of 16 bytes, so of eight positions. The last of these can still be unwritten. */
+   * are copied in units of 16 bytes, so of eight positions, some still unwritten. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;
