@@ -93,6 +93,7 @@ struct Halves {
   typedef float Sum;
   typedef double Wide;
   static constexpr int kK = 16, kEach = 2; /* k of a product; of a register */
+  static float plus(float value, double sum) { return (float)((double)value + sum); }
   static float a_value(uint32_t word, int e) { return table_of_halves()[word >> 16 * e & 0xffff]; }
   static float b_value(const unsigned char *at) {
     uint16_t half;
@@ -101,11 +102,12 @@ struct Halves {
   }
 };
 
-/* Unsigned or signed by signed bytes, modulo 2^32. */
+/* Unsigned or signed by signed bytes, modulo 2^32. Sums of 32 products are below 2^24, which float holds. */
 template <class A> struct Bytes {
   typedef int Sum;
-  typedef int64_t Wide;
+  typedef float Wide;
   static constexpr int kK = 32, kEach = 4;
+  static int plus(int value, float sum) { return (int)((int64_t)value + (int64_t)sum); }
   static float a_value(uint32_t word, int e) { return (float)(A)(word >> 8 * e); }
   static float b_value(const unsigned char *at) { return (float)(signed char)*at; }
 };
@@ -160,7 +162,7 @@ template <class T> void multiply(Fiber *const *lanes, size_t which, uint32_t *co
       uint32_t *c = sums[row % 8 * 4 + n % 8 / 2] + n / 8 * 4 + row / 8 * 2 + n % 2;
       typename T::Sum value;
       memcpy(&value, c, sizeof value);
-      value = (typename T::Sum)((first.add ? (typename T::Wide)value : 0) + sum[n]);
+      value = T::plus(first.add ? value : 0, sum[n]);
       memcpy(c, &value, sizeof value);
     }
   }
