@@ -85,7 +85,7 @@ struct Setting {
   int n_tokens, pos, window, chunk;
 };
 static std::vector<Setting> only; /* these, if any */
-static bool smaller_chip; /* the few are fewer there: by its memory kernels have other sizes, once more */
+static bool fewer; /* of the few: of many heads, and on smaller chips, where kernels have other sizes */
 
 /* The few have two KV heads at most: what a block computes depends on a head's size and on the query heads
  * of a KV head. */
@@ -98,7 +98,7 @@ static Shape few_heads(Shape s) {
  * beside tokens that do not; fewer tokens than a block takes, and more. */
 static std::vector<Setting> settings(void) {
   if (!only.empty()) return only;
-  if (few && smaller_chip) return {{1, 100, 16}, {3, 62, 0}, {70, 30, 16}};
+  if (few && fewer) return {{1, 100, 16}, {3, 62, 0}, {70, 30, 16}};
   if (few)
     return {{1, 0, 0},      {1, 70, 16},    {1, 100, 0},     {1, 100, 16},    {3, 0, 16},
             {3, 62, 0},     {3, 100, 16},   {20, 100, 110},  {70, 30, 16},    {1, 100, 0, 32},
@@ -297,7 +297,9 @@ int main(int argc, char **argv) {
   run_shape<float>(Shape{6, 1, 40, 32}, KV_F32, (size_t)shared);
   run_shape<__half>(Shape{few ? 66 : 128, 1, 576, 512}, KV_F16, (size_t)shared);
   /* More query heads of a KV head than a block of decode has columns. */
+  fewer = true;
   for (Shape s : {Shape{16, 1, 512}, Shape{36, 2, 256}}) run_shape<__half>(s, KV_F16, (size_t)shared);
+  fewer = false;
   for (Shape s : {Shape{4, 1, 64}, Shape{8, 2, 128}, Shape{2, 1, 256}, Shape{4, 1, 512}})
     check_same_bits(s, 0);
   check_same_bits(Shape{8, 2, 128}, 40);
@@ -334,7 +336,7 @@ int main(int argc, char **argv) {
   run_shape<__half>(Shape{8, 4, 256}, KV_Q8, (size_t)shared, 1.0, 20.0);
   run_shape<__half>(Shape{32, 16, 128}, KV_F16, (size_t)shared, 0.03, 0);
   /* Smaller chips: a block has 64 KB of shared memory on sm_75, 99 KB on sm_86 and sm_89. */
-  smaller_chip = true;
+  fewer = true;
   for (size_t kilobytes : {64, 99})
     for (Shape s : {Shape{28, 4, 128}, Shape{6, 2, 96}, Shape{8, 4, 256}})
       for (double cap : {0.0, 20.0})

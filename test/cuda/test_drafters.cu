@@ -234,6 +234,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   setenv("EMULATED_GPUS", "2", 0); /* the emulated GPU can be two */
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  if (few) setenv("EMULATED_SMS", "8", 0); /* few blocks, of many steps each */
   for (const char *name : {"dflash", "eagle3-speculators", "qwen3_5-mtp", "gemma4-assistant"})
     if (few) compare(name, KV_F16, true, 2);
   for (const char *name : {"dflash", "eagle3", "dflash-speculators", "eagle3-speculators",

@@ -353,6 +353,7 @@ int main(int argc, char **argv) {
   for (const char *name : {"qwen3_5-mtp", "eagle3", "dflash", "gemma4-assistant"})
     paths.push_back(drafters + name);
   const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+  if (few) setenv("EMULATED_SMS", "8", 0); /* few blocks, of many steps each */
   int n_prompts = 50;
   if (argc > 1 && !few) sscanf(argv[1], "%d,%d/%d", &n_prompts, &part, &n_parts);
   if (few) paths = {"test/data/stories260K-awq", drafters + "qwen3_5-mtp"};

@@ -329,10 +329,10 @@ int main(int argc, char **argv) {
       {"groups of 32", 1536, 1280, 2, 6, 1, 30, 2, false, true, 0, 32},
       {"groups of 64, inputs from an odd group on", 512, 2816, 1, 6, 2, 9, 2, true, false, 5, 64},
       {"heads of 64, norms and bias", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64},
+      {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
       {"FP4, inputs in two parts, bias", 2560, 1280, 1, 6, 2, 30, 2, true, true, 5, STEP_FP4_GROUP},
       {"groups of 32, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, 32, 64},
       {"groups of 64, heads of 64", 512, 1280, 1, 8, 2, 30, 2, false, true, 0, 64, 64},
-      {"FP4, heads of 64", 512, 1280, 1, 8, 2, 30, 2, true, true, 0, STEP_FP4_GROUP, 64},
       {"8 bits", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, true},
       {"8 bits, heads of 64", 1024, 1280, 2, 8, 2, 30, 3, true, true, 0, 128, 64, true},
       {"pages", 512, 512, 2, 4, 2, 101, 2, false, true, 0, 128, 128, false, true},
@@ -347,12 +347,12 @@ int main(int argc, char **argv) {
       {"fp16", 512, 512, 2, 4, 2, 41, 2, true, true, 0, STEP_HALF_GROUP},
       {"fp16, nine groups, heads of 64, 8 bits", 1536, 2304, 1, 8, 2, 30, 2, false, true, 5, STEP_HALF_GROUP,
        64, true},
+      {"varied experts, pages", 1088, 192, 3, 8, 1, 31, 2, true, false, 5, STEP_FP4_GROUP, 64, false, true,
+       16, 2, 40},
       /* 28 FFN blocks in five clusters: a last group may have half the inputs, and a group two experts. Four
        * clusters attend, two and a half blocks of each have columns, and lm_head's last span is short. */
       {"varied experts", 320, 448, 2, 16, 2, 41, 5, true, false, 0, STEP_FP4_GROUP, 64, false, false, 8, 4,
        33},
-      {"varied experts, pages", 1088, 192, 3, 8, 1, 30, 2, true, false, 5, STEP_FP4_GROUP, 64, false, true,
-       16, 2, 40},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -388,8 +388,8 @@ int main(int argc, char **argv) {
    * load in flight. */
   const std::vector<int> of_few[] = {
       {0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32}, {63, 64}, {0, 31}, {15, 255}, {0},       {40},
-      {70},     {300},    {33},      {0},       {31},    {40},     {0, 70}, {63, 530}, {63, 320}, {64, 130},
-      {0, 127}, {257},    {0, 70},   {33},      {0, 70}, {0, 127}, {0, 70}, {127},     {0, 70},   {40, 300}};
+      {70},     {300},    {40},      {33},      {0},     {31},     {0, 70}, {63, 530}, {63, 320}, {64, 130},
+      {0, 127}, {257},    {0, 70},   {33},      {0, 70}, {0, 127}, {0, 70}, {127},     {40, 300}, {0, 70}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =
