@@ -31,8 +31,8 @@ void fused_release_screen(BackendModel *loaded);
 size_t fused_bytes(const ModelConfig *config);
 
 /* Opens the kernels for steps of up to options->max_chunk tokens, as far as they support the model. Each step
- * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL, or
- * with decode_step DECODE_FUSED it is an error. Refuses KV_F32. */
+ * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL. With
+ * decode_step DECODE_FUSED it is an error if no kernel does so or takes one token. Refuses KV_F32. */
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
                   Error *err);
 void fused_close(FusedStep *fused);

@@ -131,7 +131,7 @@ __device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigne
   return limit ? limit : 1;
 }
 
-/* Ends a pick, in one thread: writes the token, with penalties counts it as seen, resets Control. */
+/* Ends a pick in one thread: writes token and kind, with penalties counts a sampled token, resets Control. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;

@@ -33,8 +33,8 @@ typedef enum {
 } InputKind;
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
-/* Adds an entry to the arrow keys' history and to the file. The first failure to write the file is reported
- * on standard error. */
+/* Adds an entry, unless it is empty or repeats the last, to the arrow keys' history and to the file. The
+ * first failure to write the file is reported on standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Shows a message on the terminal as if it were typed now. */

@@ -143,7 +143,7 @@ void wire_send_descriptor(Wire *wire, int descriptor);
 Status wire_receive(Wire *wire, Error *err);
 /* Takes the next complete message; its body stays valid until the next wire_take() or wire_receive(). */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
-/* Waits up to `ms` for a message; false: none came. A signal ends the wait. */
+/* Waits up to `ms` for a message; false: none came, or memory ran out. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);
 /* True if something is still to be sent. */
 bool wire_is_full(const Wire *wire);

@@ -142,7 +142,7 @@ static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
   return add_text(s, "-s", text, err);
 }
 
-/* Adds the form of answers: its flag and what it is compiled from. */
+/* Adds the form of answers: its flag, what it is compiled from, its options, and the tools. */
 static Status add_answer_form(MapSettings *s, const Assistant *a, Error *err) {
   const AnswerForm *form = &a->form;
   OWNED(list_release) TextList list = {0};

@@ -20,7 +20,7 @@ static const char *last_part(const char *name) {
   return slash ? slash + 1 : name;
 }
 
-/* *name: the only listed name with this last part, in new memory, or NULL. */
+/* *name: the listed name with this last part, in new memory, or NULL; refuses several such names. */
 static Status look_for_last_part(const char *text, char **name, Error *err) {
   OWNED(checkpoints_release) Checkpoints list = {0};
   OWNED(buffer_release) Buffer names = {0};
