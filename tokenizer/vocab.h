@@ -21,7 +21,7 @@ typedef struct {
 
 /* Zero-initialise it. */
 typedef struct {
-  Buffer bytes;       /* contents of all tokens, each NUL-terminated; less than a JSON text's 1 GB */
+  Buffer bytes;       /* contents of all tokens, each NUL-terminated; under 1 GB, as JSON texts are */
   VocabToken *tokens; /* [count] */
   size_t count, capacity;
   VocabSlot *slots; /* [mask + 1], at least half of them empty */

@@ -556,7 +556,8 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   size_t n_words = 0;
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
-  if (all && lang_is_endless(l, keys)) return keys; /* each prefix begins allowed keys, too */
+  if (all && lang_is_endless(l, keys))
+    return keys; /* the beginnings of a refused key also begin allowed ones */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];

@@ -60,9 +60,10 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
 /* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text grows beyond
- * LongRoPE's original context, session_decode(), session_decode_held() and session_score() prefill all of it;
- * after session_keep() these, session_prefill() and session_decode_async() compute what follows the last kept
- * recurrent state. After an interruption the session may hold fewer tokens. */
+ * LongRoPE's original context, session_decode(), session_decode_held() and session_score() prefill all of it.
+ * After session_keep() the same three functions, and also session_prefill() and session_decode_async(),
+ * compute again what follows the last kept recurrent state. After an interruption the session may hold fewer
+ * tokens. */
 void session_watch(Session *session, SessionProgress progress, void *user);
 
 /* The length of the prefix of ids[0..n) that session_sync() would not prefill; less than n. With a recurrent

@@ -527,8 +527,8 @@ template <bool kDebug, class TheForm> struct Thread {
     report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
-  /* Waits for a phase of a barrier. Peers' stores count on the barrier as bulk copies do, so the plain wait
-   * suffices; a wait that acquires at cluster scope would invalidate L1 each time. */
+  /* Waits for a phase of a barrier. Stores of the cluster's other blocks count on it as bulk copies do, so
+   * the plain wait suffices; a wait that acquires at cluster scope would invalidate L1 each time. */
   __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
                                           int number = 0) const {
     if (kDebug) {
@@ -840,8 +840,8 @@ template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* Stages of the block's rows of the folded router. With latent attention they come after those of o, have no
- * stage without rows, and belong to the last warpgroups. */
+/* Stages of the block's rows of the folded router. With latent attention these are only as many as
+ * folded_share() rows fill, four a stage. They come after those of o, and belong to the last warpgroups. */
 template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
   return B::kLatent ? folded_share(b) / 4 : (int)STEP_FOLDED_STAGES;
 }

@@ -53,7 +53,7 @@ struct LinearKernel {
 LINEAR_KERNELS(KERNEL)
 #undef KERNEL
 
-/* awq_wgmma for experts of few rows each (wide/experts_mma.cu). */
+/* Launches wide/experts_mma.cu, which awq_wgmma has for experts of few rows each. */
 Status launch_experts_mma(const LinearArgs &args, Error *err);
 
 /* True if awq_wgmma can make heads (LINEAR_NEXT_HEADS) of n_tokens tokens, and is expected to be faster than

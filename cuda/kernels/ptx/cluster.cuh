@@ -21,7 +21,7 @@
 
 /* --- barriers in shared memory that count arrivals and bytes: 9.7.13 "mbarrier" */
 
-/* A barrier's shared_address(), also converted from a pointer. */
+/* The shared_address() of a barrier: functions take either this address or a pointer to the barrier. */
 struct SharedBarrier {
   uint32_t address;
   __device__ __forceinline__ SharedBarrier(uint32_t at) : address(at) {}

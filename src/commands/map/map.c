@@ -138,7 +138,7 @@ static Status check_output(const Map *map, const Assistant *a, Error *err) {
   return written_file_is_not(&output, "--map", job->map->input, err);
 }
 
-/* Makes each -p, joined with standard input and the files of -f, a record, and opens these records. */
+/* Makes a record of each -p, joined with standard input and the files of -f, and opens these records. */
 static Status open_prompts(Map *map, const MapJob *job, Error *err) {
   const RecordRules rules = {.verbatim = true, .limit = RECORD_LIMIT, .n_copies = job->map->n_best};
   OWNED(buffer_release) Buffer prompts = {0};

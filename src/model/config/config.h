@@ -309,7 +309,7 @@ typedef struct {
  * operations.def. */
 typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
-  int n_hashes;     /* rows of the table for each length of n-gram, 1 .. MAX_NGRAM_HASHES */
+  int n_hashes;     /* for each length of n-gram; each hash picks a row of the table: 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers in all rows for a token: (longest - 1) * n_hashes rows of equal size */
   int taps;         /* taps of the convolution over tokens, which are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows; the first is at least this */

@@ -36,10 +36,11 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
 /* The expert's part whose name ends with `suffix`, or NULL (hf_experts.c). PRECOND loader->views */
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
-/* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector, whose numbers have to
- * be finite; hf_layer_take(): all tensors of a layer, whose Linears are named; hf_own_take(): the model's
- * tensors outside the layers, except the head; hf_table_take(): a table of embeddings, named without the
- * body's prefix. hf_has_linear(): true if there is a linear layer of this name, dense or quantised. */
+/* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector, whose numbers have
+ * to be finite; hf_layer_take(): all tensors of a layer, whose Linears have their names already;
+ * hf_own_take(): the model's tensors outside the layers, except the head; hf_table_take(): a table of
+ * embeddings, `name` being without the body's prefix. hf_has_linear(): true if there is a linear layer of
+ * this name, dense or quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
 Status hf_own_take(HfLoader *loader);
