@@ -22,11 +22,6 @@ namespace {
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
 constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers of every 32 of a row */
 
-/* A block this much further in the grid usually comes next on the same of an H200's 132 SMs. States of 48
- * heads of 256 sequences take 449 us without prefetches, 426 with this distance, 516 with twice as much;
- * states of Mamba-2 400 and 365 us, and 351 with three blocks an SM. */
-constexpr int kAhead = 132;
-
 struct alignas(16) Token {
   float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised */
   float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
@@ -188,6 +183,10 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
  * own segment. */
 template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
+  /* Such a block usually comes next on the same of an H200's 132 SMs. States of 48 heads of 256 sequences take
+   * 449 us without prefetches, 426 with this distance, 516 with twice as much; states of Mamba-2 400 and 365
+   * us, and 351 with three blocks an SM. */
+  constexpr int kAhead = 132;
   if (threadIdx.x > 0 || !a.segments) return;
   const int block = (int)(blockIdx.x + gridDim.x * blockIdx.y) + kAhead, segment = block / (int)gridDim.x;
   if (segment >= a.n_segments) return;
