@@ -86,7 +86,7 @@ Status metaspace_load(const char *where, const Json *json, char mark[5], size_t 
   if (!known)
     return error_set(err, STATUS_MODEL, "%s: prepend_scheme is %.80s, expected always, first or never", where,
                      name);
-  bool prefix; /* in older files; the reference refuses the same contradiction */
+  bool prefix; /* a member of older files, which the reference compares with prepend_scheme, too */
   TRY(field_bool_or(where, json, "add_prefix_space", true, &prefix, err));
   if (!prefix && *scheme != PREPEND_NEVER)
     return error_set(err, STATUS_MODEL, "%s: add_prefix_space is false, but prepend_scheme is not never",

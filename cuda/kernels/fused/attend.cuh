@@ -235,8 +235,8 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
       accumulate_halves(values, p, n, lane, taken);
   }
 
-  /* Lane 4 g + t loads half e of a vector of key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time: of vector 2 g + e
-   * of the key, with heads of 64 of vector g.
+  /* Lane 4 g + t has keys {2t, 2t + 1, 2t + 8, 2t + 9}[i]; value[i][e] is 8 bytes of such a key: half `half`
+   * of its vector 2 g + e; with heads of 64, half e of vector g.
    *
    * No fence before taken(): loads have no bank conflicts, and in the machine code (CUDA 13.0) the arrival
    * waits for them. accumulate_q8() says what happened where neither holds. */

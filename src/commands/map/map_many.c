@@ -239,8 +239,8 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane signals a change, at most WAIT_MS: input may have come by then, and only a single
- * lane waits for input in the reader. */
+/* Waits until another lane signals a change, at most WAIT_MS. Several lanes never wait for input in the
+ * reader, so each looks again then whether input has come. */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
