@@ -61,7 +61,8 @@ typedef struct {
 typedef struct NgramCall NgramCall;
 /* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix, in
  * MIX_FOR_ATTENTION, MIX_FOR_MLP and LOGITS (operations.def), combines all streams into one row by the
- * matrices mix_down and then mix_up. n: streams.n; S: n * hidden; R: the larger of max_chunk and max_logit_rows. */
+ * matrices mix_down and then mix_up. n: streams.n; S: n * hidden; R: the larger of max_chunk and
+ * max_logit_rows. */
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */

@@ -30,11 +30,10 @@
  *   lm_head    <- x, over all areas before `in`                                        its sums
  *
  * Before a peer writes to an area, it waits for something that this block sends only after its last read of
- * the area. What the peer writes <- what it has received: chunks of gate and up <- o (and so the states);
- * chunks of qkv <- the gated product; heads <- chunks; states <- heads; x of o <- states; the gated product <-
- * chunks. The block's
- * own barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long:
- * a peer needs only what blocks of its own rank add to down, and may send x while this block still multiplies
+ * the area (written <- received): chunks of gate and up <- o, and so the states; chunks of qkv <- the gated
+ * product; heads <- chunks; states <- heads; x of o <- states; the gated product <- chunks. The block's own
+ * barriers, before qkv and before gate and up, separate two matmuls. x of lm_head does not wait so long: a
+ * peer needs only what blocks of its own rank add to down, and may send x while this block still multiplies
  * x of down.
  *
  * PRECOND all clusters of the launch run at once (step_clusters). */
