@@ -133,7 +133,7 @@ static Formula one_of_open(Formulas *f, Formula *parts, size_t n) {
     const Formula part = parts[i];
     if (end == i + 1) {
       parts[kept++] = part;
-    } else { /* two equal parts are never exactly one */
+    } else { /* equal parts are true together: if exactly one is true, they are false */
       twice = formula_and(f, twice, formula_not(f, part));
     }
   }

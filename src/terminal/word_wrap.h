@@ -3,8 +3,8 @@
  *
  * A break is a newline in place of one blank or tab, and nothing else is added: text that is copied from
  * the screen, its rows joined by blanks, is the text. The terminal itself breaks words that are wider than a
- * row, and between characters of two columns, which have no blanks between them; it joins such rows again
- * when they are copied. The last word is held back until its end, or until its row is decided.
+ * row, and texts without blanks, as Chinese and Japanese ones are; it joins such rows again when they are
+ * copied. The last word is held back until its end, or until its row is decided.
  *
  * PRECOND setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once

@@ -101,8 +101,7 @@ __device__ __forceinline__ float multiply(const Task<STEP_FP8_PARTS> &task, cons
 /* --- int8 */
 
 template <> struct Inputs<STEP_INT8_PARTS> {
-  uint2
-      x; /* lane 4 g + t: of inputs 32 g .. 32 g + 31 of the two groups, half of thread t's 16 bytes of 64 */
+  uint2 x; /* lane 4 g + t: 8 of inputs 32 g .. 32 g + 31, counted through both groups */
   float scale;
 };
 template <> struct Task<STEP_INT8_PARTS> : ByteTiles {};

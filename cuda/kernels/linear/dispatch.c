@@ -184,9 +184,9 @@ static bool entry_runs(const LinearEntry *entry, const LinearQuery *query) {
   return (entry->limit == 0 || query->n_tokens <= entry->limit) && x_fits(entry->x, query);
 }
 
-/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles awq_wgmma is
- * slower than dequantising a small matrix. The last tile of tokens does not count, full or not, so that the
- * choice changes only after counts that linear_next_count() visits. */
+/* True if awq_wgmma has so many tiles that few of them are cut between blocks; with fewer tiles, a small
+ * matrix is multiplied faster if it is dequantised for cuBLAS. The last tile of tokens does not count,
+ * full or not, so that the choice changes only after counts that linear_next_count() visits. */
 static bool has_many_tiles(const LinearQuery *query) {
   const int full = (query->n_tokens - 1) / DISPATCH_TILE_TOKENS;
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;

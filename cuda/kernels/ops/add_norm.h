@@ -70,8 +70,8 @@ Status peers_gather_logits(const Peers *peers, int sum, int n_rows, cudaStream_t
  * number `sum` of the step, n % 4 == 0 and n <= WIDEST_SUM; without peers weight is not NULL. own_rows:
  * if there are more than pushed_rows rows, each GPU sums only its own (peers_first_row()), and stores the
  * results in peers->x and peers->h of all GPUs; x and out are this GPU's entries there. With `apart` only the
- * norms go to the other GPUs: their x is out of date until a sum of as many rows with own_rows and without
- * `apart`. */
+ * norms go to the other GPUs; their x stays out of date until a later call with as many rows, with own_rows
+ * and without `apart`, brings it. */
 typedef struct {
   const float *y, *weight, *scalar, *next_weight;
   float eps, next_eps;

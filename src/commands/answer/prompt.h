@@ -31,10 +31,10 @@ typedef struct {
   Buffer input;      /* standard input and files; -p if it is alone */
 } Prompt;            /* starts zeroed */
 
-/* Reads standard input and then the files, each text beginning on its own line, without the last newline.
- * Standard input is read if it is named ("-" among the files: in that position) or piped in; an empty pipe
- * counts as no input, and a terminal is only read if named. STATUS_USAGE without any prompt, with only an
- * empty -p, or without an input for the {} of -P. */
+/* Reads standard input and then the files. Each text begins on its own line; the newline at the end of the
+ * whole is dropped. Standard input is read if it is named ("-" among the files: in that position) or piped
+ * in; an empty pipe counts as no input, and a terminal is only read if named. STATUS_USAGE without any
+ * prompt, with only an empty -p, or without an input for the {} of -P. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 

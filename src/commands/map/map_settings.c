@@ -12,7 +12,8 @@
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
 static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant",
                   seal_name[] = "lines";
-/* Names of lines that MapSettings.hash omits: results are the same whatever these lines say. */
+/* Names of lines that MapSettings.hash omits: these change no result, but for "prompt", which the records'
+ * own hashes cover. */
 static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks", seal_name};
 
 /* --- writing */

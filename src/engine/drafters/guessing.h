@@ -37,7 +37,7 @@ typedef struct {
 
 /* row_cost is the backend's; timed: steps end when forward() returns, so that their times can be taken. */
 void guessing_begin(Guessing *g, int most, const Drafter *drafter, double row_cost, bool timed);
-/* Forgets which earlier guesses were right, as before a first text; the measured costs stay. */
+/* Forgets which earlier guesses were right, as for a new session; the measured costs stay. */
 void guessing_forget(Guessing *g);
 /* The number of guesses of a rank that pay, at most n. */
 int guessing_length(const Guessing *g, int rank, int n);

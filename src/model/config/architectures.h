@@ -39,8 +39,8 @@ typedef enum {
   ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
 } RopeTypes;
 
-/* Traits that an architecture has and others lack. The first name members of config.json that architectures
- * without the trait ignore, as transformers does. */
+/* Traits that an architecture has and others lack. The first ones stand for members of
+ * config.json, which architectures without the trait ignore, as transformers does. */
 typedef enum {
   END_OF_TRAITS,
   ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */

@@ -3,7 +3,7 @@
  * Sources: SafeAILab/EAGLE eagle/model/cnets.py and configs of EAGLE-3 checkpoints; vllm-project/speculators
  * models/eagle3 and models/dflash/config.py; z-lab/dflash dflash/model.py; transformers 5.23
  * gemma4_assistant/configuration_gemma4_assistant.py.
- * Always true: after config_fit_draft() every state is one that the target has, 1 .. its number of layers. */
+ * Always true: after config_fit_draft() each of DraftConfig.states is 1 .. the target's number of layers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
