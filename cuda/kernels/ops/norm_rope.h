@@ -156,7 +156,7 @@ typedef struct {
 /* out = activation(factor * gate) * up_factor * up, clamped to fp16's range; gate and up fp32, rows of n
  * numbers, gate_stride and up_stride apart; out fp16 [n_tokens][out_stride]. ACTIVATION_XIELU
  * (parameters: `xielu`), _GELU_ALONE and _GELU_EXACT are functions of gate, without up; the formulas of
- * _CLAMPED and _LIMITED are in config.h. */
+ * _CLAMPED and _LIMITED are in config.h. PRECOND n_tokens <= 65,535, a grid's largest y. */
 typedef struct {
   Activation activation;
   float factor, up_factor;
