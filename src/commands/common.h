@@ -24,7 +24,8 @@ bool terminal_takes_escapes(int descriptor);
 /* A spinner on standard error for the time in which a model is loaded. */
 Spinner loading_spinner(bool is_wanted);
 
-/* Appends a text from a file with its control characters escaped as in JSON: a terminal would obey them. */
+/* Appends a text escaped as in a JSON string, without the quotes around it: a terminal would obey its control
+ * characters. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
 
 /* Appends `"KEY": "TEXT"`; text may be NULL if size is 0. */

@@ -214,8 +214,8 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
 }
 
 #if AUK_CUDA
-/* Makes the device's GPU the current one, and sets n_gpus. If several devices answer the records of --map,
- * the first one (nth 0) checks the GPUs of all. */
+/* Makes the device's GPU the current one, and sets n_gpus. The first device (nth 0) checks all GPUs of the
+ * list. */
 static Status use_gpus(Device *device, const GpuList *gpus, Error *err) {
   int n_visible = 0;
   const bool counted = cudaGetDeviceCount(&n_visible) == cudaSuccess && n_visible > 0;
@@ -479,7 +479,8 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
   return STATUS_OK;
 }
 
-/* Leaves on the host the weights that do not fit beside `state` bytes; refuses what fits neither memory. */
+/* Plans to leave weights that do not fit beside `state` bytes on the host; refuses a model that does not fit
+ * then, or any with `invariant`. */
 static Status check_both_memories(Device *device, const Model *model, size_t state, int n_ctx,
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;

@@ -123,9 +123,9 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
 const ModelConfig *device_config(const Device *device, const Model *model);
 
 /* Makes room for a session of this size: weights that do not fit beside it will stay in the host's memory, if
- * the device has memory of its own. Refuses (STATUS_FAILED, with needed and free bytes) what neither
- * memory holds, with `invariant` what the GPU's does not. After several calls there is room for the largest
- * session. */
+ * the device has memory of its own. Refuses (STATUS_FAILED, with needed and free bytes) what both memories
+ * together do not hold; `invariant` needs all weights in the GPU's memory. After several calls there is room
+ * for the largest session. */
 Status device_check_memory(Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* device_check_memory() for a session of `state` bytes. */

@@ -335,8 +335,8 @@ static Status check_rules(const FlagParse *parse, const Word *setting, Error *er
 
 enum { HELP_COLUMN = 28, HELP_WIDTH = 80 };
 
-/* Appends text[0..size), wrapped at blanks to HELP_WIDTH; the cursor is at `indent`, where rows begin. A
- * newline is a blank. */
+/* Appends text[0..size), wrapped at blanks to HELP_WIDTH; the cursor is at `indent`, where lines begin. A
+ * newline counts as a blank. */
 static Status put_wrapped(Buffer *out, const char *text, size_t size, int indent, Error *err) {
   size_t room = (size_t)(HELP_WIDTH - indent), column = 0;
   for (const char *word = text, *end = text + size; word < end;) {

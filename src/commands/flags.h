@@ -24,7 +24,7 @@
 #include "base/status.h"
 
 typedef struct {
-  const char **items; /* [count], each belongs to argv */
+  const char **items; /* [count]; the strings are not owned */
   size_t count, capacity;
 } StringList;
 /* Appends an item without copying it; if memory is short, the list is unchanged. */
@@ -53,7 +53,7 @@ typedef enum {
   KIND_OPTIONAL /* OptionalText: the value is the next argument unless that begins with '-' */
 } FlagKind;
 
-/* The meaning of a string value, for completions. */
+/* The meaning of a string value, for completions; an empty name of a file or directory is refused. */
 typedef enum {
   VALUE_TEXT,
   VALUE_FILE,
@@ -74,8 +74,8 @@ typedef struct {
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
-  /* offset of a bool: the value comes from the file of settings, outside the section that -m SECTION names;
-   * 0: there is none */
+  /* offset of a bool that tells whether the value is from the file of settings, outside the section that -m
+   * SECTION names; 0: there is no such bool */
   size_t weak;
   size_t usual; /* for -m: offset of the string that takes a weak value (FlagSetting.weak); else 0 */
 } Flag;
@@ -130,7 +130,7 @@ typedef struct {
   const char *title; /* title in the help, without a colon */
   const Flag *flags; /* [n_flags] */
   size_t n_flags;
-  size_t offset; /* offset of the struct with the flags' members in the command's options */
+  size_t offset; /* offset, in the command's options, of the struct with the flags' members */
 } FlagGroup;
 
 /* FLAG_GROUP: values lie in the options themselves; FLAG_GROUP_IN: in a struct within the options. */

@@ -35,7 +35,8 @@ static size_t stem_of(const char *file) {
   return size;
 }
 
-/* Reads the names of the folder's files; a missing folder is empty. */
+/* Reads the names of the folder's files, except backups (NAME~) and names that are not UTF-8. A missing
+ * folder has none. */
 static Status read_files(const char *directory, Names *files, Error *err) {
   Status status = STATUS_OK;
   size_t n = 0;

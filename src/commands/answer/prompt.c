@@ -79,8 +79,8 @@ Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, 
 
 /* --- reading it */
 
-/* Prints a hint if standard input stays open and silent, which looks like a hang. A log gets it later than a
- * terminal, because the input may just be slow. */
+/* Prints a hint if standard input stays open and silent for 2 s (10 s if standard error is no terminal): this
+ * looks like a hang. */
 static void note_waiting(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
   if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)

@@ -14,7 +14,7 @@ typedef struct {
   StringList files;     /* -f; "-" is standard input */
   int truncate;         /* Truncation */
   const char *messages; /* --messages, or NULL */
-} PromptFlags;          /* zero-initialise it; release the lists */
+} PromptFlags;          /* starts zeroed; release the lists and prompt_flags_release() */
 
 extern const Flag prompt_flags[5];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
@@ -45,11 +45,11 @@ void prompt_flags_release(PromptFlags *flags);
 /* The text of -P, else of the first -p, else NULL. */
 const char *prompt_text(const PromptFlags *flags);
 
-/* Reads the input as prompt_read() does, and appends a prompt for each -p, or one without -p, each with a
- * NUL at its end. */
+/* Reads the input as prompt_read() does, and appends a prompt for each -p (a single one if there is no -p),
+ * each with a NUL at its end. */
 Status prompt_read_all(const PromptFlags *flags, Buffer *prompts, Error *err);
 
-/* Refuses an output that is standard input or a file of -f, --messages or -P, as it would be overwritten. */
+/* Refuses an output that is standard input or a file of -f, --messages or -P: writing would destroy it. */
 Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* True if "-" is among the files. */
@@ -62,7 +62,7 @@ bool prompt_is_given(const PromptFlags *flags);
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
 /* Appends the ids of the prompt in the assistant's chat. With --truncate, whole tokens of the input are cut
- * until the answer has -n tokens of the context left, but at most half of it; without -n, a quarter of it.
- * Standard error reports the cut. */
+ * until the context has room for the answer: -n tokens, but at most half of the context; without -n, a
+ * quarter of it. Standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);

@@ -46,8 +46,8 @@ bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
   return flags->usage || assistant->answer.verbose;
 }
 
-/* True if both outputs are terminals: a person reads both. With standard output in a pipe, figures and a
- * spinner would garble the screen of its reader (a pager). */
+/* True if standard output and standard error are terminals, so that a person reads both. If standard output
+ * is a pipe, figures and a spinner would garble the screen of its reader (a pager). */
 static bool has_person(void) {
   return progress_is_terminal() && output_is_terminal();
 }
@@ -228,7 +228,7 @@ static Status take_thought(Reply *reply, const char *text, size_t size, Error *e
   return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
 }
 
-/* Takes answer text, after the filter of -x. */
+/* Takes answer text, after the filter of -x, or lines of calls. */
 static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
   const ReplyFlags *flags = reply->flags;
   if (size == 0) return STATUS_OK;
@@ -307,7 +307,7 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
     fprintf(stderr, "auk: the answer is cut: it repeats itself (give -n N to allow that)\n");
 }
 
-/* Reports which part of the answer the end left incomplete, as an error or a message. */
+/* Reports what is incomplete at the end of the answer, as an error or a message. */
 static Status check_complete(const Reply *reply, const AnswerResult *result, Error *err) {
   const bool in_block = reply->block.state == BLOCK_INSIDE;
   AnswerLack lack = answer_lack(result, reply->assistant);

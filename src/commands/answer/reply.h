@@ -3,9 +3,9 @@
  *   no flag          text, streamed; with --no-stream in one piece at the end; with -x the first code block
  *   --json           one object on one line, at the end
  *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
- * A text whose last line has no newline gets one, unless --no-newline is given; an empty answer is no line.
- * A file (-o) is created or emptied only when the answer can begin, so that an earlier refusal leaves it
- * unchanged. An interrupted answer keeps what was written. */
+ * A text whose last line has no newline gets one, except with --no-newline in a pipe or a file. An empty
+ * answer leaves a pipe or a file empty. A file (-o) is created or emptied only when the answer can begin, so
+ * that an earlier refusal leaves it unchanged. An interrupted answer keeps what was written. */
 #pragma once
 
 #include "commands/answer/code_block.h"
@@ -14,7 +14,7 @@
 #include "terminal/spinner.h"
 
 typedef struct {
-  const char *path; /* -o, or NULL: standard output */
+  const char *path; /* -o; NULL or "-": standard output */
   bool json, jsonl;
   bool ids;       /* include ids in the object */
   int logprobs;   /* log-probabilities of the N likeliest tokens at each position; 0: none */
@@ -61,7 +61,7 @@ typedef struct {
   const Buffer *text, *thinking;
   const Buffer *calls;            /* lines of calls, or NULL */
   const IdList *prompt_ids, *ids; /* NULL: not requested */
-  const ScoreList *scores;        /* NULL: not requested */
+  const ScoreList *scores;        /* NULL or n_best 0: not requested */
   const Tokenizer *tokenizer;     /* for the text of tokens with scores */
   uint64_t seed;
   const char *model; /* name of the model */

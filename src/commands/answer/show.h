@@ -1,9 +1,10 @@
-/* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's
- * text unchanged, and a newline where its last line lacks one. On a terminal terminal_text() makes it safe,
- * words wrap, and Markdown has styles (markdown.h); an answer in a form (JSON, a regular expression, a
- * grammar) is left as it is, since each of its bytes means something. A thought is dim on a terminal with
- * colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's marks, such as
- * <think>. Each write also resets its style, so that the terminal is in order whenever the program ends. */
+/* show.h - formats thought and answer for a terminal, a pipe or a file. Pipes and files get the model's text
+ * unchanged, and without `exact` a newline where its last line lacks one. On a terminal terminal_text() makes
+ * it safe, words wrap, and Markdown has styles (markdown.h); an answer in a form (JSON, a regular expression,
+ * a grammar) has neither wrapped words nor styles, since each of its bytes means something. A thought is dim
+ * on a terminal with colours; elsewhere (NO_COLOR, --plain, TERM=dumb, a pipe) it stands between the model's
+ * marks, such as <think>. Each write also resets its style, so that the terminal is in order whenever the
+ * program ends. */
 #pragma once
 
 #include "commands/answer/answer_result.h"
@@ -19,7 +20,7 @@ typedef struct {
   bool terminal;            /* the output is a terminal: control characters become pictures */
   int screen;               /* descriptor of the terminal at whose width words wrap; -1: they do not wrap */
   bool styles;              /* thoughts are dim, Markdown has styles; PRECOND terminal */
-  bool source;              /* answers are code or have a form: no Markdown styles, no wrapped words */
+  bool source;              /* -x, a form or tools: no Markdown styles or wrapped words in answers */
   bool thoughts;            /* thoughts are shown */
   bool exact;               /* in a pipe or file, the last line gets no newline */
   const char *open, *close; /* marks around a thought that is not dim; owned by the chat */
@@ -35,7 +36,8 @@ typedef struct {
 /* Configures Show from the flags and the descriptor; the caller sets `write` and `user`. */
 Show show_to(const Assistant *assistant, int descriptor);
 
-/* In order: begin an answer, take its texts, end its last line, which may be empty. */
+/* Call in this order: begin an answer, show its texts, end its last line (an empty answer becomes an empty
+ * line). */
 void show_begin(Show *show);
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err);
 Status show_end(Show *show, Error *err);

@@ -1,6 +1,7 @@
-/* truncate.c - see truncate.h. Called by: prompt.c. The length of a cut prompt is known only after
- * encoding it, because tokens merge across the seam and with the surrounding text. So each round cuts as
- * many further tokens as are still too many, at least one; in practice there are one or two rounds. */
+/* truncate.c - see truncate.h. Called by: prompt.c. The length of a cut prompt is known only after encoding
+ * it, because tokens merge across the seam and with the surrounding text. So each round cuts as many further
+ * tokens as are still too many, divided by n_places and rounded up; in practice there are one or two
+ * rounds. */
 #include "commands/answer/truncate.h"
 
 #include <stdlib.h>

@@ -39,7 +39,7 @@ bool chat_is_interactive(void) {
 
 /* --- the loop */
 
-/* Reports a failure and continues, if an interactive user can do something about it. */
+/* Reports a failure that an interactive user can do something about; the chat then continues. */
 static Status report_and_go_on(const Dialogue *d, Status status, const Error *err) {
   if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED)) return status;
   dialogue_say(d, "%s", err->text);
@@ -75,7 +75,7 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
       d, line.word == WORD_UNKNOWN ? refuse_word(&line, err) : chat_command(d, &line, err), err);
 }
 
-/* An interruption while the user's text is encoded sends nothing, and the chat continues. */
+/* After an interruption before the answer, an interactive chat continues; nothing was sent. */
 static Status survive_interruption(const Dialogue *d, Status status) {
   if (status != STATUS_INTERRUPTED || !d->interactive || console_leaving()) return status;
   console_attend();

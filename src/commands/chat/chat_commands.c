@@ -309,7 +309,6 @@ static Status with_file(Dialogue *d, const ChatLine *line,
 
 /* --- dispatch */
 
-/* Lines for the user go to `out`. */
 static Status dispatch(Dialogue *d, const ChatLine *line, Buffer *out, Error *err) {
   const ChatCommand *command = &chat_commands[line->word];
   if (!command->argument && line->size)

@@ -19,8 +19,8 @@ typedef struct {
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
-/* For a terminal: PRECOND console_begin(). The user's lines have a style if the terminal is `ansi`. Without
- * this call, input is the lines of standard input. */
+/* For a terminal, which takes escape sequences if `ansi`. `style`: of the user's lines. Without this call,
+ * input is the lines of standard input. PRECOND console_begin() */
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err);
 void chat_input_close(ChatInput *input);
@@ -33,8 +33,8 @@ typedef enum {
 } InputKind;
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
-/* Adds an entry, unless it is empty or repeats the last, to the arrow keys' history and to the file. The
- * first failure to write the file is reported on standard error. */
+/* Adds an entry, unless it is empty or repeats the last, to the arrow keys' history and to the file; without
+ * an editor does nothing. Only the first failure of the file is reported, on standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Shows a message on the terminal as if it were typed now. */

@@ -12,7 +12,7 @@ const char *const chat_setting_names[] = {
     "seed", "n",     "think", "think-budget", "show-thinking",
 };
 const size_t chat_n_settings = sizeof chat_setting_names / sizeof *chat_setting_names;
-enum { N_WITHOUT_THINKING = 9 }; /* settings from here on are only for models that think */
+enum { N_WITHOUT_THINKING = 9 }; /* settings from this index on are only for models that think */
 
 /* --- numbers, by the flags' own tables */
 

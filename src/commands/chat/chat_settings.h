@@ -11,7 +11,7 @@ typedef struct {
   Seed seed;            /* not given: a new seed for each answer; given: the seed of the first answer */
   uint64_t n_seeded;    /* answers since the seed was set; each adds one to the seed */
   bool show_thinking;   /* show thoughts on the terminal */
-  AssistantFlags first; /* initial values of all settings */
+  AssistantFlags first; /* initial values of the settings that are flags */
   ThinkChoice first_think;
   bool first_show;
 } ChatSettings;

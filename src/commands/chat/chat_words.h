@@ -41,10 +41,11 @@ typedef struct {
   const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant, or NULL */
 } ChatLine;
 
-/* Returns a hint if the text is only exit, quit, help or !COMMAND, which other programs take; else NULL. */
+/* Returns a hint if the text is only exit, quit, help or !COMMAND, which are commands of other chat programs;
+ * else NULL. */
 const char *chat_bare_word(const char *text, size_t size);
 
-/* A command is a slash, a known name, and the argument if it takes one, on one line (several for /system and
- * /tool). A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN.
- * Other lines are text: "/usr/bin/env is what?", " /help", "/2 apples". */
+/* A command is a slash, a known name and perhaps an argument, on one line (/system and /tool: on any number).
+ * A line whose first word looks like a command but is none, "/foo bar" or "/tmp", is WORD_UNKNOWN. All else
+ * is text: "/usr/bin/env is what?", " /help", "/2 apples". */
 ChatLine chat_parse(const char *line, size_t size);

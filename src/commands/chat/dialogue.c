@@ -160,8 +160,8 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
   return STATUS_OK;
 }
 
-/* Tokens to keep free for an answer, at most -n. If turns are dropped without a question, a quarter of the
- * context, so that not every message drops a turn and causes a new prefill; else 1/16: a useful answer. */
+/* Tokens to keep free for an answer: a quarter of the context if turns are dropped without a question, else
+ * 1/16 of it, but at most -n. */
 static size_t wanted_room(const Dialogue *d) {
   size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant);
   size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;

@@ -29,7 +29,7 @@ typedef struct {
   Buffer attached;       /* text from /read for the next message */
   Show show;             /* output of answers */
   bool interactive;      /* the user is at a terminal */
-  FILE *screen;          /* the terminal of the user; for a pipe: standard error */
+  FILE *screen;          /* standard output if it is a terminal, else standard error */
   bool ansi, dim;        /* ansi: the screen takes escape sequences; dim: notes are dim */
   Spinner spinner;       /* shown until the first text of an answer */
   AnswerResult result;   /* result of the last answer */
@@ -82,17 +82,20 @@ Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
  * removed again. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Takes `text` as the result of the first call that has none; answers once every call has its result. */
+/* Takes `text` as the result of the first call that has none; answers once every call has its result, and
+ * drops this result again if no answer comes. STATUS_USAGE if no call waits. */
 Status dialogue_give_result(Dialogue *dialogue, const char *text, size_t size, Error *err);
 /* Appends a line for each call that waits for a result. */
 Status dialogue_list_calls(const Dialogue *dialogue, Buffer *out, Error *err);
-/* Runs --tool-command, if given, for each call without a result; if may_run is false or the answer was
- * interrupted, only says how to give results. *answer: the command gave all results, which need an answer. */
+/* Runs --tool-command for each call without a result. Without this flag, or if may_run is false or the answer
+ * was interrupted, only says how to give results. *answer: the command gave all results, which need an
+ * answer. */
 Status dialogue_run_tools(Dialogue *dialogue, bool may_run, bool *answer, Error *err);
 /* Keeps the conversation if it has changed. A failure is reported once and stops nothing. */
 void dialogue_keep(Dialogue *dialogue);
 
-/* Shows the last message and its answer: the user sees which conversation continues (chat_commands.c). */
+/* Shows the last user message and its answer: the user sees which conversation continues
+ * (chat_commands.c). */
 Status dialogue_show_last_turn(Dialogue *dialogue, Error *err);
 
 /* Puts the text of a file in front of the next message. Refuses a file that would overflow the context with

@@ -49,7 +49,7 @@ static Status read_some(int from, const ShellOptions *o, bool *open, Status stat
 }
 
 /* Passes interrupts on to the command's process group: the first as SIGINT, later ones as SIGKILL. A command
- * that is stopped, as it is when it uses the terminal, gets the terminal, and so Ctrl-C directly. */
+ * that was stopped because it used the terminal gets the terminal, and with it Ctrl-C directly. */
 static void pass_on(pid_t child, int n_came, int *n_passed, int how) {
   if (n_came > *n_passed) kill(-child, (*n_passed)++ ? SIGKILL : SIGINT);
   if (!WIFSTOPPED(how)) return;
@@ -66,8 +66,8 @@ static void take_terminal(pid_t child) {
   if (terminal >= 0) close(terminal);
 }
 
-/* Reads until the shell has ended and the pipe is empty. A process that the command leaves running may keep
- * the pipe open: its output is read for LAST_WORDS_MS more. */
+/* Reads until the shell has ended and the pipe is closed. A process that the command leaves running may keep
+ * the pipe open: then the reading ends LAST_WORDS_MS after the shell. */
 static Status await_output(pid_t child, int from, const ShellOptions *o, int *how, Error *err) {
   enum { LOOK_MS = 50, LAST_WORDS_MS = 100 };
   Status status = STATUS_OK;
@@ -132,7 +132,7 @@ Status shell_command(const char *command, const ShellOptions *o, int *how, Error
   n_interrupts = 0;
   sigaction(SIGINT, o->output ? &count : &ignore, &interrupt);
   sigaction(SIGQUIT, o->output ? &count : &ignore, &quit);
-  sigaction(SIGTTOU, &ignore, &background); /* take_terminal() */
+  sigaction(SIGTTOU, &ignore, &background); /* take_terminal() may raise it */
   if (status == STATUS_OK) status = run(command, o, input, how, err);
   sigaction(SIGINT, &interrupt, NULL);
   sigaction(SIGQUIT, &quit, NULL);

@@ -12,6 +12,6 @@ typedef struct {
 } ShellOptions;
 
 /* Runs the command, which alone gets interrupts meanwhile. *how: the status that wait() gives. With `output`,
- * the command ends with its shell, whatever the shell leaves running, and a second interrupt kills its
- * process group. */
+ * the call returns when the shell has ended, whatever the shell leaves running, and a second interrupt kills
+ * the command's process group. */
 Status shell_command(const char *command, const ShellOptions *options, int *how, Error *err);

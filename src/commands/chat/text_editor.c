@@ -17,7 +17,7 @@ static const char *editor_command(void) {
   return editor && *editor ? editor : "vi";
 }
 
-/* Runs the command with the file appended. */
+/* Runs the command with the file's path as its last argument. */
 static Status run_editor(const char *command, const char *path, Error *err) {
   OWNED(buffer_release) Buffer line = {0};
   int how = 0;

@@ -1,5 +1,5 @@
-/* chats.c - `auk chats`: lists, shows and removes the chats that were kept.   Called by: main.c through the
- * command table. A list reads only the beginning of each file. */
+/* chats.c - `auk chats`: lists, shows and removes the chats that were kept. Called by: main.c through the
+ * command table. A list reads only the beginning of each file that auk wrote. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* continued.h - continues a kept chat, on a terminal or with one prompt, and keeps the longer chat. In
+/* continued.h - continues a kept chat, on a terminal or with one prompt, and saves the result. Call in this
  * order: continued_open(), assistant_open() with `flags`, continued_begin(), continued_keep() after each
  * change of the conversation. */
 #pragma once
@@ -17,7 +17,8 @@ typedef struct {
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The
- * chat's own model, template and --think apply unless flags name others; with -m none of the three does. */
+ * chat's own model, template and --think apply unless flags name others; none of the three does if -m
+ * replaces the chat's model. */
 Status continued_open(Continued *continued, const OptionalText *resume, const AssistantFlags *flags,
                       Conversation *conversation, Error *err);
 /* Adds advice to the failure of assistant_open() if the model is the chat's. */

@@ -35,9 +35,9 @@ Status conversation_save(const Conversation *conversation, const ConversationHea
                          Error *err);
 
 /* Reads a file of this format, or an array of messages alone, into an empty conversation, and other members
- * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string or a
- * list of parts of type "text". Parts of other types (images) are refused (STATUS_USAGE), with the number of
- * the message. An answer that names no model gets the head's. */
+ * into a zeroed head (NULL: not wanted). Roles are system, user, assistant and tool; content is a string,
+ * null, absent, or a list of parts of type "text". Parts of other types (images) are refused (STATUS_USAGE),
+ * with the number of the message. An answer that names no model gets the head's. */
 Status conversation_load(const char *path, Conversation *conversation, ConversationHead *head, Error *err);
 
 /* Reads the head of a kept chat, if possible from the beginning of the file alone. */

@@ -9,7 +9,7 @@ enum { BOUND_LAST = 4 };
 typedef struct {
   AnswerForm *form;   /* or NULL: the answer is free, and nothing below is used */
   const IdList *ends; /* end tokens */
-  uint64_t *mask;     /* a bit for each token of model and tokenizer */
+  uint64_t *mask;     /* [n_words] a bit for each token of model and tokenizer */
   size_t n_words;
   bool begun;               /* some token was taken */
   bool ended;               /* nothing may follow */

@@ -6,8 +6,8 @@
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
  *
  * No spaces are written beside THOUGHT, ANSWER and {...}. The prompt ends before the first header. Where the
- * answer has a form or may have calls, a header has to consist of exactly the tokens of an allowed
- * header. */
+ * answer has a form, may have calls or may have no thought, a header has to consist of exactly the tokens of
+ * an allowed header. */
 #pragma once
 
 #include "commands/form/bound.h"

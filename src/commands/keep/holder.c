@@ -202,8 +202,8 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
   return STATUS_OK;
 }
 
-/* True for a client that has sent no HELLO and nothing else for GREETING_MS. It may do so while this process
- * stops, to wait for the end. */
+/* True for a client that has sent no HELLO and nothing else for GREETING_MS. While this process stops, such a
+ * client may stay to wait for the end. */
 static bool has_no_business(const Holder *h, const Caller *caller) {
   return !caller->greeted && !h->stops && clock_ms() - caller->heard_ms > GREETING_MS;
 }
@@ -270,7 +270,8 @@ static Status serve(Holder *h, Error *err) {
   return STATUS_OK;
 }
 
-/* Says that the model is ready; `quiet`: releases what belongs to the client that started this process. */
+/* Says that the model is ready; `quiet`: also gives up the standard output, standard error and directory of
+ * the client that started this process. */
 static Status announce(const Holder *h, const HolderOptions *options, Error *err) {
   const Assistant *a = h->assistant;
   if (options->quiet)

@@ -46,7 +46,7 @@ enum { WIRE_LARGEST = 1 << 28, WIRE_LARGEST_GREETING = 1 << 20, WIRE_NAME = 256 
 
 /* WIRE_HELLO; then the key's text. */
 typedef struct {
-  int32_t keep_seconds; /* how long an unused holder stays, from now on; -1: as before */
+  int32_t keep_seconds; /* new time that an unused holder stays; -1: unchanged */
   int32_t n_ctx;        /* tokens of context that are needed; 0: any */
 } WireHello;
 

@@ -314,7 +314,7 @@ static void print_summary(const Map *map) {
   fprintf(stderr, "\n");
 }
 
-/* Says how to go on with an interrupted run, even if no progress is shown. */
+/* Says how to go on with an interrupted run of --resume or --claim, even if no progress is shown. */
 static void say_how_to_go_on(Map *map) {
   const MapFlags *flags = map->mapping.job->map;
   bool counted;

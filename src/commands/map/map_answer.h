@@ -11,7 +11,7 @@ typedef struct {
   const MapJob *job;
   Assistant *assistant;
   Choices choices;      /* choices.n is 0 if the model writes the answer */
-  MapSettings settings; /* for JSON results and --resume */
+  MapSettings settings; /* for JSON results, --resume and --claim */
   PromptPattern pattern;
   uint64_t seed;      /* seed of the first record */
   IdList prefix;      /* common prefix of all prompts */

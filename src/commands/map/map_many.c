@@ -317,7 +317,8 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-/* Adds a reply's counts to the run. complete: place->result is the record's whole result. */
+/* Adds a reply's counts to the run. Ends the record if place->result is its whole result (`complete`), or if
+ * the failure is the record's alone. */
 static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
   Many *many = lane->many;
   Place *place = worker->place;
