@@ -32,7 +32,7 @@ void model_place_release(ModelPlace *place);
 char *model_place_lasting(const ModelPlace *place, Error *err);
 /* Refuses a path where nothing is, and says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);
-/* Opens the model, or refuses as model_place_check() does. model_close() it. */
+/* Opens the model. Refuses what model_place_check() refuses, and an incomplete download. model_close() it. */
 Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 /* model_place_open() for commands that compute: also refuses what model_check_known() refuses, and prints a
  * note if Qwen3's rope_theta or epsilon is assumed. */
@@ -51,7 +51,7 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
 Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err);
 
 typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
-/* Refuses ids without an embedding in the model. Ids from a tokenizer are STATUS_MODEL, as the tokenizer is
+/* Refuses ids without an embedding in the model. Such ids from a tokenizer are STATUS_MODEL, since it is
  * another model's; ids from the user are STATUS_USAGE. */
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);

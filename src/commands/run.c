@@ -54,7 +54,7 @@ static void prefilling(void *user, int done, int total) {
   shot->sink.prefilling(shot->sink.user, done, total);
 }
 
-/* Keeps a turn with an answer in a chat's file. One that cannot be kept gets a note only with --continue. */
+/* Keeps a turn with an answer in a chat's file. A turn that cannot be kept is noted only with --continue. */
 static Status keep(OneShot *shot, Error *err) {
   Error note;
   if (!shot->continued.keeps || shot->text.size + shot->thinking.size == 0) return STATUS_OK;

@@ -56,7 +56,7 @@ static bool has_good_stacks(rlim_t limit) {
   return limit == RLIM_INFINITY || (limit >= STACK_BYTES && limit <= LARGEST_STACK_BYTES);
 }
 
-/* Executes the program again if the environment needs a change; if that fails, continues unchanged. */
+/* Executes the program again if the environment needs a change; if that fails, returns. */
 static void set_environment(char **argv, rlim_t stack_limit) {
   const char *program = (const char *)getauxval(AT_EXECFN); /* the executed file: argv[0] may differ */
   bool good_spins = !spins || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT");
@@ -154,7 +154,7 @@ static int try_threads(int n, int *reason, Error *err) {
   return made;
 }
 
-/* Creates OpenMP's threads, which it keeps for later regions, with signals blocked (block_signals()). */
+/* Creates OpenMP's threads with signals blocked (block_signals()). OpenMP keeps them for later regions. */
 static void make_team(int n) {
   sigset_t before;
   block_signals(&before);

@@ -3,11 +3,12 @@
 
 #include "base/status.h"
 
-/* Runs `program`; main() consists of this call. libgomp reads the environment before main(). If the
- * environment does not set how threads wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT), or would give them stacks that
- * are too small or too large (OMP_STACKSIZE, ulimit -s), the program executes itself again with a better
- * environment, which takes a millisecond. If the stack is too small for `program` and may not grow (ulimit
- * -s), `program` runs in a thread with a larger one. */
+/* Runs `program`; main() consists of this call. libgomp reads the environment before main(), so auk executes
+ * itself again with a better environment, which takes a millisecond, in three cases: the environment does not
+ * set how threads wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT); it sets the size of their stacks to another value
+ * than auk's (OMP_STACKSIZE and the like); or `ulimit -s` would make their stacks too small or too large. If
+ * the stack is too small for `program` and may not grow (ulimit -s), `program` runs in a thread with a larger
+ * one. */
 int threads_run(int (*program)(int argc, char **argv), int argc, char **argv);
 
 /* Chooses the number of compute threads: `asked`, or 0 for one per core that this process may use. Creates

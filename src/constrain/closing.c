@@ -18,7 +18,7 @@
 
 enum {
   MAX_STEPS = 120,   /* calls of search() for one mask or byte */
-  MAX_DEPTH = 60,    /* Machine.search_depth: members and items that the search has begun, nested or not */
+  MAX_DEPTH = 60,    /* nested calls of search(), with_member() and closing_child_need() */
   MAX_LEAVES = 100,  /* sets of verdicts that are judged for one child */
   MAX_CELLS = 6,     /* languages of keys: each combination of them (2^6) is tried */
   MAX_NAMED = 256,   /* keys of one object or language that are tried one by one */
@@ -57,7 +57,7 @@ typedef struct {
   Closing best;
   const Frame *frame;
   const bool *verdicts;
-  Lang texts; /* what is left of the argument of closing_texts() */
+  Lang texts; /* without_dead_ends(): what is left of the texts or keys */
   bool keys;  /* the texts are keys of the frame's members, not values */
   bool many;  /* begins_others(): a text that is a prefix of others need not be taken out */
 } Values;
@@ -153,9 +153,9 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The Closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, as the
- * frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array such
- * a child stands for several items, up to just below the next count that a goal names. */
+/* The Closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, since
+ * the frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array
+ * such a child stands for several items, up to just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -334,7 +334,7 @@ typedef struct {
   Lang langs[MAX_CELLS]; /* [n_langs] of patternProperties and propertyNames */
   uint32_t n_langs;
   bool wants_more; /* members with other keys may help */
-  bool too_many;   /* there was no room for all keys and languages */
+  bool too_many;   /* not all keys and languages were collected */
 } Mentioned;
 
 static void add_lang(Mentioned *found, Lang lang) {
@@ -359,7 +359,7 @@ static void add_key(Mentioned *found, uint32_t key) {
 
 enum { MAX_NESTED = 16 }; /* in-place subschemas within one another */
 
-/* Adds the keys and patterns by which a schema and its in-place subschemas evaluate members. */
+/* Adds the patterns by which a schema and its in-place subschemas evaluate members. */
 static void mention_evaluated(Machine *m, uint32_t schema, int depth, Mentioned *found) {
   if (schema <= SCHEMA_TRUE) return;
   if (depth == MAX_NESTED) {
@@ -527,7 +527,7 @@ static Closing search_object(Machine *m, const Frame *frame) {
 }
 
 /* Takes out of `keys` those that no keyword of the frame's schemas names and with which no member may begin;
- * *all: no key was taken out. Else the named keys are out, too, unless `keys` is LANG_ALL. */
+ * *all: no key was taken out. If one was, the named keys are out, too, unless `keys` is LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -721,7 +721,7 @@ static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   return dead;
 }
 
-/* `texts` without all spellings of a number. */
+/* `texts` without the spellings of a number. */
 static Lang without_number(Machine *m, Lang texts, const Decimal *d) {
   Langs *l = &m->set->langs;
   return lang_and(l, texts, lang_not(l, numbers_equal((Numbers){l, m->set->options.exponents}, d)));

@@ -13,7 +13,7 @@
 enum { MARK_PLAIN = 1, MARK_JOINED = 2 };
 enum { MAX_JUDGES = 16, MAX_MEMBERS = 256 }; /* ATOM_MEMBERS in one AND; keys that these name */
 
-/* The subschemas that judge the members of an object at once. */
+/* The subschemas that judge the members of an object together. */
 typedef struct {
   uint32_t schemas[MAX_JUDGES]; /* [n] */
   uint32_t n;

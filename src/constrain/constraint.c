@@ -23,7 +23,7 @@ static bool has_text(const SchemaSet *set, uint32_t number) {
   return number == SCHEMA_TRUE || (number != SCHEMA_FALSE && set->schemas[number].is_proven);
 }
 
-/* The first required member whose schema has no text; SCHEMA_NONE: there is none. */
+/* The schema of the first required member whose schema has no text; SCHEMA_NONE: there is none. */
 static uint32_t dead_member(const SchemaSet *set, uint32_t number) {
   for (size_t i = 0; i < set->schemas[number].required.count; i++) {
     const uint32_t key = set->schemas[number].required.items[i];
@@ -35,7 +35,7 @@ static uint32_t dead_member(const SchemaSet *set, uint32_t number) {
   return SCHEMA_NONE;
 }
 
-/* Appends ": " and the names of a schema's keywords, except those that only describe the schema. */
+/* Writes ": " and the names of a schema's keywords, except those that only describe the schema. */
 static void append_keywords(const Json *schema, char *out, size_t size) {
   static const char *const others[] = {"title",    "description", "$schema",  "$id",   "id",
                                        "$comment", "default",     "examples", "$defs", "definitions"};
@@ -295,7 +295,8 @@ static void drop_tokens(const Constraint *c, const uint64_t *tokens, uint64_t *m
   for (uint32_t word = 0; word < c->vocabulary->n_words && left; word++) mask[word] &= ~tokens[word];
 }
 
-/* True if an escape of two characters may go on after its backslash, in the state of a string or key. */
+/* True if an escape of two characters other than \/ may go on after its backslash, in the state of a string
+ * or key. */
 static bool may_escape(Constraint *c, uint32_t lex) {
   for (const char *at = "\"\\bfnrt"; *at; at++)
     if (lex_next(&c->machine, lex, (unsigned char)*at) != LEX_NONE) return true;
@@ -320,7 +321,8 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* drop_tokens() for tokens with \u or \/, and for tokens after which only such tokens may come. */
+/* drop_tokens() for tokens with \u or \/, whose backslash may end the text so far, and for tokens after which
+ * only such tokens may come. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;
   const bool after_backslash = is_in_string(&c->state) && c->machine.lexes[c->state.lex].escape == 1;

@@ -516,7 +516,7 @@ static bool check_array(Explainer *e, uint32_t schema, const Value *v, const Pla
   return s->unique ? check_unique(e, v, place) && fits : fits;
 }
 
-/* Judges by unevaluatedProperties or unevaluatedItems the members or items that `seen` lacks. */
+/* Judges the members or items that `seen` lacks by `keyword`: unevaluatedProperties or unevaluatedItems. */
 static bool check_open(Explainer *e, uint32_t schema, const char *keyword, const Value *v, const Place *place,
                        bool *seen) {
   bool fits = true;

@@ -132,8 +132,8 @@ static Formula relaxed_one(Relax *r, FormulaNode node, bool positive) {
   return formula_or(f, made, positive ? FORMULA_FALSE : none);
 }
 
-/* relaxed() of a list of parts: all must hold or, without `all`, one. The parts are joined at once, since
- * joining them one by one would sort a long list again for each. */
+/* relaxed() of a list of parts: all must hold or, without `all`, one. The parts are joined in one call,
+ * since joining them one by one would sort a long list again for each. */
 static Formula relaxed_parts(Relax *r, const FormulaNode *node, bool all, bool positive) {
   Formulas *f = formulas_of(r->m);
   Formula few[16], *parts = node->b <= 16 ? few : malloc(node->b * sizeof *parts), made = !all;

@@ -9,5 +9,6 @@ void key_orders_close(Machine *m);
 /* The rank of a key in the order, from 1 on; order->keys.count + 1 for other keys. */
 uint32_t key_order_rank(const KeyOrder *order, uint32_t key);
 /* The keys of `keys` that may come next: in order, none after the first key that must come, and none that
- * leaves the rest of the object impossible. */
+ * leaves the rest of the object impossible. If `keys` is endless (lang_is_endless()), others may stay: they
+ * are refused where they end. */
 Lang key_order_next(Machine *m, const Frame *frame, Lang keys);

@@ -46,8 +46,8 @@ typedef struct {
 
 /* Builds the prompt of a record. Mistakes in the record are STATUS_USAGE. */
 Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err);
-/* Builds a prompt with `filling` in place of everything from the record: what two such prompts share belongs
- * to the pattern. */
+/* Builds a prompt with `filling` in place of everything from the record. Text that two prompts with different
+ * fillings have in common is the pattern's. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
 /* Builds a prompt from a JSON text: a list of messages, or an object with "messages". `name` begins error
  * messages. */

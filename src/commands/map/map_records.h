@@ -16,8 +16,8 @@ typedef struct {
   size_t first, step;
 } RecordShare;
 
-/* Rules for records. A line loses the CR before its LF; the first record loses a byte order mark. Bytes after
- * the last LF (or NUL) are a record, too; an empty line is a record. */
+/* Rules for records. A line loses a CR at its end; the first record loses a byte order mark. Bytes after the
+ * last LF (or NUL) are a record, too; an empty line is a record. */
 typedef struct {
   char end;          /* '\n' or NUL */
   bool passes_blank; /* blank records are skipped (JSON Lines) */

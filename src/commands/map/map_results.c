@@ -197,7 +197,8 @@ static Status take_rewritten(Results *results, Error *err) {
   return atomic_file_commit(&results->rewritten, err);
 }
 
-/* Ends the reading after the last complete result: from here on results are appended. */
+/* Ends the reading after the last complete result. From here on results are appended, unless the file is only
+ * read. */
 static Status end_earlier(Results *results, Error *err) {
   const char *path = results->options.path;
   results->reading = false;

@@ -66,5 +66,5 @@ Status result_error(ResultsFormat format, const char *message, Buffer *out, Erro
 /* Begins an object: {"index": N, "input": "HASH", "settings": "HASH" */
 Status result_object(size_t index, uint64_t input, uint64_t settings, Buffer *out, Error *err);
 
-/* Refuses (STATUS_FAILED) an open file that no longer has this name and size. */
+/* Refuses (STATUS_FAILED) an open file that has lost this name or has another size. */
 Status results_check_file(int descriptor, const char *path, uint64_t size, Error *err);

@@ -22,8 +22,8 @@ typedef enum {
   RESULTS_LINES, /* text; \n, \r and \\ stand for newlines, CRs and backslashes in it; \! begins an error */
   RESULTS_NUL,   /* unchanged text, then a NUL; U+FFFD replaces NULs in it; \! begins an error */
   RESULTS_JSON,  /* one object per line, beginning with "index" and "input"; an error has a member "error" */
-  RESULTS_TEXTS  /* results of several -p: unchanged text, a newline if it has none, and an empty line between
-                  * results */
+  RESULTS_TEXTS  /* results of several -p: unchanged text, a newline unless it ends in one, and an empty line
+                  * between results */
 } ResultsFormat;
 
 typedef struct {
@@ -64,7 +64,7 @@ Status map_resume_read_head(const char *path, Buffer *text, Error *err);
 Status map_resume_write_head(ResultsFormat format, const MapSettings *settings, Buffer *out, Error *err);
 
 /* Reads the record hash of a result. Refuses (STATUS_USAGE) a result whose hash, `result`, is not the one
- * listed. */
+ * listed (dashes match any). */
 Status map_resume_read(const MapResume *resume, size_t index, uint64_t result, uint64_t *record, Error *err);
 /* Truncates the list to n results; creates the file if needed. */
 Status map_resume_cut(MapResume *resume, size_t n, Error *err);

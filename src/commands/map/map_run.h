@@ -16,14 +16,15 @@ typedef struct {
   Results results;
   Record record;
   bool resuming;                    /* `record` may have a result already */
-  size_t n_found, n_errors, n_done; /* n_done: results, found or made, in OUT */
+  size_t n_found, n_errors, n_done; /* results that OUT had; results that are errors; results found or made */
   size_t n_running;                 /* records that are being answered together */
   size_t n_waiting;                 /* results that wait until an earlier result is written */
   double start_ms, shown_ms;
   bool on_screen; /* a progress line is on standard error */
 } Map;
 
-/* Reads the next record into map->record; *at_end: there is none. may_wait: waits for input. */
+/* Reads the next record into map->record; *at_end: there is none. Without may_wait, *found and *at_end are
+ * both false if the record has not come yet. */
 Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error *err);
 /* *stays: the current record has an earlier result that can stay; the caller then calls map_keep_result().
  * `found` is false at the end of the records. */

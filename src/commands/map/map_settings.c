@@ -1,6 +1,6 @@
 /* map_settings.c - see map_settings.h.
  *
- * Always true: every run writes the same names in the same order. */
+ * Always true: every run writes its lines in the same order; settings that are not given may have no line. */
 #include "commands/map/map_settings.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* map_settings.h - what --map results depend on besides the records, so that all results in a file come from
  * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
  * Results of a part of the records (--shard, --claim) say in further lines of the head which part: "prompt",
- * "input", "shard" or "blocks", and "lines". These lines are not hashed, so that the results equal
- * those of a run over all records.
+ * "input", "shard" or "blocks", and "lines". MapSettings.hash omits these lines, so that the results
+ * equal those of a run over all records.
  *
  * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
@@ -31,7 +31,7 @@ typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err);
 
-/* Takes settings from the lines of a file. *valid: all lines have this form. */
+/* Takes settings from the lines of a file. *valid: all lines have the form above. */
 Status map_settings_read(const char *lines, size_t size, MapSettings *settings, bool *valid, Error *err);
 enum { SETTING_LIMIT = 64 };
 /* Copies what the line `name` says; false: there is no such line. */

@@ -3,7 +3,8 @@
  * Called by: main.c through the table of commands.c.
  * Always true: each run of a test has its own fixed tokens; no timed token is taken from a cache; untimed
  *              runs of each test come first. A decoded token is sampled (greedily without flags) and
- *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */
+ *              appended; a prefill step takes up to a chunk of tokens, and the last step computes the last
+ *              token's logits. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -171,7 +172,8 @@ static const Column columns[] = {
     {"first_token_prompt", NULL, true, 0},
 };
 
-/* Writes "greedy", or the settings that are not neutral, by flag names: "temp 0.7, top-k 20". */
+/* Writes "greedy" for temperature 0, and the settings that are not neutral by their flags' names: "temp 0.7,
+ * top-k 20". */
 static void name_sampling(const SamplerSettings *s, char name[160]) {
   const struct {
     const char *flag;
@@ -206,7 +208,8 @@ static Status put_test(const Bench *bench, const Test *test, Table *table, Error
   return table_integer(table, test->depth, err);
 }
 
-/* Writes the steps, the bytes that each must read, the rate of reading, and the ideal time / the time. */
+/* Writes the number of steps, the mean bytes that a step must read, the GB/s read, the ideal time divided by
+ * the time, and the machine's rates. */
 static Status put_roofline(const Bench *bench, const Test *test, const Speed *speed, Table *table,
                            Error *err) {
   const Model *model = bench->model;
@@ -336,7 +339,7 @@ static Status report_memory(const Bench *bench, Error *err) {
 }
 
 /* Measures the time from the start of the process to the first token. The prompt is as long as the first
- * test's, or one token. */
+ * test's; if that has none, one token. */
 static Status time_first_token(Bench *bench, Error *err) {
   const IdList *prompts = &bench->options->prompts;
   bench->load_ms = clock_ms() - bench->start_ms;

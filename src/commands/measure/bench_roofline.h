@@ -6,8 +6,10 @@
 /* All steps of one run of a test. */
 typedef struct {
   int n_steps;
-  double bytes;    /* bytes that the steps must read */
-  double ideal_ms; /* lower bound of the time, the larger of reading and computing; NAN: unknown */
+  double bytes; /* bytes that the steps must read */
+  /* Lower bound of the time: the sum over the steps of the time of reading or, with several rows, the larger
+   * of reading and computing; NAN: unknown. */
+  double ideal_ms;
 } TestRoofline;
 
 /* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk tokens, or decoded one by

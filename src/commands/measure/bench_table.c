@@ -81,7 +81,7 @@ static Status put_padded(Buffer *out, const Column *column, const char *text, si
   return column->right ? STATUS_OK : buffer_printf(out, err, "%*s", blanks, "");
 }
 
-/* Moves the cell's text from the end of `out` to its column, or to `common`. */
+/* Moves the cell's text from the end of `out` to its column or to `common`, or drops it. */
 static Status end_table_cell(Table *table, Error *err) {
   const Column *column = &table->columns[table->next - 1];
   OWNED(buffer_release) Buffer text = {0};

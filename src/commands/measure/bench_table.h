@@ -42,7 +42,7 @@ Status table_integer(Table *table, long long value, Error *err);
 /* Markdown and tables use `decimals`, CSV and JSON nine digits. Infinities and NaN give an empty cell, in
  * JSON null. */
 Status table_number(Table *table, double value, int decimals, Error *err);
-Status table_mark(Table *table, bool value, Error *err); /* "*" in Markdown and tables */
+Status table_mark(Table *table, bool value, Error *err); /* "*" or blank in Markdown and tables */
 
 Status table_end_row(Table *table, Error *err); /* writes the row to standard output */
 Status table_end(Table *table, Error *err);

@@ -101,7 +101,7 @@ static Status begin_shards(MergeParts *m, const char *path, Shard *shard, Error 
   return STATUS_OK;
 }
 
-/* Reads the head of another shard, with or without results, which must be of the same run as the first. */
+/* Reads the head of another shard; refuses one that is not of the first shard's run. */
 static Status read_another(const MergeParts *m, const char *path, Shard *shard, Error *err) {
   OWNED(map_settings_release) MapSettings settings = {0};
   ResultsFormat format;

@@ -123,7 +123,7 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
 
 static Status visit(Checkpoints *list, const char *path, int depth, Error *err) {
   struct stat info;
-  if (stat(path, &info) != 0) return note_unreadable(list, path, errno, err); /* not for a dangling link */
+  if (stat(path, &info) != 0) return note_unreadable(list, path, errno, err); /* notes no dangling links */
   if (S_ISDIR(info.st_mode)) return visit_directory(list, path, &info, depth, err);
   bool packed = false;
   Error unreadable;

@@ -15,7 +15,7 @@ typedef struct {
 } Checkpoint;
 
 typedef struct {
-  Checkpoint *items; /* [count] the cache's, sorted by name; then each directory's, sorted by path */
+  Checkpoint *items; /* [count] the cache's, by name; each directory's, by path; a default in neither */
   size_t count, capacity;
   struct {
     dev_t device;

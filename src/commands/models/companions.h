@@ -20,8 +20,8 @@ typedef struct {
 
 /* Prepares copies of the model's companions in the directory of `output`, for companions_commit(). Existing
  * files stay: equal bytes are fine, other bytes refuse the packing (STATUS_USAGE), since the packed file
- * would run with another model's files. A companion that exists there but not in the model is reported on
- * standard error. */
+ * would run with another model's files. A companion that exists in that directory but not in the model is
+ * reported on standard error. */
 Status companions_copy(const Model *model, const char *output, Companions *copies, Error *err);
 /* Moves the copies into place. If another process has created a file there meanwhile, that file stays, and
  * other bytes refuse the packing as above. */

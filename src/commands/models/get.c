@@ -67,8 +67,9 @@ static Status check(const char *name, Error *err) {
 }
 
 /* Subfolders hold the same weights for other programs: openai/gpt-oss-20b has them three times. All files of
- * a checkpoint lie beside config.json, except those of additional_chat_templates/. OTHER_FOLDERS is
- * one pattern, since hf and its older name take several in different ways. */
+ * a checkpoint lie beside config.json, except those of additional_chat_templates/. OTHER_FOLDERS
+ * (all folders that do not begin with "a") is one pattern, since hf and its older name take several patterns
+ * in different ways. */
 #define OTHER_FOLDERS "[!a]*/*"
 
 static Status run(CommandCall *call, Error *err) {

@@ -5,7 +5,7 @@
  *     HUB/models--ORG--NAME/refs/main                   the commit of "main", 40 hex digits
  *     HUB/models--ORG--NAME/snapshots/COMMIT/FILE       the checkpoint, each file a link into blobs/
  *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; incomplete downloads
- * HUB is the first that is set of $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
+ * HUB is the first of these that is set: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  * $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub. */
 #pragma once
 
@@ -17,13 +17,13 @@
 /* HUB in new memory; *path is NULL if the environment names no place. */
 Status hub_directory(char **path, Error *err);
 
-/* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot: of the
- * given revision, of main, or without refs/main the newest (complete, if one is). If nothing is found, `name`
- * again, for the caller to refuse. NULL after a failure. */
+/* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot of the
+ * given revision or of main; without refs/main the newest complete one, or the newest if none is complete. If
+ * nothing is found, `name` again, for the caller to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that hub_find() did not find, and says where it looked and how to fetch the
- * model. Ignores paths that cannot be names. */
+ * model. Ignores paths that cannot be names, except URLs. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 
 /* Refuses what hub_check_found() refuses, and an incomplete snapshot, naming the missing file. */

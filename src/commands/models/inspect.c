@@ -62,7 +62,6 @@ Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
   return buffer_printf(out, err, "%s%-14s ", out->size ? "\n" : "", label);
 }
 
-/* "1234 bytes (1.2 KiB)" */
 Status inspect_print_bytes(Buffer *out, size_t bytes, Error *err) {
   TRY(buffer_printf(out, err, "%zu bytes", bytes));
   if (bytes < 1024) return STATUS_OK;
@@ -208,7 +207,7 @@ static Status print_state_layers(Buffer *out, const ModelConfig *config, Error *
                        delta->conv, delta->by_channel ? ", a decay for each number of a key" : "");
 }
 
-/* Prints how many layers are an MLP alone. */
+/* Prints how many layers have no MLP, if the others are an MLP alone. */
 static Status print_blocks(Buffer *out, const ModelConfig *config, Error *err) {
   const int n = config_count_layers(config, LAYER_MLP_ALONE, config->n_layers);
   if (n == 0) return STATUS_OK;

@@ -11,7 +11,7 @@ typedef struct {
   const Model *model;
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
-  size_t n_8bit;                         /* linear layers with 8 bits */
+  size_t n_8bit;                         /* linear layers with 8 bits, including FP8 */
   size_t n_fp8, n_fp4;                   /* linear layers in FP8, in FP4 */
 } Inspection;
 
@@ -31,7 +31,7 @@ typedef struct {
   DeviceMemory memory;
   MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
-  double tokens_per_second;       /* what these bytes at these rates allow */
+  double tokens_per_second;       /* what these bytes at these rates allow; without a GPU, the host's alone */
 } Prediction;
 /* `size`: of --gpu-memory, or NULL: predicts nothing. Measures the rates that device_predict() measures. */
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);

@@ -82,7 +82,7 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* Writes the fields that differ between architectures (src/model/config/config.h). */
+/* Writes the fields that differ between architectures (src/model/config/config.h), and the devices. */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
@@ -337,7 +337,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
     TRY(put_bool(w, "ordered", model->config.quant.ordered));
     TRY(put_int(w, "bits", model->config.quant.scheme.bits));
     TRY(put_int(w, "group_size", model->config.quant.scheme.group));
-    TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* outputs of FP8's blocks, else 0 */
+    TRY(put_int(w, "block_outputs", model->config.quant.scheme.block)); /* QuantScheme.block */
   }
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {

@@ -4,7 +4,6 @@
 
 #include "commands/models/inspect.h"
 
-/* "8 of 16 KV heads" */
 static Status print_part(Buffer *out, int part, int whole, const char *what, Error *err) {
   return buffer_printf(out, err, "%d of %d %s", part, whole, what);
 }

@@ -24,7 +24,8 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
 
-/* Reports if the packed file does not work at its place, by opening it as an answer would. */
+/* Opens the packed file as an answer would; reports a refusal, and another RoPE base or norm epsilon than the
+ * checkpoint's. */
 static void report_problems(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};
@@ -70,8 +71,8 @@ static Status report_written(const Model *model, const char *output, bool beside
   return STATUS_OK;
 }
 
-/* Writes the packed file under a temporary name. Everything that can prevent the writing is checked before
- * weights are read. */
+/* Writes the packed file under a temporary name. What an ak48 file cannot hold, and other companions in the
+ * folder, are refused before the first byte is written. */
 static Status write_all(Model *model, const char *output, AtomicFile *file, Companions *copies, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));

@@ -1,5 +1,6 @@
 /* completions.c - `auk completions SHELL`: prints a script that completes auk's commands, flags and values.
- * Always true: the completions come from the tables of commands.c alone. */
+ * Always true: commands, flags and words come from the tables of commands.c alone. Names of models, chats and
+ *              prompts come from auk when the script runs. */
 #include "commands/shell/completions.h"
 
 #include <string.h>

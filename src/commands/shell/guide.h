@@ -1,5 +1,4 @@
-/* guide.h - the sections of auk(1) that explain how flags work together: chat, pipes, --map, the prompt
- * cache, devices, and the flags of other programs. */
+/* guide.h - the sections of auk(1) that explain how flags work together. */
 #pragma once
 
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* man.c - `auk man`: prints the manual page auk(1), generated from the command table. Called by: main.c, and
  * `make install` through it.
  * Always true: every flag of every table is listed once; tables that several commands share have their own
- *              section. Written in man(7)'s macros, for groff and mandoc. */
+ *              section. The page is written in man(7)'s macros, for groff and mandoc. */
 #include <string.h>
 
 #include "commands/commands.h"

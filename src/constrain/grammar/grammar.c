@@ -287,7 +287,7 @@ bool grammar_must_end(const Grammar *g, uint32_t state) {
  * them are allowed: lex_masks.c finds them, and the nodes of the trie at which the part may end. Below these
  * nodes the state after the part decides. */
 
-/* Adds the tokens of nodes first..last-1, which follow `state`. */
+/* Adds the tokens at and below the nodes first..last-1 whose bytes may follow `state`. */
 static void walk(Grammar *g, const Trie *t, uint32_t first, uint32_t last, uint32_t state, uint64_t *mask) {
   for (uint32_t node = first; node < last; node = t->skip[node]) {
     const uint32_t next = grammar_next(g, state, t->bytes[node]);

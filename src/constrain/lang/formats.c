@@ -3,7 +3,7 @@
  * Called by: schema_compile.c. Sources: RFC 3339 (dates and times, with the days of each month), RFC 3339
  * appendix A (durations), RFC 5321 (email), RFC 1123 (host names), RFC 2673 (IPv4), RFC 4291 (IPv6), RFC
  * 3986 and 3987 (URIs, IRIs), RFC 6570 (URI templates), RFC 6901 (JSON pointers). Leap seconds are taken
- * at 23:59:60 UTC only. */
+ * only as 23:59:60 with the offset Z or 00:00. */
 #include "constrain/lang/formats.h"
 
 #include <string.h>
