@@ -14,9 +14,9 @@ static const double kLog2E = 1.4426950408889634;
  * Qwen3-8B's heads). */
 static const int kShortTokens = 64, kShortPast = 64;
 
-/* Cost model of decode against prefill, for chips without wgmma and for few tokens after a short past. The
- * unit of cost is the time of a past position in prefill (25 ns). Decode in one launch costs kColumnCost for
- * each column (a token's query head); in several launches, each costs kLaunchCost plus past positions /
+/* Cost model of decode against prefill, for chips without wgmma, for one token, and for few tokens after a
+ * short past. The unit of cost is the time of a past position in prefill (25 ns). One decode launch costs
+ * kColumnCost for each column (a token's query head); each of several costs kLaunchCost plus past positions /
  * kLaunchShare. Measured on an H200 with Qwen3-8B's heads (LOG.md, "When to prefill, when to decode"), where
  * prefill of up to 64 tokens takes 4 us plus 25 ns per past position. */
 static const int kColumnCost = 20, kLaunchCost = 1070, kLaunchShare = 18, kMaxDecodeTokens = 64;
@@ -27,8 +27,8 @@ static int decode_splits(int n_kv_heads, int head_dim) {
   return std::max(1, std::min(blocks / n_kv_heads, kMaxSplits));
 }
 
-/* The number of units' partial results that the workspace has room for. Each block of a unit needs one if the
- * token has several splits. */
+/* How many partial results of units the workspace has room for. Each block of a unit needs one if the token
+ * has several splits. */
 static int places_of(int asked) {
   return std::max((int)ATTENTION_UNITS, asked);
 }
@@ -77,8 +77,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* The number of blocks that share a KV head and divide its query heads, in decode and in wgmma with latent
- * attention: the least divisor of the number of query heads for which a block's heads fit its columns. Each
- * block reads all keys and values. */
+ * attention: the least divisor of their number for which a block's heads fit its columns. Each block reads
+ * all keys and values. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
@@ -86,7 +86,6 @@ static int kv_sharers(const Attention *a) {
   return sharers;
 }
 
-/* Most tokens of one decode launch. */
 static int tokens_per_launch(const Attention *a) {
   return columns_per_block(a) / (a->n_heads / a->n_kv_heads / kv_sharers(a));
 }

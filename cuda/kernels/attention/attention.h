@@ -37,7 +37,7 @@ typedef enum {
 typedef struct {
   int row;             /* the token's row; -1: no unit */
   int split, n_splits; /* the units of a token follow one another */
-  int first;           /* index of the token's first partial result; 0 if n_splits is 1 */
+  int first;           /* index of the token's first unit among those of split tokens; 0 if n_splits is 1 */
 } AttentionUnit;
 
 /* Tokens of one sequence at consecutive positions, at most attention_tile_tokens(). */
@@ -68,8 +68,8 @@ typedef struct {
   void *k_halves, *v_halves;
   AttentionPages pages; /* for attention_run_many() */
   void *out;            /* device: fp16 [n_tokens][n_heads][head_dim, or value_dims] */
-  /* Written instead of out, or NULL: the output as int8 planes (linear/quantise.cuh), in tiles of
-   * planes_tokens tokens, for a matmul (LinearCall's planes). PRECOND attention_makes_planes(). */
+  /* The output as int8 planes (linear/quantise.cuh) in tiles of planes_tokens tokens, for a matmul
+   * (LinearCall's planes); NULL: out is written instead. PRECOND attention_makes_planes(). */
   void *planes;
   int planes_tokens;
   void *workspace;    /* device: attention_workspace_bytes(), zeroed once when it was allocated */
@@ -77,8 +77,8 @@ typedef struct {
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
   const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
-  int whole;          /* > 0: the tokens are a block of this length, and all see all of it; 0: causal */
-  int past;           /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
+  int whole; /* > 0: the tokens are a block of this length, and each sees the past and all of it; 0: causal */
+  int past;  /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 
 /* The fastest family that can run:

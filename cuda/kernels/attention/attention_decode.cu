@@ -6,16 +6,17 @@
  * KV head, so each key and value is read once for all of them:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
- * Each warp keeps its own online softmax; the block merges the four states and writes a partial result, and
- * the last block of a KV head merges the partial results, always in the order of the keys, so that runs are
- * bitwise equal. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
+ * Each warp keeps its own online softmax. A block merges its four states and writes a partial result (without
+ * splits the output). The last block of a KV head to finish merges the partial results, always in the order
+ * of the keys, so that runs are bitwise equal.
+ * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
  * The ring has one or two stages. A warp copies those 16 keys and values of a tile that it multiplies itself,
  * so its lanes wait for their own groups of copies and for each other, by __syncwarp(), before they read and
  * before they fill again:
  *     2 stages   (K V) 0 | copy (K V) 1, wait for 0, multiply 0 | copy (K V) 2, wait for 1, multiply 1 | ...
  *     1 stage    K 0, V 0 | wait K 0, scores, copy K 1, wait V 0, outputs, copy V 1 | wait K 1, ...
- * The shared memory after the queries holds one after another, with a __syncthreads() before each next use:
+ * The shared memory after the queries has three uses in succession, with a __syncthreads() between them:
  *     stages of keys and values | joined: the warps' outputs, shifts, sums | the last block: splits' weights
  *
  * A cache in 8 bits (q8.cuh) has about half as many bytes. Its numbers become halves in registers by one

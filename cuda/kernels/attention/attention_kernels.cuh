@@ -99,8 +99,8 @@ __host__ __device__ constexpr int padded_stride(int head_dim) {
   return head_dim + 8;
 }
 
-/* Stride, in bytes, of rows of a cache in 8 bits: eight rows of four lanes each, or four pairs of rows with
- * eight lanes each, are in different banks. */
+/* Stride, in bytes, of rows of a cache in 8 bits: 16 bytes of each of eight neighbouring rows are in
+ * different banks. */
 __host__ __device__ constexpr int padded_bytes(int head_dim) {
   return head_dim % 32 ? head_dim : head_dim + 16;
 }
@@ -127,8 +127,8 @@ __device__ __forceinline__ void load_rows(__half *shared, const __half *from, si
   load_strided<kHeadDim, padded_stride(kHeadDim), N, kThreads>(shared, from, from_stride, first, end);
 }
 
-/* Loads n of N keys from row `at` of the cache on and, after them, their values; the other rows become
- * zeros. */
+/* Loads the first n of N keys, from row `at` of the cache on, and their values after the N rows of keys. The
+ * other rows become zeros. */
 template <int kHeadDim, int N, int kThreads>
 __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a, size_t at, int n) {
   const size_t from = at * kHeadDim;
@@ -137,7 +137,7 @@ __device__ __forceinline__ void load_tile(__half *stage, const AttentionArgs &a,
                                    0, n);
 }
 
-/* Bytes of shared memory that a family takes; decode with one stage, unless a.whole > 0. */
+/* Least bytes of shared memory that a family takes: with one stage, but decode with two if a.whole > 0. */
 size_t attention_decode_shared(const AttentionArgs &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionArgs &a);
 

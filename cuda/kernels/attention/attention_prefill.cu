@@ -2,7 +2,7 @@
  *
  * A block serves 64 tokens, the rows of a tile, of one query head: 16 per warp, or per two warps if heads are
  * longer than 256 (both compute the scores, each computes half of the output). It walks the keys in tiles
- * that pass through two stages of shared memory; scores stay in registers. Tiles wholly above the diagonal or
+ * that pass through one or two stages of shared memory; scores stay in registers. Tiles above the diagonal or
  * before the window are never read; only edge tiles are masked. Later tokens have more keys and start first.
  *     2 stages   copy tile t + 1 | wait for t's copies | __syncthreads() | multiply t | __syncthreads()
  *     1 stage    wait for t's copies | __syncthreads() | multiply t | __syncthreads() | copy t + 1

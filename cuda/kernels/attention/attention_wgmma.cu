@@ -172,8 +172,8 @@ __device__ __forceinline__ int unit_number(int i) {
   return i * gridDim.x + (i % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* Copies the rows of a step of keys into the ring's stage. Boxes past the sequence's last key repeat its last
- * box: the scores of such keys are masked, the values zeroed. */
+/* Copies the rows of a step of keys into the ring's stage. With pages, boxes past the sequence's last key
+ * repeat its last box. The scores of keys past the last are masked, and their values zeroed. */
 template <class S>
 __device__ __forceinline__ void load_tile_of(const CUtensorMap &map, unsigned char *stages, uint64_t *full,
                                              uint64_t *empty, const Ring<S::kStages> &ring,
@@ -412,7 +412,6 @@ __device__ __forceinline__ void zero_values(unsigned char *values, int first, in
   warpgroup_sync(warpgroup);
 }
 
-/* A consumer warpgroup's work. */
 template <class S, bool kCapped, bool kWhole, bool kPlanes>
 __device__ __forceinline__ void multiply_units(const Args &args, unsigned char *shared, const Barriers &bar,
                                                int n_units) {

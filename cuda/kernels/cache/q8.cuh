@@ -91,7 +91,7 @@ struct ToQ8 {
     inverse = reciprocal(s), rest = __fmul_rn(fmaf(-s, inverse, 1), inverse);
     usable = s > 0 && s < INFINITY;
   }
-  /* The byte is bits 0 to 7: floats from 2^23 to 2^24 have steps of 1. PRECOND usable */
+  /* The byte is bits 0 to 7: floats from 2^23 to 2^24 have steps of 1. Meaningless unless `usable`. */
   __device__ __forceinline__ uint32_t bits(float x) const {
     return __float_as_uint(__fadd_rn(fmaf(x, inverse, __fmul_rn(x, rest)), 0x1.8p23f + 128));
   }

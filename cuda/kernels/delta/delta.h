@@ -29,7 +29,7 @@ typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
 
 /* A layer's call. Its recurrent state is the inputs of the convolution [conv][channels], with position p in
- * row p % conv, and states [n_value_heads][value_dim][key_dim]. Neither is read at position 0. */
+ * row p % conv, and states [n_value_heads][value_dim][key_dim]. Neither is used at position 0. */
 typedef struct {
   DeltaConfig sizes;
   float eps;           /* of the norm of outputs */

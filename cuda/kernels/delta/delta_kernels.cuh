@@ -13,7 +13,7 @@ constexpr float kDeltaNormEps = 1e-6f; /* of the norms of q and k */
 struct DeltaArgs {
   int n_key_heads, n_value_heads, key_dim, value_dim, taps;
   int channels, group; /* group: value heads of a key head */
-  bool mamba;          /* Mamba-2, which has no b: its a is the step size */
+  bool mamba;          /* Mamba-2, which has no b; its a gives the step size (step_of()) */
   bool sigmoid_gate;   /* DeltaConfig.gate_is_sigmoid */
   bool doubles_beta;   /* DeltaConfig.doubles_beta */
   bool by_channel;     /* this and the next two: DeltaConfig's */
@@ -72,7 +72,7 @@ struct DeltaArgs {
   __device__ __forceinline__ bool has_row(int row) const {
     return !segments || segment_of[row] >= first_segment;
   }
-  /* The position of the first token; after wait_for_previous(). */
+  /* The position of the first token. PRECOND wait_for_previous() has been called. */
   __device__ __forceinline__ int position() const { return segments ? first_pos : *pos; }
   /* The factor of an output: silu(z) or sigmoid(z). Mamba-2's factor is mamba_gate(). */
   __device__ __forceinline__ float gate_of(float z) const {

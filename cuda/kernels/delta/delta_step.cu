@@ -183,9 +183,9 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
  * own segment. */
 template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
-  /* Such a block usually comes next on the same of an H200's 132 SMs. States of 48 heads of 256 sequences
-   * take 449 us without prefetches, 426 with this distance, 516 with twice as much; states of Mamba-2 400 and
-   * 365 us, and 351 with three blocks an SM. */
+  /* Such a block usually comes next on the same SM of an H200, which has 132. States of 48 heads of 256
+   * sequences take 449 us without prefetches, 426 with this distance, 516 with twice as much; states of
+   * Mamba-2 take 400 us without, 365 with this distance, and 351 with three blocks an SM. */
   constexpr int kAhead = 132;
   if (threadIdx.x > 0 || !a.segments) return;
   const int block = (int)(blockIdx.x + gridDim.x * blockIdx.y) + kAhead, segment = block / (int)gridDim.x;

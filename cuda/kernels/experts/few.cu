@@ -16,8 +16,8 @@
  * entry (up to kRows rows of an expert) a cluster goes on adding to the sums of down; then it stores the sums
  * as a part of the entry's results. A second kernel adds up the parts of a token's choices.
  *
- * A warp requests its weights kDepth chunks ahead, gate and up of an item before down of the item before it,
- * so that weights stream while sums are on their way to the other block. The block's half of the inputs of h
+ * A warp requests its weights kDepth chunks ahead: gate and up of an item, then down of the previous item. So
+ * weights stream while sums are on their way to the other block. The block's half of the inputs of h
  * is in shared memory for the whole kernel. A warp's ring has no barrier: its lanes wait for their groups of
  * copies, and by __syncwarp() for each other, before they read a slot and before they fill it again.
  *

@@ -13,7 +13,7 @@ Status sum_parts(const FewExperts &call, int n_out, cudaStream_t stream, Error *
 constexpr int kRows = 8, kMostChoices = EXPERTS_FEW_CHOICES, kMostExperts = EXPERTS_FEW_EXPERTS;
 static_assert(EXPERTS_FEW_TOKENS <= 32, "a bit a token");
 
-/* Up to kRows rows of one expert, by tokens: bit t is set if token t chose the expert. */
+/* Up to kRows rows of one expert, by tokens: bit t stands for the row of token t. */
 struct Entry {
   int expert;
   uint32_t tokens;

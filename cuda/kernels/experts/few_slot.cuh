@@ -74,8 +74,8 @@ template <class W_, int kBlockIn_> struct Slot {
               (uint32_t)(of.tiles + tile * (32 * W::kVectors));
       meta = of.meta + (size_t)row * (uint32_t)of.row_bytes(w) + tile * kTileBlocks / kBlockTiles * of.bytes;
     }
-    /* Requests n tiles of a tile row, and goes on to the tiles after them. to: the shared_address() of the
-     * lane's first vector. */
+    /* Requests the next kChunkTiles of n tiles of a tile row, or all n if they are fewer, and goes on to the
+     * tiles after them. to: the shared_address() of the lane's first vector. */
     __device__ __forceinline__ void request_tiles(const Copies &of, const Lane &lane, int n, uint32_t to) {
       if (n >= kChunkTiles) {
 #pragma unroll
@@ -87,7 +87,7 @@ template <class W_, int kBlockIn_> struct Slot {
       request_meta(lane, (min(n, kChunkTiles) * kTileBlocks + kBlockTiles - 1) / kBlockTiles, to);
       tiles += 32 * kChunkTiles * W::kVectors, meta += kChunkTiles * kTileBlocks / kBlockTiles * of.bytes;
     }
-    /* Requests one tile of each of n tile rows, and goes on to the rows after them. */
+    /* request_tiles() for one tile of each of n tile rows. */
     __device__ __forceinline__ void request_rows(const QuantView &w, const Copies &of, const Lane &lane,
                                                  int n, uint32_t to) {
       const int row_vectors = w.n_tiles_in * (32 * W::kVectors);
@@ -175,8 +175,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y += the products of a chunk of gate and up, n tiles, by x. sums: rows 2 t and 2 t + 1 of x summed over
-   * each block of the chunk. */
+  /* y += the products of a chunk of gate and up by x; the chunk has n tiles if n is below kChunkTiles. sums:
+   * rows 2 t and 2 t + 1 of x summed over each block of the chunk. */
   static __device__ __forceinline__ void multiply_tiles(const unsigned char *slot, int lane, int n,
                                                         uint32_t x, const float *const (&sums)[2],
                                                         float (&y)[4]) {
@@ -191,8 +191,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   }
 
-  /* y[i] += the products of tile row i of a chunk of down, which has n tile rows. These are multiplied in
-   * pairs: with an odd n, y[n] becomes meaningless. */
+  /* y[i] += the products of tile row i of a chunk of down by x; the chunk has n tile rows if n is below
+   * kChunkTiles. They are multiplied in pairs: y[1] becomes meaningless if n is 1, and y[3] if n is 3. */
   static __device__ __forceinline__ void multiply_rows(const unsigned char *slot, int lane, int n, uint32_t x,
                                                        float (*y)[4]) {
     const uint32_t ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};

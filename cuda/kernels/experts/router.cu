@@ -17,7 +17,7 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kTargetBlocks = 128, kManyTokens = 256; /* at least kManyTokens: a block takes 8 */
+constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from kManyTokens tokens on a block takes 8 tokens */
 
 /* Four numbers of a row of n floats, from number i on; zeros from n on. Bypasses L1, which may still hold
  * older numbers. */
@@ -138,8 +138,8 @@ __device__ __forceinline__ void multiply_shared(const Args &a, int token0, const
     if (threadIdx.x % 32 == 0 && token0 + m < a.n_tokens) store_shared_factor(a, token0 + m, sum[0][m]);
 }
 
-/* With 8 tokens registers are limited, so that two blocks fit an SM: only multiply_shared() then spills,
- * which one warp of one block calls for these tokens. */
+/* With 8 tokens registers are limited, so that two blocks fit an SM. Only multiply_shared() then spills; one
+ * warp of one block calls it for these tokens. */
 template <class T, int kTokens, int kRows>
 __global__ void __launch_bounds__(kThreads, kTokens == 8 ? 2 : 1)
     route_kernel(const __grid_constant__ Args a) {

@@ -1,8 +1,8 @@
 /* router_tiles.cu - the router for many tokens, on tensor cores: logits as exact as in fp32, scores, choice
  * of the experts and their weights.
  *
- * A block has 16 tokens, all experts, and some chunks of kChunk inputs: where 16 tokens a block would be
- * fewer blocks than SMs, several blocks share the chunks, and of all blocks with the same tokens the last to
+ * A block has 16 tokens, all experts, and some chunks of kChunk inputs. If one block for every 16 tokens left
+ * SMs without work, several blocks share the chunks, and of all blocks with the same tokens the last to
  * finish adds their sums and chooses. A block normalises a chunk of its tokens at a time, cuts each number of
  * x into parts of 16 bits that add up to it, and multiplies the parts by the weights as they are stored: such
  * a product is exact in fp32. Tensor cores cut sums off where fp32 arithmetic rounds them, so a sum by tensor

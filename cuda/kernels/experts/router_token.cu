@@ -5,8 +5,8 @@
  * none. It requests weights before it waits for x, and multiplies before the norm is known, since its 1 / rms
  * is a factor of the sums. The logits go into the first block's shared memory, whose barrier `full` has one
  * phase: an arrival of thread 0 before the cluster meets, and 4 bytes of each expert; the first warp waits
- * for it. Where experts are many, and on chips without clusters, the blocks of a token are no cluster: then
- * the logits go through device memory, and the last block to finish chooses.
+ * for it. With many experts and few tokens, and on chips without clusters, the blocks of a token are no
+ * cluster: then the logits go through device memory, and the last block to finish chooses.
  *
  * The order of the sums does not depend on the number of tokens, so a token's logits do not either.
  *

@@ -47,7 +47,7 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
   static constexpr int kStateDim = kDim == STEP_LATENT_HEAD ? (int)STEP_LATENT : kDim;
   static constexpr int kRow = kDim * (kQ8 ? 1 : sizeof(__half)), kValues = kDim > 128 ? 128 : kDim,
-                       kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a load */
+                       kTiles = kValues / 16, kVector = kValues / 8, /* kVector: bytes of a vector of V */
       kKeys = kDim > 128 ? STEP_KEYS_256
               : kQ8      ? STEP_KEYS_Q8
                          : STEP_KEYS,
@@ -378,7 +378,7 @@ template <int kDim, bool kQ8, bool kMasked = false> struct OnlineSoftmax {
         store_values_q8(to, state * queries + head, c, over, g);
       else
         store_values(to, state * queries + head, c, over, g);
-      if (kDim > 128 && !to.weights) continue; /* the other warp with the same scores stores the weights */
+      if (kDim > 128 && !to.weights) continue; /* of the warps with the same scores, another stores weights */
       if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
     }
   }

@@ -155,7 +155,7 @@ struct Args {
   unsigned *launches;          /* several tokens: how many launches precede this one */
   size_t best_at;              /* one token: a parameter of leave_best() */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
-  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; then kLargestAt */
+  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; more: kLargestAt */
   unsigned turn;    /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
@@ -194,7 +194,8 @@ struct Vectors {
 /* The barriers of a block; weight_ring.cuh draws full and empty. Where bytes come from the cluster's blocks,
  * the 1 arrival is that of a thread that has waited for the phase before, and announces the bytes of this
  * one. The column `phase` says what counts phases; where it says `layer`, a hybrid's projections and states
- * count only layers where the cluster has heads. A wait names a phase modulo 2.
+ * count only layers where the cluster has heads, and logits only layers with experts. A wait names a phase
+ * modulo 2.
  *
  *   barrier       arrivals              bytes                       phase          who waits
  *   full[slot]    3: loading warps      the stage                   turn of slot   a warpgroup
@@ -396,7 +397,8 @@ template <bool kDebug, class TheForm> struct Thread {
     else
       return cluster() < plan.attending;
   }
-  /* Counts the layers before the current one where the cluster has heads. PRECOND has_kv_head(). */
+  /* Counts the layers before the current one where the cluster has heads. PRECOND a hybrid, or
+   * has_kv_head(). */
   __device__ __forceinline__ int layers_with_heads() const {
     if constexpr (kHybrid)
       return __popcll(mix_vars().mine & step_layers_before(layer()));
@@ -594,7 +596,6 @@ template <bool kDebug, class TheForm> struct Thread {
   }
 };
 
-/* Barrier of a warpgroup. */
 __device__ __forceinline__ void sync_warpgroup(int warpgroup) {
   constexpr int kThreads = 32 * STEP_WARPGROUP_WARPS;
   switch (warpgroup) {
@@ -840,8 +841,8 @@ template <class B> __device__ __forceinline__ int folded_share(const B &b) {
   return (b.plan.shape.n_experts / 4 + STEP_BLOCKS - 1) / STEP_BLOCKS * 4;
 }
 
-/* Stages of the block's rows of the folded router. With latent attention these are only as many as
- * folded_share() rows fill, four a stage. They come after those of o, and belong to the last warpgroups. */
+/* Stages of the block's rows of the folded router. With latent attention they are only as many as
+ * folded_share() rows fill, four a stage, come after the stages of o, and belong to the last warpgroups. */
 template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
   return B::kLatent ? folded_share(b) / 4 : (int)STEP_FOLDED_STAGES;
 }

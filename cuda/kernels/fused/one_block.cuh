@@ -115,15 +115,15 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int states_bytes() const {
     return STEP_BLOCKS * plan.heads_per_kv * (Base::kStateDim * 2 + 8);
   }
-  /* Bytes of a phase of latent attention: of q_b's outputs, key_halves' and value_halves'. */
+  /* Latent attention: bytes of a phase with outputs of q_b, of key_halves, or of value_halves. */
   __device__ __forceinline__ int queries_bytes() const {
     return plan.heads_per_kv * step_latent_query(&plan.shape) * 4;
   }
   __device__ __forceinline__ int latent_keys_bytes() const { return plan.heads_per_kv * STEP_LATENT * 2; }
   __device__ __forceinline__ int latent_values_bytes() const { return plan.packs * STEP_PACK * 4; }
-  /* projection_bytes() and states_bytes() in the first layer, `layer` or later, where the cluster has heads.
-   * A hybrid's layers of the delta rule have projections with gates, and outputs of heads with their sums of
-   * squares. If there is no such layer, some bytes, which never come, so that the phase does not end. */
+  /* A hybrid: bytes of projections and of states in the first layer from `layer` on where the cluster has
+   * heads. Layers of the delta rule have projections with gates, and outputs of heads with their sums of
+   * squares. If there is no such layer, the bytes never come, so the phase does not end. */
   __device__ __forceinline__ int projection_bytes_from(int layer) const {
     if ((this->mix_vars().mine & ~step_layers_before(layer)) == 0) return 4;
     const bool delta = is_delta_from(layer);

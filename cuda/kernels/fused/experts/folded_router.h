@@ -10,8 +10,8 @@
  * only what the layer begins with, and the second is computed beside O a. So the experts are known at the
  * same time as the sum of o, and their weights are loaded while x is made (one_experts.cuh).
  *
- * Called by: step.cu. Always true: all folded routers are fp32 [layers][step_router_rows()][inputs of the
- * layer's o]. */
+ * Called by: step.cu. Always true: all folded routers are fp32 [layers with experts][step_router_rows()]
+ * [inputs of the layer's o]. */
 #pragma once
 
 #include <cuda_runtime_api.h>

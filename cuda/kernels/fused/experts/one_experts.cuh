@@ -158,7 +158,7 @@ template <class B> __device__ __forceinline__ void route_residual(const B &b) {
       multiply_router<1>(b, x, layer.shared_gate, b.plan.shape.n_experts);
 }
 
-/* Prefetches the block's columns of the cluster's rows of the next layer's router. */
+/* Prefetches from the next layer's router the cluster's rows, in the block's columns. */
 template <class B> __device__ __forceinline__ void prefetch_router(const B &b) {
   if (b.layer() + 1 >= b.plan.shape.n_layers) return;
   const unsigned char *rows = b.args.layers[b.layer() + 1].router + b.rank() * b.plan.slice * 2;
@@ -179,7 +179,8 @@ template <class B> __device__ __forceinline__ RingCursor folded_stage(const B &b
   return cursor;
 }
 
-/* The warpgroup's first stage of a matrix. The stages of the folded router come before those of o. */
+/* The warpgroup's first stage of a matrix. The stages of the folded router come before those of o, but with
+ * latent attention after them. */
 template <class B> __device__ __forceinline__ RingCursor first_stage(const B &b, int matrix) {
   RingCursor cursor = b.next();
   if (B::kExperts && !B::kLatent && matrix == O) cursor.move(STEP_FOLDED_STAGES, b.plan.n_slots);
@@ -284,8 +285,8 @@ __device__ __forceinline__ float sigmoid_of(float logit) {
 /* Sorts the experts of block `of`, and writes the keys of the best as candidates: no other expert can be
  * chosen. For one warp: a lane counts how many of the block's experts are better than the lane's own. Except
  * in hybrids a block has at most 16, so lanes l and l + 16 have the same expert, and each counts among half
- * of the experts. inverse, for varied experts and sigmoid scores: 1 / rms, by which a logit is scaled before
- * its bias is added, or `bias` to its sigmoid. */
+ * of the experts. inverse: 1 / rms, with which varied experts and sigmoid scores scale a logit. Varied
+ * experts then add the router's bias; sigmoid scores take the sigmoid and add `bias`. */
 template <class B> __device__ __forceinline__ void sort_share(const B &b, int of, float inverse, float bias) {
   constexpr int kExperts = 16 * kQuads<B>, kLanes = 32 / kExperts, kCompared = kExperts / kLanes;
   const int own = b.lane() % kExperts, half = b.lane() / kExperts, expert = folded_share(b) * of + own;
@@ -418,8 +419,8 @@ template <class B> __device__ __forceinline__ void route(B &b) {
   if constexpr (B::kVaried) prefetch_biases(b);
 }
 
-/* The weight of the lane's choice by sigmoid scores: a chosen expert's score, perhaps divided by their sum,
- * times a factor; the shared expert's is 1. */
+/* The weight of the lane's choice with sigmoid scores: a chosen expert's score (with `renormalise` divided by
+ * the sum of all chosen ones) times a factor; the shared expert's is 1. */
 template <class B> __device__ __forceinline__ float weight_of_sigmoid(const B &b, float inverse) {
   const bool chosen = b.lane() < b.n_routed();
   const float score = chosen ? sigmoid_of(b.chosen()[b.lane()] * inverse) : 0, all = warp_sum(score),

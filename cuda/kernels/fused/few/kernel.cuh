@@ -1,6 +1,6 @@
-/* few/kernel.cuh - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters, of one
- * sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_kernel.cuh explains
- * a layer. Here x of qkv, gate and up stays in the block that owns the columns:
+/* few/kernel.cuh - one persistent kernel of clusters for a decode step of up to 2, 4 or 8 tokens, which are
+ * of one sequence (few/tokens.cu) or of several (few/sequences.cu). step.h is its interface, one_kernel.cuh
+ * explains a layer. Here x of qkv, gate and up stays in the block that owns the columns:
  *
  *   layer     a cluster with a KV head                                   a cluster without
  *   norm      residual += down of the previous layer; x of its columns   the same

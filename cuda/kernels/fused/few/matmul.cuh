@@ -176,7 +176,7 @@ using Sums = typename std::conditional<kIsFp4<B::kParts>, Fp4Sums<B>, IntegerSum
 template <class B> struct Outlet {
   static constexpr int kTokens = B::kTokens, kTurns = B::kTurns, kLaneTokens = Sums<B>::kLaneTokens;
   int first;      /* number of the matmul's first chunk, if a token has one block */
-  uint32_t place; /* offset of this block and lane in a chunk */
+  uint32_t place; /* offset in shared memory of this block's and lane's part of chunk 0 */
   int peer;       /* rank of the first of the token's blocks */
   uint64_t *to;   /* o and down: word of the lane's first token and output */
 

@@ -161,8 +161,8 @@ template <class B> __device__ __forceinline__ void keep_tap(const B &b, int laye
 }
 
 /* Adds the output of `matrix` in `layer` to the residual stream (layer < 0: the embedding begins it). If
- * `wanted`, calls hand_on(group, token, v, squares) for each group of each token, by one warp: v is x =
- * residual * norm in the order of quantise_values(), squares the residual's sum of squares. */
+ * `wanted`, one warp calls hand_on(group, token, v, squares) for each of the block's groups and each token: v
+ * is x = residual * norm in the order of quantise_values(), squares the residual's sum of squares. */
 template <class B, class HandOn>
 __device__ __forceinline__ void add_sums(B &b, int matrix, int layer, const float *norm, bool wanted,
                                          HandOn hand_on) {

@@ -126,9 +126,8 @@ __device__ __forceinline__ float2 multiply_tile(const unsigned char *rows, int r
 
 /* Calls product(head, row, stage) for each of the warpgroup's stages of rows of the cluster's heads, then, in
  * one warp, send(head, row, sums): the stage's first row is row `row` of the block's n_rows rows of the head.
- * product() returns the lane's result of multiply_tile() for rows from 16 * (warp % kTiles) on of the stage;
- * `sums` has, of each warp that shares a tile, the tile's 16 sums. scratch: two buffers of each warpgroup, in
- * turn. */
+ * product() returns the lane's result of multiply_tile() for the stage's rows from 16 * (warp % kTiles) on.
+ * sums: [warps of the warpgroup][16 rows]. scratch: two buffers of each warpgroup, in turn. */
 template <int kTiles, class B, class Product, class Send>
 __device__ __forceinline__ void for_stages_of_heads(B &b, float *scratch, int n_rows, Product product,
                                                     Send send) {
@@ -276,7 +275,7 @@ template <class B> __device__ __forceinline__ void multiply_values(B &b) {
       });
 }
 
-/* From outputs of q_b to outputs of value_halves. */
+/* Sends the block's outputs of q_b, then computes attention and the block's outputs of value_halves. */
 template <class B> __device__ __forceinline__ void attend_latents(B &b) {
   const int query = step_latent_query(&b.plan.shape), head = b.warp() - (STEP_WARPS - kHeads);
   send_queries(b);
