@@ -140,7 +140,8 @@ static void take_all(GpuList *gpus) {
 /* Chooses the GPUs that share the model: those that --gpu names, or the first n; with --split auto (n 0) this
  * process's one GPU. With --map, --gpu can name several groups of n GPUs, each with the whole model. */
 static Status choose_shared(const DeviceFlags *values, GpuList *gpus, Error *err) {
-  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1; /* 1 or 0 visible */
+  /* "all" where at most one GPU is visible */
+  const bool all = values->gpu && strcmp(values->gpu, "all") == 0 && gpus->count == 1;
   const bool named = values->gpu && !values->gpu_is_usual && !all;
   const int n = device_split(values);
   if (n > 1 && named && values->several_gpus && gpus->count % n != 0)
@@ -479,8 +480,8 @@ Status device_room(const Device *device, const Model *model, size_t *bytes, Erro
   return STATUS_OK;
 }
 
-/* Plans to leave weights that do not fit beside `state` bytes on the host; refuses a model that does not fit
- * then, or any with `invariant`. */
+/* Chooses the weights that stay on the host, so that the others fit beside `state` bytes. Refuses a model
+ * that does not fit even so, and with `invariant` any model. */
 static Status check_both_memories(Device *device, const Model *model, size_t state, int n_ctx,
                                   DeviceMemory *memory, Error *err) {
   const size_t left = memory->free_bytes > state ? memory->free_bytes - state : 1;

@@ -10,8 +10,8 @@
 #define DECODE_STEP_WORDS "auto|kernels|cluster"
 #define SPLIT_BY_WORDS    "auto|memory|nccl"
 
-/* -t, --kv, --device, --gpu, --split, --split-by, --gpu-memory, --act, --kernel, --no-graphs, --decode-step;
- * --invariant. Begins zeroed. */
+/* The values of -t, --kv, --device, --gpu, --split, --split-by, --gpu-memory, --act, --kernel, --no-graphs,
+ * --decode-step and --invariant. Begins zeroed. */
 typedef struct {
   int threads;              /* 0: all cores this process may use */
   int kv;                   /* KvType */

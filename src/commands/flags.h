@@ -157,7 +157,7 @@ typedef struct {
   const char *flags; /* "-a, --best": the rule holds for each of them */
   /* NEEDS: one of `others` must be given. EXCLUDES: none may be given. EXCLUDES_UNLESS_ZERO: none whose value
    * (KIND_STRING) is other than 0. IDLE_AT_ZERO: none whose value (KIND_DOUBLE) is 0; checked only for a
-   * setting, since a command line may have both. */
+   * setting, since a command line may give both flags. */
   enum { NEEDS, EXCLUDES, EXCLUDES_UNLESS_ZERO, IDLE_AT_ZERO } kind;
   const char *others; /* "-c, --dry" */
   const char *why;    /* reason in the message, or NULL */

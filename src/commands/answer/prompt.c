@@ -35,8 +35,8 @@ const Flag prompt_flags[] = {
 
 /* --- available input */
 
-/* True if standard input should be read although no flag names it. If there is other text (beside_others),
- * only if it was connected deliberately: to a pipe, a socket or a file. */
+/* True if standard input should be read although no flag names it: it is no terminal and, beside other text
+ * (beside_others), it was connected deliberately, to a pipe, a socket or a file. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;
@@ -121,8 +121,8 @@ static size_t count_places(const char *frame) {
   return n;
 }
 
-/* Makes `text`, the value of one -p or the text of -P (NULL: none), the frame of the prompt; if there is no
- * input, `text` becomes the input itself. */
+/* Takes `text`, the value of one -p or the text of -P (NULL: none). With an input it becomes the frame of the
+ * prompt, without one the input itself. STATUS_USAGE if text and input are both empty. */
 static Status set_text(const char *text, bool has_input, Prompt *prompt, Error *err) {
   const bool is_empty = prompt->input.size == 0 && (!text || !*text);
   if (is_empty && text)
@@ -161,7 +161,7 @@ Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
 
 static Status add_prompt(const PromptFlags *flags, const char *text, bool has_input, Prompt *prompt,
                          Buffer *prompts, Error *err) {
-  const size_t size = has_input ? prompt->input.size : 0; /* of the input that all prompts share */
+  const size_t size = has_input ? prompt->input.size : 0; /* bytes of the input that all prompts share */
   prompt->input.size = size;
   TRY(set_parts(flags, text, has_input, prompt, err));
   const char *input = prompt->input.data ? prompt->input.data : "";

@@ -32,13 +32,14 @@ typedef struct {
 } Prompt;            /* starts zeroed */
 
 /* Reads standard input and then the files. Each text begins on its own line; the newline at the end of the
- * whole is dropped. Standard input is read if it is named ("-" among the files: in that position) or piped
- * in; an empty pipe counts as no input, and a terminal is only read if named. STATUS_USAGE without any
- * prompt, with only an empty -p, or without an input for the {} of -P. */
+ * whole is dropped. Standard input is read if it is named (as "-" among the files, and is then read at that
+ * position) or piped in. An empty pipe counts as no input, and a terminal is only read if named. STATUS_USAGE
+ * without any prompt, with only an empty -p, or without an input for the {} of -P. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
-/* Reads the prompt that -P names. To be called first; prompt_flags_release() frees it. */
+/* Reads the prompt that -P names. Call it before the other functions; prompt_flags_release() frees the
+ * prompt. */
 Status prompt_read_named(PromptFlags *flags, Error *err);
 void prompt_flags_release(PromptFlags *flags);
 
@@ -61,8 +62,8 @@ bool prompt_is_given(const PromptFlags *flags);
 /* Appends the prompt with input[0..size) as its input. */
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
-/* Appends the ids of the prompt in the assistant's chat. With --truncate, whole tokens of the input are cut
- * until the context has room for the answer: -n tokens, but at most half of the context; without -n, a
- * quarter of it. Standard error reports the cut. */
+/* Appends the ids of the prompt in the assistant's chat format. With --truncate, whole tokens of the input
+ * are cut until the context has room for the answer: -n tokens, but at most half of the context; without -n,
+ * a quarter of it. Standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);

@@ -35,7 +35,7 @@ typedef struct {
   Show show;
   CodeBlock block;
   Buffer text, thinking; /* the complete texts, for output at the end */
-  Buffer part;           /* text of the code block in one piece of the answer */
+  Buffer part;           /* what the last piece of the answer adds to the code block */
   Buffer calls;          /* lines of calls, for tool_calls in the object */
   char last;             /* last byte of the text so far; 0: none */
   IdList ids;            /* ids of the answer */

@@ -9,7 +9,7 @@ typedef struct {
   bool no_history, no_status;
   OptionalText resume;      /* --continue */
   int overflow;             /* Overflow */
-  bool overflow_is_usual;   /* overflow is from the settings file: not refused for a single answer */
+  bool overflow_is_usual;   /* overflow is from the settings file: ignored for a single answer */
   const char *tool_command; /* or NULL */
 } TalkFlags;
 extern const Flag talk_flags[5];

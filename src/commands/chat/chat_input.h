@@ -19,8 +19,9 @@ typedef struct {
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
-/* For a terminal, which takes escape sequences if `ansi`. `style`: of the user's lines. Without this call,
- * input is the lines of standard input. PRECOND console_begin() */
+/* Opens the editor and the history on a terminal, which takes escape sequences if `ansi`. `style` is that of
+ * the user's lines. Without this call, input is the lines of standard input. PRECOND console_begin(); style
+ * is STYLE_NONE unless `ansi` */
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err);
 void chat_input_close(ChatInput *input);

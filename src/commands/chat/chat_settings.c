@@ -60,7 +60,7 @@ static AssistantFlags current(const ChatSettings *settings) {
 
 static void apply(ChatSettings *settings, const AssistantFlags *flags) {
   Assistant *a = settings->assistant;
-  a->sampler = sampling_settings(&flags->sampling, &a->model->config.generation); /* all have values */
+  a->sampler = sampling_settings(&flags->sampling, &a->model->config.generation); /* `flags` has all values */
   settings->seed = flags->sampling.seed;
   a->max_tokens = flags->answer.max_tokens;
   a->think_budget = flags->chat.think_budget;

@@ -83,7 +83,7 @@ ChatLine chat_parse(const char *line, size_t size) {
   while (end < size && !is_blank(line[end])) end++;
   ChatWord word = find_word(line + 1, end - 1);
   if (word != WORD_SYSTEM && word != WORD_TOOL && memchr(line + end, '\n', size - end))
-    return parsed; /* commands are single lines */
+    return parsed; /* all other commands are single lines */
   if (word == WORD_TEXT) {
     if (!is_like_a_command(line + 1, end - 1)) return parsed;
     parsed.word = WORD_UNKNOWN;

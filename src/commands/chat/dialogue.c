@@ -210,7 +210,7 @@ static Status refuse_message(const Dialogue *d, size_t n, Error *err) {
 
 /* The oldest turns, which the next answer ignores. */
 typedef struct {
-  size_t n_messages; /* messages from the first turn on; 0: none */
+  size_t n_messages; /* number of messages, from the first turn on; 0: none */
   int n_turns;
   size_t n_tokens;
 } Forgotten;

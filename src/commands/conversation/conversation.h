@@ -48,7 +48,7 @@ Status conversation_view(const Conversation *conversation, size_t first, ChatMes
                          Error *err);
 
 /* The same text can have several token sequences: the model's own tokens may differ from the encoding of its
- * answer. `ids` encode the whole conversation. This replaces their longest prefix whose text is also that of
- * a prefix of `held` with the held ids, so that only new tokens are computed. A special token equals only
- * itself. */
+ * answer. `ids` encode the whole conversation. This finds their longest prefix that has the text of a prefix
+ * of `held`, and puts the held ids in its place, so that only new tokens are computed. A special token equals
+ * only itself. */
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err);

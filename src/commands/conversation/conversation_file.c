@@ -158,7 +158,7 @@ Status conversation_load(const char *path, Conversation *conversation, Conversat
 
 /* --- the head alone */
 
-static const char before_messages[] = "\"messages\": ["; /* no JSON string contains its quotes unescaped */
+static const char before_messages[] = "\"messages\": ["; /* no JSON string has it: quotes are escaped */
 
 /* Appends the first bytes of the file. */
 static Status read_beginning(const char *path, Buffer *text, Error *err) {

@@ -51,7 +51,7 @@ static Status put_slug(Buffer *out, const char *title, Error *err) {
   return border ? buffer_printf(out, err, "-%.*s", (int)border, slug) : STATUS_OK;
 }
 
-/* The path of a new chat: its number distinguishes chats of the same minute and words. */
+/* The path of a new chat: `number` distinguishes chats of the same minute and words. */
 static Status make_path(const char *directory, const char *title, int number, Buffer *path, Error *err) {
   char when[32];
   const time_t now = time(NULL);

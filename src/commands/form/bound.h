@@ -25,12 +25,12 @@ typedef struct {
 Status bound_begin(Bound *bound, AnswerForm *form, const IdList *ends, Error *err);
 void bound_release(Bound *bound);
 
-/* Passes on a failure of the form within an answer. If a form that could be compiled becomes too hard, the
- * command line is not at fault: the answer is cut (STATUS_CUT_SHORT). */
+/* Returns `status`; a failure gets the form's flag and `inner` as its message. STATUS_USAGE (within an answer
+ * the form became too hard) becomes STATUS_CUT_SHORT, since the command line is not at fault. */
 Status bound_check(const Bound *bound, Status status, const Error *inner, Error *err);
 /* Sets *mask to the tokens that may be next: those of the form, the end tokens where the answer may end (in
- * the form of calls nowhere), and `also` (-1: none). With `space`, tokens of white space too. Fails where no
- * token is left. */
+ * the form of calls nowhere), and `also` (-1: none). With `space`, tokens of white space too.
+ * STATUS_CUT_SHORT where no token is left. */
 Status bound_mask(Bound *bound, int32_t also, bool space, const uint64_t **mask, Error *err);
 /* Sets *mask for a thought, which is free: all tokens but the end tokens. */
 void bound_mask_thought(Bound *bound, const uint64_t **mask);

@@ -114,7 +114,8 @@ static const char *word_after(const Channels *c, const char *mark, size_t *size)
   return at;
 }
 
-/* Begins the header's message. A message to a recipient that is none of the functions counts as a thought. */
+/* Begins the message that follows the header. A message to a recipient that is none of the functions counts
+ * as a thought. */
 static Status begin_message(Channels *c, Error *err) {
   size_t n_channel = 0, n_to = 0;
   const char *channel = word_after(c, CHANNEL, &n_channel), *to = word_after(c, " to=", &n_to);

@@ -45,8 +45,8 @@ typedef struct {
   Buffer arguments;                /* text of the call's arguments so far */
 } Channels;                        /* starts zeroed; release with channels_release() */
 
-/* Finds the tokens of channels, if template and tokenizer have them (and no grammar that names tokens is the
- * form), and begins the answer's first header. */
+/* Finds the tokens of channels and begins the answer's first header. The state stays CHANNEL_NONE if the
+ * template or the tokenizer has no channels, or if the form is a grammar that names tokens. */
 Status channels_begin(Channels *channels, const Chat *chat, const Tokenizer *tokenizer, const Tools *tools,
                       Bound *bound, bool no_thought, Error *err);
 void channels_release(Channels *channels);

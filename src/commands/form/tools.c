@@ -189,8 +189,8 @@ static Status read_function(const char *file, size_t number, JsonSpan item, Func
 }
 
 /* Appends the schema of a function's arguments, with the type "object" even if the schema has no type. {} is
- * what clients write for a function without arguments. The $id makes the schema a document of its own, at
- * whose root references begin. */
+ * what clients write for a function without arguments. The $id makes the schema a document of its own, so
+ * that its references begin at its root. */
 static Status append_parameters(const Function *function, size_t number, Buffer *out, Error *err) {
   const JsonSpan schema = function->parameters;
   JsonCursor cursor = json_cursor(schema);

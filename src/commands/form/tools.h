@@ -20,9 +20,9 @@ extern const Flag tool_flags[2];
     "--tools", EXCLUDES, "--raw", "the chat template tells the model of the tools"                           \
   }
 
-/* How a model with this template writes calls: as JSON, {"name": NAME, ARGUMENTS: {...}}, each call between
- * two marks, all calls in a list after one mark, or one call as the whole answer, without marks; or else in
- * parts (written_calls.h). */
+/* How a model with this template writes calls: in parts (written_calls.h), or as JSON, {"name": NAME,
+ * ARGUMENTS: {...}}. Each JSON call stands between two marks, all stand in a list after one mark, or a single
+ * call is the whole answer. */
 typedef struct {
   const char *begin;      /* the token before a call; if `bare`, the token may be missing */
   const char *end;        /* the mark after a call; NULL: the answer ends there, or calls are in parts */

@@ -40,10 +40,11 @@ typedef struct {
   size_t count, capacity;
 } WrittenFunctions; /* starts zeroed, except the marks */
 
-/* Adds a function. `schema` is a valid JSON Schema that some arguments fit; `parameters`: as in
- * WrittenFunction. Refuses (STATUS_USAGE) names that are empty or would be read as marks and, if arguments
- * are written one by one, keywords about several arguments together, and required arguments that no value
- * fits or `properties` lacks. Optional arguments that no value fits are never written. */
+/* Adds a function. `schema`: a valid JSON Schema of the arguments (without text: there are none);
+ * `parameters`: as in WrittenFunction. Refuses (STATUS_USAGE) names that are empty or would be read as marks.
+ * If arguments are written one by one, also refuses keywords about several arguments together, and required
+ * arguments that no value fits or `properties` lacks; optional arguments that no value fits are never
+ * written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
                              const Buffer *parameters, SchemaOptions options, Error *err);
 void written_functions_release(WrittenFunctions *functions);

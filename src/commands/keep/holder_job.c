@@ -300,8 +300,8 @@ static bool is_in_the_way(const Holder *h, const Request *r) {
   return false;
 }
 
-/* Ends clients in lockstep that have not replied for SLEEP_MS, perhaps because they are stopped, if other
- * clients wait for their sequences. */
+/* Disconnects each client in lockstep that has not replied for SLEEP_MS (it may be stopped) and whose session
+ * or sequence another client waits for. */
 static Status drop_sleepers(Holder *h, Error *err) {
   enum { SLEEP_MS = 5000 };
   static const char reason[] =
@@ -328,7 +328,7 @@ static Status listen(void *user, bool may_wait, Error *err) {
   return STATUS_OK;
 }
 
-/* Drops all requests. After a failure, their clients get its reason. */
+/* Drops all requests. Their clients get the failure, unless it is an interruption. */
 static void drop_all(Holder *h, Status status, const Error *reason) {
   while (h->n_requests > 0) {
     Request *r = h->requests[h->n_requests - 1];

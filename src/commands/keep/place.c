@@ -146,8 +146,8 @@ void keep_remove_leftovers(const char *directory) {
   }
 }
 
-/* Opens KEY.lock; *byte describes a holder's record lock in the file, at an offset made from the inode number
- * of the holder's socket: the kernel reports a lock's owner, and drops the lock when the owner ends.
+/* Opens KEY.lock. *byte describes the holder's record lock in that file: one byte, at an offset made from the
+ * inode number of its socket. The kernel reports a lock's owner, and drops the lock when the owner ends.
  * (A client that starts a holder locks the whole file with flock(), which sees no record locks.) */
 static int open_for_holder(const char *path, ino_t inode, struct flock *byte) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];

@@ -32,9 +32,10 @@ void keep_remove_leftovers(const char *directory);
  * descriptor, to be closed for unlocking; -1: others held the lock for a second, or there is no directory. */
 int keep_lock_names(const char *path);
 
-/* Lets keep_holder() find this process by `path`, KEY.sock, and its socket's inode, as long as the returned
- * descriptor of KEY.lock (-1: not opened) stays open. The process must close no other descriptor of KEY.lock
- * meanwhile: that would end the lock, too. */
+/* Marks this process, for keep_holder(), as the one that listens at `path` (KEY.sock) on the socket with this
+ * inode. The mark is a lock, which lasts as long as the returned descriptor of KEY.lock (-1: not opened)
+ * stays open. The process must close no other descriptor of KEY.lock meanwhile: that would end the lock,
+ * too. */
 int keep_mark_holder(const char *path, ino_t inode);
 /* The pid of the process that listens at `path`, found without a connection; 0: not known. */
 pid_t keep_holder(const char *path);

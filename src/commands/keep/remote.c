@@ -198,7 +198,7 @@ static Status take_token(Remote *r, Asked *a, const char *body, size_t size, boo
     return broken(err);
   if (a->result.generated.n_generated == 0) a->first_ms = clock_ms();
   if (n_scores) TRY(options->score(a->request.user, scores, err));
-  /* The entry may have moved since it was made. */
+  /* The entry may have moved since these pointers were last set. */
   a->generation.options = options;
   a->generation.result = &a->result.generated;
   TRY(generation_take(&a->generation, message.token, message.forced, ended, err));

@@ -83,7 +83,8 @@ static Status choose_shard(Map *map, Error *err) {
 
 /* --- where progress is shown */
 
-/* True if progress is shown: standard error is a terminal, and no results appear on a terminal. */
+/* True if standard error is a terminal and no results appear on a terminal: then progress and a summary are
+ * shown. */
 static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }

@@ -36,7 +36,7 @@ typedef struct {
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 
-/* Called once, before the first record. A GPU's kernels depend on the number of tokens in a step. So with a
+/* Call it once, before the first record. A GPU's kernels depend on the number of tokens in a step. So with a
  * seed (-s), -p (or -P) and --map on a GPU, a session keeps from record to record only the prefix that -p and
  * the chat template give every prompt: it is always computed in the same steps, and no answer depends on
  * earlier records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous
