@@ -185,7 +185,7 @@ static bool is_chat(const Options *o) {
          chat_is_interactive();
 }
 
-/* Refuses flags that do not go with several answers, or need them, where no FlagRule can say so. */
+/* Refuses flags that exclude several answers or need them, where no FlagRule can say so. */
 static Status check_several(const Options *o, Error *err) {
   const bool several = map_is_asked(&o->map, &o->prompt);
   const char *what = o->map.n_best > 1 ? "--n-best" : "several -p";

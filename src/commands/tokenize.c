@@ -33,7 +33,7 @@ static Status write_ids(const IdList *ids, const char *separator, Buffer *out, E
   return STATUS_OK;
 }
 
-/* Refuses ids without a token, which decoding would skip silently, as Hugging Face's does. */
+/* Refuses ids without a token: decoding would skip them silently, as Hugging Face's decoding does. */
 static Status check_ids(const Tokenizer *tokenizer, const IdList *ids, Error *err) {
   for (size_t i = 0; i < ids->count; i++) {
     size_t size;

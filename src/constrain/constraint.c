@@ -307,7 +307,7 @@ static bool is_in_string(const JsonState *state) {
   return state->phase == PHASE_STRING || state->phase == PHASE_KEY_STRING;
 }
 
-/* True if only \u or \/ may follow after the token, which ends with the backslash of an escape. */
+/* True if only u or / may follow the token, which ends with the backslash of an escape. */
 static bool needs_wordy_escape(Constraint *c, int32_t id) {
   Machine *m = &c->machine;
   size_t size, at = 0;

@@ -27,7 +27,7 @@ static bool in_name(char c) {
          c == '.' || (unsigned char)c >= 0x80;
 }
 
-/* Length of the placeholder at `text`: {}, or with `names` {NAME}; 0: there is none. */
+/* Length of the placeholder at `text`: {} or, if `names`, {NAME}; 0: there is none. */
 static size_t placeholder_at(bool names, const char *text) {
   if (*text != '{') return 0;
   size_t size = 1;

@@ -21,12 +21,12 @@ typedef struct {
 
 typedef struct {
   bool json;          /* records are JSON */
-  PatternPart *parts; /* [n_parts] texts belong to argv, or to prompt_pattern_begin()'s caller */
+  PatternPart *parts; /* [n_parts] texts belong to the callers, and must outlive the pattern */
   size_t n_parts, capacity;
   size_t n_places; /* number of {} in -p */
 } PromptPattern;   /* starts zeroed */
 
-/* Adds text (of files) in front of everything. The text must outlive the pattern. */
+/* Adds text (of files) in front of everything. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
 /* Adds -p (NULL: the record itself; for JSON, PART_ITSELF). A -p without {} follows the record on a new line,
  * as it follows standard input for a single prompt; with JSON records, a -p with neither {} nor {NAME} is

@@ -49,8 +49,8 @@ typedef struct {
  * before changing anything. Close with results_close(), also after a failure. */
 Status results_open(const ResultsOptions *options, Results *results, Error *err);
 /* Reads the next existing result, which the caller then keeps or, with retry, replaces by results_add(). At
- * the end *found is false, and anything after the last complete result is cut off, unless the
- * file is only read. */
+ * the end *found is false, and anything after the last complete result is cut off, unless the file is only
+ * read. Refuses (STATUS_USAGE) what --map has not written there with these settings. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
 /* Appends a result with its end. If the write fails, the written part is cut off, at once or by the next

@@ -43,7 +43,7 @@ Status against_open(const char *path, const DeviceFlags *device, const Model *fi
 Status against_check_text(const Against *against, const Model *first, const int32_t *ids, size_t n,
                           Error *err);
 void against_close(Against *against);
-/* Begins a window of tokens; ids[n] must stay valid until the next window or the end. */
+/* Begins a window: the tokens ids[0..n), which must stay valid until the next window or the end. */
 Status against_begin(Against *against, const int32_t *ids, int n, Error *err);
 /* Takes the first model's logits of the next row of the window; `user` is the Against. */
 Status against_take(void *user, int row, const float *logits, Error *err);

@@ -318,8 +318,9 @@ static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Prints to standard error the bytes of weights, KV cache and the rest, after every kind of step has run; for
- * a device with its own memory also the bytes that its context and other programs take. */
+/* Prints to standard error the MB of weights, KV cache and all else, and the MB taken: on a device with its
+ * own memory those of all programs, now and before the weights came; on a CPU the peak. PRECOND every kind of
+ * step has run */
 static Status report_memory(const Bench *bench, Error *err) {
   const double weights = (double)bench->model->weight_bytes, mb = 1e6;
   const double cache =

@@ -274,7 +274,7 @@ static Status print_number(Buffer *out, const char *before, double value, Error 
   return buffer_printf(out, err, "%s%s", before, decimal(value).text);
 }
 
-/* Prints a number that a packed file does not hold, with its source; without one, "unknown". */
+/* Prints a number that a packed file does not hold, with its source; without a source, "unknown". */
 static Status print_sourced(Buffer *out, const char *before, double value, const char *source, Error *err) {
   if (!source) return buffer_printf(out, err, "%sunknown (not in the file)", before);
   return buffer_printf(out, err, "%s%s (%s)", before, decimal(value).text, source);

@@ -10,7 +10,7 @@
 typedef struct {
   const Model *model;
   const char *path;
-  size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
+  size_t n_quantised, n_dense, n_biases; /* linear layers: quantised, dense, with a bias */
   size_t n_8bit;                         /* linear layers with 8 bits, including FP8 */
   size_t n_fp8, n_fp4;                   /* linear layers in FP8, in FP4 */
 } Inspection;

@@ -406,7 +406,7 @@ static void report_line(const Applying *a, const SettingLine *line, const char *
              valued ? " " : "", valued ? line->value : "", remark);
 }
 
-/* Reports the settings that were made, and those that flags of the command line exclude. */
+/* With -v, reports the settings that were made, and those that flags of the command line exclude. */
 static void report(const Applying *a) {
   size_t offset;
   const Flag *verbose = interface_find(a->parse->interface, "-v", 2, &offset);

@@ -12,7 +12,7 @@
 #include "constrain/store/key_table.h"
 
 enum {
-  MAX_PLACES = 4096,    /* places of a state */
+  MAX_PLACES = 4096,    /* places of a state; also stacks that expand() meets for one state */
   MAX_STACKS = 1 << 22, /* entries of Grammar.stacks */
   MAX_STATES = 1 << 22,
   KEPT_STATES = 1 << 16, /* above this many states grammar_settle() forgets them */

@@ -16,7 +16,7 @@
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions at which langs_tidy() drops them */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if a MULTIPLE (multipleOf) is in them */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions of a search that has_witness() tries */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries so many expressions of a search */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
