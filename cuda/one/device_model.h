@@ -32,8 +32,8 @@ enum { JOINED_INPUTS, JOINED_GATE_UP, JOINED_ATTN_MIX, JOINED_MLP_MIX, N_JOINED 
 
 typedef struct {
   /* By LAYER_ATTN_NORM .. (model/tensors.def), in fp32; NULL: the model has no such vector. A norm's vector
-   * holds its factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2), as
-   * ops_add_laurel() has divided x. */
+   * holds its factors (1 + weight if norms_plus_one()). With AltUp attn_post_norm is divided by sqrt(2),
+   * since ops_add_laurel() has divided x by it. */
   union {
     const float *vector[N_LAYER_VECTORS];
     struct {
@@ -117,8 +117,8 @@ struct BackendModel {
   const char *kernel; /* the dispatch table's kernel that is forced, or NULL */
   int n_threads;      /* of the host */
   bool graphs;
-  DecodeStep decode_step; /* DECODE_AUTO: steps of up to 8 tokens may be fused (fused.h), none with KV_F32 */
-  size_t shared_bytes;    /* most dynamic shared memory that a block may opt in to */
+  DecodeStep decode_step; /* DECODE_AUTO: steps of up to 8 tokens can be fused (fused.h), none with KV_F32 */
+  size_t shared_bytes;    /* most dynamic shared memory that a block can opt in to */
   int attention_sms;      /* attention_wgmma_sms() */
   cudaStream_t stream;
   LinearContext *linear;

@@ -113,7 +113,7 @@ Status draft_move(BackendState *s, int from, int to, Error *err) {
 }
 
 /* draft_h = n_rows rows of the target's states from `first` on, normalised if the drafter has norms for
- * states, else divided by `divisor`. */
+ * states, else times residual_scale / divisor. */
 static Status round_states(BackendState *s, int n_rows, int first, float divisor, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const float *const *norms = s->loaded->draft_states_norm;
@@ -253,7 +253,7 @@ static Status append_context(BackendState *s, TokenRange span, Error *err) {
   return STATUS_OK;
 }
 
-/* With span.states 0 each number of rows up to STEP_GRAPHS has a CUDA graph; most prompts have more. */
+/* With span.states 0 each number of rows up to STEP_GRAPHS has a CUDA graph; most prompts have more rows. */
 Status draft_context(BackendState *s, TokenRange span, Error *err) {
   const BackendModel *m = s->loaded;
   const StepKey key = {.n_tokens = span.n_tokens, .workspace = linear_workspace(m->linear)};

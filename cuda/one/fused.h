@@ -20,8 +20,8 @@ bool fused_preferred(const BackendModel *loaded);
  * equal numbers. */
 int fused_clusters(const BackendModel *loaded);
 
-/* If loaded->decode_step may be the fused step: converts lm_head and matrices of layers that are in bf16 to
- * fp16, which that step reads, and makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's
+/* Unless loaded->decode_step is DECODE_KERNELS: converts lm_head and matrices of layers that are in bf16 to
+ * fp16, which fused steps read, and makes a copy of lm_head in 8 bits (screen.h) if eight times the copy's
  * bytes are free. If fp16 does not hold the numbers, separate kernels run, or, with `demanded`, it is an
  * error. */
 Status fused_prepare(BackendModel *loaded, bool demanded, Error *err);
@@ -32,7 +32,8 @@ size_t fused_bytes(const ModelConfig *config);
 
 /* Opens the kernels for steps of up to options->max_chunk tokens, as far as they support the model. Each step
  * keeps options->taps in `taps`, as [n_tokens][taps.n][hidden]; where no kernel does so, *fused is NULL. With
- * decode_step DECODE_FUSED it is an error if no kernel does so or takes one token. Refuses KV_F32. */
+ * decode_step DECODE_FUSED it is an error if no kernel keeps them, or none takes one token. Refuses
+ * KV_F32. */
 Status fused_open(const BackendModel *loaded, const StateOptions *options, float *taps, FusedStep **fused,
                   Error *err);
 void fused_close(FusedStep *fused);
@@ -65,5 +66,5 @@ size_t fused_head_spares(const FusedStep *fused, int pos);
 /* A layer as the fused kernels read it. */
 StepLayer fused_layer(const DeviceLayer *layer);
 
-/* Enqueues a step. */
+/* Enqueues a step. PRECOND fused_takes() for its tokens and position. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);

@@ -10,7 +10,7 @@
  * for its compute capability. */
 Status device_use(int gpu, Error *err);
 
-/* "NVIDIA H200" in out[size]. */
+/* Writes the GPU's name, such as "NVIDIA H200", to out[size]. */
 Status device_name(int gpu, char *out, size_t size, Error *err);
 
 /* The GPU's UUID, which no other GPU has, on any machine. */

@@ -108,8 +108,8 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group size that linear_lay_out() was given for `like`. It pads a group of all inputs, so that
- * like->group may exceed n_in. */
+/* The group size that linear_lay_out() was given for `like`. That function pads a group of all inputs, so
+ * like->group can exceed n_in. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
@@ -302,8 +302,8 @@ static Status time_layer_and_free(Bench *b, const LayerMatrix *layer, Error *err
 
 enum { MAX_MATRICES = MAX_PROJECTIONS + 4 }; /* of a layer: its input projections, o, gate, up, down */
 
-/* Name of part i of a layer's input projections: "qkv" if there is one part, else the part's own name, as
- * "in_proj_qkv". */
+/* Name of part i of a layer's input projections: "qkv" if there is one part, else the part's own name, such
+ * as "in_proj_qkv". */
 static const char *input_name(const DeviceProjections *inputs, int i) {
   const char *dot = strrchr(inputs->parts[i].name, '.');
   return inputs->n_parts == 1 || !dot ? "qkv" : dot + 1;

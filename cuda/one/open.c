@@ -39,7 +39,7 @@ static int expert_row(const ModelConfig *c) {
   return (c->experts.width + 127) / 128 * 128;
 }
 
-/* The experts, and one more for the shared expert: weights.c may lay that out as an expert. */
+/* The experts, and one more for the shared expert: weights.c can lay that out as an expert. */
 static ExpertConfig most_experts(const ModelConfig *c) {
   ExpertConfig most = c->experts;
   if (most.shared_width > 0) most.n_experts++, most.n_chosen++;
@@ -121,7 +121,7 @@ static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* With KV_Q8: takes memory for the keys and the values of one layer as fp16, whichever layer has most. */
+/* With KV_Q8: takes memory for the keys and the values, as fp16, of the layer that has the most. */
 static void take_halves(BackendState *s, const ModelConfig *c, Buffers *m) {
   const StateOptions *o = &s->options;
   size_t largest = 0;
@@ -144,7 +144,7 @@ static void place_latent(BackendState *s, const ModelConfig *c, Buffers *m) {
 }
 
 /* The length of the longest row of x that is gathered for a matrix with permuted inputs (Linear.order);
- * supported.c says which matrices may have these. */
+ * supported.c says which matrices can have these. */
 static size_t widest_input(const BackendState *s, const ModelConfig *c, const LargestSizes *sizes) {
   const int ranks[] = {s->h_stride, padded_row(c->latent.q_rank), padded_row(c->delta.gate_rank),
                        padded_row(c->experts.latent), padded_row(c->altup.laurel_rank)};
@@ -251,7 +251,7 @@ static Status place_layers(BackendState *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Places the session's buffers, and returns their bytes; SIZE_MAX: too many. */
+/* Places the session's buffers without memory, and returns the bytes that they need; SIZE_MAX: too many. */
 static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_up, Buffers *memory) {
   buffers_begin(memory, NULL);
   place(s, c, separate_gate_up, memory);

@@ -75,7 +75,8 @@ static void multiply(void *user) {
     cpu_products_stacked(cpu, host->layer, host->which, host->n, rows);
 }
 
-/* s->host.y = x times w; or, if w is gate_up of experts, the sum of the chosen experts' outputs for x. */
+/* Enqueues s->host.y = x times w; if w is interleaved, the gated product; if w is gate_up of experts, the sum
+ * of the chosen experts' outputs for x. */
 static Status run_on_cpu(BackendState *s, const DeviceLinear *w, const void *x, int x_stride, int n_rows,
                          GivenChoices choices, Error *err) {
   const BackendModel *m = s->loaded;

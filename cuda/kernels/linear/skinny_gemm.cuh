@@ -6,16 +6,17 @@
  * A block owns consecutive tile rows (16 outputs each). If the matrix has too few of them to fill the chip,
  * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one
  * sequence of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two stages of two units of
- * 128 inputs. Each warp streams an equal, contiguous part of it through its own ring in shared memory. The
- * ring is filled before x is available, and as soon as a stage is used its successor is requested:
+ * 128 inputs. Each warp streams an equal, contiguous part of this sequence through its own ring in shared
+ * memory. The ring is filled before x is available, and as soon as a stage is used its successor is
+ * requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
  * x is held as integers, quantised by the block itself (quantise.cuh), or as fp16 (float_mma.cu). When a warp
- * leaves a tile row it writes its sums to shared memory. The sums over warps, and over the splits of a tile
- * row, are added in a fixed order at the end; the last block to finish adds the splits, so no block waits for
- * another.
+ * leaves a tile row it writes its sums to shared memory. At the end the sums of the warps, and of the splits
+ * of a tile row, are added in a fixed order; the last block to finish adds those of the splits, so no block
+ * waits for another.
  *
  * One token of a mixture of experts (linear.h, LinearExperts) multiplies the chosen experts as one matrix. A
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
@@ -25,8 +26,8 @@
  * kShared units are multiplied before they are scaled, and each such lane keeps the sum of a different unit:
  * it reads and applies the scale and zero of that unit only.
  *
- * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens; the sizes are those that skinny_plan.h plans.
- * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
+ * PRECOND  kTokens >= n_tokens; group % kBlockIn == 0 if x is integers; the sizes are skinny_plan.h's.
+ * READS    integer weights: n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
@@ -74,7 +75,7 @@ struct Args {
   Cut batches;    /* batches of a tile row over splits */
   SkinnyPlan plan;
   Epilogue out;
-  float *partial; /* [n_tiles_out][splits][kTokens][16] */
+  float *partial; /* [tile rows][splits][kTokens][16] */
   unsigned *counters;
   ChosenExperts chosen; /* set if kExperts */
 };
@@ -272,7 +273,7 @@ template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
   template <class Fetch, class Used, class OfUnit>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
                                            const float2 *scales, const OfUnit (&groups)[kUnits], int lane) {
-    /* Only lane t = 0 subtracts the zero point's term. It needs no kHigh: only the bytes of row g + 8 do. */
+    /* Only lane t = 0 subtracts the zero point's term. kHigh is for the bytes of row g + 8, not for zeros. */
     float once = lane % 4 == 0 ? 1.0f : 0.0f;
     Unit<W> unit[2];
 #pragma unroll
@@ -436,8 +437,8 @@ __device__ void combine_splits(const Args &a, const Table &table, int first_tile
   }
 }
 
-/* Adds the partial sums of the block's warps. Warp w has sums of tile rows first[w] .. last[w] of the
- * block. */
+/* Adds the partial sums of the block's warps, and stores them or, with splits, writes them to a.partial.
+ * Warp w has sums of tile rows first[w] .. last[w] of the block. */
 template <int kTokens, bool kExperts, class Table>
 __device__ void combine_warps(const Args &a, const Table &table, int first_tile, int n_tiles,
                               const float *sums, const int *first, const int *last) {
@@ -480,7 +481,8 @@ __device__ __forceinline__ void prefetch_of_experts(const Args &a, const ExpertT
   }
 }
 
-/* Prefetches the residuals and factors of the block into L1 for the epilogue. For one warp. */
+/* Prefetches the block's residuals and factors, with experts biases too, into L1 for the epilogue. For one
+ * warp. */
 template <bool kExperts>
 __device__ __forceinline__ void prefetch_results(const Args &a, const ExpertTable &table, int tile0,
                                                  int n_tiles) {

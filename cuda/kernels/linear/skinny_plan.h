@@ -33,7 +33,7 @@
 
 typedef struct {
   int tokens;          /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in;        /* inputs per scale of x, within one group; x in fp16: 128, with integer weights 32 */
+  int block_in;        /* inputs per scale of x, within one group; x in fp16: OfSums (float_mma.cu) */
   int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
   int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */

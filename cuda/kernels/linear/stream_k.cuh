@@ -52,7 +52,7 @@ inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   return w;
 }
 
-/* Position of a block: a tile, its place in the grid of tiles (outputs by tokens), and a step of it. */
+/* Position of a block: a tile, its place in the grid of tiles (outputs by tokens), and a step of the tile. */
 struct Cursor {
   int tile, out_tile, token_tile, step;
   __device__ __forceinline__ Cursor(const Work &w, int n_token_tiles, int at)
@@ -77,9 +77,9 @@ template <class Sum> struct Four;
 template <> struct Four<float> { typedef float4 Vector; };
 template <> struct Four<int> { typedef int4 Vector; };
 
-/* This block of kThreads threads has summed steps [begin, end) of `tile` in acc. Returns, in every thread,
- * whether acc now holds the sum of the whole tile. `sync` is a barrier of exactly those threads, `last`
- * shared memory. */
+/* This block of kThreads threads has summed steps [begin, end), counted from the first tile on, of `tile` in
+ * acc. Returns, in every thread, whether acc now holds the sum of the whole tile. `sync` is a barrier of
+ * exactly those threads, `last` is in shared memory. */
 template <int kFloats, int kThreads, class Sum, class Sync>
 __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int block, int tile, int begin,
                                         int end, int thread, Sum *partial, unsigned *counters, int *last,
@@ -123,8 +123,8 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
 }
 
 /* The main loop of a tile kernel: the steps of the block in order, with the copies of the next kStages - 1
- * steps in flight. All threads fill, read and free the ring of kStages slots together; step s is in slot
- * s % kStages:
+ * steps in flight. All threads fill, read and free the ring of kStages slots together; the block's s-th
+ * step is in slot s % kStages:
  *
  *     copy_async_wait<kStages - 2>()   this thread's copies of step s have landed
  *     __syncthreads()                  all threads' copies have, and all threads have read step s - 1

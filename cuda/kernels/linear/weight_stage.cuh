@@ -1,4 +1,5 @@
-/* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory, by the whole block.
+/* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory: WeightStage by the
+ * whole block, copy_groups() scales and zeros alone by one warp.
  *
  *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][W::kMetaBytes] scales, zeros
  *
@@ -9,14 +10,15 @@
 
 #include "cuda/kernels/linear/layout.cuh"
 
-/* Starts copy `i` of the scales and zeros of a tile row for the block of input k. Past the matrix the last
- * tile row is read again. */
+/* Starts copy `i` of the scales and zeros of a tile row for the inputs that share a scale with input k. Past
+ * the matrix the last tile row is read again. */
 template <class W>
 __device__ __forceinline__ void copy_meta(const QuantView &w, int tile_row, int k, int i, unsigned char *to) {
   W::copy_meta(w, min(tile_row, w.n_tiles_out - 1), k, i, to);
 }
 
-/* copy_groups() of one kind, kCopies copies of kBytes for a block. all: the matrix's scales, or its zeros. */
+/* copy_groups() of scales alone, or of zeros (`all`: those of the matrix), by kCopies copies of kBytes for
+ * each tile row and kBlockIn inputs. */
 template <class W, int kTileRows, int kGroups, int kBlockIn, int kCopies, int kBytes>
 __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all, int row, int last, int k,
                                             unsigned char *to) {
@@ -40,9 +42,9 @@ __device__ __forceinline__ void copy_pieces(const QuantView &w, const void *all,
 }
 
 /* A warp starts the copies of scales and zeros of kTileRows tile rows from `row` on, for kGroups blocks of
- * kBlockIn inputs from k on. Past tile row `last`, `last` is read again. A lane's copies differ only in the
- * tile row and share all else of the address: when each computed its own, the scales of groups of 32 inputs
- * arrived later than the weights. */
+ * kBlockIn inputs from k on. Past tile row `last`, `last` is read again. The addresses of a lane's copies
+ * differ only in the tile row, and all else is computed once: when each copy computed it, the scales of
+ * groups of 32 inputs arrived later than the weights. */
 template <class W, int kTileRows, int kGroups, int kBlockIn>
 __device__ __forceinline__ void copy_groups(const QuantView &w, int row, int last, int k, unsigned char *to) {
   copy_pieces<W, kTileRows, kGroups, kBlockIn, W::kScaleBytes / 16, 16>(w, w.scales, row, last, k, to);

@@ -78,7 +78,7 @@ __device__ __forceinline__ void add_stages(float (&acc)[kSums], Cursor &from, ui
   const int g = threadIdx.x % 32 / 4;
   uint32_t q[2][S::kBatch][4], used = 0;
   for (int i = 0; i < n; i++) {
-    const uint32_t x = __shfl_sync(~0u, from.stage, 0); /* uniform: x + n stays in uniform registers */
+    const uint32_t x = __shfl_sync(~0u, from.stage, 0); /* uniform: so are the addresses made from it */
     uint4 v[kTiles][W::kVectors];
     typename W::Meta meta[kGroups];
     barrier_wait(from.full, from.parity);

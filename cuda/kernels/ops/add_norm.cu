@@ -9,8 +9,8 @@
  *   shared   the same, but each GPU reads 1 / n of the rows, and stores what it makes of them in each other
  *            GPU's memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all
  *            GPUs' flags. No GPU stores before all have begun the sum: by then they have read that memory.
- *   freed    by the next sum: a GPU that has sum k + 1 of all others knows that they have read sum k, since
- *            each began k + 1 when its kernel of k had ended; so k + 2 may overwrite k
+ *   freed    by the next sum: a GPU that has all others' parts of sum k + 1 knows that they have read sum k,
+ *            since each began k + 1 when its kernel of k had ended; so k + 2 can overwrite k
  *
  * Failures: a kernel that waits for other GPUs gives up once *lost is set, and sets *lost itself when its
  * patience ends. The kernel's results then mean nothing, and the host reports *lost. */
@@ -98,8 +98,8 @@ __device__ __forceinline__ float4 take_packets(const Packet *from, uint32_t tag,
   }
 }
 
-/* Replaces y, this GPU's part of the thread's pieces of a row, by the sum of all GPUs' parts, which come as
- * packets. */
+/* Sends y, this GPU's part of the thread's pieces of a row, to the other GPUs as packets, and replaces it by
+ * the sum of all GPUs' parts. */
 template <Source kSource, int kThreads, int kChunks>
 __device__ __forceinline__ void exchange_row(const AddNorm &a, const Peers &peers, int pieces,
                                              float4 (&y)[kChunks]) {

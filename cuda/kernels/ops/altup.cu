@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLeast = 1e-5f; /* lower bound of a mean square in a divisor */
 
-/* block_sum() that may follow another block_sum() at once: first waits until the shared memory is free. */
+/* block_sum() that can follow another block_sum() at once: first waits until the shared memory is free. */
 __device__ __forceinline__ float next_sum(float value) {
   __syncthreads();
   return block_sum<kThreads>(value);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) join_kernel(AltupStreams a, AltupRow
   float *own = projected + (size_t)blockIdx.x * a.n * a.hidden;
   const float size = sqrtf(mean_square(streams, a.hidden));
   for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] = streams[i];
-  for (int s = 1; s < a.n; s++) { /* of the first stream of `own`, a thread reads what it wrote */
+  for (int s = 1; s < a.n; s++) { /* own[i] is read by the thread that wrote it */
     const float *part = own + s * a.hidden, square = square_of(streams + s * a.hidden, a.hidden);
     const float factor = size * sqrtf(square) * rsqrtf(fmaxf(mean_square(part, a.hidden) * square, kLeast));
     for (int i = threadIdx.x; i < a.hidden; i += kThreads) own[i] += factor * part[i];

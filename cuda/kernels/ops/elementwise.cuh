@@ -1,4 +1,4 @@
-/* elementwise.cuh - formulas that several kernels share: rounding to fp16, SiLU, rope, embedding lookup. */
+/* elementwise.cuh - formulas that several kernels share: rounding to fp16, activations, rope, embeddings. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -35,7 +35,7 @@ __device__ __forceinline__ float silu(float v) {
 
 /* The MLP's gate and up together: activation(gate) * up, or the formula of ACTIVATION_CLAMPED or
  * ACTIVATION_LIMITED (config.h); `most` is ACTIVATION_LIMITED's limit. NaN stays NaN. PRECOND activation <=
- * ACTIVATION_RELU, whose gate is up; the other activations without a gate are in norm_rope.cu. */
+ * ACTIVATION_RELU, for which gate and up are the same number; later ones are in norm_rope.cu. */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up, float most) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
   if (activation == ACTIVATION_RELU) return (gate < 0 ? 0 : gate) * up;
@@ -50,7 +50,7 @@ __device__ __forceinline__ float gated_product(Activation activation, float gate
 }
 
 /* Rotates a pair of dimensions by an angle, given as {cosine, sine}. fmaf is written out, since the compiler
- * may fuse the products differently in each kernel. */
+ * could fuse the products differently in each kernel. */
 __device__ __forceinline__ void rotate(float &low, float &high, float2 angle) {
   const float turned = fmaf(low, angle.x, -(high * angle.y));
   high = fmaf(high, angle.x, low * angle.y);

@@ -17,7 +17,7 @@ __device__ __forceinline__ float query_factor(float beta, float step, int positi
   return 1 + beta * logf(1 + floorf((float)position / step));
 }
 
-/* The sum of a pair's squares. fmaf is written out, since the compiler may fuse the products differently in
+/* The sum of a pair's squares. fmaf is written out, since the compiler could fuse the products differently in
  * each kernel. */
 __device__ __forceinline__ float squares_of(float low, float high) {
   return fmaf(low, low, high * high);

@@ -41,8 +41,8 @@ typedef struct {
 
 /* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
 Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
-/* Sets the tokens' rows in the cache, x, and of each head of q the rotated part, its first rope_dim
- * numbers. */
+/* Sets the tokens' rows in the cache, x, and the rotated part (the first rope_dim numbers) of each head of
+ * q. */
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 
 C_END

@@ -22,7 +22,7 @@ struct StepIds {
 };
 
 /* First kernel of a step that runs as separate kernels. It does not call dependents_may_start(), so the next
- * kernel starts only when this and all earlier kernels have ended. Later kernels of the step may therefore
+ * kernel starts only when this and all earlier kernels have ended. Later kernels of the step can therefore
  * read, before wait_for_previous(), memory that only earlier steps write (delta_step.cu does). */
 __global__ void set_step_kernel(int *pos, int at, int n, int *ids, StepIds from) {
   wait_for_previous();
@@ -58,7 +58,7 @@ __global__ void gather_rows_kernel(const float *x, const int *rows, int n, float
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[(size_t)blockIdx.x * n + i] = from[i];
 }
 
-/* A thread moves a column, some rows at once. As rows ascend, no row is written before it is read. */
+/* A thread moves a column, some rows at once. Since rows[] ascend, no row is written before it is read. */
 __global__ void keep_rows_kernel(const KeepRows a) {
   constexpr int kBatch = 8;
   begin_overlapping();
@@ -217,8 +217,8 @@ __device__ __forceinline__ void store(float *to, float value) {
 }
 
 /* RopePairs adds offsets to i to get the two dimensions of pair i. kWhole: (i, i + half), half = head_dim
- * / 2. kPart: (i, i + n_rotated), n_rotated = rotary_dim / 2; then dimensions that are only copied, paired in
- * the same way. kNeighbours: (2 i, 2 i + 1). */
+ * / 2. kPart: (i, i + n_rotated), n_rotated = rotary_dim / 2; then the dimensions that are only copied:
+ * (i + n_rotated, i + half). kNeighbours: (2 i, 2 i + 1). */
 enum Pairing { kWhole, kPart, kNeighbours };
 template <Pairing kPairing> struct RopePairs {
   int half, n_rotated;
@@ -232,7 +232,6 @@ template <Pairing kPairing> struct RopePairs {
 
 constexpr int kAppendWarps = 4; /* of a block */
 
-/* finite_value() of all pairs of a head. */
 template <int kMaxPairs>
 __device__ __forceinline__ void make_finite(float (&low)[kMaxPairs], float (&high)[kMaxPairs]) {
 #pragma unroll
@@ -391,7 +390,6 @@ __global__ void qk_norm_rope_append_kernel(QkvHeads a) {
   }
 }
 
-/* The factor of a gate: 1 / (1 + e^-x), or ln(1 + e^x). */
 __device__ __forceinline__ float gate_factor(float x, bool is_softplus) {
   if (is_softplus) return softplus(x);
   return 1 / (1 + expf(-x));
@@ -418,7 +416,7 @@ __device__ __forceinline__ float xielu(float u, const DeviceXielu &own) {
   return (expm1f(u < eps ? u : eps) - u) * (beta + softplus(*own.alpha_n)) + beta * u;
 }
 
-/* A thread makes kStep numbers of a row; with more than one all rows are aligned to as many. `up` may be
+/* A thread makes kStep numbers of a row. With kStep > 1 all rows are aligned to kStep numbers. `up` can be
  * `gate`. */
 template <Activation kActivation, int kStep> __global__ void __launch_bounds__(256) gated_kernel(Gated a) {
   begin_overlapping();

@@ -66,7 +66,7 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel
 }
 
 /* Moves *cut, in all threads, to the bin in which the sum from the greatest bin down reaches `limit`. `extra`
- * counts as part of bin `extra_bin`. PRECOND cut->above < limit <= cut->above + the sum of all bins. */
+ * counts as part of bin `extra_bin`. PRECOND cut->above < limit <= cut->above + extra + the sum of bins. */
 __device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int level,
                          int extra_bin, unsigned long long extra) {
   constexpr int kEach = kBins / kThreads;

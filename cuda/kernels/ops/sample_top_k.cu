@@ -131,7 +131,8 @@ __device__ int thin_out_firsts(const Pick &p, Shared &s) {
   return s.n;
 }
 
-/* Puts the best min(top_k, all) tokens into s.order; returns how many. */
+/* Puts the best top_k of the tokens that can have a weight, or all if they are fewer, into s.order; returns
+ * how many. */
 __device__ int take_top_k(const Pick &p, Shared &s, double top) {
   const int n_firsts = thin_out_firsts(p, s);
   if (threadIdx.x == 0) s.bound = 0, s.count = 0;

@@ -34,7 +34,7 @@ Status ops_streams_ranks(const float *sums, int n, int rank, int n_rows, void *r
                          float *factors, cudaStream_t stream, Error *err);
 /* h = the mean of the streams u, each times sigmoid(weights); weights fp32 [n_rows][S]. h is fp16
  * [n_rows][h_stride]; `mixed`, unless NULL, gets h in fp32 [n_rows][hidden]; x, unless NULL, becomes 0.
- * PRECOND ops_streams_norm() */
+ * PRECOND ops_streams_norm() for these rows. */
 Status ops_streams_mix(const StreamRows *call, const float *weights, int n_rows, void *h, int h_stride,
                        float *mixed, float *x, cudaStream_t stream, Error *err);
 /* streams += factors * x; x fp32 [n_rows][hidden], factors fp32 [n_rows][n]. */

@@ -21,7 +21,7 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32, kVectors = 4, kOut = 3;
 constexpr int kMostStreams = 4, kColumns = 8, kRankVectors = 8;
 
-/* Loads 8 weights, if `inside`, else zeros; may run before the previous kernel has ended. */
+/* Loads 8 weights, if `inside`, else zeros; can run before the previous kernel has ended. */
 template <class T> __device__ __forceinline__ void load_weights(Eight<T> &to, const T *from, bool inside) {
   to.v[0] = inside ? load_early((const uint4 *)from) : make_uint4(0, 0, 0, 0);
 }

@@ -10,14 +10,15 @@ C_BEGIN
 
 enum { STREAMS_FEW_ROWS = 2 }; /* with 7 rows ops/streams.h is faster (LOG.md, "Streams and n-grams") */
 
-/* First streams += factors * x, the injection (INJECT in operations.def) of the attention or MLP before; x
- * NULL: no injection. Then ranks, new_factors and h are made as in ops/streams.h. S = n * hidden. */
+/* First next_streams = streams + factors * x, the injection (INJECT in operations.def) of the attention or
+ * MLP before; x NULL: no injection. Then ranks, new_factors and h are made as in ops/streams.h.
+ * S = n * hidden. */
 typedef struct {
   int n, hidden, rank;
   const float *streams;     /* [n_rows][S] */
   float *next_streams;      /* [n_rows][S], other memory than `streams`: the new streams; NULL without x */
   const float *x, *factors; /* [n_rows][hidden], [n_rows][n] */
-  /* down [rank][S], inject [n][S] (NULL: there are no new factors), up [S][rank]: all of fp16 or all of bf16,
+  /* down [rank][S], inject [n][S] (read if new_factors is set), up [S][rank]: all of fp16 or all of bf16,
    * each with its stride in numbers, a multiple of 8. */
   bool bf16;
   const void *down, *inject, *up;

@@ -3,8 +3,8 @@
  *
  * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. Sections
  * are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
- * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. Bytes
- * may come before they are announced while an arrival is still missing.
+ * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. As long
+ * as an arrival is missing, bytes are allowed to come before they are announced.
  *
  * A ring of n slots: stage i is in slot i % n, in turn t = i / n of the slot. Phase t of `full` is the fill
  * of turn t, phase t of `empty` its release, and a wait names the parity of a phase:

@@ -2,11 +2,11 @@
  *
  * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
  * calls begin_overlapping(), or dependents_may_start() and wait_for_previous(). Until wait_for_previous() has
- * returned, the kernel touches nothing that an earlier kernel writes or still reads. Every kernel of a stream
- * waits for the kernel before it, so all earlier kernels are complete then. (attention_decode.cu, where it
- * runs beside attention_wgmma.cu, waits only at its end: enough for the kernels after it.) A dependent launch
- * hides the launch latency between small kernels, and lets a matmul fetch its first weights while a norm
- * runs. */
+ * returned, the kernel reads nothing that an earlier kernel still writes, and writes nothing that one still
+ * reads or writes. Every kernel of a stream waits for the kernel before it, so all earlier kernels are
+ * complete then. (attention_decode.cu, where it runs beside attention_wgmma.cu, waits only at its end: enough
+ * for the kernels after it.) A dependent launch hides the launch latency between small kernels, and lets a
+ * matmul fetch its first weights while a norm runs. */
 #pragma once
 
 #include <cuda_runtime.h>

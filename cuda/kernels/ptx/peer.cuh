@@ -57,7 +57,7 @@ __device__ __forceinline__ uint64_t load_peer(const uint64_t *from) {
   return v;
 }
 
-/* Stores or loads a flag: a thread that loads it sees everything stored before it. */
+/* Stores or loads a flag: a thread that loads the stored value sees all that was stored before the flag. */
 __device__ __forceinline__ void store_flag(uint32_t *to, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }

@@ -33,13 +33,13 @@ typedef struct {
   const float *w; /* [n_out][stride] */
   size_t stride;
   const float *importance;        /* [n_groups * group] */
-  const float *factors, *inverse; /* [n_groups * group] of w, and of errors; NULL: ones */
+  const float *factors, *inverse; /* [n_groups * group] multiply w, and errors; NULL: ones */
   const float *u;                 /* [group][group] diagonal block of U (quantize/factor.h), or NULL */
   RoundingSearch search;
   uint8_t *codes;        /* [n_out][stride], or NULL: codes, scales and zeros are not wanted */
   float *scales, *zeros; /* [n_groups][row] */
   size_t row;            /* at least n_out */
-  float *errors;         /* [n_out][errors_stride]; if u is given, their negatives */
+  float *errors;         /* [n_out][errors_stride]; if u is given, negated and divided by u[j][j] */
   size_t errors_stride;
 } RoundingGroups;
 Status rounding_groups(const RoundingGroups *groups, cudaStream_t stream, Error *err);

@@ -9,7 +9,6 @@
 #include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/one/products.h"
 
-/* How many numbers all streams of a row have together. */
 static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->altup.n * (size_t)c->hidden;
 }

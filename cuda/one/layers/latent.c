@@ -27,7 +27,6 @@ Status latent_gate(BackendState *s, int n_rows, Error *err) {
   return ops_gate_heads(&gates, n_rows, s->head_x, s->loaded->stream, err);
 }
 
-/* The argument of the operations in ops/latent.h. */
 static Latent latent_call(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

@@ -213,8 +213,8 @@ static Status sum_experts(BackendState *s, int n_tokens, int layer, bool add, fl
                      m->stream, err);
 }
 
-/* sum_experts() in a latent space: to = W_latent_out times the sum of the chosen experts, whose input is
- * W_latent_in h; a row of `to` is `hidden` numbers. */
+/* sum_experts() in a latent space: to = (with `add`: +=) W_latent_out times the sum of the chosen experts.
+ * Their input is W_latent_in h; a row of `to` is `hidden` numbers. */
 static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool add, float *to, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];

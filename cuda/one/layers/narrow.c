@@ -19,7 +19,8 @@ static int most_rows(const DeviceLayer *l) {
   return weights < DISPATCH_MIDDLE ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
 }
 
-/* True if planes_wgmma can multiply by the matrix: 128 inputs, which share a scale of x, lie in one group. */
+/* True if planes_wgmma can multiply by the matrix. 128 inputs, which share a scale of x, must lie in one
+ * group. */
 static bool is_narrow(const BackendModel *m, const DeviceLinear *w) {
   const LinearEntry *entry;
   return w->group % 128 == 0 && w->n_experts == 0 && !w->host && !weights_order(m, w) &&

@@ -21,7 +21,6 @@ struct NgramCall {
   int layer, n_rows;
 };
 
-/* How many numbers all streams of a row have together. */
 static size_t row_of_streams(const ModelConfig *c) {
   return (size_t)c->streams.n * (size_t)c->hidden;
 }

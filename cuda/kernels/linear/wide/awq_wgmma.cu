@@ -91,7 +91,7 @@ template <class S> Status set_experts(const LinearArgs &args, Args<S, true> &a, 
 /* Shapes of up to kFewTokens tokens with one or three warpgroups are for few rows with LINEAR_WHOLE. */
 constexpr int kFewTokens = 64;
 
-/* True for shapes that exist only for 4 bits in groups that are a multiple of 128: others were not
+/* True for shapes that exist only for 4 bits in groups of a multiple of 128 inputs: other groups were not
  * measured. */
 constexpr bool needs_groups_of_128(int tokens, int warpgroups) {
   return warpgroups == 1 ? tokens > kFewTokens : warpgroups == 3 && tokens > kFewTokens && tokens < 128;
@@ -161,8 +161,8 @@ constexpr bool takes_all_types(int tokens, int warpgroups) {
   return warpgroups == 2 || tokens <= kFewTokens;
 }
 
-/* Launches the shape for the matrix's type of weights. With many tokens, one or three warpgroups are only for
- * types that were measured. */
+/* Launches the shape for the matrix's type of weights. Shapes of more than kFewTokens tokens with one or
+ * three warpgroups exist only for 4 bits. */
 template <int kTokens, int kK, int kStages, int kWarpgroups>
 Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
   if constexpr (takes_all_types(kTokens, kWarpgroups)) {
@@ -276,8 +276,8 @@ constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down
 
 /* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
  * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 for a forced shape,
- * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full, as
- * the times above are not exact enough then. */
+ * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full, for
+ * which tile_times.h is not exact enough. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);

@@ -5,8 +5,9 @@
  * t = ceil(n / kMost) tiles: t - 1 of n / t rows each, rounded up to whole steps, and a last one of the rows
  * that remain.
  *
- * The tiles lie in one sequence, the highest first, and block b of B computes tiles b, b + B, b + 2 B and so
- * on. So blocks compute equally high tiles at the same time, and no block has much more work than another. */
+ * All tiles, of rows by outputs, lie in one sequence, the highest first. Block b of B computes tiles b,
+ * b + B, b + 2 B and so on. So blocks compute equally high tiles at the same time, and no block has much more
+ * work than another. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"

@@ -3,9 +3,9 @@
  *     y[p][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[p][i]       p: places of the expert of output o
  *
  * A product of 16 outputs costs 8.6 cycles for each 8 rows, where wgmma takes 32 cycles for up to 64 rows. So
- * experts of fewer than about ten rows are faster here, with the same bits as by awq_wgmma: both add the same
- * operands from the first input to the last, 16 inputs at a time. A warp has kRows tile rows by all rows of
- * its tile.
+ * experts of few rows (fewest_rows() in awq_wgmma.cu) are faster here, with the same bits as by awq_wgmma:
+ * both add the same operands from the first input to the last, 16 inputs at a time. A warp has kRows tile
+ * rows by all rows of its tile.
  *
  *   stage  x [kK][kMost][128 bytes], 128-byte swizzle; weights [kTileRows][kK][tile]; scales and zeros
  *          [kTileRows][kParts]
@@ -33,7 +33,7 @@
 
 namespace {
 
-/* kWarps: warps that multiply. kBlockIn: inputs that share a scale (FP4: a tile). */
+/* kWarps: warps that multiply. kBlockIn: inputs that share a scale (FP4: 64, with four scales). */
 template <class W_, int kBlockIn_, int kWarps_> struct Shape {
   typedef W_ W;
   static constexpr int kMost = 48, kRows = 2; /* kMost: rows of a tile; kRows: tile rows of a warp */

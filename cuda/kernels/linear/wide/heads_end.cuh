@@ -126,9 +126,9 @@ struct Head {
   }
 };
 
-/* Finishes a tile of head `number`, by all kWarps consumer warps. sums: the thread's fragments; number
- * 4 n + 2 h + i is of row g + 8 h of its warp's 16 and of token 8 n + 2 t + i. Stores tokens [begin, end) of
- * the tile, whose first token is row token0 of x. sync: a barrier of the consumer warps. */
+/* Finishes a tile of head `number`, by all kWarps consumer warps. sums: the thread's fragments;
+ * sums[4 n + 2 h + i] is of row g + 8 h of its warp's 16 and of token 8 n + 2 t + i. Stores tokens
+ * [begin, end) of the tile, whose first token is row token0 of x. sync: a barrier of the consumer warps. */
 template <int kTokens, class Sync>
 __device__ __forceinline__ void store_heads(const QkvHeads &heads, int number,
                                             const float (&sums)[kTokens / 2], int token0, int begin, int end,

@@ -81,7 +81,7 @@ Status launch_int8_bytes(const LinearArgs &args, Error *err) {
 
 const LinearKernel int8_bytes_kernel = {workspace, launch_int8_bytes, false};
 
-/* Bytes of a matrix's copy. PRECOND the matrix can have a copy */
+/* Bytes of a matrix's rotated copy. PRECOND the matrix can have one. */
 static size_t copy_bytes(const DeviceLinear *w) {
   return align_up(padded_rows(w) * (row_bytes(w) + 4));
 }

@@ -20,7 +20,7 @@
  * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run. Named
  * barriers and the staging memory are those of wgmma_tiles.cuh; a warpgroup's barrier also guards its d.
  *
- * PRECOND  n_in 2^14 < 2^31, which linear_lay_out() sees to.
+ * PRECOND  n_in * 2^14 < 2^31, which linear_lay_out() sees to.
  * READS    W once for every kTokens tokens, X once for every 128 outputs. */
 #pragma once
 
@@ -197,8 +197,8 @@ template <class S> __global__ void __launch_bounds__(S::kThreads, 1) kernel(cons
 struct Operands {
   const void *w;         /* [n_out rounded up to 16][parts][128] */
   const float *w_scales; /* [n_out] */
-  const void *x;         /* [padded][parts][128] */
-  const float *x_scales; /* [padded] */
+  const void *x;         /* [padded_tokens()][parts][128] */
+  const float *x_scales; /* [padded_tokens()] */
   int *partial;
 };
 

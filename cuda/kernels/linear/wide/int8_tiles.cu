@@ -235,7 +235,7 @@ __device__ __forceinline__ uint32_t next_stage(const Ring &ring, const RingCurso
 }
 
 /* Adds the next kUnits units to y, in one run of instructions without branches: no product is in flight at
- * its begin and its end. */
+ * its start or its end. */
 template <class S, int kUnits>
 __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], const Ring &ring, RingCursor &at) {
   Weights<S> w[2];
@@ -273,9 +273,9 @@ __device__ __forceinline__ void multiply_units(float (&y)[kSums<S>], const Ring 
 }
 
 /* Adds the next n units to y, with fewer registers than multiply_units(): one set of weights. At the end of a
- * turn no product is in flight. The sums of its last slice cross the branch as floats: as registers that
- * wgmma wrote, they would have ptxas serialise all products. These sums are scaled while the next unit's
- * first product runs, and only then is their stage freed. */
+ * turn no product is in flight. The sums of its last slice are copied to floats before the branch: if
+ * registers that wgmma wrote crossed it, ptxas would serialise all products. These sums are scaled while the
+ * next unit's first product runs, and only then is their stage freed. */
 template <class S>
 __device__ __forceinline__ void multiply_long(float (&y)[kSums<S>], const Ring &ring, RingCursor &at, int n) {
   constexpr int kSlices = S::kTokens / kSlice, kLast = kSlices - 1;

@@ -7,7 +7,7 @@
  *
  * B is the largest power of 2, up to kMostMixed, that divides n_in, at least kLeastMixed. The signs are
  * s[k] = (-1)^(bits 0 and 1, 3 and 4, 2 and 5, 6 and 7, 8 and 9 of k, each pair ANDed, then added), a bent
- * function of each ten bits: rows that are constant, which H alone makes an outlier of, become flat.
+ * function of each ten bits: a constant row, which H alone would turn into one outlier, becomes flat.
  *
  * A tile of 256 inputs is a matrix of 16 by 16. mma multiplies it from both sides by the Hadamard matrix of
  * 16: first (H / 16) x, which cannot exceed fp16's range and is rounded to fp16, then (H x / 16) H in fp32. H
@@ -167,9 +167,9 @@ __device__ __forceinline__ void read_tiles(const Rows &from, float *sums, uint4 
   }
 }
 
-/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds it: Hadamard from a table,
- * a sixth fewer instructions, saves only 2 to 4% (H200, 2,048 rows: 28.3 us instead of 29.5 with 12,288
- * inputs, 12.8 instead of 13.1 with 4,096 and a norm). */
+/* A block rotates and rounds one row, a warp kMostTiles tiles of it. Memory bounds the kernel: to read
+ * Hadamard from a table takes a sixth fewer instructions, but saves only 2 to 4% (H200, 2,048 rows: 28.3 us
+ * instead of 29.5 with 12,288 inputs, 12.8 instead of 13.1 with 4,096 and a norm). */
 template <bool kNorm>
 __global__ void __launch_bounds__(32 * kMostRotateWarps)
     round_rotated(const __grid_constant__ Rows from, const __grid_constant__ Rotation rotation,

@@ -242,7 +242,7 @@ __device__ __forceinline__ void factors_and_biases(const Place &p, int first, fl
   }
 }
 
-/* Stores the fragments of kN groups, after factors and bias. */
+/* Applies factors, biases and the activation to the fragments of kN groups, and stores them. */
 template <int kWarpgroups, int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {

@@ -266,7 +266,7 @@ __device__ __forceinline__ void load_groups(const TileWork &a, const TileList<S,
 
 /* Frees a stage. In a pair both blocks copy into it, so lanes 0 and 1 arrive at one block's barrier each.
  * This must stay one instruction under one condition: with peer_address() called here, or a predicate inside
- * the asm, ptxas makes each product wait for the one before (note C7513 of ptxas). The arrival at a pair may
+ * the asm, ptxas makes each product wait for the one before (note C7513 of ptxas). The arrival at a pair can
  * be relaxed, since all that was read from the stage has gone into products that have been waited for. */
 template <class S> __device__ __forceinline__ void release(const TileRing &ring, int slot) {
   const int lane = threadIdx.x % 32;
@@ -473,8 +473,8 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
 
 #endif
 
-/* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. With
- * fewer than 256 inputs a block would only fill its pipeline. */
+/* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. A block
+ * gets at least 256 inputs: with fewer it would only fill its pipeline. */
 inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
@@ -483,7 +483,7 @@ inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens,
 
 constexpr int kMostNarrow = 128; /* most tokens that narrow_wgmma is meant for */
 
-/* Time of narrow_wgmma for n_tokens, rounded up to 16, fitted to an H200 (LOG.md, "Rows left to
+/* Microseconds of narrow_wgmma for n_tokens, rounded up to 16, fitted to an H200 (LOG.md, "Rows left to
  * narrow_wgmma"). */
 inline double narrow_us(const LinearArgs &args, int n_tokens) {
   const double weights = (double)args.w->n_in * args.w->n_out * 1e-6, n = ceil_div(n_tokens, 16) * 16;
