@@ -2,10 +2,11 @@
  *
  * frames.c judges the parts of a formula one by one. That is exact only if each part can be satisfied
  * independently of the others. Some rules make members or items depend on one another: uniqueItems,
- * contains, not, if, oneOf, counts together with conditions, and several subschemas for one member. For these
- * a search looks for a next member or item with verdicts (which subschemas it satisfies) after which the
- * array or object can close. The search is bounded. If it ends without an answer, that is CLOSE_UNSURE, and
- * the step is allowed unless another step is known to be better. */
+ * contains, propertyNames, unevaluatedProperties, unevaluatedItems, not, if, oneOf, counts together with
+ * conditions, and several subschemas for one member. For these a search looks for a next member or item with
+ * verdicts (which subschemas it satisfies) after which the array or object can close. The search is bounded.
+ * If it ends without an answer, that is CLOSE_UNSURE, and the step is allowed unless another step is known to
+ * be better. */
 #pragma once
 
 #include "constrain/machine.h"
@@ -26,8 +27,8 @@ Closing closing_of(Machine *m, const Frame *frame);
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
 /* `keys` without those whose members would keep the frame from ever closing. If `keys` is lang_is_endless(),
  * or has too many keys to judge, an unwanted key may stay: it is refused where it ends.
- * `order` lists the keys that the frame's schemas name (key_order_of()): these are judged one by one, but not
- * if frame->order is set, since key_order_next() then judges them. */
+ * `order` lists the keys in `properties` of the frame's schemas (key_order_of()): these are judged one by
+ * one, but not if frame->order is set, since key_order_next() then judges them. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
 /* `texts` of the open child, without those after which the frame, or a frame around it, could not close
  * because an item repeats. PRECOND machine->text[0..text_size) is the text so far. */
@@ -37,7 +38,7 @@ Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t
 
 /* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. No value
  * satisfies the others, such as a schema that requires a value of its own kind inside each of its values: if
- * the root is proven, they become `false` as schemas of members and items. */
+ * the root is proven, they become `false` as schemas of members, keys and items. */
 void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */

@@ -25,7 +25,7 @@ static bool is_proven(Machine *m, uint32_t schema) {
   return proven;
 }
 
-/* Puts `false` in place of each schema for members or items that is not proven. */
+/* Puts `false` in place of each schema for members, keys or items that is not proven. */
 static void forget_dead(const SchemaSet *set, Schema *s) {
   uint32_t *part;
   for (size_t i = 0; (part = schema_part(s, PART_CHILD, i)); i++)

@@ -97,7 +97,7 @@ static void try_bytes(Machine *m, const JsonState *state, int first, int last) {
   }
 }
 
-/* Begins an object's first key, and its first member with the first key that its schemas name. */
+/* Begins an object's first key, and its first member with the first key in `properties` of its schemas. */
 static void try_object(Machine *m, JsonState state) {
   if (!machine_push(m, &state, '{')) return;
   const Frame *object = state.top;

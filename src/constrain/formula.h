@@ -47,8 +47,8 @@ typedef struct {
   uint8_t atom;   /* AtomKind */
   uint8_t mark;   /* free for callers, 0 in a new node (closing_plain.c) */
   uint32_t atoms; /* ATOM_BIT() of all atoms below */
-  uint32_t a, b;  /* ATOM: its numbers; NOT: a is the part; others: a is the index of a list in `lists`, b its
-                   * length */
+  uint32_t a, b;  /* ATOM: its numbers; NOT: a is the part; AND, OR, ONE: a is the index of a list in `lists`,
+                   * b its length */
   uint32_t round; /* number of the last formula_map() that met the node; `mapped` was the result */
   Formula mapped;
 } FormulaNode;

@@ -5,8 +5,8 @@
  *     HUB/models--ORG--NAME/refs/main                   the commit of "main", 40 hex digits
  *     HUB/models--ORG--NAME/snapshots/COMMIT/FILE       the checkpoint, each file a link into blobs/
  *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; incomplete downloads
- * HUB is the first of these that is set: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
- * $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub. */
+ * HUB is $HF_HUB_CACHE, else $HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub, else
+ * $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub: the first whose variable is set. */
 #pragma once
 
 #include "base/status.h"
