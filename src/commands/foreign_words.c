@@ -1,5 +1,5 @@
-/* foreign_words.c - see foreign_words.h.   Called by: main.c, flags.c, chat.c. The words are from llama.cpp,
- * ollama, mlx_lm, vLLM and llm in 2026. */
+/* foreign_words.c - see foreign_words.h. Called by: main.c, flags.c, chat.c. The words are from llama.cpp,
+ * ollama, mlx_lm, vLLM and llm. */
 #include "commands/foreign_words.h"
 
 #include "commands/flags.h"

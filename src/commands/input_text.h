@@ -39,9 +39,9 @@ void text_drop_newline(Buffer *text);              /* the final newline of a fil
 Status text_begin_lines(const char *name, Buffer *first, Error *err);
 typedef Status (*LineAnswer)(void *user, const char *where, const Buffer *line, Buffer *out, Error *err);
 /* Calls answer(user, "NAME: line N", line, &out, &error) for each line of a file (NULL or "-": standard
- * input) as it arrives, the first without its byte order mark. Writes what answer() appended to `out`, or,
- * if it failed, {"error": MESSAGE}. Failed lines do not stop the loop; at the end they cause STATUS_FAILED
- * with "NAME: 2 of 9 lines WHAT, line 3 first". */
+ * input) as it arrives, the first without its byte order mark. Writes to standard output what answer()
+ * appended to `out`, or, if it failed, {"error": MESSAGE}. Failed lines do not stop the loop; at the end they
+ * cause STATUS_FAILED with "NAME: 2 of 9 lines WHAT, line 3 first". */
 Status lines_answer(const char *path, LineAnswer answer, void *user, const char *what, Error *err);
 /* Appends {"NAME": "TEXT"} and a newline. */
 Status line_append_member(const char *name, const char *text, size_t size, Buffer *out, Error *err);

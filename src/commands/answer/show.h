@@ -27,7 +27,7 @@ typedef struct {
 
   TextKind kind;     /* kind of the previous text */
   bool begun;        /* something was written */
-  bool ends_line;    /* the last byte written was a newline */
+  bool ends_line;    /* the texts so far end with a newline */
   Markdown markdown; /* on a terminal */
   Buffer safe;       /* text that terminal_text() made safe */
   Buffer out;        /* buffer for one write */

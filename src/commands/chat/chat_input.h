@@ -15,7 +15,7 @@ typedef struct {
   char *history;      /* path of the history file, or NULL */
   bool history_fails; /* a failure of the history was reported */
   bool begun;         /* a line of standard input was read */
-  Buffer line, last;  /* the current line; the newest entry of the history */
+  Buffer line, last;  /* the current line; the entry that this chat added last to the history */
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
@@ -34,8 +34,9 @@ typedef enum {
 } InputKind;
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
-/* Adds an entry, unless it is empty or repeats the last, to the arrow keys' history and to the file; without
- * an editor does nothing. Only the first failure of the file is reported, on standard error. */
+/* Adds an entry, unless it is empty or repeats the last one of this chat, to the arrow keys' history and to
+ * the file; without an editor does nothing. Only the first failure of the file is reported, on standard
+ * error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Shows a message on the terminal as if it were typed now. */

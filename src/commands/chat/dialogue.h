@@ -37,7 +37,7 @@ typedef struct {
   Buffer calls;          /* function calls of the last answer, lines of tools_read_calls() */
   bool has_result;
   Totals totals;
-  int reported_percent; /* highest fullness of the context reported, in percent */
+  int reported_percent; /* highest fullness of the context reported: 75 or 90 percent; 0: none */
   bool weights_changed; /* the weight files were written to: no more answers */
   bool turn_ends;       /* an answer came, and no empty line after it yet */
   bool leaves;

@@ -160,7 +160,6 @@ Status conversation_load(const char *path, Conversation *conversation, Conversat
 
 static const char before_messages[] = "\"messages\": ["; /* no JSON string has it: quotes are escaped */
 
-/* Appends the first bytes of the file. */
 static Status read_beginning(const char *path, Buffer *text, Error *err) {
   char bytes[16384];
   TRY(file_refuse_waiting(path, err));

@@ -14,7 +14,7 @@ typedef struct {
   bool begun;               /* some token was taken */
   bool ended;               /* nothing may follow */
   Buffer held;              /* bytes of an incomplete character */
-  int32_t last[BOUND_LAST]; /* [n_last] the tokens taken last */
+  int32_t last[BOUND_LAST]; /* the tokens taken last, in the last n_last entries */
   int n_last;
   IdList forced; /* forced tokens; n_forced of them are still to be taken */
   size_t n_forced;

@@ -37,7 +37,6 @@ static bool members_enter(Members *m, JsonSpan object) {
   return begins(object, '{') && json_cursor_enter(&m->cursor, '{');
 }
 
-/* Reads the member at the cursor. */
 static Status members_read(Members *m, Error *err) {
   bool is_string;
   m->key.size = 0;

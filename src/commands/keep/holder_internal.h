@@ -51,7 +51,7 @@ typedef struct Holder {
   uint64_t n_answered;
   uint64_t device_bytes; /* bytes of the device's own memory in use; 0: the device has none */
   int64_t since;
-  double used_ms; /* when the last client left */
+  double used_ms; /* when the last client left; at first, when serving began */
 } Holder;
 
 /* Takes a client's message about a request; *broken: the message breaks the rules of wire.h. */

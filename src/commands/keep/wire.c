@@ -123,7 +123,6 @@ Status wire_receive(Wire *wire, Error *err) {
   return STATUS_OK;
 }
 
-/* Drops the messages that were taken. */
 static void drop_taken(Wire *wire) {
   if (wire->in_used == 0) return;
   wire->in.size -= wire->in_used;

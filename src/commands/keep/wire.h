@@ -141,7 +141,8 @@ void wire_send_descriptor(Wire *wire, int descriptor);
 /* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
  * `ended` after the last bytes if the other end is gone. */
 Status wire_receive(Wire *wire, Error *err);
-/* Takes the next complete message; its body stays valid until the next wire_take() or wire_receive(). */
+/* Takes the next complete message; false: there is none. Its body stays valid until the next wire_take() or
+ * wire_receive(). A message that is too large sets `ended`. */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
 /* Waits up to `ms` for a message; false: none came, or memory ran out. A signal ends the wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);

@@ -165,7 +165,6 @@ static Status end_answer(Mapping *m, Error *err) {
   return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
 }
 
-/* Takes the best choice as the answer. */
 static Status take_choice(Mapping *m, Error *err) {
   m->result =
       (AnswerResult){.reason = FINISH_STOP, .n_prompt = m->choices.n_prompt, .n_reused = m->choices.n_reused};

@@ -305,7 +305,7 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   return STATUS_OK;
 }
 
-/* Adds a worker's counts to those of the run. */
+/* Moves a worker's counts to those of the run. */
 static void count(Mapping *all, Mapping *own) {
   all->n_answered += own->n_answered;
   all->n_cut += own->n_cut;

@@ -11,7 +11,6 @@
  * a file for each block is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
-/* Doubles the blocks' size. */
 static void merge_blocks(Survey *s) {
   for (size_t i = 0; 2 * i < s->n_blocks; i++) s->places[i] = s->places[2 * i];
   s->n_blocks = (s->n_blocks + 1) / 2;
