@@ -60,7 +60,7 @@ Status device_check_flags(const DeviceFlags *values, Error *err);
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* Checks that the device supports this model. An unsuitable GPU that "auto" chose is replaced by the CPU,
- * as a note on standard error says; another unsuitable device refuses the model (STATUS_MODEL). */
+ * with a note on standard error; any other unsuitable device refuses the model (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
 /* True if the device should compute several sequences with `invariant` though no flag asks for it: the
@@ -109,8 +109,9 @@ typedef struct {
 Status device_shares(const Model *model, int n, DeviceShares *shares, Error *err);
 void device_shares_release(DeviceShares *shares);
 
-/* Predicts which weights a GPU with `limit` bytes of free memory would hold beside a session, and which the
- * host. Measures the rates of GPU 0, if it can be used, and of this host if weights stay in its memory. */
+/* Predicts which weights a GPU with `limit` bytes of free memory would hold beside a session, and which
+ * weights would stay on the host. Measures the rates of GPU 0, if it can be used, and of this host if weights
+ * stay in its memory. */
 Status device_predict(const Model *model, size_t limit, const StateOptions *state, DeviceMemory *memory,
                       MachineRates *gpu, MachineRates *host, Error *err);
 

@@ -74,8 +74,8 @@ typedef struct {
   double low, high;
   Status (*check)(const char *name, const char *text, Error *err); /* checks a string's own syntax, or NULL */
   bool once; /* a second occurrence is refused: the first would be lost */
-  /* offset of a bool that tells whether the value is from the file of settings, outside the section that -m
-   * SECTION names; 0: there is no such bool */
+  /* offset of a bool: true if the value is from the file of settings, outside the section that -m SECTION
+   * names; 0: there is no such bool */
   size_t weak;
   size_t usual; /* for -m: offset of the string that takes a weak value (FlagSetting.weak); else 0 */
 } Flag;

@@ -162,7 +162,8 @@ static Status open_terminal(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Says which chat is continued, and encodes it: the template decides if the order of messages is valid. */
+/* Encodes the chat that is continued, since the template decides if its order of messages is valid, and says
+ * which chat it is. */
 static Status show_continued(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   char title[CONVERSATION_TITLE];

@@ -47,7 +47,7 @@ static ChatWord find_word(const char *text, size_t size) {
   return WORD_TEXT;
 }
 
-/* True if the text is letters, among which - and _ may stand after the first. */
+/* True if the text has only letters and, after the first character, - or _. */
 static bool is_like_a_command(const char *text, size_t size) {
   for (size_t i = 0; i < size; i++) {
     const bool letter = (text[i] | 32) >= 'a' && (text[i] | 32) <= 'z';

@@ -11,7 +11,7 @@ typedef struct {
   size_t most;          /* bytes of output; more are a failure (STATUS_FAILED) */
 } ShellOptions;
 
-/* Runs the command, which alone gets interrupts meanwhile. *how: the status that wait() gives. With `output`,
+/* Runs the command; meanwhile interrupts go to it alone. *how: the status that wait() gives. With `output`,
  * the call returns when the shell has ended, whatever the shell leaves running, and a second interrupt kills
  * the command's process group. */
 Status shell_command(const char *command, const ShellOptions *options, int *how, Error *err);

@@ -13,7 +13,7 @@ typedef struct {
   char *began;         /* only in a kept chat: "2026-11-22T15:10:00Z" */
   char *title;         /* only in a kept chat: conversation_title() */
   size_t n_turns;      /* only in a kept chat */
-  size_t n_forgotten;  /* number of the oldest messages, which the model no longer gets for lack of context */
+  size_t n_forgotten;  /* number of oldest messages that the model no longer gets for lack of context */
 } ConversationHead;    /* starts zeroed */
 void conversation_head_release(ConversationHead *head);
 

@@ -155,7 +155,7 @@ static Status take_header(Channels *c, int32_t id, Error *err) {
 
 /* --- tokens */
 
-/* Takes a token of a call's arguments, which end the answer. */
+/* Takes a token of a call's arguments; the answer ends with them. */
 static Status take_argument(Channels *c, int32_t id, Buffer *lines, bool *ended, TokenReply *reply,
                             Error *err) {
   TRY(bound_take(c->bound, id, &c->arguments, err));

@@ -55,8 +55,9 @@ Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_s
  * the form of each part of a call. */
 Status form_open_calls(const FormFlags *flags, const Buffer *schema, const Tokenizer *tokenizer,
                        int vocab_size, AnswerForm *form, Error *err);
-/* Sets the form of the next part of a call: text that matches `grammar`, which the form then owns, also after
- * a failure; grammar NULL: JSON that fits `schema`. `name` is for messages. PRECOND form->is_calls */
+/* Sets the form of the next part of a call: text that matches `grammar`, or with grammar NULL JSON that fits
+ * `schema`. The form then owns the grammar, also after a failure. `name` is for messages. PRECOND
+ * form->is_calls */
 Status form_set_part(AnswerForm *form, const char *name, Grammar *grammar, const Buffer *schema, Error *err);
 /* The options with which schemas of the form are compiled. */
 SchemaOptions form_schema_options(const AnswerForm *form);
@@ -64,7 +65,7 @@ SchemaOptions form_schema_options(const AnswerForm *form);
 Status form_set_schema(AnswerForm *form, const char *name, const char *text, size_t size, Error *err);
 /* Begins a new text. Compiles the constraint again if an interruption or a limit had ended it. */
 Status form_begin(AnswerForm *form, Error *err);
-/* Makes a form for another answer at the same time, which shares the vocabulary of `from`. */
+/* Makes a form that shares the vocabulary of `from`, for another answer at the same time. */
 Status form_copy(const AnswerForm *from, AnswerForm *form, Error *err);
 void form_release(AnswerForm *form);
 /* Prints a note for each keyword that `lenient` ignored. */

@@ -6,9 +6,9 @@
 
 #include "commands/answer/assistant.h"
 
-/* Appends the key, which two clients have in common exactly if one process can compute for both: the
- * program's file, the files of the model and the tokenizer (each by its FileStamp), flags that override them,
- * device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
+/* Appends the key: one process can compute for two clients only if their keys are equal. The key consists of
+ * the program's file, the files of the model and the tokenizer (each by its FileStamp), flags that override
+ * them, device flags, CUDA_VISIBLE_DEVICES, niceness and cores. */
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err);
 
 /* "$XDG_RUNTIME_DIR/auk", else "/tmp/auk-UID", in new memory: refused (STATUS_FAILED) if other users may

@@ -267,9 +267,9 @@ static Status make_ready(const Claims *c, Error *err) {
   return create(&file) ? STATUS_OK : system_error(file.text, "create", err);
 }
 
-/* Takes a block whose directory has files, but none of a process: .nfs0123, which NFS keeps as long as a
- * removed file is open, or a copy that something has left there. The files stay. Two processes may take the
- * block at once, which only costs time. */
+/* Takes a block whose directory has files, but none that names a process: hidden ones such as .nfs0123, which
+ * NFS keeps as long as a removed file is open. The files stay. Two processes may take the block at once,
+ * which only costs time. */
 static Status take_beside(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   claims_owner(c->options.directory, block, owner);

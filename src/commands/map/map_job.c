@@ -1,6 +1,6 @@
-/* map_job.c - see map_job.h.   Called by: commands/map/map.c. The settings leave out the device, kernels,
- * threads and the build, which change only the last bits of a logit, and -p and -f, which are part of each
- * record's hash. */
+/* map_job.c - see map_job.h. Called by: commands/map/map.c. The settings leave out the device, kernels,
+ * threads and the build, since these change only the last bits of a logit, and -p and -f, since each record's
+ * hash covers them. */
 #include "commands/map/map_job.h"
 
 #include <stdio.h>

@@ -190,8 +190,8 @@ static void take_returned(Lane *lane, Worker **worker) {
   (*worker)->is_asked = false;
 }
 
-/* Reads a record, if one is there or may be waited for. While records may have results already (--resume),
- * which are compared in order, no other record is in flight. */
+/* Reads a record, if one is there or may be waited for. While records may have results already (--resume), no
+ * other record is in flight, since such results are compared in order. */
 static Status read_record(Many *many, bool may_wait, Error *err) {
   Map *map = many->map;
   if (many->at_end || (map->resuming && many->n > 0)) return STATUS_OK;
