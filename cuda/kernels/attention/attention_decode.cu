@@ -442,7 +442,6 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
     for (int n = 0; n < kTiles; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
   }
 
-  /* Adds the weighted values. */
   __device__ __forceinline__ void accumulate(const T *values, const uint32_t (&weights)[kTiles][2],
                                              int lane) {
     if constexpr (kIsQ8<T>) {

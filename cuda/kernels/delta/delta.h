@@ -47,10 +47,10 @@ typedef struct {
   const void *h;
   int h_stride;
   const float *conv;            /* device: [channels][taps], the last tap for the token itself */
-  const float *conv_bias;       /* device: [channels] or NULL */
+  const float *conv_bias;       /* device: Mamba-2's [channels], or NULL */
   const float *a_log, *dt_bias; /* device: [n_value_heads], [delta_decays()] */
   const float *skip;            /* device: [n_value_heads], Mamba-2's D */
-  const float *norm;            /* device: [value_dim], Mamba-2's [n_value_heads * value_dim], or NULL */
+  const float *norm;            /* device: [value_dim]; Mamba-2's [n_value_heads * value_dim] or NULL */
   float *state;                 /* device: delta_state_floats() */
   Segments segments;            /* with segments, `state` is that of sequence 0 */
   void *out;                    /* device: fp16 [n_tokens][out_stride] */

@@ -31,7 +31,7 @@ struct alignas(16) Token {
 };
 
 /* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token, and with
- * segments, it also stores the input, for later steps. */
+ * segments, it also stores the input for later steps; inputs of q and k in one block of each key head. */
 struct Channel {
   int part, place, index; /* place: in the part; index: in all channels */
   bool keeps;
@@ -161,8 +161,8 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
   }
 }
 
-/* A warp stores the outputs of one token, times their factors: normalised in a.out; Mamba-2's, which a later
- * kernel normalises, in place of z. */
+/* A warp stores the outputs of one token, times their factors: the delta rule's, normalised, in a.out;
+ * Mamba-2's in place of z, where a later kernel normalises them. */
 template <bool kMamba>
 __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const Token &from) {
   const int i = threadIdx.x % 32 * 4;

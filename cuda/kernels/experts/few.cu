@@ -216,8 +216,8 @@ struct EntryRows {
   }
 };
 
-/* Makes the features of an item's g that tile row `tile_row` gives, from its sums over all parts of
- * inputs. */
+/* Makes the features of an item's g that tile row `tile_row` gives, from the tile row's sums over all parts
+ * of the inputs. */
 __device__ __forceinline__ void make_g(const Args &a, const EntryRows &rows, const RowEnds &ends,
                                        int tile_row, const unsigned char *sums, unsigned char *to) {
   const int tile_rows = 1 << log_tile_rows(a.gated), n_parts = 1 << log_parts(a.gated);

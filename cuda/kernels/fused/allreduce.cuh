@@ -25,8 +25,8 @@
  * it has the gated product of all its blocks; by then these have read the logits, to know the experts. `last`
  * is kept for the next launch: after a launch each word is as all clusters last found it.
  *
- * A contribution is rounded to 2^-26, the last place of a float of 1/8. Infinity, NaN, and values of 2^22
- * and more are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no
+ * A contribution is rounded to 2^-26, the last place of a float of 1/8. NaN, and values of a size of 2^22 and
+ * more, are added as 2^28. With 1 to 31 of them the sum (modulo 2^33 in a word) is beyond 2^27, where no
  * sum of proper values is, and is read as NaN. So NaN reaches the logits, and the words stay valid. */
 #pragma once
 

@@ -26,7 +26,7 @@ namespace step {
 /* Online-softmax states: attention's output over some of the keys, for each query. With kQ8 `maximum` may be
  * below the greatest score, by at most OnlineSoftmax::kSlack. */
 struct States {
-  __half *values;  /* [n][queries][kDim] */
+  __half *values;  /* [n][queries][dimensions of a value] */
   float2 *weights; /* [n][queries] {maximum of log2 scores, sum of 2^(score - maximum)} */
 };
 

@@ -218,7 +218,7 @@ struct Barriers {
   uint64_t x, projections, states, gated;
   uint64_t columns;            /* experts: the block's columns of the residual stream are written */
   uint64_t logits, routed;     /* experts: the router's logits have come; experts are chosen */
-  uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
+  uint64_t values, squares[2]; /* several tokens, squares: of x of qkv, of gate and up; latent attention */
 };
 
 /* A position in the ring: stage n is in slot n % n_slots, with the parity of n / n_slots. */
@@ -690,7 +690,7 @@ template <class B> __device__ __forceinline__ int by_parts(const B &b, int i) {
 }
 
 /* Goes through the stages of keys of a block in the order in which they are loaded: the first stage of each
- * sequence, then the second stage of each sequence that has two, and so on. */
+ * sequence that has one, then the second stage of each that has two, and so on. */
 template <class B> struct KeyWalk {
   int part, round; /* the block's stage `round` of the keys of sequence `part` */
 
@@ -848,8 +848,8 @@ template <class B> __device__ __forceinline__ int folded_stages(const B &b) {
 }
 
 /* The row of the folded router that is row i in this block's stage `stage` (0 to 3), or -1 if there is none.
- * Rows 0 to 3 of the four stages are 16 consecutive ones, four a stage; a hybrid's rows 4 to 7 lie 16
- * further. The last stage of the last block also has the gate of the shared expert. */
+ * Rows 0 to 3 of the four stages are 16 consecutive ones, four a stage. In a hybrid rows 4 to 7 lie 16
+ * further, and the last stage of the last block also has the gate of the shared expert. */
 template <class B> __device__ __forceinline__ int folded_row(const B &b, int stage, int i) {
   constexpr int kRows = B::kHybrid ? 8 : 4;
   const int own = 4 * (stage + i / 4 * STEP_FOLDED_STAGES) + i % 4, expert = folded_share(b) * b.rank() + own;

@@ -8,7 +8,8 @@
  * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
  * where each block merges the eight results. The last block takes the new key and value as one more warp's
  * state, and also appends them to the cache. All orders are fixed.
- * READS  4 * pos * kDim bytes a cluster; of a cache in 8 bits half as many, and the scales. */
+ * READS  4 * pos * kDim bytes a cluster, latents 2 * pos * kDim; of a cache in 8 bits half as many, and the
+ *        scales; with a window only the stages that it meets. */
 #pragma once
 
 #include "cuda/kernels/fused/attend.cuh"

@@ -2,8 +2,8 @@
  *
  * The chosen experts act as one MLP, whose FFN blocks are those of one expert after another. So the matmuls
  * are those of dense layers; only the loading warps add the place of the chosen experts to entries of the
- * table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A hybrid's shared
- * expert is the last choice of every token; its weight is the sigmoid of its gate.
+ * table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A shared expert
+ * is the last choice of every token; its weight is the sigmoid of its gate, or with latent attention 1.
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h), with R the router,
  * w the norm's weights, r the residual stream, F the folded router and a the output of attention:
@@ -303,9 +303,9 @@ template <class B> __device__ __forceinline__ void sort_share(const B &b, int of
   if (half == 0 && better < b.n_candidates()) b.candidates()[of * b.n_candidates() + better] = key;
 }
 
-/* Writes each chosen one of block `of`'s candidates at its rank among all candidates. For one warp, once all
- * candidates are written: four lanes compare a candidate, each with the candidates of two blocks. If logits
- * are equal, that of the earlier block is better. */
+/* Writes the chosen experts among block `of`'s candidates, each at its rank among all candidates. For one
+ * warp, once all candidates are written: four lanes compare a candidate, each with the candidates of two
+ * blocks. If logits are equal, that of the earlier block is better. */
 template <class B> __device__ __forceinline__ void rank_candidates(const B &b, int of) {
   const int n = b.n_candidates(), part = b.lane() & 3;
 #pragma unroll 1

@@ -53,7 +53,7 @@ __device__ __forceinline__ float multiply_gate_row(const B &b, const unsigned ch
   return sum;
 }
 
-/* In a layer of the delta rule: multiplies x by this block's row, that of b or a of one of the cluster's
+/* In a layer of the delta rule: multiplies x by this block's row, which gives b or a of one of the cluster's
  * value heads, and sends the result to the cluster. For the last warp. n: layers of the delta rule before
  * this one. */
 template <class B> __device__ __forceinline__ void send_gate_row(B &b, int n) {

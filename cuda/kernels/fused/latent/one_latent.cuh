@@ -104,9 +104,9 @@ template <class B> __device__ __forceinline__ void send_queries(const B &b) {
   }
 }
 
-/* Multiplies 16 rows from `rows` on by x, in inputs 32 * begin to 32 * end. Columns 0 and 1 of the mma are
+/* Multiplies 16 rows from `rows` on by x, in inputs 32 begin .. 32 end - 1. Columns 0 and 1 of the mma are
  * x's nearest halves and rests (more columns repeat them): lane 4 g gets the products of rows g and g + 8.
- * eight(v) is the lane's plane of eight numbers from 8 v on. */
+ * eight(v): x's numbers 8 v to 8 v + 7 as nearest halves or as rests, whichever the lane's column has. */
 template <class Eight>
 __device__ __forceinline__ float2 multiply_tile(const unsigned char *rows, int row_bytes, int begin, int end,
                                                 int lane, Eight eight) {
