@@ -51,7 +51,7 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ float2 *value_scales() const {
     return (float2 *)(value_planes() + plan.packs * 2 * STEP_GROUP);
   }
-  /* A hybrid: attention's gates; outputs of value heads, and their sums of squares. */
+  /* A hybrid. gates(): of attention; delta_outputs(): of value heads; delta_squares(): sums of squares. */
   __device__ __forceinline__ float *gates() const { return (float *)(smem + plan.off.gates); }
   __device__ __forceinline__ float *delta_outputs() const { return (float *)(smem + plan.off.delta); }
   __device__ __forceinline__ float *delta_squares() const {
@@ -62,9 +62,10 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
     if constexpr (Base::kLatent) return this->exchange();
     return (float *)(value_planes() + plan.packs * step_value_bytes(&plan.shape));
   }
-  /* ids(), chosen(): the chosen experts and their logits. block_weights(): the weight of each FFN block's
-   * choice. keys(): keys of the router's logits without the factor 1 / rms (key_of()), then the gate's logit.
-   * router_columns(): this block's columns of the residual stream. */
+  /* ids(), chosen(): the chosen experts and their logits (varied experts, after weigh(): their weights).
+   * block_weights(): the weight of each FFN block's choice. keys(): keys of the router's logits without the
+   * factor 1 / rms (key_of()); in a hybrid then the logit of the shared expert's gate. router_columns(): this
+   * block's columns of the residual stream. */
   __device__ __forceinline__ int *ids() const { return (int *)(smem + plan.off.experts); }
   __device__ __forceinline__ float *chosen() const { return (float *)(ids() + plan.shape.n_chosen); }
   __device__ __forceinline__ float *block_weights() const { return chosen() + plan.shape.n_chosen; }

@@ -4,7 +4,7 @@
 
 namespace step {
 
-/* As in one_token.cu, only heads of 128 and a cache in fp16 have a kernel for debugging. */
+/* As in one_token.cu, the kernel for debugging exists only for heads of 128 with a cache in fp16. */
 template <int kGroup> static Kernel kernel_of(const StepShape &shape, bool debug) {
   if (shape.head_dim == 64)
     return shape.q8 ? kernel<one::Block<false, Form<kGroup, 64, true>>>

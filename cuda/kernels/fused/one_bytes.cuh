@@ -4,14 +4,13 @@
  *     FP8    y[row] = factor[row] * sum over groups of 128 (d * s[row][group] * sum n X),   x = d X
  *     int8   y[row] = factor[row] * d * sum w X,   with one d for all x
  *
- * A warp takes two groups at once, as many bytes as four of 4 bits. Column c of operand b is x of the c-th 16
- * inputs of a group (FP8), or of the c-th 32 inputs of both groups (int8), in the same registers for all mma.
- * The mma of the c-th inputs has x = 0 in all other columns, so that all of a group's products add to one set
- * of sums.
+ * A warp takes two groups at once, as many bytes as four groups of 4-bit weights. Column c of operand b is x
+ * of the c-th 16 inputs of a group (FP8), or of the c-th 32 of both groups' 256 inputs (int8), in the same
+ * registers for all mma. The mma of the c-th inputs has x = 0 in all other columns, so that all mma of a
+ * group (int8: of both groups) may add to the same accumulators.
  *
  * X is fp16, as with FP4. The four FP8 numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
- * (layout.cuh), which the tensor cores take for 2t, 2t + 1, 2t + 8, 2t + 9; take_inputs() brings x into the
- * same order.
+ * (layout.cuh); the tensor cores expect 2t, 2t + 1, 2t + 8, 2t + 9. take_inputs() permutes x in the same way.
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it,
  * so that all inputs of the matrix share d. A block has all x of qkv, gate and up, and multiplies it by 1 /
@@ -60,7 +59,7 @@ __device__ __forceinline__ void take_inputs(Inputs<STEP_FP8_PARTS> &in, const un
     const int group = first + min(i, last);
     const uint2 x = *(const uint2 *)(planes + group * kPlaneBytes + word_at<STEP_FP8_PARTS>(lane, 0));
     in.x[i] = make_uint2((x.x & 0xffffu) | x.y << 16, x.x >> 16 | (x.y & 0xffff0000u));
-    /* The matrix's factors are 256 times larger, for kernels that read 1 / 256 of each number (Fp8). */
+    /* The matrix's factors include 256, for kernels that read 1 / 256 of each number (Fp8). */
     in.scale[i] = i < n ? scales[group].x * (1 / 256.0f) : 0;
   }
 }

@@ -4,9 +4,9 @@
  *
  * Rows come as tensor boxes of 128 bytes in the 128-byte swizzle: vector j of row r, 8 inputs, lies at place
  * j ^ r % 8 of its 128 bytes. Lane 4 g + t has vectors t and 4 + t of two rows in each 64 inputs, and
- * multiplies them in the order in which they lie: two mma a vector. Its rows are half_row() and half_row() +
- * 8. The eight lanes of two neighbouring g, which read at once, take four places of one row and the other
- * four of the row 4 further: all banks.
+ * multiplies them in the order in which they lie: two mma a vector. The lane's rows are half_row() and
+ * half_row() + 8. The eight lanes of two neighbouring g, which read at once, take four places of one row and
+ * the other four of the row 4 further: all banks.
  *
  *     g     0 1 2 3 4 5 6 7
  *     row   0 4 1 5 2 6 3 7
@@ -50,7 +50,7 @@ __device__ __forceinline__ void fetch_scales(Task<STEP_HALF_PARTS> &, uint32_t, 
 
 __device__ __forceinline__ void take_inputs(Inputs<STEP_HALF_PARTS> &in, const unsigned char *x,
                                             const float2 *scales, int first, int n, int lane) {
-  /* Sixteen inputs of x are eight words: {2 i, 2 i + 1}, then {8 + 2 i, 9 + 2 i} for i = 0 .. 3. */
+  /* Sixteen inputs of x are eight words: for each i = 0 .. 3 {2 i, 2 i + 1} and {8 + 2 i, 9 + 2 i}. */
   const int g = lane >> 2, vector = (g >> 1) * 4 + (lane & 3);
   x += first * kPlaneBytes + (vector >> 1) * 32 + (g & 1) * 16 + (vector & 1) * 4;
   in.x = make_uint2(*(const uint32_t *)x, *(const uint32_t *)(x + 8));

@@ -4,7 +4,7 @@
  *   layer     a cluster with a KV head                          a cluster without one
  *   norm      residual += down of the previous layer            the same
  *             x * norm -> cluster                               -
- *   qkv       a tile row of each head -> cluster
+ *   qkv       a tile row of each pack (plan.h) -> cluster
  *   attention the block's keys -> cluster
  *   o         partial sums of all columns -> all clusters
  *   (experts) parts of the router's logits -> all clusters      only those of the residual stream
@@ -155,8 +155,8 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
     make_planes(b, from, b.share(matrix).n_groups, b.n_blocks());
 }
 
-/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv, also attends, or applies the delta
- * rule. */
+/* Sends a matmul's outputs to the cluster, or to all clusters. After qkv (latent attention: after q_b) also
+ * attends, or applies the delta rule. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
   case QKV:

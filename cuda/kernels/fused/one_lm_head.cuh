@@ -49,8 +49,8 @@ template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copie
   }
 }
 
-/* Leaves the best of the block's logits for the pick. greatest, lowest: of the lane's logits; 0 and ~0 if the
- * lane has none. */
+/* Leaves the best of the block's logits for the pick. greatest, lowest: the best ranked() and the least key
+ * of the lane's logits (ranking.cuh); 0 and ~0 if the lane has none. */
 template <class B>
 __device__ __forceinline__ void keep_best(const B &b, unsigned long long greatest, unsigned int lowest) {
   StepBest *of_warps = (StepBest *)b.exchange(); /* free since the last down */

@@ -206,7 +206,7 @@ __device__ __forceinline__ int odd_zeros(const B &b, const Share &share, int i, 
 /* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions as
  * a third of the matmul:
  *
- *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
+ *     [stages of all shares, in the order of share_at()][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums}
  *
  * With kOddBlocks the last two are 4 bits odd_zeros(), 18 bits offset of sums; with varied experts 5 bits
@@ -267,7 +267,8 @@ __device__ __forceinline__ uint32_t zeros_of_lane(const B &b, const Share &share
                 row * (zeros_stride<kParts>(most + B::kOddBlocks, B::kFactors) - most * kZero));
 }
 
-/* Keeps 1 / rms of x of qkv, or of gate and up, for what follows the matmul. For one warp. */
+/* Keeps 1 / rms of x of qkv, or of gate and up, for what follows the matmul; with experts also calls weigh()
+ * for gate and up. For one warp. */
 template <int kParts, class B> __device__ __forceinline__ void keep_inverse(const B &b, int matrix) {
   const float inverse = kIsInt8<kParts> ? 1 : inverse_of_x(b); /* take_int8() has multiplied x by it */
   if (b.lane() == 0) b.vars().inverse = inverse;
@@ -275,8 +276,8 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
     if (matrix == GATE_UP) weigh(b, inverse);
 }
 
-/* Multiplies the whole share of a matrix with kParts, by all warps that multiply, once take_x() has waited
- * for x, and quantised it if it came as floats. Afterwards all warps may read the sums.
+/* Multiplies the whole share of `matrix`, whose weights have kParts, after take_x(). All warps that multiply
+ * call it, and afterwards all may read the sums.
  *
  * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
  * four more stages are in flight while it waits for x. Half of the warpgroups begin half a stage's products
@@ -316,10 +317,10 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   };
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
-  /* A slot may be freed once the warp's loads from it have ended. Waiting for them as soon as they are issued
-   * (kAtOnce) costs 0.7 to 0.8% of a step, but 2.5% with groups of 128, which therefore wait during their
-   * products. So do kernels with experts: it costs them nothing, while freeing the slot of a first stage
-   * before x has come would cost 1% (H200). */
+  /* A slot must not be freed before the warp's loads from it have ended. Waiting for them as soon as they are
+   * issued (kAtOnce) costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%, so they wait during
+   * their products. Kernels with experts do so, too, at no cost: freeing the slot of a first stage before x
+   * has come would cost 1% (H200). */
   constexpr bool kAtOnce = !B::kExperts && kParts != 1;
   uint32_t empty = 0;
   bool is_free = false;
@@ -387,7 +388,6 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   b.sync();
 }
 
-/* Multiplies the whole share. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   if constexpr (B::kVaried)
     if (matrix <= O) return matmul_of<B::kAttnParts>(b, matrix);

@@ -5,9 +5,10 @@
  * spans i and i + 16 of 32 columns each; every cluster holds the same bits. The block contributes its
  * cluster's partial sums of o or down through L2 (allreduce.cuh), and reads the totals.
  *
- * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms follows
- * after the matmul. If a block owns whole groups (step_owns_groups()), x goes quantised, so that no block has
- * to wait for all of x and then quantise it; else, and for lm_head, x goes as floats. */
+ * Sums of squares and x = residual * norm go to the cluster's blocks at once; the matmul's outputs are then
+ * divided by the rms (int8 and lm_head: x is). If a block owns whole groups (step_owns_groups()), x goes
+ * quantised, so that no block has to wait for all of x and then quantise it; else, and for lm_head, x goes as
+ * floats. */
 #pragma once
 
 #include "cuda/kernels/fused/allreduce.cuh"

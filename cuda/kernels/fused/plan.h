@@ -25,9 +25,9 @@
  *   gate, up  all tile rows of its cluster's FFN blocks        its columns
  *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
- * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t. With
- * four tokens each token has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two
- * tokens each token has four blocks.
+ * With eight tokens block t adds up token t's partial sums of qkv, gate and up. With four tokens each token
+ * has two blocks, t and t + 4, which take heads and FFN blocks alternately; with two tokens each token has
+ * four blocks.
  *
  *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
  *   wave      16 tile rows, 4 a warpgroup. Its stages come in this order: the first groups of inputs for each
@@ -75,7 +75,8 @@ enum {
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
   STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
-  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head, at most: the columns of one mma */
+  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head (latent attention: of a cluster), at most: the
+                              * columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_KEYS_Q8 = 64,         /* positions in a stage of a cache in 8 bits: as many bytes as in fp16 */
   STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256, and of latents */
@@ -84,7 +85,7 @@ enum {
   STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages that a block's rows of the folded router are divided into */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* experts at most; a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,       /* chosen experts of a token, at most, a shared expert included */
-  STEP_VARS_BYTES = 784,      /* bytes of Vars, with which shared memory begins (block.cuh) */
+  STEP_VARS_BYTES = 784,      /* bytes of Vars (block.cuh), which lies before the areas of StepOffsets */
   STEP_ENTRY_BYTES = 16,      /* bytes of an entry in the table of stages (stages.cuh; with experts four times
                                * as many), or in the table of tasks (one_matmul.cuh) */
   STEP_ENTRY_GROUPS = 31,     /* groups (varied experts' down: half groups) in a copy, at most: 5 bits
@@ -135,8 +136,8 @@ typedef struct {
   int width;           /* varied experts (below): the model's hidden size; else 0 */
   size_t shared_bytes; /* the most shared memory that one block may have */
   int max_slots;       /* slots of the ring, at most; 0: as many as fit */
-  /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. A hybrid's last choice is
-   * its shared expert, which every token takes. */
+  /* n_experts 0: dense; else `intermediate` is that of all chosen experts together. In a hybrid and with
+   * latent attention the last choice is the shared expert, which every token takes. */
   int n_experts, n_chosen;
   int n_gpus; /* if > 1: the GPUs that share each layer; all sizes are those of one GPU's part */
   bool q8;    /* the KV cache is KV_Q8; else fp16 */
@@ -165,8 +166,8 @@ typedef struct {
                  * planes (FP4: halves), which make_halves() turns in place into halves over rms */
   int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
                  * owns whole groups, else at that of planes. Its scales: x_scales */
-  int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product.
-                  * Several tokens: lm_head's sums */
+  int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product;
+                  * for lm_head best logits, or ScreenScratch. Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
   int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
                  * with int8 as bytes. If a block owns whole groups: only x of down, and scratch of 256 bytes
@@ -177,7 +178,7 @@ typedef struct {
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
-  int experts;   /* int ids, float logits [n_chosen]; weights [most_ffn_blocks]; keys of logits
+  int experts;   /* int ids, float logits [n_chosen]; weights [FFN blocks of a cluster]; keys of logits
                   * [step_router_rows()]; the block's columns of the residual stream [slice]; candidates
                   * [8][step_candidates()] */
   int mixers;    /* a hybrid: MixVars; latent attention: LatentVars (block.cuh) */
@@ -320,7 +321,7 @@ STEP_BOTH static inline bool step_is_latent(const StepShape *s) {
   return s->head_dim == STEP_LATENT_HEAD;
 }
 
-/* Outputs of q_a and kv_a, and of a head of q_b. */
+/* step_latent_inputs(): outputs of q_a and kv_a together; step_latent_query(): outputs of q_b for a head. */
 STEP_BOTH static inline int step_latent_inputs(const StepShape *s) {
   return s->q_rank + STEP_LATENT_HEAD;
 }
@@ -470,8 +471,8 @@ STEP_BOTH static inline int step_sum_words(const StepShape *s) {
   return s->hidden + (step_router_rows(s) + 31) / 32 * 32;
 }
 
-/* How many of a block's experts compete for being chosen: as many as the router chooses, rounded up to a
- * multiple of four. */
+/* How many of a block's experts compete for being chosen: as many as the router chooses (with latent
+ * attention the shared expert counts, too), rounded up to a multiple of four. */
 STEP_BOTH static inline int step_candidates(const StepShape *s) {
   return (s->n_chosen - (s->head_dim == STEP_WIDE_HEAD) + 3) / 4 * 4;
 }
@@ -594,5 +595,5 @@ STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
 size_t step_memory(const StepShape *shape, int tokens);
 
 /* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason if a step of this shape cannot be
- * divided. */
+ * divided, or needs more shared memory than `shared_bytes`. */
 Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);

@@ -109,8 +109,8 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
 
 /* Sixteen warps multiply, three load, and the last one prefetches, or makes the router's logits, the gates of
  * the delta rule or, with several tokens, the gated product. Registers move between whole warpgroups. Loading
- * warps do not wait for other blocks of the cluster, to which they send nothing. They wait for earlier
- * kernels only before they load keys or states. */
+ * warps send nothing to other blocks, so they begin without waiting for them. They wait for earlier kernels
+ * only before they load keys or states. */
 template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();

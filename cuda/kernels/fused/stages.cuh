@@ -2,7 +2,8 @@
  * same for every layer and made once, which keeps the loop of the loading warps short: each instruction of
  * the loop delays a copy by some six cycles (LOG.md, "L2 and prefetches").
  *
- *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
+ *     [stages of all shares, in the order of share_at()][4 tile rows]
+ *         uint32 {27 bits first group, 5 bits groups}
  *
  * The first group is counted from the matrix's first, tile row by tile row; with 4 bits in groups of 128 its
  * units are 1024 bytes of tiles, 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile
@@ -11,8 +12,8 @@
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {the first word as for expert
  * 0, 28 bits groups of an expert, 4 bits choice}. For gate and up and for down the loading warps add the
- * groups before the chosen expert's (place_of_entry()); the second word of qkv and o is 0. Entries of varied
- * experts' down count half groups, each the inputs of one FFN block. */
+ * groups before the chosen expert's (place_of_entry()); the second word of other matrices is 0. Entries of
+ * varied experts' down count half groups, each the inputs of one FFN block. */
 #pragma once
 
 #include "cuda/kernels/fused/block.cuh"

@@ -89,7 +89,7 @@ typedef struct {
   int n_parts;                     /* 1 without `pages` */
   const int *ids;                  /* [n_tokens] */
   StepPick pick;                   /* from the step before; an error unless step_leaves_pick() */
-  const float *frequencies;        /* of rope: [head_dim / 2], a hybrid's [STEP_ROTARY_DIM / 2] */
+  const float *frequencies;        /* of rope: one for each pair of a head's dimensions that rope rotates */
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]; a hybrid has only its layers of
    * attention there. With `pages` [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim]
@@ -151,7 +151,8 @@ typedef enum {
   STEP_AT_PROJECTIONS,
   STEP_AT_STATES,
   STEP_AT_GATED,
-  STEP_AT_ROUTES, /* until experts are chosen, or all blocks' logits have come */
+  STEP_AT_ROUTES, /* until experts are chosen, all blocks' logits have come, or the block's columns of the
+                   * residual stream are written */
   STEP_AT_VALUES, /* until all clusters have contributed to a sum, or sent their largest x, or all blocks have
                    * reported a bound */
 } StepPlace;
@@ -160,9 +161,9 @@ typedef enum {
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
-  int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk.
-               * STEP_AT_VALUES: for a sum its word (several tokens: the first of two that a lane reads at
-               * once, token * hidden + column), for the largest x the matrix, for bounds -1. Else 0. */
+  int number; /* By `place`: STEP_AT_STAGE: the slot. STEP_AT_PROJECTIONS of several tokens: the chunk, or 0.
+               * STEP_AT_VALUES: for a sum the first word that the lane waits for (several tokens: token *
+               * hidden + column), for the largest x the matrix, for bounds -1. Else 0. */
 } StepHang;
 
 typedef struct {
@@ -201,7 +202,7 @@ typedef struct {
 typedef struct Step Step;
 
 /* The number of clusters, at most STEP_MAX_CLUSTERS, that run at once on GPU `gpu` if each block has
- * shared_bytes of shared memory; 0 on a chip without clusters. */
+ * shared_bytes of shared memory; 0 on a chip without clusters, or if CUDA reports an error. */
 int step_clusters(int gpu, size_t shared_bytes);
 
 /* True on compute capability 9.0: there the one-token kernel was measured, and beat separate kernels. */

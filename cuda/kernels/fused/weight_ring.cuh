@@ -42,9 +42,9 @@ template <class B, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
-  /* Issues this warp's part of the next stage: lanes with `mine` call copy(place, barrier), where the place
-   * is `to_byte` within the stage. `all`: bytes of all lanes. Keep this path empty: anything between the last
-   * wait and the copy delays every later stage. */
+  /* Issues this warp's part of the next stage: lanes with `mine` call copy(place, barrier); place: the shared
+   * address of the stage's byte `to_byte`. `all`: bytes of all lanes. Keep this path empty: anything between
+   * the last wait and the copy delays every later stage. */
   template <class Copy>
   __device__ __forceinline__ void stage_by(uint32_t to_byte, bool mine, int all, Copy copy) {
     const int n_slots = b.plan.n_slots;

@@ -16,8 +16,8 @@
  *
  * Stream-K divides the work over all SMs. Experts (linear.h) have tiles of tokens of their own, as many as
  * their tokens need; the rows of x of a tile are looked up.
- * PRECOND  group % kBlockIn == 0 with kBlockIn = 32 or 64; FP4 and Sixteens: group % 16 == 0, kBlockIn = 64,
- *          a tile's inputs with four groups; x 16-byte aligned, x_stride % 8 == 0.
+ * PRECOND  group % kBlockIn == 0 with kBlockIn = 32 or 64; FP4 and Sixteens: group % 16 == 0, kBlockIn = 64
+ *          (a tile's inputs, each 16 of them with a scale); x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
 #include "cuda/kernels/linear/tile_kernel.cuh"
 #include "cuda/kernels/linear/weight_stage.cuh"
@@ -294,7 +294,7 @@ template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   if (args.experts) return launch_experts<S>(args, err);
-  /* With fewer inputs a block would only fill its pipeline. */
+  /* With fewer than 256 inputs a block would only fill its pipeline. */
   constexpr int kLeastSteps = 256 / (S::kK * kTileIn);
   const QuantView w = quant_view(*args.w);
   const Args a = {

@@ -1,5 +1,5 @@
 /* cublas.h - NVIDIA's cuBLAS, loaded when a shape first needs it: without it the program still starts, and
- * commands and models that never need it save 80 ms and 100 MB of memory (on an H200 machine, 2026-11-20). */
+ * commands and models that never need it save 80 ms and 100 MB of memory (on an H200 machine). */
 #pragma once
 
 #include <cublas_v2.h>

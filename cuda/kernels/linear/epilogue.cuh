@@ -96,7 +96,7 @@ __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int 
   }
 }
 
-/* Multiplies fragments v by the factors of rows `row` and row + 8 and adds their biases. */
+/* Multiplies fragments v by the factors of rows `row` and row + 8; adds their biases times bias_factor(). */
 template <int kN>
 __device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, int token0, int begin, int end,
                                                  float *v) {

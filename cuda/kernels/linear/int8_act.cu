@@ -7,9 +7,9 @@
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
  *   int8_dp4a  the same matmul on dp4a, kept as a reference to compare with: int8_mma is faster
  *
- * The sum over a block of inputs is exact: the accumulators start at kIntBiasBits - z sum X (with 16 z for
- * row g + 8 of 4-bit weights, g = lane / 4: layout.cuh). Read as a float, minus kIntBias, each is then the
- * finished sum. Stream-K divides the work.
+ * The sum over a block of inputs is exact. In int8_mma the accumulators start at kIntBiasBits - z sum X (with
+ * 16 z for row g + 8 of 4-bit weights, g = lane / 4: layout.cuh). Read as a float, minus kIntBias, each is
+ * then the finished sum. Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / kBlockIn][tokens] {float d, int sum}

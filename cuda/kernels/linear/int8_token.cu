@@ -10,8 +10,8 @@
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   scales [tokens]
- *   stage  x [kK][kTokens][64]   then weights [16 kTileRows][128 bytes]: two tiles a row, four vectors each,
- *          which are swapped in odd rows, so that a warp's loads hit all banks
+ *   stage  x [kK][kTokens][64]   then weights [16 kTileRows][128 bytes]: two tiles a row, four vectors each;
+ *          odd rows have the second tile first, so that a warp's loads hit all banks
  *
  * READS weights once for every kTokens tokens. */
 #include <float.h>

@@ -53,7 +53,7 @@ struct LinearKernel {
 LINEAR_KERNELS(KERNEL)
 #undef KERNEL
 
-/* Launches wide/experts_mma.cu, which awq_wgmma has for experts of few rows each. */
+/* Launches the kernel of wide/experts_mma.cu, to which awq_wgmma leaves experts of few rows each. */
 Status launch_experts_mma(const LinearArgs &args, Error *err);
 
 /* True if awq_wgmma can make heads (LINEAR_NEXT_HEADS) of n_tokens tokens, and is expected to be faster than

@@ -243,7 +243,7 @@ Status linear_multiplies_bytes(int gpu, bool *multiplies, Error *err);
 /* *device = the properties of a GPU that decide which kernels it runs. */
 Status linear_device(int gpu, DeviceLimits *device, Error *err);
 /* STATUS_MODEL if the device has no kernel for the matrix under LINEAR_INVARIANT. *fast = true if the device
- * is a Hopper GPU and multiplies many rows in fp16 about as fast as without LINEAR_INVARIANT. */
+ * is a Hopper GPU and multiplies many rows about as fast as without LINEAR_INVARIANT, else false. */
 Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
                               Error *err);
 

@@ -3,8 +3,8 @@
  *
  * An int16 is two int8, x = d (256 high + low), with d = max |x| / 32512. The matmul with integer weights is
  * exact in int32, so the only error is x's own rounding, max / 65024 at most: with |x| near-normal and blocks
- * of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. int8 is W4A8: d = max |x| /
- * 127.
+ * of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. An int8 (int8_act.cu) has
+ * d = max |x| / 127.
  *
  * A block is kBlockIn inputs (32, 64 or 128), never longer than a weight group. For each, kernels keep d and
  * the sum of the integers X, or d times that sum:

@@ -26,12 +26,12 @@ C_BEGIN
 /* Bytes of the screen, rows and tails. */
 size_t screen_bytes(const StepShape *shape);
 
-/* Enqueues a kernel that makes the screen of lm_head, fp16 [n_out][n_in] without gaps. PRECOND n_in is a
- * multiple of 8. */
+/* Enqueues a kernel that makes the screen, screen_bytes() of device memory, of lm_head, fp16 [n_out][n_in]
+ * without gaps. PRECOND n_in is a multiple of 8. */
 Status screen_make(const DeviceLinear *lm_head, void *screen, cudaStream_t stream, Error *err);
 
-/* Enqueues the computation of all logits from lm_head's input x, fp16 [n_in], 16-byte aligned, with the bits
- * that a fused step of one token gives them: for use after a step that made only the greatest logits. */
+/* Enqueues the computation of all logits [n_out] from lm_head's input x, fp16 [n_in], 16-byte aligned, with
+ * the bits that a fused step of one token gives them: for use after a step that made only the greatest. */
 Status screen_all_logits(const DeviceLinear *lm_head, const void *x, float *logits, cudaStream_t stream,
                          Error *err);
 

@@ -4,8 +4,8 @@
  * plan is run by the kernel of its form, which reads the plan from its arguments.
  *
  * Such a kernel runs if the whole shape is equal, the chip's clusters and shared memory included. For another
- * shape write a struct, and name it in SizedModels; its kernel costs nvcc two to four seconds. Qwen3-8B has
- * no such kernel, as the model was slower with one. */
+ * shape write a struct, and name it in SizedModels (SizedVaried and SizedLatent have one each); its kernel
+ * costs nvcc two to four seconds. Qwen3-8B has no such kernel, as the model was slower with one. */
 #pragma once
 
 #include "cuda/kernels/fused/sizes/plan_one.h"

@@ -103,7 +103,7 @@ STEP_PLANNING void step_plan_heads(const StepShape *s, StepPlan *plan) {
   plan->all_packs = plan->packs + step_kv_packs(s);
   plan->most_ffn_blocks = ceil_div(s->intermediate / step_features(s), s->n_clusters);
   if (step_is_latent(s)) {
-    /* All clusters have the one KV head. all_packs: packs of q_a and kv_a, rounded up. */
+    /* All clusters that attend have the one KV head. all_packs: packs of q_a and kv_a, rounded up. */
     plan->log_sharers = 0;
     plan->attending = step_latent_clusters(s);
     plan->heads_per_kv = s->n_heads / plan->attending;
@@ -147,8 +147,8 @@ STEP_PLANNING void step_plan_latent(const StepShape *s, StepPlan *plan, int *slo
   *stages += step_stages(plan->q_b, query_rows) + step_stages(plan->full, 2 * dense) + most_stages;
 }
 
-/* Places all areas of shared memory but the ring. keys_bytes: bytes of a stage of keys and values. PRECOND
- * step_plan_heads(). */
+/* Cuts the matrices, sizes the stages, and places all areas of shared memory but the ring. keys_bytes: bytes
+ * of a stage of keys and values. PRECOND step_plan_heads(). */
 STEP_PLANNING void step_plan_areas(const StepShape *s, int keys_bytes, StepPlan *plan) {
   StepOffsets *off = &plan->off;
   const int heads = plan->heads_per_kv, most = plan->most_ffn_blocks, rows = s->hidden / STEP_BLOCKS / 16,

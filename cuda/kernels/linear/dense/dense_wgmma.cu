@@ -207,7 +207,7 @@ const TimedShape &fastest(const Product &p) {
                            [&](const TimedShape &a, const TimedShape &b) { return us(a) < us(b); });
 }
 
-/* Launches the `variant`-th shape, or the fastest. */
+/* Launches shape `variant`, counted from 1, or with 0 the fastest. */
 Status launch_dense_wgmma(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
   TRY(check_variant(args, (int)std::size(shapes), err));

@@ -8,7 +8,7 @@
  * heads in one call, or kFew tokens at a time if it is not loaded. Where a token's bits must not depend on
  * how many tokens there are: on Hopper dense_wgmma for any number, elsewhere kFew tokens at a time.
  *
- * READS  the weights once. */
+ * READS  the weights once a launch. */
 #include "cuda/kernels/linear/dense/heads.h"
 
 #include <algorithm>

@@ -12,8 +12,9 @@
  * Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of FP4 and FP8. Up to 64 tokens
  * (FP8: 48) a row's bits do not depend on other rows: one tile holds all rows, and it is cut into the same
  * units.
- * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: a tile's 64
- *          inputs with four groups); x 16-byte aligned, x_stride % 8 == 0; at most as many blocks as SMs.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 16, 32, 64 or, in units of two tiles, 128 (FP4: kBlockIn = 64, a
+ *          tile's inputs, which have four groups); x 16-byte aligned, x_stride % 8 == 0; at most as many
+ *          blocks as SMs.
  * READS    weights once for every kTokens tokens, x once for every 64 kOutGroups outputs. */
 #include <algorithm>
 
@@ -152,9 +153,9 @@ void divide_tokens(const LinearArgs &args, const TokenShape **shape, bool *wide)
   *shape = s, *wide = of_128;
 }
 
-/* Launches the `variant`-th shape (for each number of tokens first tiles of 64 outputs, then of 128). 0: the
- * smallest shape that holds all tokens, or the largest if none does, of 128 outputs if there are then at
- * least as many tiles as SMs; or what divide_tokens() takes in its place. */
+/* Launches shape `variant`, from 1 on: for each number of tokens first tiles of 64 outputs, then of 128. 0:
+ * the smallest shape that holds all tokens, or the largest if none does, unless divide_tokens() replaces it.
+ * Its tiles have 128 outputs if there are at least as many such tiles as SMs, else 64. */
 Status launch_narrow_wgmma(const LinearArgs &args, Error *err) {
   TRY(check_variant(args, 2 * kShapes, err));
   const TokenShape *s = shapes;

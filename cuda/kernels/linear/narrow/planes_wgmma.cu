@@ -8,8 +8,8 @@
  *
  * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
  * The second multiplies; its blocks and its ring are those of wgmma_parts.cuh, and with a norm it multiplies
- * its sums by 1 / rms. A unit is 128 inputs. A product sums one part of a unit for kChunk tokens. Three or
- * four warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
+ * its sums by 1 / rms. A unit is 128 inputs. A product sums one part of a unit for kChunk tokens. The four
+ * consumer warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
@@ -356,7 +356,7 @@ template <int kTokens> Status launch_next(const LinearArgs &args, Error *err) {
 template <int kTokens, int kPlanes, int kOutGroups, int kInGroups, int kChunk>
 Status launch_tokens(const LinearArgs &args, Error *err) {
   constexpr int kOfHalves =
-      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* groups of 64: registers suffice for tiles of 16 */
+      kPlanes == 2 && kTokens > 24 ? 16 : kTokens; /* groups of 64: a tile of 32 needs too many registers */
   constexpr int kHalfChunk = kOfHalves < kChunk ? kOfHalves : kChunk;
   return parts_of(args.w->group) == 1
              ? launch_shape<Shape<kTokens, 1, kPlanes, kOutGroups, kInGroups, kChunk>>(args, err)
@@ -385,7 +385,8 @@ size_t one_plane_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimi
   return x_bytes(w, n_tokens, 64, 1);
 }
 
-/* Launches the `variant`-th shape; 0: the smallest that holds all tokens, or the largest if none does. */
+/* Launches shape `variant`, counted from 1; 0: the smallest that holds all tokens, or the largest if none
+ * does. */
 template <int kShapes>
 Status launch_one_of(const TokenShape (&shapes)[kShapes], const LinearArgs &args, Error *err) {
   const TokenShape *s = shapes;

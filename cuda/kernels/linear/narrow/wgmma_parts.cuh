@@ -3,10 +3,10 @@
  *
  * A block has kInGroups x kOutGroups warpgroups that multiply, 64 outputs each. A unit is kUnit inputs of the
  * block's outputs; each of the kInGroups groups multiplies every kInGroups-th unit. The units of all tiles,
- * tile after tile, are cut evenly over the blocks (stream-K, stream_k.cuh), so a block may begin in the
- * middle of a tile. Then it sends its sums of that tile through the mailbox to the block in which the tile
- * begins, which adds the sums of all blocks in the order of k. A value in the mailbox is its own flag: 0
- * means that the value has not come yet. All blocks are resident, and a block sends before it waits.
+ * tile after tile, are cut evenly over the blocks (stream-K, stream_k.cuh). A block that begins in the middle
+ * of a tile sends its sums of that tile through the mailbox to the block in which the tile begins. That block
+ * adds the sums of all blocks in the order of k. A value in the mailbox is its own flag: 0 means that the
+ * value has not come yet. All blocks are resident, and a block sends before it waits.
  *
  *   stage  x of a unit; weights [tiles x vectors][kTileRows][512]; scales and zeros [kTileRows][kParts]
  *
@@ -24,9 +24,9 @@
  *                    3: 1 / rms (planes_wgmma.cu); 4 and 5: a group's staging memory (next.cuh)
  *   mailbox          0 -> a block's sums, sent at most once a launch -> 0, by the thread that has read them
  *
- * A Shape S has: W (layout.cuh), kTokens, kUnit, kParts (of a unit, with a scale each), kOutGroups,
- * kInGroups, kXBytes, and what ShapeOf derives from them. Included by narrow_wgmma.cu, planes_wgmma.cu
- * and next.cuh. */
+ * A Shape S is derived from ShapeOf, whose kParts are the parts of a unit with a scale each; it adds
+ * kMovesRegisters and first_token(n_tokens, token_tile), the first token of a tile. Included by
+ * narrow_wgmma.cu, planes_wgmma.cu and next.cuh. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"
