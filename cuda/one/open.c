@@ -282,7 +282,10 @@ void state_close(BackendState *s) {
   cudaFree(s->memory);
   free(s->layers);
   free(s->row_versions);
-  free(s->row_picks);
+  for (int i = 0; i < 2; i++) {
+    free(s->row_picks[i].picks);
+    if (s->row_picks[i].made) cudaEventDestroy(s->row_picks[i].made);
+  }
   free(s);
 }
 
@@ -312,7 +315,13 @@ static Status open_sequences(BackendState *s, Error *err) {
   TRY(cuda_status(cudaMemcpy(s->caches, places, bytes, cudaMemcpyHostToDevice), "cannot copy", err));
   const size_t n = (size_t)s->options.n_sequences;
   TRY(NEW(s->row_versions, n, "session", err));
-  TRY(NEW(s->row_picks, n, "session", err));
+  for (int i = 0; i < 2; i++) {
+    RowPicks *of = &s->row_picks[i];
+    TRY(NEW(of->picks, n, "session", err));
+    of->slots = s->ring + (size_t)i * n;
+    TRY(cuda_status(cudaEventCreateWithFlags(&of->made, cudaEventDisableTiming), "cannot make an event",
+                    err));
+  }
   for (size_t i = 0; i < n; i++) s->row_versions[i] = UINT64_MAX;
   return sequences_open(&s->sequences, &s->options, err);
 }
@@ -367,10 +376,9 @@ Status state_open(BackendState *s, Error *err) {
   place(s, config, separate, &memory);
   TRY(place_layers(s, err));
   const size_t n_sequences = state_sequences(options);
-  if (options->n_sequences > 0) TRY(open_sequences(s, err));
   TRY(device_sampler_open(config->vocab_size, count_picks(options), &s->sampler, err));
-  const size_t n_ring = n_sequences > STATE_RING ? n_sequences : STATE_RING, ring = n_ring * sizeof *s->ring,
-               staging = (size_t)config->vocab_size * sizeof(float);
+  const size_t n_ring = 2 * n_sequences > STATE_RING ? 2 * n_sequences : STATE_RING,
+               ring = n_ring * sizeof *s->ring, staging = (size_t)config->vocab_size * sizeof(float);
   const size_t n_mask = n_sequences * (((size_t)config->vocab_size + 63) / 64),
                mask = n_mask * sizeof *s->mask;
   TRY(cuda_status(cudaHostAlloc((void **)&s->ring, ring + mask + staging, cudaHostAllocMapped),
@@ -378,6 +386,7 @@ Status state_open(BackendState *s, Error *err) {
   memset(s->ring, 0, ring);
   s->mask = (uint64_t *)(s->ring + n_ring);
   s->staging = s->mask + n_mask;
+  if (options->n_sequences > 0) TRY(open_sequences(s, err));
   const bool fused =
       loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv != KV_F32);
   TRY(products_open(s, err));

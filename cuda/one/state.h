@@ -27,6 +27,14 @@ typedef struct {
   SamplerSettings settings;
 } PicksAhead;
 
+/* The picks of a step of several sequences. */
+typedef struct {
+  RowPick *picks; /* [n_sequences], n of them in use */
+  int n;
+  Sampled *slots;   /* [n_sequences] pinned: pick i is in slot i */
+  cudaEvent_t made; /* recorded after the picks */
+} RowPicks;
+
 /* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, with several sequences,
  * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. Their order is that of kv_read(). */
 typedef enum {
@@ -193,14 +201,13 @@ struct BackendState {
   int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
   int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
   bool logits_apart; /* each GPU has only the logits that it made itself (tokens_join_logits()) */
-  /* Pinned. One sequence: pick n is in slot n % STATE_RING. Several: a step's i-th pick is in slot i. */
-  Sampled *ring;
+  Sampled *ring; /* pinned. One sequence: pick n is in slot n % STATE_RING. Several: see RowPicks.slots. */
   uint64_t n_enqueued, n_taken;
   void *staging; /* [vocab_size] pinned, after the mask: logits or token counts that are being copied */
 
   uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
-  RowPick *row_picks;     /* [n_sequences] */
-  int n_row_picks;        /* of the last step */
+  RowPicks row_picks[2];  /* of steps, in turn */
+  uint64_t n_picked_steps, n_taken_steps; /* whose picks were listed; whose picks were taken */
 
   StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */
   Sequences sequences;             /* zeros for one sequence */

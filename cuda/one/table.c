@@ -161,6 +161,11 @@ static TokenRange first_of(TokenRange span) {
   return (TokenRange){.pos = part->pos, .n_tokens = span.n_tokens, .long_rope = part->long_rope};
 }
 
+static Status set_rows_of_sequences(BackendState *s, TokenRange span, Error *err) {
+  TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+  return tokens_fill(s, span, err);
+}
+
 /* Enqueues the whole step of a session, or of several sequences, which sequences_set_step() has described.
  * PRECOND an earlier launch or copy writes s->rows.ids, or the pick is left to this step. */
 static Status enqueue_fused(BackendState *s, TokenRange span, Error *err) {
@@ -260,7 +265,7 @@ static Status cuda_begin_step(BackendState *s, TokenRange span, bool *replayed, 
   s->index.selects = index_selects(s, span);
   TRY(shared_begin_sums(s, step_sums(&s->loaded->model->config), err));
   if (span.parts) {
-    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+    TRY(set_rows_of_sequences(s, span, err));
     return can_replay(s, s->sequences.n_rows) ? replay_many(s, span, replayed, err) : STATUS_OK;
   }
   TRY(rows_set(s, span, err));
@@ -282,7 +287,7 @@ static Status cuda_fused_step(BackendState *s, TokenRange span, bool *done, Erro
   s->n_best = fused_screens(s->fused) && single && !span.ids ? s->n_wanted : 0;
   s->n_logit_rows = span.n_logit_rows;
   if (span.parts) {
-    TRY(sequences_set_step(&s->sequences, &s->rows, span, s->loaded->stream, err));
+    TRY(set_rows_of_sequences(s, span, err));
   } else {
     tokens_forget_picks(s);
     if (span.ids) TRY(rows_set(s, span, err));
@@ -646,6 +651,7 @@ const Backend cuda_backend = {
     .read_taps = state_read_taps,
     .sample = tokens_sample,
     .sample_rows = tokens_sample_rows,
+    .take_rows = tokens_take_rows,
 #define OPERATION(KIND, function, ...) .run[OP_##KIND] = cuda_##function,
 #include "model/operations.def"
 };

@@ -316,42 +316,54 @@ Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error
   if (n > s->n_logit_rows)
     return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
                      n, s->n_logit_rows);
-  s->n_row_picks = 0;
+  if (s->n_picked_steps - s->n_taken_steps == 2)
+    return error_set(err, STATUS_FAILED, "tokens of a third step were asked for before those of the first");
+  RowPicks *to = &s->row_picks[s->n_picked_steps++ % 2];
+  to->n = 0;
   for (int i = 0; i < n; i++)
     if (samplers[i])
-      s->row_picks[s->n_row_picks++] = (RowPick){.settings = sampler_settings(samplers[i]),
-                                                 .draw = sampler_take_draw(samplers[i]),
-                                                 .row = i,
-                                                 .sequence = sequences_of_logits(&s->sequences, i),
-                                                 .masked = sampler_allowed(samplers[i]) != NULL};
+      to->picks[to->n++] = (RowPick){.settings = sampler_settings(samplers[i]),
+                                     .draw = sampler_take_draw(samplers[i]),
+                                     .row = i,
+                                     .sequence = sequences_of_logits(&s->sequences, i),
+                                     .masked = sampler_allowed(samplers[i]) != NULL};
   return STATUS_OK;
 }
 
-void tokens_copy_draws(BackendState *s, const BackendState *from) {
-  s->n_row_picks = from->n_row_picks;
-  memcpy(s->row_picks, from->row_picks, (size_t)from->n_row_picks * sizeof *s->row_picks);
+/* The list of the last step whose picks were listed. */
+static RowPicks *last_listed(BackendState *s) {
+  return &s->row_picks[(s->n_picked_steps - 1) % 2];
 }
 
-/* Pick i of the step goes to slot i of the ring. */
+void tokens_copy_draws(BackendState *s, BackendState *from) {
+  RowPicks *to = &s->row_picks[s->n_picked_steps++ % 2];
+  to->n = last_listed(from)->n;
+  memcpy(to->picks, last_listed(from)->picks, (size_t)to->n * sizeof *to->picks);
+}
+
 Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
-  if (s->n_row_picks == 0) return STATUS_OK;
-  for (int i = 0; i < s->n_row_picks; i++) {
-    RowPick *pick = &s->row_picks[i];
+  const RowPicks *list = last_listed(s);
+  if (list->n == 0) return STATUS_OK;
+  for (int i = 0; i < list->n; i++) {
+    RowPick *pick = &list->picks[i];
     TRY(sync_row_notes(s, pick->sequence, samplers[pick->row], err));
-    pick->slot = &s->ring[i];
-    s->ring[i].kind = SAMPLED_NOTHING;
+    pick->slot = &list->slots[i];
+    pick->slot->kind = SAMPLED_NOTHING;
   }
-  TRY(copy_masks(s, s->row_picks, samplers, s->n_row_picks, err));
-  return device_sampler_pick_rows(s->sampler, s->row_picks, s->n_row_picks, s->logits, s->loaded->stream,
-                                  err);
+  TRY(copy_masks(s, list->picks, samplers, list->n, err));
+  TRY(device_sampler_pick_rows(s->sampler, list->picks, list->n, s->logits, s->loaded->stream, err));
+  return cuda_status(cudaEventRecord(list->made, s->loaded->stream), "cannot record an event", err);
 }
 
 Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
-  if (s->n_row_picks == 0) return STATUS_OK;
-  TRY(state_wait(s, err));
-  for (int i = 0; i < s->n_row_picks; i++) {
-    TRY(check_pick(&s->ring[i], err));
-    ids[s->row_picks[i].row] = s->ring[i].id;
+  const bool only = s->n_picked_steps - s->n_taken_steps == 1;
+  const RowPicks *list = &s->row_picks[s->n_taken_steps++ % 2];
+  if (list->n == 0) return STATUS_OK;
+  /* state_wait() also notices that another GPU is lost. */
+  TRY(only ? state_wait(s, err) : cuda_status(cudaEventSynchronize(list->made), "a step failed", err));
+  for (int i = 0; i < list->n; i++) {
+    TRY(check_pick(&list->slots[i], err));
+    ids[list->picks[i].row] = list->slots[i].id;
   }
   return STATUS_OK;
 }
@@ -359,5 +371,13 @@ Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
   TRY(tokens_take_draws(s, samplers, n, err));
   TRY(tokens_pick_rows(s, samplers, err));
-  return tokens_take_rows(s, ids, err);
+  return ids ? tokens_take_rows(s, ids, err) : STATUS_OK;
+}
+
+Status tokens_fill(BackendState *s, TokenRange span, Error *err) {
+  bool any = false;
+  for (int i = 0; i < span.n_tokens; i++) any |= span.ids[i] == TOKEN_PICKED;
+  if (!any) return STATUS_OK;
+  const Segments segments = state_segments(s, span);
+  return device_sampler_fill(s->sampler, &segments, s->rows.ids, span.n_tokens, s->loaded->stream, err);
 }

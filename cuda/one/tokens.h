@@ -31,6 +31,8 @@ Status tokens_wait(BackendState *s, int32_t *id, Error *err);
 Status tokens_drain(BackendState *s, Error *err);
 Status tokens_sample(BackendState *s, Sampler *sampler, int row, int32_t *id, Error *err);
 Status tokens_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+/* Puts the picked tokens in place of TOKEN_PICKED. PRECOND sequences_set_step() has described the step */
+Status tokens_fill(BackendState *s, TokenRange span, Error *err);
 
 /* The first half of tokens_sample(): enqueues the pick from `row` with the sampler's next draw, unless an
  * earlier call has enqueued it; the caller takes the draw afterwards. waits: the caller waits for the pick
@@ -39,8 +41,8 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
 
 /* The parts of tokens_sample_rows(): tokens_take_draws() takes the samplers' draws and lists the picks, or
  * tokens_copy_draws() copies another GPU's list; tokens_pick_rows() enqueues the picks; tokens_take_rows()
- * waits for them. */
+ * waits for the oldest that were not taken. */
 Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err);
-void tokens_copy_draws(BackendState *s, const BackendState *from);
+void tokens_copy_draws(BackendState *s, BackendState *from);
 Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err);
 Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err);

@@ -70,6 +70,8 @@ static inline size_t kv_token_bytes(const ModelConfig *config, int layer, KvType
  * sequences together. */
 enum { MAX_TAPS = 8, GUESS_ROWS = 15 };
 
+enum { TOKEN_PICKED = -1 }; /* TokenRange.ids */
+
 /* Layers after which a step keeps the residual stream of its rows, for a drafter (drafters/drafter.h). */
 typedef struct {
   int n;                /* 0: none */
@@ -118,8 +120,10 @@ typedef struct {
   bool long_rope;
   const SequenceRows *parts; /* [n_parts] or NULL */
   int n_parts;
-  const int32_t *ids; /* [n_tokens]; NULL: the token that sample() picked last, on the device */
-  int n_logit_rows;   /* rows whose logits are wanted: the last ones, or with parts logit_rows; 0: none */
+  /* [n_tokens]; NULL: the token that sample() picked last, on the device. With `parts` TOKEN_PICKED is the
+   * token that sample_rows() picked last for the row's sequence. */
+  const int32_t *ids;
+  int n_logit_rows; /* rows whose logits are wanted: the last ones, or with parts logit_rows; 0: none */
   const int32_t *logit_rows; /* [n_logit_rows] ascending */
   int first_logit;           /* without parts: the first row with logits, for OP_LOGITS; set by forward() */
   /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED); -1: the state
@@ -293,12 +297,15 @@ typedef struct Backend {
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
-   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. */
+   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL it does not wait
+   * for the picks: take_rows() waits for the oldest such call and writes its ids, and at most two calls may be
+   * without theirs. Such samplers have no mask and no penalties. take_rows NULL: ids is never NULL. */
   int page_tokens;
   int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
   Status (*copy_page)(BackendState *state, int from, int to, Error *err);
   Status (*sample_rows)(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err);
+  Status (*take_rows)(BackendState *state, int32_t *ids, Error *err);
   /* Drafters (config.h, DraftKind). Their state keeps max_chunk + 1 rows of the target's hidden states, each
    * [n_states][target_hidden]. draft_take() copies rows row .. row + n - 1 of the target's last step to rows
    * `to` on: state i is tap taps[i], after the target's final norm if the kind wants that. draft_move()

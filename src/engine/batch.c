@@ -5,8 +5,10 @@
  *              nothing allocates after batch_open().
  *
  * Pipelining (`overlaps`): a GPU gets step n + 1, which already holds the token picked in step n, before the
- * host passes that token to the sink (SEQUENCE_LATE). If the sink then ends the answer, the row in step n + 1
- * is thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). */
+ * host passes that token to the sink (SEQUENCE_LATE). If the answer then ends, the row in step n + 1 is
+ * thrown away. A sequence whose sink may say what comes next is not pipelined (may_be_late()). Where all
+ * sequences of step n are pipelined, the host gives the GPU step n + 1 before it knows the picks of step n
+ * (`n_ahead`): ids[] then ends with TOKEN_PICKED, and the GPU puts its own pick there. */
 #include "engine/batch.h"
 
 #include <stdlib.h>
@@ -53,7 +55,10 @@ typedef struct {
   Drafting drafting;
   int first_row;  /* its first row of logits in this step, if it has any */
   int logits_row; /* the row of logits in this step that its next token is picked from; -1: none */
-  int32_t late;   /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received */
+  /* SEQUENCE_LATE, SEQUENCE_LAST: the token that the sink has not received, or TOKEN_PICKED, and the row of
+   * logits that it is picked from. */
+  int32_t late;
+  int late_row;
   bool picks;     /* set by take_guessed(): a token is to be picked after guesses that were right */
   int n_expected; /* assumed length of the answer, until it ends */
   double start_ms;
@@ -68,6 +73,7 @@ struct Batch {
   int n_table;   /* pages that n_ctx tokens take */
   bool shares;   /* sequences share pages: the model has no recurrent state */
   bool overlaps; /* the host handles step n while step n + 1 is computed; then there are no guesses */
+  int n_ahead;   /* steps whose picks the backend's take_rows() has yet to give: the last ones */
   int n_guesses;
   bool guess_always;
   DrafterPool drafters;
@@ -260,9 +266,12 @@ static bool is_late(const Sequence *s) {
   return s->state == SEQUENCE_LATE || s->state == SEQUENCE_LAST;
 }
 
-/* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. */
-static void take_late(Batch *b, Sequence *s, int32_t id) {
+/* Notes a token that the sink gets later, and appends it unless the answer is known to end with it. row: of
+ * the step's logits */
+static void take_late(Batch *b, Sequence *s, int row) {
+  const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[row];
   s->late = id;
+  s->late_row = row;
   const bool ends =
       s->n_ids == request_context(&s->request, b->sizes.n_ctx) || generation_ends(&s->generation, id);
   s->state = ends ? SEQUENCE_LAST : SEQUENCE_LATE;
@@ -398,8 +407,16 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
   return STATUS_OK;
 }
 
+/* Lets other sequences find n tokens, from position `at` on, in the sequence's last page. With `invariant`
+ * they share only tokens of the prompt. */
+static void offer_tokens(Batch *b, Sequence *s, int at, int n) {
+  if (n > 0 && s->ids[at + n - 1] == TOKEN_PICKED) n--; /* learn_token() offers it */
+  if (n > 0 && (!b->sizes.invariant || at < n_prompt_tokens(s)))
+    page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, n);
+}
+
 /* Places the next n tokens in the sequence's pages, takes new pages as needed, and raises s->n_rows to n, or
- * to less if no page is left. With `invariant` only tokens of the prompt can be shared. */
+ * to less if no page is left. */
 static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
   while (s->n_rows < n) {
     const int at = s->n_past + s->n_rows, room = s->n_pages * b->backend->page_tokens - at;
@@ -410,8 +427,7 @@ static Status place_tokens(Batch *b, Sequence *s, int n, Error *err) {
       continue;
     }
     const int some = n - s->n_rows < room ? n - s->n_rows : room;
-    if (!b->sizes.invariant || at < n_prompt_tokens(s))
-      page_pool_add(b->pool, s->pages[s->n_pages - 1], s->ids + at, some);
+    offer_tokens(b, s, at, some);
     s->n_rows += some;
     b->n_rows += some;
   }
@@ -618,12 +634,11 @@ static void restrict_next(Sequence *s) {
   sampler_allow(s->sampler, s->result.status ? NULL : mask);
 }
 
-/* Reports progress if the sequence's prompt was not complete before this step; n: its rows with logits. */
-static void report_prompt(const EngineJob *job, Sequence *s, int n) {
-  if (s->result.prefill_ms != 0 || s->n_rows == 0) return;
-  if (n > 0) s->result.prefill_ms = clock_ms() - s->start_ms;
-  if (job->progress)
-    job->progress(job->user, &s->request, &s->result, n > 0 ? s->n_ids : s->n_past, s->n_ids);
+/* Reports that n of n_all tokens are computed, until the prompt is complete. */
+static void report_prompt(const EngineJob *job, Sequence *s, int n, int n_all) {
+  if (s->result.prefill_ms != 0) return;
+  if (n == n_all) s->result.prefill_ms = clock_ms() - s->start_ms;
+  if (job->progress) job->progress(job->user, &s->request, &s->result, n, n_all);
 }
 
 /* Takes a sequence's results of a step; *goes_on: the sequence does not end. */
@@ -632,12 +647,16 @@ static Status take_results(Batch *b, const EngineJob *job, Sequence *s, bool *go
   const int before = s->n_past - s->n_rows, first = first_logits(s);
   const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
   *goes_on = true;
-  report_prompt(job, s, n);
-  if (is_scored(s)) {
+  const bool late =
+      n > 0 && !is_scored(s) && !s->result.status && s->request.generate.max_tokens != 0 && may_be_late(b, s);
+  if (s->n_rows > 0 && !(late && b->n_ahead > 0))
+    report_prompt(job, s, n > 0 ? s->n_ids : s->n_past, s->n_ids);
+  s->n_rows = 0;
+  if (late) {
+    take_late(b, s, s->first_row);
+  } else if (is_scored(s)) {
     TRY(take_scores(b, s, s->first_row, n, err));
     *goes_on = s->n_past < s->n_ids;
-  } else if (n > 0 && !s->result.status && s->request.generate.max_tokens != 0 && may_be_late(b, s)) {
-    take_late(b, s, b->picks[s->first_row]);
   } else if (n > 0) {
     *goes_on = !s->result.status && s->request.generate.max_tokens != 0 && take_next(b, s, s->first_row);
   }
@@ -658,9 +677,35 @@ static Status take_step(Batch *b, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
+/* Puts a late token in the place that was left for it. If the step that is being computed has a row for it,
+ * other sequences may find it from now on. */
+static void learn_token(Batch *b, Sequence *s, int32_t id) {
+  s->late = id;
+  if (s->state == SEQUENCE_LAST) return;
+  s->ids[s->n_ids - 1] = id;
+  if (s->n_past + s->n_rows == s->n_ids) offer_tokens(b, s, s->n_ids - 1, 1);
+}
+
+/* Waits for the picks of the previous step, if they are still to come. n_ahead: of the step that is being
+ * computed, 1 if its picks are on the device, too */
+static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
+  if (b->n_ahead == n_ahead) return STATUS_OK;
+  b->n_ahead--;
+  TRY(b->backend->take_rows(b->state, b->picks, err));
+  for (int i = 0; i < b->n_active; i++) {
+    Sequence *s = b->active[i];
+    if (!is_late(s)) continue;
+    const int n = s->n_ids - (s->state == SEQUENCE_LATE);
+    report_prompt(job, s, n, n);
+    learn_token(b, s, b->picks[s->late_row]);
+  }
+  return STATUS_OK;
+}
+
 /* Passes the previous step's tokens to the sinks. Sequences that end leave, and get no token of the step that
- * is being computed. */
-static Status pass_on_late(Batch *b, const EngineJob *job, Error *err) {
+ * is being computed. n_ahead: as for take_ahead() */
+static Status pass_on_late(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
+  TRY(take_ahead(b, job, n_ahead, err));
   for (int i = 0; i < b->n_active;) {
     Sequence *s = b->active[i];
     const bool goes_on = !is_late(s) || (pass_on(s, s->late, false) && s->state == SEQUENCE_LATE);
@@ -729,6 +774,19 @@ static void lend_drafters(Batch *b) {
   b->overlaps = b->backend->memory && !enough;
 }
 
+/* True if the next step can be planned without the picks of this one. The device counts no tokens for
+ * penalties that the host has not counted. */
+static bool can_go_ahead(const Batch *b, int n_logit_rows) {
+  bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
+  for (int i = 0; i < b->n_active && can; i++) {
+    const Sequence *s = b->active[i];
+    can = s->logits_row < 0 ? !is_scored(s)
+                            : may_be_late(b, s) && !s->result.status && s->request.generate.max_tokens != 0 &&
+                                  !sampler_has_penalties(s->sampler);
+  }
+  return can;
+}
+
 static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, Error *err) {
   EngineStep step = {0};
   for (int i = 0; i < b->n_active; i++)
@@ -739,11 +797,14 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   step.n_taken_back = b->n_taken_back;
   if (job->step) job->step(job->user, &step);
   TRY(forward(b->backend, b->state, &b->program, step.range, err));
-  if (b->overlaps) TRY(pass_on_late(b, job, err));
+  const bool ahead = can_go_ahead(b, step.range.n_logit_rows);
+  if (ahead) TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, NULL, err));
+  b->n_ahead += ahead;
+  if (b->overlaps) TRY(pass_on_late(b, job, ahead, err));
   if (b->overlaps) TRY(refill(user, job, err));
-  for (int i = 0; i < b->n_active; i++)
+  for (int i = 0; i < b->n_active && !ahead; i++)
     if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
-  if (step.range.n_logit_rows > 0)
+  if (step.range.n_logit_rows > 0 && !ahead)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));
   return b->n_guesses > 0 ? take_guessed(b, job, step.range.n_logit_rows, err) : STATUS_OK;
@@ -794,13 +855,14 @@ static bool any_ends(const Batch *b) {
 Status batch_step(Batch *b, const EngineJob *job, BatchRefill refill, void *user, bool *idle, Error *err) {
   bool all_idle;
   lend_drafters(b);
-  if (!b->overlaps) TRY(pass_on_late(b, job, err));
+  if (!b->overlaps) TRY(pass_on_late(b, job, 0, err));
   TRY(take_turns(b, job, &all_idle, err));
   *idle = all_idle && !any_ends(b);
   if (b->n_active == 0 || *idle) return STATUS_OK; /* take_turns() may have ended all sequences */
-  return all_idle ? pass_on_late(b, job, err) : run_step(b, job, refill, user, err);
+  return all_idle ? pass_on_late(b, job, 0, err) : run_step(b, job, refill, user, err);
 }
 
 void batch_drop(Batch *b) {
+  for (; b->n_ahead > 0; b->n_ahead--) b->backend->take_rows(b->state, b->picks, NULL);
   while (b->n_active > 0) leave(b, b->n_active - 1);
 }

@@ -280,5 +280,6 @@ static inline Backend like_a_gpu(void) {
   Backend gpu = paged_backend;
   gpu.memory = memory_of_its_own;
   gpu.sequences = 2;
+  gpu.take_rows = paged_take_rows;
   return gpu;
 }

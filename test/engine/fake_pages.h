@@ -18,6 +18,7 @@ typedef struct {
   int fail_at;      /* the step (1 ...) that fails; 0: none */
   int32_t turn;     /* what tokens of long texts are more by in the cache */
   int32_t form;     /* likewise those that are computed as rows of a prompt */
+  int n_ahead;      /* steps whose picks stayed on the device */
 } PagedCounts;
 
 static PagedCounts paged;
@@ -36,6 +37,10 @@ struct BackendState {
   int32_t *x;                   /* [max_chunk] */
   float *logits;                /* [max_logit_rows][PAGED_VOCAB] */
   int n_rows;
+  int *sequences;        /* [max_logit_rows] of the rows of logits */
+  int32_t *picked;       /* [n_sequences] each one's last pick on the device, or TOKEN_PICKED */
+  int32_t *on_their_way; /* [2][max_logit_rows] picks that were not taken, the older ones first */
+  int n_on_their_way[2]; /* rows of each */
 };
 
 static void paged_close(BackendState *s) {
@@ -45,6 +50,9 @@ static void paged_close(BackendState *s) {
   free(s->state_lengths);
   free(s->x);
   free(s->logits);
+  free(s->sequences);
+  free(s->picked);
+  free(s->on_their_way);
   free(s);
 }
 
@@ -61,6 +69,10 @@ static Status paged_open(BackendModel *loaded, const StateOptions *sizes, Backen
   s->state_lengths = calloc(n, sizeof *s->state_lengths);
   s->x = calloc((size_t)sizes->max_chunk, sizeof *s->x);
   s->logits = calloc((size_t)sizes->max_logit_rows * PAGED_VOCAB, sizeof *s->logits);
+  s->sequences = calloc((size_t)sizes->max_logit_rows, sizeof *s->sequences);
+  s->picked = calloc(n, sizeof *s->picked);
+  for (size_t i = 0; i < n; i++) s->picked[i] = TOKEN_PICKED;
+  s->on_their_way = calloc(2 * (size_t)sizes->max_logit_rows, sizeof *s->on_their_way);
   *state = s;
   return STATUS_OK;
 }
@@ -81,8 +93,11 @@ static Status paged_embed(BackendState *s, TokenRange range, int layer, Error *e
     assert_true(part->pos >= 0 && part->n_tokens >= 1 && part->pos + part->n_tokens <= s->sizes.n_ctx);
     seen[part->sequence] = true;
     if (s->sizes.invariant) assert_true(part->of_prompt || part->n_tokens <= 1 + GUESS_ROWS);
-    for (int r = 0; r < part->n_tokens; r++, n++)
-      s->x[n] = range.ids[n] + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
+    for (int r = 0; r < part->n_tokens; r++, n++) {
+      const int32_t id = range.ids[n] == TOKEN_PICKED ? s->picked[part->sequence] : range.ids[n];
+      assert_true(id >= 0 && id < PAGED_VOCAB);
+      s->x[n] = id + (part->long_rope ? paged.turn : 0) + (part->of_prompt ? paged.form : 0);
+    }
   }
   assert_int_equal(n, range.n_tokens);
   paged.n_steps++;
@@ -150,6 +165,7 @@ static Status paged_norm_logits(BackendState *s, TokenRange range, int layer, Er
     assert_true(at >= 0 && at < range.n_tokens && (row == 0 || at > range.logit_rows[row - 1]));
     for (; at >= part->n_tokens; part++) at -= part->n_tokens;
     paged_row(s, part, part->pos + at, s->logits + row * PAGED_VOCAB);
+    s->sequences[row] = part->sequence;
   }
   s->n_rows = n_rows;
   return STATUS_OK;
@@ -166,10 +182,29 @@ static Status paged_sample(BackendState *s, Sampler *sampler, int row, int32_t *
   return sampler_pick(sampler, s->logits + row * PAGED_VOCAB, id, err);
 }
 
+/* Picks that the host does not wait for come to it when it takes them. */
 static Status paged_sample_rows(BackendState *s, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
   assert_true(n <= s->n_rows);
-  for (int i = 0; i < n; i++)
-    if (samplers[i]) TRY(sampler_pick(samplers[i], s->logits + i * PAGED_VOCAB, &ids[i], err));
+  const int older = s->n_on_their_way[0] > 0;
+  int32_t *to = ids ? ids : s->on_their_way + older * s->sizes.max_logit_rows;
+  assert_true(n > 0 && s->n_on_their_way[1] == 0 && (!ids || !older));
+  for (int i = 0; i < n; i++) {
+    if (!samplers[i]) continue;
+    if (!ids) assert_true(!sampler_has_penalties(samplers[i]) && !sampler_allowed(samplers[i]));
+    TRY(sampler_pick(samplers[i], s->logits + i * PAGED_VOCAB, &to[i], err));
+    s->picked[s->sequences[i]] = to[i];
+  }
+  if (!ids) s->n_on_their_way[older] = n, paged.n_ahead++;
+  return STATUS_OK;
+}
+
+static Status paged_take_rows(BackendState *s, int32_t *ids, Error *err) {
+  (void)err;
+  const int n = s->n_on_their_way[0], most = s->sizes.max_logit_rows;
+  assert_true(n > 0);
+  memcpy(ids, s->on_their_way, (size_t)n * sizeof *ids);
+  memmove(s->on_their_way, s->on_their_way + most, (size_t)most * sizeof *ids);
+  s->n_on_their_way[0] = s->n_on_their_way[1], s->n_on_their_way[1] = 0;
   return STATUS_OK;
 }
 

@@ -67,14 +67,14 @@ TEST(each_gets_it_from_rows_of_the_same_form) {
 
 /* A record of 3 tokens, whose answer ends by its length, by an end token or by its sink, or whose sink may
  * force tokens. On a device the sink gets a token after the next step has begun, unless it may force tokens
- * or the step would be wasted. The step after a sink ends the answer is wasted. */
+ * or the answer's length ends it. The step after an end token, or after a sink ends the answer, is wasted. */
 TEST(a_device_computes_while_its_host_works) {
   const Backend gpu = like_a_gpu();
   static const struct {
     int max_tokens, stop_at, force_at;
     bool late;
     int n_in_vain;
-  } cases[] = {{12, 0, 0, true, 0}, {-1, 0, 0, true, 0}, {30, 5, 0, true, 1}, {12, 0, 5, false, 0}};
+  } cases[] = {{12, 0, 0, true, 0}, {-1, 0, 0, true, 1}, {30, 5, 0, true, 1}, {12, 0, 5, false, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Item items[2] = {0};
     int n_steps[2];
@@ -92,10 +92,60 @@ TEST(a_device_computes_while_its_host_works) {
     }
     assert_same(&items[0], &items[1]);
     assert_int_equal(n_steps[1], n_steps[0] + cases[i].n_in_vain);
+    assert_int_equal(paged.n_ahead, cases[i].late ? n_steps[1] : 0);
     assert_true(items[0].n_answer > 4);
     for (int t = 0; t < items[0].n_answer - 1; t++)
       assert_int_equal(items[1].steps_before[t], items[0].steps_before[t] + cases[i].late);
   }
+}
+
+/* A device that gets steps before their tokens are known: answers that end in any way, in pages that are
+ * shared, run out or belong to texts of two ropes, while records come, and where some tokens are awaited. */
+TEST(steps_go_ahead_of_their_picks) {
+  const Backend gpu = like_a_gpu();
+  const Model *const models[] = {&model, &hybrid_model, &long_model};
+  static const BatchOptions options[] = {{.n_sequences = 2, .chunk = 5},
+                                         {.n_sequences = 7, .n_pages = 26},
+                                         {.n_sequences = 64, .n_pages = 70},
+                                         {.n_sequences = 1}};
+  enum { N = 300 };
+  for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+      Item *items[2] = {make_items(N), make_items(N)};
+      int n_ahead = 0;
+      for (int k = 0; k < 2; k++) {
+        Run run = {.backend = k ? &gpu : NULL};
+        for (Item *item = items[k]; item < items[k] + N; item++) {
+          const bool awaited = (item - items[k]) % 50 == 0;
+          if (!awaited) item->sampler.repetition_penalty = 1, item->sampler.presence_penalty = 0;
+          if (!awaited) item->force_at = item->n_scored = 0;
+        }
+        paged = (PagedCounts){.turn = 1000};
+        assert_int_equal(run_items(models[m], items[k], N, options[i], &run), STATUS_OK);
+        n_ahead = paged.n_ahead;
+      }
+      assert_true(n_ahead > paged.n_steps / 4 && n_ahead < paged.n_steps);
+      for (int n = 0; n < N; n++) assert_same(&items[0][n], &items[1][n]);
+      free(items[0]);
+      free(items[1]);
+    }
+}
+
+/* A record that goes on where another has ended, with the same tokens, finds all their whole pages. */
+TEST(tokens_that_came_late_are_shared) {
+  const Backend gpu = like_a_gpu();
+  Item items[2] = {0};
+  for (int i = 0; i < 2; i++) {
+    Run run = {.at_once = true, .backend = &gpu};
+    items[i] = (Item){.max_tokens = 21, .has_no_end = true};
+    make_ids(&items[i], 12, 12);
+    items[i].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+    paged = (PagedCounts){0};
+    if (i == 1) memcpy(items[1].ids + 12, items[0].answer, 21 * sizeof(int32_t)), items[1].n_ids += 21;
+    assert_int_equal(run_items(&model, items, 1 + i, (BatchOptions){.n_sequences = 1}, &run), STATUS_OK);
+    items[0].n_answer = items[0].n_done = 0;
+  }
+  assert_int_equal(items[1].result.n_reused, 32);
 }
 
 /* Tokens that a turn forces are as those of a sink; a turn that waits changes nothing; one that ends leaves

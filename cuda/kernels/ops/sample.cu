@@ -317,6 +317,12 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) draw_kernel(P
   finish(p, find_token(p, kept, begin + thread * each, target, found), SAMPLED_TOKEN);
 }
 
+__global__ void fill_kernel(const int32_t *tokens, const int *segment_of, const Segment *segments,
+                            int32_t *ids, int n_rows) {
+  const int row = blockIdx.x * kThreads + threadIdx.x;
+  if (row < n_rows && ids[row] < 0) ids[row] = tokens[segments[segment_of[row]].sequence];
+}
+
 } // namespace
 
 /* In each array the sequences' parts follow one another. */
@@ -328,8 +334,9 @@ struct DeviceSampler {
   bool masked;       /* `allowed` limits sequence 0 */
   Control *controls; /* device [n_sequences] */
   Pick *picks;       /* device [n_sequences] of device_sampler_pick_rows() */
-  int32_t *tokens;   /* device [n_sequences] the tokens that `picks` find; the host reads Pick.slot */
-  Pick *pinned;      /* host [n_sequences], copied to `picks` */
+  int32_t *tokens;   /* device [n_sequences] each one's last token of `picks`; the host reads Pick.slot */
+  Pick *pinned[2];   /* host [n_sequences], copied to `picks`: in turn, as a copy may still be under way */
+  int turn;
 };
 
 static size_t mask_words(int vocab_size) {
@@ -345,7 +352,8 @@ static Status allocate(DeviceSampler *s, Error *err) {
   TRY(cuda_status(cudaMalloc(&s->controls, n * sizeof *s->controls), what, err));
   TRY(cuda_status(cudaMalloc(&s->picks, n * sizeof *s->picks), what, err));
   TRY(cuda_status(cudaMalloc(&s->tokens, n * sizeof *s->tokens), what, err));
-  TRY(cuda_status(cudaHostAlloc(&s->pinned, n * sizeof *s->pinned, cudaHostAllocDefault), what, err));
+  for (Pick *&pinned : s->pinned)
+    TRY(cuda_status(cudaHostAlloc(&pinned, n * sizeof *pinned, cudaHostAllocDefault), what, err));
   TRY(cuda_status(cudaMemset(s->notes, 0, all * sizeof *s->notes), what, err));
   TRY(cuda_status(cudaMemset(s->controls, 0, n * sizeof *s->controls), what, err));
   for (size_t i = 0; i < n; i++)
@@ -380,7 +388,7 @@ void device_sampler_close(DeviceSampler *s) {
   cudaFree(s->controls);
   cudaFree(s->picks);
   cudaFree(s->tokens);
-  cudaFreeHost(s->pinned);
+  for (Pick *pinned : s->pinned) cudaFreeHost(pinned);
   free(s);
 }
 
@@ -468,17 +476,25 @@ Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_
 Status device_sampler_pick_rows(DeviceSampler *s, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err) {
   const size_t vocab = (size_t)s->vocab_size, words = mask_words(s->vocab_size);
+  Pick *const pinned = s->pinned[s->turn];
   Ways ways = {};
+  s->turn = 1 - s->turn;
   for (int i = 0; i < n; i++) {
     const RowPick *r = &rows[i];
-    Pick &p = s->pinned[i];
-    p = make_pick(s, r->settings, r->draw, logits + (size_t)r->row * vocab, r->sequence, s->tokens + i,
-                  r->slot);
+    Pick &p = pinned[i];
+    p = make_pick(s, r->settings, r->draw, logits + (size_t)r->row * vocab, r->sequence,
+                  s->tokens + r->sequence, r->slot);
     if (r->masked) mask_pick(p, s->allowed + (size_t)r->sequence * words);
     ways.add(p);
   }
   TRY(cuda_status(
-      cudaMemcpyAsync(s->picks, s->pinned, (size_t)n * sizeof *s->picks, cudaMemcpyHostToDevice, stream),
+      cudaMemcpyAsync(s->picks, pinned, (size_t)n * sizeof *s->picks, cudaMemcpyHostToDevice, stream),
       "cannot copy picks", err));
   return launch_picks(ManyPicks{s->picks}, n, ways, stream, err);
+}
+
+Status device_sampler_fill(const DeviceSampler *s, const Segments *segments, int32_t *ids, int n_rows,
+                           cudaStream_t stream, Error *err) {
+  return launch(fill_kernel, (n_rows + kThreads - 1) / kThreads, kThreads, 0, stream, false,
+                "a step's picked tokens", err, s->tokens, segments->of_row, segments->device, ids, n_rows);
 }

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "cuda/kernels/ops/segment.h"
 #include "engine/sampler.h"
 
 C_BEGIN
@@ -56,9 +57,13 @@ typedef struct {
   bool masked;       /* by device_sampler_allow_all() */
   Sampled *slot;     /* mapped host memory, for the result */
 } RowPick;
-/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before are
- * complete. */
+/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before the last one
+ * are complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
+/* Replaces ids[row] of a step's n_rows rows (device) that are negative by the token that
+ * device_sampler_pick_rows() picked last for the row's sequence. PRECOND there is such a token */
+Status device_sampler_fill(const DeviceSampler *sampler, const Segments *segments, int32_t *ids, int n_rows,
+                           cudaStream_t stream, Error *err);
 
 C_END
