@@ -297,9 +297,9 @@ typedef struct Backend {
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
-   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL it does not wait
-   * for the picks: take_rows() waits for the oldest such call and writes its ids, and at most two calls may be
-   * without theirs. Such samplers have no mask and no penalties. take_rows NULL: ids is never NULL. */
+   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL it does not
+   * wait for the picks, and the samplers have no mask and no penalties: take_rows() waits for the oldest such
+   * call and writes its ids. At most two calls may be without theirs. take_rows NULL: ids is never NULL. */
   int page_tokens;
   int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);
