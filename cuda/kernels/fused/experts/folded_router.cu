@@ -12,7 +12,7 @@ namespace {
 constexpr int kRows = 16, kOutputs = 64, kThreads = 128;
 
 struct FoldArgs {
-  QuantView o;         /* 4 bits; used if `dense` is NULL */
+  QuantView o;         /* integers of 4 bits; used if `dense` is NULL */
   const __half *dense; /* fp16 [n_out][dense_stride] */
   size_t dense_stride;
   const unsigned char *router, *gate; /* fp16 or bf16; router: [n_experts][stride], gate: [n_out] or NULL */
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
     if (first_row + row < a.n_rows) a.to[(size_t)(first_row + row) * a.n_in + input] = sums[row];
 }
 
-/* Floats of a layer's folded router. */
+/* Floats of a layer's folded router; 0 in a layer without experts. */
 size_t layer_floats(const StepShape *s, int layer) {
   const int inputs = step_is_delta(s, layer) ? s->n_value_heads * STEP_PACK : s->n_heads * step_value_dim(s);
   if (layer < s->n_dense) return 0;

@@ -24,6 +24,6 @@ size_t folded_bytes(const StepShape *shape);
 /* Where a layer's folded router begins in the memory of all layers' folded routers. */
 float *folded_router(const StepShape *shape, float *all, int layer);
 
-/* Enqueues the computation of all layers' folded routers. PRECOND o has 4 bits or is fp16. */
+/* Enqueues the computation of all layers' folded routers. PRECOND o has integers of 4 bits or is fp16. */
 Status fold_routers(const StepShape *shape, const StepLayer *layers, float *all, cudaStream_t stream,
                     Error *err);
