@@ -59,8 +59,8 @@ bool fused_screens(const FusedStep *fused);
 Status fused_all_logits(const FusedStep *fused, const void *head_x, float *logits, cudaStream_t stream,
                         Error *err);
 
-/* How many bytes less a step with StepCall.n_best at `pos` reads: lm_head's in fp16 less those of its copy in
- * 8 bits; 0 if there is no such step. */
+/* Bytes that StepCall.n_best spares a step at `pos`: those of lm_head in fp16 minus those of its copy in 8
+ * bits; 0 if there is no such step. */
 size_t fused_head_spares(const FusedStep *fused, int pos);
 
 /* A layer as the fused kernels read it. */

@@ -32,7 +32,7 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *runs_us;     /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;  /* bytes of all copies of a matrix: too many to stay in L2 */
+  size_t cold_bytes;  /* wanted bytes of all copies of a matrix: too many to stay in L2 */
   MachineRates rates; /* ceilings */
 } Bench;
 

@@ -105,14 +105,14 @@ static size_t place_peers(BackendState *s, const ModelConfig *c, void *base) {
   return arena.used;
 }
 
-/* As place_peers(), for the pointers to a step's rows, which are copied to the device in one piece. */
+/* Like place_peers(), for the pointers to a step's rows, which are copied to the device in one piece. */
 static size_t place_rows(BackendState *s, void *base) {
   DeviceArena arena = {.base = base};
   step_rows_place(&s->rows, &s->options, &arena);
   return arena.used;
 }
 
-/* As place_peers(), for the pointers to the parts of all layers' caches. They are one allocation, since a
+/* Like place_peers(), for the pointers to the parts of all layers' caches. They are one allocation, since a
  * CachePlace is a distance from s->cache[KEYS]. */
 static size_t place_caches(BackendState *s, const ModelConfig *c, void *base) {
   DeviceArena arena = {.base = base};

@@ -107,10 +107,10 @@ static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes
   return p;
 }
 
-/* The plan for x as integers of int_bytes (2, or 1 for int8 activations), or SKINNY_F16, and query->n_tokens
- * <= 8 tokens. Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split
- * that finishes first. Several launches are needed if the sums of a block's tile rows, which the block holds
- * to the end, do not fit. */
+/* The plan for query->n_tokens <= 8 tokens, with x as integers of int_bytes bytes (2, or 1 for int8
+ * activations) or in fp16 (SKINNY_F16). It splits the inputs where x would not fit, or where the last block
+ * is then expected to finish earlier. Several launches are needed if the sums of a block's tile rows, which
+ * the block holds to the end, do not fit. */
 static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   SkinnyPlan best;
   memset(&best, 0, sizeof best);

@@ -33,7 +33,7 @@ enum { CLUSTER_THREADS = 256, MAX_CLUSTER = WIDEST_SUM / (4 * CLUSTER_THREADS), 
 
 /* Sets this GPU's flag, number first + rank, in each other GPU's memory, and waits until each other GPU's
  * flag, number first + gpu, has come: `first` is 0 (its part of the sum is complete) or PEERS_GAVE. Each
- * block that calls this sets the flags itself, so blocks may run in any order. */
+ * block that calls this sets the flags itself, so blocks can run in any order. */
 __device__ __forceinline__ void meet_peers(const Peers &peers, int first, uint32_t tag) {
   const int gpu = threadIdx.x;
   if (gpu < peers.n && gpu != peers.rank) {

@@ -9,7 +9,7 @@ extern "C" {
 }
 
 /* v as an fp16 cache of values stores it: clamped to fp16's finite range, NaN as the least finite number.
- * Attention of other sequences may multiply the number by 0 (fused/few/attention.cuh), and 0 times infinity
+ * Attention of other sequences can multiply the number by 0 (fused/few/attention.cuh), and 0 times infinity
  * is NaN. A sequence with NaN has logits of NaN all the same. */
 __device__ __forceinline__ float finite_value(float v) {
   return fminf(fmaxf(v, -65504.0f), 65504.0f);

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = threadIdx.x; i < head_dim; i += kThreads) sum += x[i];
   const float mean = block_sum<kThreads>(sum) / head_dim;
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] -= mean;
-  __syncthreads(); /* rms_scale() may read numbers that other threads wrote */
+  __syncthreads(); /* rms_scale() reads numbers that other threads wrote */
   const float scale = rms_scale<kThreads>(x, head_dim, eps);
   for (int i = threadIdx.x; i < head_dim; i += kThreads) x[i] *= scale * weight[i];
 }
@@ -404,7 +404,7 @@ __global__ void gate_heads_kernel(HeadGates g, __half2 *a) {
   const float *gate = g.gates + blockIdx.y * g.stride + i / g.head_dim * g.step + (g.by_head ? 0 : d);
   __half2 *at = a + ((size_t)blockIdx.y * n + i) / 2;
   const float2 value = __half22float2(*at);
-  /* A softplus has no upper bound, so a product may be more than fp16 holds. */
+  /* A softplus has no upper bound, so a product can be more than fp16 holds. */
   *at = __halves2half2(clamp_half(value.x * gate_factor(gate[0], g.softplus)),
                        clamp_half(value.y * gate_factor(gate[g.by_head ? 0 : 1], g.softplus)));
 }

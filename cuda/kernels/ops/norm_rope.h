@@ -56,7 +56,7 @@ Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n
                     int out_stride, cudaStream_t stream, Error *err);
 
 /* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` gets the results in fp32,
- * [n_tokens][n]. out or wide may be NULL. */
+ * [n_tokens][n]. out or wide can be NULL. */
 typedef struct {
   const float *x, *weight, *bias;
   float eps;
@@ -111,7 +111,8 @@ Status ops_centred_norm_heads(float *rows, size_t stride, int n_q, int n_k, int 
  * values. Each head of q and k gets RMSNorm (weights fp32 [head_dim]; NULL: no norm, but see plain_qk_norm)
  * and rope over pairs (i, i + rotary_dim / 2) or (2 i, 2 i + 1), and q is multiplied by its position's
  * factor. q is stored as fp16 [n_tokens][n_heads][head_dim], k and v at position pos[t] of the cache
- * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before its norm. */
+ * (pages.h) unless pos[t] is negative. k_as_v: there are no projections of v, and v is k before norm and
+ * rope. */
 typedef struct QkvHeads {
   int n_heads, n_kv_heads, head_dim; /* n_kv_heads 0: only queries */
   int n_ctx;                         /* positions of a page */
@@ -128,7 +129,7 @@ typedef struct QkvHeads {
   void *k_cache, *v_cache;
   void *k_scales, *v_scales;                /* with KV_Q8, as in Attention */
   int rotary_dim;                           /* even, 0 .. head_dim: further dimensions are not rotated */
-  bool neighbours, norm_after_rope;         /* neighbours: pairs are (2 i, 2 i + 1) */
+  bool neighbours, norm_after_rope;         /* pairs are (2 i, 2 i + 1); q and k get rope before RMSNorm */
   bool plain_qk_norm, v_norm, k_as_v;       /* plain_qk_norm, v_norm: RMSNorm without weights */
   float query_scale_beta, query_scale_step; /* ModelConfig's; beta 0: no factor */
   int query_scale_ahead;                    /* the factor is that of position pos + query_scale_ahead */

@@ -43,7 +43,7 @@ enum Way { WAY_GREEDY, WAY_TOP_K, WAY_CUTS };
 struct Pick {
   Way way;
   const float *logits;
-  const uint64_t *allowed; /* a bit for each token that may be picked, or NULL: all may */
+  const uint64_t *allowed; /* a bit for each token: 1 if it can be picked; NULL: all can */
   float *scores;
   uint32_t *notes;
   Control *control;

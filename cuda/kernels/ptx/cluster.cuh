@@ -69,7 +69,7 @@ __device__ __forceinline__ void barrier_expect(SharedBarrier barrier, int bytes)
                : "memory");
 }
 
-/* Arrives (counted in barrier_init) once all copy_async_ of this thread so far have landed. */
+/* One of barrier_init's arrivals, made once all copy_async_ of this thread so far have landed. */
 __device__ __forceinline__ void barrier_arrive_after_copies(SharedBarrier barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address) : "memory");
 }

@@ -1,6 +1,6 @@
 /* launch.cuh - the checked launch that all kernels share.
  *
- * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
+ * A `dependent` launch (programmatic dependent launch) can begin while the kernel before it ends. Its kernel
  * calls begin_overlapping(), or dependents_may_start() and wait_for_previous(). Until wait_for_previous() has
  * returned, the kernel reads nothing that an earlier kernel still writes, and writes nothing that one still
  * reads or writes. Every kernel of a stream waits for the kernel before it, so all earlier kernels are

@@ -324,7 +324,7 @@ __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #endif
 }
 
-/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel of the stream may start once all
+/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel of the stream can start once all
  * blocks have called dependents_may_start(), and sees the results of its predecessor only after
  * wait_for_previous(). Without the launch attribute both do nothing. */
 __device__ __forceinline__ void dependents_may_start() {

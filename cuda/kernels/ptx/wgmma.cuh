@@ -94,14 +94,14 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until at most kNewest groups are in flight; the registers of completed groups may be used again. */
+/* Waits until at most kNewest groups are in flight; the registers of completed groups can be used again. */
 template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-/* Keeps the arithmetic that computes v above this point: nvcc would sink it past a wgmma_wait<>(), so that it
- * no longer overlaps wgmma in flight. ptxas still does, unless a branch follows: seen in the machine code of
- * attention_wgmma.cu (LOG.md, "What ptxas does"). */
+/* Keeps the arithmetic that computes v above this point: nvcc would sink it past a wgmma_wait<>(), where it
+ * does not overlap wgmma in flight. ptxas still sinks it, unless a branch follows: seen in the machine code
+ * of attention_wgmma.cu (LOG.md, "What ptxas does"). */
 template <int kN> __device__ __forceinline__ void compute_now(float (&v)[kN]) {
 #pragma unroll
   for (int i = 0; i < kN; i++) asm volatile("" : "+f"(v[i])::"memory");

@@ -1,4 +1,4 @@
-/* groups.cu - groups of weights to 4 bits; see rounding.h.
+/* groups.cu - rounds groups of weights to 4 bits; see rounding.h.
  *
  * A warp has one group of one output: lane l holds inputs l, l + 32, ... Candidates are judged one to a
  * lane, so that no sum goes across lanes; arithmetic is that of the CPU's kernels, to the bit where the

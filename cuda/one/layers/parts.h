@@ -17,7 +17,7 @@ typedef enum {
 /* The member that has linear layer `which` < N_LAYER_LINEARS; experts are in DeviceLayer.experts. */
 Holding parts_held(int which);
 
-/* The matrices of joined[which], in the order of outputs: returns their number. */
+/* Lists the matrices of joined[which] in the order of outputs; returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
 /* True if linear layer `which` does not multiply the layer's input but the output of another matrix: z and a

@@ -140,7 +140,7 @@ static const void *row_at(const DeviceLinear *w, int row) {
   return (const char *)w->dense + (size_t)row * w->stride * 2;
 }
 
-/* The call for few rows, from rows.first_row on. */
+/* The call for few rows, from mix->rows.first_row on. */
 static FewMix few_of(const BackendState *s, const Mix *mix) {
   const ModelConfig *c = &s->loaded->model->config;
   const StreamState *own = &s->stream;
@@ -253,7 +253,7 @@ static void read_rows(void *user) {
   const NgramHash *hash = &s->stream.hashes[config_layer(c, call->layer).ngrams - 1];
   const ModelLayer *table = &s->loaded->model->layers[call->layer];
   if (s->loaded->model->dummy) return;
-#pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* a row may need the disk */
+#pragma omp parallel for if (call->n_rows > 4) num_threads(s->loaded->n_threads) /* a row can need the disk */
   for (int r = 0; r < call->n_rows; r++)
     ngram_read_rows(n, hash, table, s->stream.tokens + (size_t)r * (size_t)n->longest,
                     s->stream.host_rows + (size_t)r * (size_t)n->width);

@@ -132,8 +132,8 @@ constexpr int kLeastHeadTokens = 128;
 /* Only tiles of exactly kPairTokens tokens are computed by pairs of blocks (wgmma_tiles.cuh). */
 constexpr int kPairTokens = 256;
 
-/* Launches pairs of blocks if there are several tiles of tokens (half of a single one could lie past the last
- * token) and best_wave() can divide the tiles among pairs. Pairs, and epilogues that make heads, are
+/* Launches pairs of blocks if there are several tiles of tokens (half of a single tile could lie past the
+ * last token) and best_wave() can divide the tiles among pairs. Pairs, and epilogues that make heads, are
  * kernels of their own: if one kernel held all forms, ptxas would let no two products overlap. */
 template <class W, int kTokens, int kK, int kStages, int kWarpgroups, bool kHeads>
 Status launch_pairs_or_blocks(const LinearArgs &args, bool whole, Error *err) {
@@ -303,7 +303,7 @@ size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
   return most;
 }
 
-/* Most tokens of a launch of a gated matmul: the results of more, as large as x, would push x out of L2. */
+/* Most tokens of a launch of a gated matmul: the results of more tokens would push x out of L2. */
 constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {

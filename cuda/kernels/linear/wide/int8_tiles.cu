@@ -13,7 +13,7 @@
  * one run of instructions, and only its end waits for all. For 256 tokens registers do not suffice for that:
  * a turn is one unit (multiply_long()).
  *
- * x in a stage: a unit of each 128 tokens (quantise.cuh), whose sums of integers are not filled. Nor are
+ * x in a stage: a unit for each 128 tokens (quantise.cuh), whose sums of integers are not filled. Nor are
  * tokens past the last; their results are dropped.
  * PRECOND  group % kBlockIn == 0, kBlockIn = 128 / kParts: 128 or 64; tiles of 256 tokens: kParts == 1.
  * READS    weights once for every kTokens tokens, x once for every 128 outputs. */
