@@ -209,7 +209,7 @@ const Flag *interface_flag(const Interface *interface, size_t index, size_t *off
  * none. */
 const Flag *interface_find(const Interface *interface, const char *text, size_t size, size_t *offset);
 
-/* The flags of one invocation. given[i] is flag i as the user wrote it, or {NULL}. */
+/* The flags of one invocation. given[i] is flag i as the command line or a setting spells it, or {NULL}. */
 typedef struct {
   const Interface *interface;
   void *options;  /* the struct that the interface's groups describe */

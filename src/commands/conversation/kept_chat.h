@@ -3,8 +3,8 @@
  * (conversation_file.h). A name is the time when the chat began and the first words of its title,
  * "2026-11-22-1510-why-is-the-sky-blue"; the time of the file is that of the last change.
  *
- * A file is rewritten after each turn, completely or not at all. If it was written by another process
- * since, the chat continues under a new name, so that two terminals never overwrite each other's chats. */
+ * A file is rewritten after each turn, completely or not at all. If another process has written to it in the
+ * meantime, the chat continues under a new name, so that two terminals never overwrite each other's chats. */
 #pragma once
 
 #include "base/file.h"

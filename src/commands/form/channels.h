@@ -57,7 +57,7 @@ Status channels_next(Channels *channels, bool closing, Error *err);
 void channels_forced(Channels *channels, TokenReply *reply);
 /* Sets *mask to the tokens of a header that may be next; NULL: all. PRECOND state CHANNEL_HEADER */
 void channels_mask_header(const Channels *channels, const uint64_t **mask);
-/* Takes a token of a header or of a call's arguments, and <|end|>; *taken = false for text of a message.
+/* Takes <|end|>, or a token of a header or of a call's arguments; *taken = false for text of a message.
  * Appends a complete call, {"name": ..., "arguments": ...} and a newline, to `lines`; then *ended is true. */
 Status channels_take(Channels *channels, int32_t id, bool *taken, Buffer *lines, bool *ended,
                      TokenReply *reply, Error *err);

@@ -48,7 +48,7 @@ typedef struct {
 /* True if an argument is a schema itself, not the name of a file. */
 bool form_schema_is_inline(const char *schema);
 /* Compiles the schema, expression or grammar of the flags. Refuses (STATUS_USAGE) an invalid one, with the
- * place of the error, what is expected there and what is found. The tokenizer outlives the form. */
+ * place of the error, what is expected there and what is found. PRECOND the tokenizer outlives the form */
 Status form_open(const FormFlags *flags, const Tokenizer *tokenizer, int vocab_size, AnswerForm *form,
                  Error *err);
 /* Compiles the schema that calls of functions in answers have to fit. schema NULL: form_set_part() will set

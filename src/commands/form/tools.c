@@ -270,7 +270,8 @@ static Status check_parameters(const ToolFlags *flags, SchemaOptions options, co
   return STATUS_OK;
 }
 
-/* Appends the function as templates read it: with its parameters under the name "parameters". */
+/* Appends the function as templates read it. If its parameters have another key, they get the key
+ * "parameters", and of its other members only name and description stay. */
 static Status append_listed(const Function *function, size_t number, Buffer *list, Error *err) {
   TRY(buffer_printf(list, err, "%s{\"type\": \"function\", \"function\": ", number > 1 ? ", " : ""));
   if (!function->renamed) {

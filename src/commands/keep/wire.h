@@ -144,7 +144,8 @@ Status wire_receive(Wire *wire, Error *err);
 /* Takes the next complete message; false: there is none. Its body stays valid until the next wire_take() or
  * wire_receive(). A message that is too large sets `ended`. */
 bool wire_take(Wire *wire, WireKind *kind, const char **body, size_t *size);
-/* Waits up to `ms` for a message; false: none came, or memory ran out. A signal ends the wait. */
+/* Waits up to `ms` milliseconds for a message; false: none came, or memory ran out. A signal ends the
+ * wait. */
 bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *size, Error *err);
 /* True if something is still to be sent. */
 bool wire_is_full(const Wire *wire);
