@@ -108,7 +108,8 @@ template <bool kDebug, class TheForm> struct Block : Thread<kDebug, TheForm> {
   __device__ __forceinline__ int x_bytes_after(int matrix) const {
     return x_bytes(matrix == GATE_UP && layer() == plan.shape.n_layers - 1);
   }
-  /* Bytes of a phase. projection_bytes(): q, k and v; states_bytes(): softmax states. */
+  /* Bytes of a phase. projection_bytes(): q, k and v (latent attention: outputs of q_a and kv_a);
+   * states_bytes(): softmax states. */
   __device__ __forceinline__ int projection_bytes() const {
     if constexpr (Base::kLatent) return step_latent_inputs(&plan.shape) * 4;
     return plan.all_packs * STEP_PACK * 4;

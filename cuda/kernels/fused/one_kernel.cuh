@@ -23,16 +23,16 @@
  *
  *              x                      planes                      exchange
  *   norm       <- x of qkv            -                           -
- *   qkv        x, then its sums       x as integers               <- q, k, v
+ *   qkv        x, then its sums       x as planes (plan.h)        <- q, k, v
  *   attention  states of the warps    <- states of the blocks     q, k, v
  *   o          -                      states                      attention's output (experts: floats, too)
  *   norm       <- x of gate and up    -                           -
- *   gate, up   x, then their sums     x as integers               <- the gated product
- *   down       -                      gated product as integers   the gated product
+ *   gate, up   x, then their sums     x as planes                 <- the gated product
+ *   down       -                      gated product as planes     the gated product
  *   lm_head    <- x                   -                           best logits, or ScreenScratch
  *
  * Where blocks own whole groups (step_owns_groups()), x comes quantised, the sums of its matmuls lie after
- * it, and planes has only x of down, and scratch of each warp while it sends x. In a hybrid these sums lie
+ * it, and planes has only x of down and, while x is sent, scratch of each warp. In a hybrid these sums lie
  * after x, too. A peer writes to an area only after it has received what this block sends after reading the
  * area for the last time: an arriving x overwrites only what was read before this block's last contribution
  * to that x.

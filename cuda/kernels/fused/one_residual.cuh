@@ -102,8 +102,8 @@ __device__ __forceinline__ float sum_of_gpus(const B &b, const Sum &sum, int col
   return all;
 }
 
-/* Waits for the lane's kN words, summed over the clusters. Only one block of each cluster polls a word, since
- * the poll overwrites what the cluster keeps of it for the next use (`last` in allreduce.cuh). */
+/* Waits for the lane's kN words, summed over the clusters and GPUs. Only one block of each cluster polls a
+ * word, since the poll overwrites what the cluster keeps of it for the next use (`last` in allreduce.cuh). */
 template <int kN, class B>
 __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int (&word)[kN],
                                           float (&sums)[kN]) {
@@ -134,7 +134,7 @@ __device__ __forceinline__ void poll_sums(const B &b, const Sum &sum, const int 
   }
 }
 
-/* The lane's column, summed over the clusters. */
+/* The lane's column, summed over the clusters and GPUs. */
 template <class B> __device__ __forceinline__ float poll_sum(const B &b, const Sum &sum, int column) {
   float own[1];
   poll_sums<1>(b, sum, {column}, own);

@@ -5,17 +5,17 @@
  *
  *             tile rows (16 outputs, layout.cuh)               by inputs
  *   qkv       one of each pack of its cluster's heads          all of hidden
- *   gate, up  two of each FFN block of its cluster             all of hidden
+ *   gate, up  two of each FFN block (varied experts: one)      all of hidden
  *   o         hidden / 8 outputs                               the heads of its cluster
  *   down      hidden / 8 outputs                               the FFN blocks of its cluster
  *
  * A pack is 128 outputs of q, k and v: a head of 128, half of a hybrid's head of 256, or two heads of 64 (two
- * queries, or key and value). An FFN block is 128 features of the gated product. Cluster c < n_kv_heads has
- * KV head c and its query heads (or several clusters share a KV head: step_sharers()); the FFN blocks are
- * divided among all clusters. A block streams stages through a ring of slots in shared memory: a stage is
+ * queries, or key and value). An FFN block is 128 features of the gated product (varied experts: 64). Cluster
+ * c < n_kv_heads has KV head c and its query heads (or several clusters share a KV head: step_sharers()); the
+ * FFN blocks are divided among all clusters. A block streams stages through a ring of slots: a stage is
  * `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their values (64 in 8 bits, 16 with
- * heads of 256 or latents), a head's recurrent state, or a few rows of the folded router or of lm_head. Four
- * warpgroups take stages in turn (one_matmul.cuh).
+ * heads of 256 or latents), a block's rows of a head's recurrent state, or a few rows of the folded router or
+ * of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
  * block owns some groups of 128 columns of hidden (with 20 groups, two or three a block), and no other block
@@ -131,7 +131,7 @@ typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
   int group; /* inputs that share a scale and a zero point: 32, 64 or 128; for FP4, FP8, int8 and fp16 weights
               * STEP_FP4_GROUP, STEP_FP8_GROUP, STEP_INT8_GROUP and STEP_HALF_GROUP */
-  int head_dim;        /* 64 or 128; 256: a hybrid, below */
+  int head_dim;        /* 64 or 128; 256: a hybrid; STEP_LATENT_HEAD: latent attention (both below) */
   int n_clusters;      /* clusters of 8 blocks that are to run at once */
   int width;           /* varied experts (below): the model's hidden size; else 0 */
   size_t shared_bytes; /* the most shared memory that one block may have */
@@ -172,8 +172,8 @@ typedef struct {
   int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
                  * with int8 as bytes. If a block owns whole groups: only x of down, and scratch of 256 bytes
                  * for each of the 16 warps */
-  int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads of KV head][head_dim],
-                  * then float2 {maximum, sum} [8][heads] */
+  int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads_per_kv][step_state_dim()],
+                  * then float2 {maximum, sum} [8][heads_per_kv] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
@@ -361,8 +361,8 @@ enum {
                                               * dimension */
   STEP_HYBRID_LAYERS = 64,                   /* layers at most: the bits of delta_layers */
   STEP_HYBRID_EXPERTS = 2 * STEP_MAX_EXPERTS,
-  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read a KV
-                                  * head's keys once, here each of its clusters reads all */
+  STEP_HYBRID_POSITIONS = 40960, /* from there on separate kernels are faster: they read a KV head's keys
+                                  * once, while each cluster that has the head reads them all */
   STEP_MIX_BYTES = 464,          /* bytes of MixVars (block.cuh) */
 };
 

@@ -80,8 +80,8 @@ template <class B> __device__ __forceinline__ int tile_of(const B &b, int index,
   return tile_row(share, i);
 }
 
-/* The entry of a copy of `groups` groups of a chosen expert, which begin with group `first`. of_expert: the
- * groups of one expert. */
+/* The entry of a copy of groups first .. first + groups - 1 of the expert of `choice`. of_expert: the number
+ * of groups of one expert. */
 __device__ __forceinline__ uint2 place_of(int first, int groups, int of_expert, int choice) {
   static_assert(STEP_MAX_CHOSEN <= 16, "a choice has 4 bits");
   return make_uint2(first << 5 | groups, of_expert << 4 | choice);

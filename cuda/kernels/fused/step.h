@@ -93,7 +93,7 @@ typedef struct {
   float attention_factor;          /* RopeAngles */
   /* fp16, or int8 with StepShape.q8, [n_layers][n_kv_heads][n_ctx][head_dim]; a hybrid has only its layers of
    * attention there. With `pages` [n_layers][n_pages][n_kv_heads][KV_PAGE_TOKENS][head_dim]
-   * (cache/pages.h). */
+   * (cache/pages.h). With latent attention k has the latents, and v is not used. */
   void *k, *v;
   const int *pages; /* page numbers of each sequence, up to the page of its last row; or NULL */
   int n_ctx, n_pages;
@@ -215,8 +215,8 @@ bool step_keeps_taps(const StepShape *shape);
 /* Bytes of device memory that step_open() needs. */
 size_t step_bytes(const StepShape *shape, int tokens);
 
-/* Opens the kernels of a plan. `memory` is 256-byte aligned and has step_bytes() bytes. Waits for the
- * stream. */
+/* Opens the kernels of a plan. `memory` is 256-byte aligned and has step_bytes() bytes; the caller frees it
+ * after step_close(). Waits for the stream. */
 Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
                  Error *err);
 void step_close(Step *step);

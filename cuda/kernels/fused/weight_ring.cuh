@@ -79,9 +79,9 @@ template <class B, int kKind> struct Copier {
                                                   : (kKind == SCALES ? 5 : 3) + kLogParts<kParts>;
 
   /* The piece that a table entry's first word describes (stages.cuh); first_to: where the lane's tile row
-   * begins in the stage; log_unit: logarithm of the bytes of what the entry counts. With experts a stage may
-   * have parts of two experts: the second follows the first in the stage, and its zeros begin at a multiple
-   * of 16. */
+   * begins in the stage; log_unit: log2 of the bytes of one of the groups, or half groups, that the entry
+   * counts. With experts a stage can have parts of two experts: the second follows the first in the stage,
+   * and its zeros begin at a multiple of 16. */
   template <int kParts>
   __device__ __forceinline__ Piece piece_of(uint32_t entry, int first_to, int log_unit) const {
     constexpr bool kPairs = kKind == ZEROS && kParts == 1; /* zeros may begin at an odd multiple of 8 */

@@ -74,7 +74,7 @@ struct Slices {
   size_t weights, x, sums;
 };
 
-/* Equal slices, of a multiple of 256 rows if there are several. */
+/* Slices of equally many rows, a multiple of 256 if there are several; the last one may have fewer. */
 Slices slices_of(const DeviceLinear *w, int n_tokens, size_t slice_bytes) {
   const size_t tokens = (size_t)n_tokens, row_bytes = weight_is_quantised(w->type) ? (size_t)w->n_in * 2
                                                       : w->type == WEIGHT_BF16     ? w->stride * 2

@@ -32,7 +32,7 @@
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 
-#define LEAST_BYTES 48 /* tokens from which on int8_bytes is the fastest */
+#define LEAST_BYTES 48 /* from this many tokens on int8_bytes is the fastest kernel */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 .first_chip = SM(7, 5), .last_chip = SM_ANY

@@ -20,7 +20,7 @@ typedef enum {
   WEIGHT_BF16,
   WEIGHT_F32
 } WeightType;
-/* Most experts that a token may choose, and that a matrix may have. */
+/* The most experts that a token chooses; the most that a matrix has. */
 enum { LINEAR_MAX_CHOSEN = 32, LINEAR_MAX_EXPERTS = 1024 };
 
 typedef enum {

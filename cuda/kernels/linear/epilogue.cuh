@@ -13,14 +13,15 @@
 
 struct Epilogue {
   void *y;
-  const float *bias; /* [n_out, in slab order] or NULL */
+  const float *bias; /* [n_out rounded up to 16, in slab order] or NULL */
   size_t stride;     /* elements between rows of y */
   int n_out;         /* rows of the matrix, or of one expert; rows past n_out are not stored */
   LinearOutput kind;
   const float *factors; /* factors of the sums, [n_out rounded up to 16, in slab order], or NULL */
   Activation gated;     /* of LINEAR_SWIGLU_F16; ACTIVATION_RELU: the matrix is not interleaved */
   float limit;          /* of ACTIVATION_LIMITED */
-  /* [rows of y] or NULL. With LINEAR_SWIGLU_F16 they multiply the gated product, else only the bias. */
+  /* [rows of y], or [choices] of summed experts multiplied as one matrix, or NULL. With LINEAR_SWIGLU_F16
+   * they multiply the gated product, else only the bias. */
   const float *row_factors;
 };
 

@@ -143,8 +143,8 @@ Status linear_lay_out_experts(DeviceLinear *linear, int n_experts, int n_chosen,
 DeviceLinear linear_expert(const DeviceLinear *linear, int expert);
 
 /* The experts that a call's tokens chose, in device memory. A `choice` is one expert of one token, numbered
- * token * n_chosen + its index among the token's. A `place` is a choice's position when choices are sorted by
- * expert, and within an expert by token. */
+ * token * n_chosen + its index among the token's choices. A `place` is a choice's position when choices are
+ * sorted by expert, and within an expert by token. */
 typedef struct {
   const int *ids;     /* [n_tokens][n_chosen] the expert of each choice */
   const int *begins;  /* [n_experts + 1] places of expert e: begins[e] .. begins[e + 1] - 1 */
@@ -247,6 +247,7 @@ Status linear_device(int gpu, DeviceLimits *device, Error *err);
 Status linear_check_invariant(const DeviceLinear *weights, const DeviceLimits *device, bool *fast,
                               Error *err);
 
+/* If linear_open() fails, *context is NULL or has to be closed, too. linear_close() takes NULL. */
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 

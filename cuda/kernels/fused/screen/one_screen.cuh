@@ -7,8 +7,8 @@
  *
  *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
  *
- * A warp's sum q z is exact up to one rounding to fp32. Rounding of all other sums to fp32, those of the
- * logit among them, stays below 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each
+ * A warp's sum q z is exact up to its rounding to fp32. All rounding of sums to fp32, those of the logit
+ * among them, stays below 2^-16 norm |x| (screen_input()). So each logit lies between two bounds. Each
  * warpgroup publishes the greatest of its rows' lower bounds. These reports are of different rows, so at
  * least n logits are as great as the n-th greatest report, and a row whose upper bound is less than this
  * report cannot be among the n greatest. All other rows are candidates, and multiplied in fp16
