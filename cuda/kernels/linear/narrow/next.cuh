@@ -108,7 +108,7 @@ template <class S> struct GatedEnd {
 };
 
 /* RMSNorm and rope of a head, as qk_norm_rope_append_kernel() computes them for heads of 128 whose pairs are
- * (i, i + 64); stores q in fp16, k and v in the cache. */
+ * (i, i + 64); stores q in fp16, and k and v in the cache unless the token's position is negative. */
 template <class S> struct HeadsEnd {
   static constexpr bool kGated = false;
   const QkvHeads &a;
