@@ -27,7 +27,7 @@ struct Lex {
   bool between;      /* no character and no escape has begun */
   uint64_t all, any; /* classes (vocabulary.h): all their characters, or some, may follow. All characters
                         above U+007F of a class in `all` lead to one state. */
-  uint32_t wide[6];  /* the state that such characters lead to, for each class from CLASS_WIDE on */
+  uint32_t wide[6];  /* the state that those characters lead to, for each class of `all` from CLASS_WIDE on */
 };
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if no text is allowed. */

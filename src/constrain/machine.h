@@ -119,7 +119,7 @@ typedef struct {
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
   bool has_open;           /* some schema has unevaluatedItems or unevaluatedProperties */
-  size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames */
+  size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames; 0: TIDY_CHUNKS */
   uint32_t lex_generation; /* grows when lexes are numbered anew */
   uint32_t max_prefix;     /* longest list of prefixItems */
   uint32_t *places;        /* [set->count] scratch of frames.c: index of a schema in a list of children */
@@ -151,8 +151,9 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* Ends the open string, key or number here, before its quote; false if this end is refused. If a string is
- * not hashed and has one language (Lex.n), its text is not read: any text of the language ends alike. */
+/* Ends the open string, key or number here, before its quote; false if the value or key is refused. If a string
+ * is not hashed and has one language (Lex.n), its text is not read: any text of the language ends alike.
+ * PRECOND lex_may_end() */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);

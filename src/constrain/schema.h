@@ -79,7 +79,7 @@ typedef struct {
   uint8_t state[JSON_KINDS];
   Lang string_all, number_all;
   Formula formula[JSON_KINDS]; /* unused for JSON_STRING and JSON_NUMBER */
-  Lang member_keys; /* keys that properties, patterns and additional allow; LANG_UNKNOWN: not made yet */
+  Lang member_keys; /* schema_member_keys(); LANG_UNKNOWN: not made yet */
 } Schema;
 
 typedef struct {
@@ -161,7 +161,7 @@ Lang schema_strings(SchemaSet *set, uint32_t schema);
 Status schema_check_strings(const SchemaSet *set, uint32_t schema, Error *err);
 Lang schema_numbers(SchemaSet *set, uint32_t schema);
 Formula schema_formula(SchemaSet *set, uint32_t schema, JsonKind kind); /* not JSON_STRING, JSON_NUMBER */
-/* True if the schema takes null, false or true: their formulas are constants. */
+/* True if the schema takes the value `kind`: null, false or true, whose formulas are constants. */
 static inline bool schema_takes_scalar(SchemaSet *set, uint32_t schema, JsonKind kind) {
   return schema_formula(set, schema, kind) == FORMULA_TRUE;
 }

@@ -60,8 +60,8 @@ static int by_lang(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Strings that exactly one of the languages contains. A language of a single string that occurs twice in the
- * list adds nothing: its string is in two languages. */
+/* Strings that exactly one of the languages contains. A language of one value (lang_is_single()) that occurs
+ * twice in the list adds nothing: its strings are in two languages. */
 static Lang exactly_one(Langs *l, Lang *parts, size_t n) {
   size_t n_others = 0, n_once = 0, n_single = 0;
   Exactly singles;

@@ -171,7 +171,7 @@ static Status find_in_each(SchemaSet *set, const Json *json, uint32_t resource, 
   return STATUS_OK;
 }
 
-/* True if `word` is one of the words of a text, which ends with a blank. */
+/* True if `word` is one of `words`, a text in which a blank follows each word. */
 static bool is_one_of(const char *word, const char *words) {
   const size_t n = strlen(word);
   for (; *words; words += strcspn(words, " ") + 1)
@@ -284,7 +284,7 @@ static const Json *step(SchemaSet *set, const Json *json, char *token) {
 }
 
 /* The value to which a JSON pointer leads from `json`, or NULL; the pointer's text is modified. *resource and
- * *draft become those that begin on the way. */
+ * *draft become those of the last resource that begins on the way. */
 static const Json *follow(SchemaSet *set, const Json *json, char *pointer, uint32_t *resource, Draft *draft) {
   char *at = pointer;
   while (json && *at == '/') {

@@ -42,7 +42,7 @@ static size_t widest_input(const StatePlan *plan) {
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
-/* The number of attn_gate's outputs in a layer. */
+/* The number of attention's gates of one row in a layer. */
 static int64_t n_gates(const ModelConfig *config, int layer) {
   if (config->attn_gate == ATTN_GATE_NONE) return 0;
   const LayerConfig own = config_layer(config, layer);
@@ -717,8 +717,8 @@ static Status cpu_norm_experts_residual(BackendState *state, TokenRange range, i
   return STATUS_OK;
 }
 
-/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp the rmsnorm is added to all
- * streams but the first, not to x. */
+/* x = x + rmsnorm(W (f(Wgate x) * p)), p being the layer's own input. With AltUp x becomes the rmsnorm alone,
+ * which is added to all streams but the first. */
 static void add_layer_input(BackendState *state, TokenRange range, int layer) {
   const BackendModel *loaded = state->loaded;
   const bool altup = loaded->model->config.altup.n > 0;

@@ -211,15 +211,15 @@ struct BackendState {
   float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: set by draft_take() */
   float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
-  float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the step's positions, set by embed */
+  float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the rows' positions: cpu_place_rows() */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attend_row() (attention.c) */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
   float *taps;            /* [max_chunk][taps.n][hidden] */
   LayerCache *kv;         /* [n_layers] */
   int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
-  int *positions;         /* [max_chunk] of the step's rows, set by embed */
-  int *sequences;         /* [max_chunk] each row's sequence, set by embed */
+  int *positions;         /* [max_chunk] of the step's rows, set by cpu_place_rows() */
+  int *sequences;         /* [max_chunk] each row's sequence, set by cpu_place_rows() */
   int64_t *angled;        /* [max_chunk] 1 + 2 * position + long_rope of the angles that a row has; 0: none */
   /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
    * stream_weights: the weights of their mean, a block's input; stream_ranks: outputs of the first of the

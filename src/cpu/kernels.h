@@ -24,7 +24,7 @@ enum {
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
-  ROUND_OUTPUTS = 16,  /* outputs of round_group() and search_group(): whole vectors of any width */
+  ROUND_OUTPUTS = 16,  /* outputs of search_group(), round_group(), move_group(): whole vectors of any width */
   MAX_SPLITS = 16,     /* most splits of a matrix's inputs (split-K); see matmul_splits() */
   SPLIT_UNIT = 32,     /* a split begins at a multiple of this many inputs */
   LINE_BYTES = 64,     /* cache line, for prefetching */

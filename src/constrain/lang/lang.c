@@ -755,7 +755,7 @@ static Lang list_without(Langs *langs, LangNode node, const char *bytes, size_t 
     const LangKind kind = langs->nodes[parts[i]].kind;
     if (node.kind == AND && kind != OR && kind != THEN && kind != SET) continue;
     parts[i] = lang_without(langs, parts[i], bytes, size);
-    /* lang_without() may have kept the string, if the part is endless */
+    /* lang_without() keeps the string where the part, or a part of it, is endless */
     done = node.kind == AND && !lang_contains(langs, parts[i], bytes, size);
   }
   made = join(langs, node.kind, parts, node.b);

@@ -5,8 +5,8 @@
  * intersection and complement are operators like any other. Text patterns are languages of UTF-8 bytes
  * (lang_any_text()).
  *
- * Failures (memory, the limit on expressions) are kept in the store: functions then return LANG_NONE, and
- * langs_check() reports the first failure. */
+ * Failures (no memory, or a limit that is passed) are kept in the store. What functions return after one means
+ * nothing; langs_check() reports the first. */
 #pragma once
 
 #include <stdbool.h>
@@ -49,15 +49,15 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
-  Lang *stack; /* [n_stack] expressions of lists that are being made */
+  Lang *stack; /* [n_stack] expressions of unfinished lists; regular_expression.c: also indices of tree nodes */
   size_t n_stack, stack_capacity;
   Pool rows;           /* memory of transitions */
   size_t steps;        /* transitions computed since langs_begin_work() */
-  uint32_t round;      /* number of the last search for a string, which marks what it meets */
-  uint32_t derivation; /* number of the last derivation by a byte, which marks what it meets */
-  uint32_t collection; /* number of the last union of derivatives, which marks its parts */
+  uint32_t round;      /* number of the last search for a string: LangNode.round of the expressions it met */
+  uint32_t derivation; /* number of the last derivation by a byte (LangNode.derivation) */
+  uint32_t collection; /* number of the last union of derivatives (LangNode.collection) */
   Lang any_character, any_text;
-  uint8_t ending[32]; /* [ending_size] the string that lang_ends_within() found last */
+  uint8_t ending[32]; /* [ending_size] the shortest string that lang_ends_within() found last; size 0: none */
   uint32_t ending_size;
   Failure failure;
   bool unsupported; /* what was refused last is valid, but cannot be enforced exactly */
@@ -85,7 +85,7 @@ Lang lang_or_many(Langs *langs, const Lang *parts, size_t n);
 Lang lang_sequence(Langs *langs, size_t start);
 Lang lang_and(Langs *langs, Lang a, Lang b);
 Lang lang_not(Langs *langs, Lang a);
-/* Concatenations of min to max (LANG_NO_END: any number of) strings of `a`. */
+/* Concatenations of min to max strings of `a`; max LANG_NO_END: no limit. */
 Lang lang_repeat(Langs *langs, Lang a, uint32_t min, uint32_t max);
 static inline Lang lang_maybe(Langs *langs, Lang a) {
   return lang_repeat(langs, a, 0, 1);
@@ -95,12 +95,12 @@ Lang lang_any_character(Langs *langs);
 Lang lang_any_text(Langs *langs);
 /* The strings of `a` that are valid UTF-8. */
 Lang lang_text(Langs *langs, Lang a);
-/* Declares that all strings of `a` are valid UTF-8, which lang_text() uses. */
+/* Declares that all strings of `a` are valid UTF-8: lang_text() then returns `a` itself. */
 Lang lang_declare_text(Langs *langs, Lang a);
 /* Declares that `a` has the texts of one value, so that two such languages are equal or disjoint. */
 Lang lang_declare_single(Langs *langs, Lang a);
 bool lang_is_single(const Langs *langs, Lang a);
-/* lang_words() is the union of words, each followed by its rest, as a prefix tree. It reorders the array.
+/* lang_words() is the union of words, each followed by its rest, as a prefix tree. It reorders words[].
  * PRECOND the words and their rests are text */
 typedef struct {
   const char *bytes; /* [size] */
@@ -114,13 +114,13 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n);
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 
-/* Bounds the work until the next call: more than LANG_MAX_STEPS transitions, or than MAX_WORK units, fail. */
+/* Bounds the work until this function is called again: over LANG_MAX_STEPS transitions or MAX_WORK units are
+ * a failure. */
 #define LANG_MAX_STEPS 800000
 static inline void langs_begin_work(Langs *langs) {
   langs->steps = 0;
   failure_begin_work(&langs->failure);
 }
-/* failure_work() of the store. */
 static inline bool langs_work(Langs *langs, size_t units) {
   return failure_work(&langs->failure, units);
 }
@@ -135,8 +135,8 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`; takes
- * them off the stack. If none was pushed, langs->stack may still be NULL. */
+/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`; LANG_NONE
+ * if there are none. Takes them off the stack. */
 static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
   const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
@@ -155,8 +155,8 @@ typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE }
 /* The derivative by a character of the class; LANG_UNKNOWN if it differs between characters, or the
  * expression does not show that it is the same. */
 Lang lang_next_class(Langs *langs, Lang a, WideClass class);
-/* True if `a` has a string. A search that meets its limit fails (langs_check()), or returns true if `a` has
- * a part from lang_multiple(). */
+/* True if `a` has a string. A search that meets its limit fails (langs_check()); but it may return true if `a`
+ * has a part from lang_multiple() or a limit on characters (lang_without_max()). */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
 /* True if every text is the beginning of a string of `a`; false where the expression does not show that. */
@@ -164,20 +164,20 @@ bool lang_takes_any_beginning(const Langs *langs, Lang a);
 /* True if each beginning of a string of `a` begins infinitely many strings; false where the expression does
  * not show that. */
 bool lang_is_endless(const Langs *langs, Lang a);
-/* `a` without the string bytes[0..size). If `a`, or a part of a union in it, is endless
- * (lang_is_endless()), that stays as it is and may keep the string, which the caller then has to refuse. */
+/* `a` without the string bytes[0..size). Endless parts (lang_is_endless()), or all of an endless `a`, stay as
+ * they are: the result can then still have the string, and the caller has to refuse it. */
 Lang lang_without(Langs *langs, Lang a, const char *bytes, size_t size);
 /* The number of characters of the shortest string of `a`; continuation bytes of UTF-8 do not count.
  * LANG_UNKNOWN where the search meets its limit. PRECOND `a` has a string */
 uint32_t lang_shortest(Langs *langs, Lang a);
-/* True if `a` has a string of at most `left` characters (LANG_NO_END: any string), by lang_is_alive() and
- * lang_shortest(); also where their search meets its limit. langs->ending is tried before a search. */
+/* True if `a` has a string of at most `left` characters (LANG_NO_END: of any length), by lang_is_alive() and
+ * lang_shortest(); also where the latter returns LANG_UNKNOWN. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
-/* `a` with no upper limit on repetitions whose limit is LANG_RELAXED or more: a larger language, with the
- * same strings of up to LANG_RELAXED characters and a smaller automaton. Parts that are too deep or have too
- * many parts themselves stay as they are. */
+/* `a` with no upper limit on repetitions of text whose limit is LANG_RELAXED or more: a larger language, with
+ * the same strings of up to LANG_RELAXED characters and a smaller automaton. Parts that are too deep or have
+ * too many parts themselves stay as they are. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
-/* Splits `a`: it is the intersection of the language returned and the strings of at most *max characters
+/* Splits `a`: `a` is the intersection of the language returned and the strings of at most *max characters
  * (LANG_NO_END: the expression shows no such limit). */
 Lang lang_without_max(Langs *langs, Lang a, uint32_t *max);

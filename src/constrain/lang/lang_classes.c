@@ -1,8 +1,9 @@
 /* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c,
  * lang_lengths.c.
  *
- * A set of characters is an OR of sequences of bytes. As a part of a language, such a set is treated as one
- * letter. If the set has only some characters of a class, the derivative by the class is LANG_UNKNOWN. */
+ * A set of characters is a SET of ASCII, a sequence of SETs, or an OR of those. As a part of a language, it is
+ * treated as one letter. If it has only some characters of a class, the derivative by the class is
+ * LANG_UNKNOWN. */
 #include "constrain/lang/lang_internal.h"
 
 static bool is_in_class(unsigned lead, WideClass class) {
@@ -14,7 +15,7 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of the strings of `a` if all are equally long and only continuation bytes of UTF-8; else 0. */
+/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; else 0. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -48,8 +49,8 @@ static bool is_character_set(const Langs *langs, Lang a) {
   return true;
 }
 
-/* The derivative of `a` by any n continuation bytes that begin with first..last; LANG_UNKNOWN if it differs
- * between them. */
+/* The derivative of `a` by any n continuation bytes, the first of them in first..last; LANG_UNKNOWN unless it
+ * is the same for all of them. */
 static Lang after_middle(Langs *l, Lang a, unsigned first, unsigned last, int n) {
   const Lang next = lang_next(l, a, (unsigned char)first);
   for (unsigned byte = first + 1; byte <= last; byte++)

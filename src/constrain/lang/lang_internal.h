@@ -7,10 +7,10 @@ typedef enum { EMPTY, SET, THEN, OR, AND, NOT, REPEAT, MULTIPLE } LangKind;
 
 /*   SET       a: index of the set
  *   THEN      a, b: the first part (never a THEN) and the rest
- *   OR, AND   a: index of the first part in lists, b: number of parts, sorted
+ *   OR, AND   a: index of the first part in lists, b: number of parts, which are sorted by number
  *   NOT       a
  *   REPEAT    a, min, b: max
- *   MULTIPLE  a: index in divisors, b: remainder, min: digits and exponent so far (pack() in multiple.c)
+ *   MULTIPLE  a: index in divisors, b: remainder, min: what else was read so far (pack() in multiple.c)
  * LANG_NONE is an OR without parts, LANG_ALL its NOT. */
 struct LangNode {
   uint8_t kind;
@@ -30,7 +30,7 @@ struct LangNode {
   uint32_t round;               /* number of the last search that met the expression */
   uint32_t shortest; /* lang_shortest() + 1; 0: not searched yet; LANG_UNKNOWN: a search met its limit */
   uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
-  uint32_t *next;    /* a row of byte_classes.h; NULL: nothing was derived yet */
+  uint32_t *next;    /* a row of byte_classes.h; NULL: no derivative is kept */
 };
 
 static inline ByteSet byte_set_none(void) {
@@ -47,7 +47,7 @@ static inline void byte_set_keep(ByteSet *set, const ByteSet *other, bool invert
 }
 
 /* A string of up to LANG_RELAXED characters repeats a text that is not empty at most LANG_RELAXED times: for
- * such strings, a repetition of text up to `max` times may as well have no limit. */
+ * such strings, the limit `max` of a repetition of text has no effect. */
 static inline bool is_relaxable(bool text, uint32_t max) {
   return text && max >= LANG_RELAXED && max != LANG_NO_END;
 }
@@ -58,13 +58,13 @@ Lang lang_node(Langs *langs, LangNode node);
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if the number that a MULTIPLE has read so far needs an exponent to become a multiple: its fraction is
- * too long. */
+/* True if the number that a MULTIPLE has read so far can become a multiple only with an exponent: it is none,
+ * and its fraction has as many digits as multiples can have. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
-/* True if a MULTIPLE has read no point, and its divisor is a whole number. */
+/* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* Writes n / 2 digits, after a point if n is odd, to out[0..size): appended to the number that a MULTIPLE has
- * read, they make it a multiple. size 0: no such digits exist, or none are needed. False: n is
+/* Writes n / 2 digits, after a point if n is odd, to out[0..*size): appended to the number that a MULTIPLE has
+ * read, they make it a multiple. *size 0: no such digits exist, or none are needed. False: n is
  * MULTIPLE_WITNESSES or more, or the number has an exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

@@ -22,7 +22,7 @@ static uint32_t keep_shortest(Langs *langs, Lang a, uint64_t shortest) {
   return (uint32_t)shortest;
 }
 
-/* shortest_plain() of a THEN. Each rest (second part) in it that is a THEN keeps its own, too. */
+/* shortest_plain() of a THEN. Also keeps the length of each rest (second part) in it that is a THEN. */
 static uint32_t shortest_then(Langs *langs, Lang a) {
   const size_t start = langs->n_stack;
   const LangNode *node = &langs->nodes[a];
@@ -76,7 +76,7 @@ typedef struct {
       best_from; /* best: characters of the shortest string so far; best_from: index of its last item */
 } Measure;
 
-/* Gives lang_shortest() if it is a number that is known without a search; else returns false. */
+/* Sets *shortest to lang_shortest() if that is known without a search and not LANG_UNKNOWN; else false. */
 static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   const LangNode *node = &langs->nodes[a];
   if (!node->has_empty && !node->plain && (node->shortest == 0 || node->shortest == LANG_UNKNOWN))
@@ -85,7 +85,8 @@ static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   return true;
 }
 
-/* Adds the derivatives of item `at` by bytes that begin a character or, with `begins` false, continue one. */
+/* Adds the derivatives of item `at` by bytes that begin a character or, with `begins` false, continue one. A
+ * derivative whose shortest string is known improves `best` instead. */
 static void measure_next(Measure *m, uint32_t at, bool begins) {
   Langs *langs = m->langs;
   const uint32_t characters = m->items[at].characters + begins;

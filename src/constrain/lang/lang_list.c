@@ -16,7 +16,7 @@ typedef struct {
   Langs *langs;
   LangTake take;
   void *user;
-  Lang path[MAX_LISTED + 1]; /* [depth + 1] expressions on the way; one that repeats is a loop */
+  Lang path[MAX_LISTED + 1]; /* [depth + 1] expressions on the way; an expression that repeats shows a loop */
   char bytes[MAX_LISTED];
   uint32_t n_visited;
   bool ended, endless;

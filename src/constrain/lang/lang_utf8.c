@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "constrain/lang/lang.h"
 
-/* The byte strings from first[0..n) to last[0..n): characters, or what follows their first byte in UTF-8:
+/* The byte strings from first[0..n) to last[0..n): characters in UTF-8, or their last n bytes:
  *   first E0 A4 80, last E2 82 AC:   E0 (A4 80 .. BF BF) | E1 any any | E2 (80 80 .. 82 AC) */
 static Lang between(Langs *langs, const unsigned char *first, const unsigned char *last, int n) {
   if (n == 1) return lang_bytes(langs, *first, *last);

@@ -5,7 +5,7 @@
 #include "constrain/lang/lang_internal.h"
 
 enum {
-  MAX_BRANCHES = 2000, /* words that are prefixes of one another: recursion of words_from() */
+  MAX_BRANCHES = 2000, /* branches of the tree along one word: recursion of words_from() */
   FEW = 16,            /* up to this many parts are united without a tree */
   MAX_SHARED = 256,    /* sets of bytes in the longest prefix that parts share: recursion of unite() */
 };
@@ -54,7 +54,7 @@ Lang lang_words(Langs *langs, LangWord *words, size_t n) {
 
 /* A part as its first set of bytes and what follows it. */
 typedef struct {
-  Lang first, rest; /* first LANG_NONE: the part does not begin with a set, and rest is all of it */
+  Lang first, rest; /* first LANG_NONE: the part is no THEN whose first part is a SET; rest is all of it */
 } Split;
 
 static int by_first(const void *a, const void *b) {

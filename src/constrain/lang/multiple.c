@@ -138,7 +138,6 @@ bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], si
   const Place place = unpack(node.min);
   *size = 0;
   if (n >= MULTIPLE_WITNESSES || place.phase > FRACTION) return false;
-  /* Even n: digits follow; odd n: a point and then digits. */
   const bool point = n % 2 == 1;
   if (point && (place.phase == FRACTION || d.scale == 0)) return true;
   unsigned n_digits = (unsigned)n / 2;

@@ -95,7 +95,7 @@ typedef struct {
   int n_integer, n_fraction;
 } Digits;
 
-/* Texts of a point and digits, or no text (0), whose value is above or, with !above, below d's fraction. */
+/* Texts of a point and digits, or the empty text (0), whose value is above (`above`) or below d's fraction. */
 static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
   if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
@@ -118,7 +118,7 @@ static Lang same_fraction(Langs *l, Digits d) {
   return lang_then(l, lang_byte(l, '.'), lang_then(l, text, lang_repeat(l, zeros, 0, LANG_NO_END)));
 }
 
-/* Texts above or below d that have as many integer digits, and may have a fraction if `fraction`. */
+/* Texts above (`above`) or below d with as many integer digits as d and, if `fraction`, perhaps a fraction. */
 static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
   Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
   Lang end = fraction ? any_fraction(l) : LANG_EMPTY;
@@ -229,7 +229,7 @@ Lang numbers_multiple(Numbers numbers, uint32_t divisor, unsigned scale) {
 }
 
 /* Normalised scientific texts of whole numbers: n fraction digits need an exponent of at least n; zeros at
- * the end of the fraction do not count. Fractions of more than 16 digits are left out. */
+ * the end of the fraction do not count. Fractions of more than 16 such digits are left out. */
 static Lang scientific_integers(Langs *l) {
   Lang made = LANG_NONE, zeros = lang_repeat(l, lang_byte(l, '0'), 0, LANG_NO_END);
   for (int n = 0; n <= 16; n++) {
@@ -334,13 +334,15 @@ void number_set_release(NumberSet *set) {
 
 /* --- sides */
 
-/* The positive or negative numbers that are farther from zero than d. PRECOND d has that sign, or is zero */
+/* The positive or, without `positive`, the negative numbers that are farther from zero than d. PRECOND d has
+ * that sign, or is zero */
 static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   Lang far = unsigned_set(numbers, d, 1);
   return positive ? far : negated(numbers.langs, far);
 }
 
-/* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is not zero */
+/* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is not zero, and
+ * `positive` tells whether it is positive */
 static Lang inward(Numbers numbers, const Decimal *d, bool positive) {
   Langs *l = numbers.langs;
   Lang near = unsigned_set(numbers, d, -1);

@@ -16,10 +16,11 @@ typedef struct {
   char digits[DECIMAL_MAX_DIGITS];
 } Decimal;
 
-/* Reads a valid JSON number; false if a Decimal has no room for its digits, or its exponent is outside
- * -400..400. */
+/* Reads a valid JSON number; false if a Decimal has no room for the number's digits, or Decimal.exponent is
+ * outside -400..400. */
 bool decimal_read(const char *text, size_t size, Decimal *out);
-/* The divisor and scale with which lang_multiple() makes the multiples of d; false if they are too large. */
+/* The divisor and scale with which lang_multiple() makes the multiples of |d|; false if d is zero or they are
+ * too large. */
 bool decimal_divisor(const Decimal *d, uint32_t *divisor, unsigned *scale);
 
 typedef struct {

@@ -1,8 +1,9 @@
 /* regular_expression.h - ECMAScript regular expressions with the u flag as languages.
  *
  * Supported: alternatives, classes, quantifiers (greedy or lazy, which is the same set of strings), groups, ^
- * and $, lookahead. Refused: back references, lookbehind, word boundaries, lookahead in a repetition of over
- * 16 rounds, some ^ after what may be empty, and what is no regular expression. */
+ * and $, lookahead. Refused: back references, lookbehind, word boundaries, properties that are no general
+ * category, lookahead in a repetition of over 16 rounds, some ^ after what may be empty, what exceeds a limit
+ * (nesting, counts, names), and what is no regular expression. */
 #pragma once
 
 #include "constrain/lang/lang.h"

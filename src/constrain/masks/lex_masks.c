@@ -80,9 +80,9 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds the state to which the plan's at-th character, one of `class`, leads. The plan ends at this state if
- * the list is full, after MAX_DEPTH characters, or if some of its classes may not follow; in the last case,
- * below min_depth, it gives up these classes instead (or `class`, if it has fewer tokens); returns false. */
+/* Adds `state`, to which the plan's at-th character, one of `class`, leads. The plan ends at this state if the
+ * list is full, after MAX_DEPTH characters, or if some of the plan's classes may not all follow. Before
+ * min_depth characters such classes are given up instead (or `class`, if its tokens are fewer): false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -158,7 +158,8 @@ static uint32_t after_class_next(AfterClass *after, Machine *m, uint32_t state, 
   return LEX_NONE;
 }
 
-/* Classes that are in no plan: the quote, the backslash, characters that no string has, and partial ones. */
+/* Classes that are in no plan: the quote, the backslash, control characters, bytes of UTF-8 after the first,
+ * and partial characters. */
 #define NEVER_WHOLE                                                                                          \
   (CLASS_BIT(CLASS_CONTROL) | CLASS_BIT(class_of_byte('"')) | CLASS_BIT(class_of_byte('\\')) |               \
    CLASS_BIT(CLASS_MIDDLE) | CLASS_BIT(CLASS_PARTIAL))
@@ -196,7 +197,7 @@ static void make_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
     if (i == 0) made->others = p.others;
     made->ends |= p.ends;
   }
-  /* Only walks find where a part of a grammar may end: no plan is used if such ends are wanted. */
+  /* Only walks find where a part of a grammar may end: no plan is used if it passes ends that are wanted. */
   if (masks->ends && made->ends) made->plans[0] = made->plans[1] = (LexPlan){.whole = 0};
   made->planned = true;
 }

@@ -28,7 +28,8 @@ static int by_bytes(const void *a, const void *b) {
   return order_from(a, b, 0);
 }
 
-/* Sorts words that share their bytes before `at`, and keeps the order of equal words; spare[0..n) is free. */
+/* Sorts words that share their bytes before `at`; spare[0..n) is free. Equal words stay in the order of their
+ * values. PRECOND they lie in that order */
 static void sort_words(Word *words, Word *spare, uint32_t n, uint32_t at) {
   if (n < 24) {
     for (uint32_t i = 1; i < n; i++) {
