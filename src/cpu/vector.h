@@ -1,7 +1,7 @@
 /* vector.h - the vector type of one instruction set, and its intrinsics under common names.
  *
- * Only kernels.c and its headers include it: everything here depends on their compiler flags. Where GNU
- * vector extensions suffice it uses them, so that any other machine has vectors of four. Sums of products use
+ * Only kernels.c and its headers include it: everything here depends on their compiler flags. It uses GNU
+ * vector extensions where they suffice: a machine without AVX2 has vectors of four. Sums of products use
  * vf_fma(), and contraction is off (see the Makefile), so that the same row gives the same bits in every
  * kernel of one instruction set. */
 #pragma once
@@ -23,10 +23,10 @@
 
 #if defined(__AVX512F__)
 #define LANES        16
-#define TILE_VECTORS 4 /* vectors of a register tile's row (outer.h): 6 x 4 of 32 registers */
+#define TILE_VECTORS 4 /* vectors of a register tile's row (outer.h): a tile is 6 x 4 of the 32 registers */
 #elif defined(__AVX2__)
 #define LANES        8
-#define TILE_VECTORS 2 /* 6 x 2 of 16 registers */
+#define TILE_VECTORS 2 /* a tile is 6 x 2 of the 16 registers */
 #else
 #define LANES 4
 #if defined(__aarch64__)
@@ -38,8 +38,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over register arrays have constant bounds and must be unrolled before register allocation. Not under
- * a sanitizer: it checks every access, and unrolled checks take compilers minutes. */
+/* Loops over register arrays have constant bounds and must be unrolled before register allocation. With the
+ * address sanitizer they stay loops: it checks every access, and unrolled checks take compilers minutes. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED
 #elif defined(__has_feature)

@@ -3,8 +3,8 @@
  * Called by: load.c. */
 #include "cpu/cpu.h"
 
-/* Copies a vector as fp32 to place[*next], adds `plus` and advances *next; NULL for an absent vector. With
- * place NULL it only counts. */
+/* Copies a vector as fp32 to place + *next, adds `plus` to each number, and advances *next. Returns the copy,
+ * or NULL for an absent vector. With place NULL it only advances *next, and returns NULL. */
 const float *cpu_take_vector(const Vector *vector, float plus, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;

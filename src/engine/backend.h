@@ -108,8 +108,8 @@ typedef struct {
   bool of_prompt;
 } SequenceRows;
 
-/* The rows of one step: n_tokens consecutive positions from pos, of sequence 0. A device that keeps the
- * position in its own memory (a captured graph) may ignore pos while it replays. With `parts` the rows belong
+/* The rows of one step: n_tokens consecutive positions from pos, of sequence 0. A device may ignore pos while
+ * it replays a captured graph that reads the position from the device's memory. With `parts` the rows belong
  * to several sequences, some decoded and some prefilled; a sequence has at most one part. The parts follow
  * one another in the rows and have n_tokens tokens together; pos and long_rope then mean nothing. */
 typedef struct {
@@ -133,7 +133,8 @@ typedef struct {
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
    * rows without logits to their end. */
   bool only_logits;
-  /* Set by forward() for Program.cut, an OP_OUT_PROJ: it keeps this many rows, those with logits; 0: all. */
+  /* Set by forward() for operation Program.cut, an OP_OUT_PROJ: the operation keeps this many rows, those
+   * with logits; 0: all. */
   int n_kept;
 } TokenRange;
 
@@ -213,8 +214,9 @@ typedef struct Backend {
   const BackendProbe *probe; /* for bench and inspect: probe.h */
   int chunk;                 /* default number of tokens of a prefill step */
   double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
-  /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows, in steps of one row. For a device
-   * whose steps are not timed (guessing.h), so that every run computes the same rows; NULL: n * row_cost. */
+  /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows; the unit is the time of a step of one
+   * row. For a device whose steps are not timed (guessing.h): every run then computes the same rows. NULL:
+   * n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
   int guesses;                  /* default limit of guesses of a sequence in a step (guessing.h) */
   Operation *run[N_OPERATIONS]; /* NULL: forward_prepare() refuses models that have such an operation */
@@ -235,7 +237,7 @@ typedef struct Backend {
    * the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
-  /* Only the thread that loads a model uses it and its states (but for kv_write() and state_write()), as
+  /* Only the thread that loads a model uses it and its states (but for kv_write() and state_write()), because
    * CUDA's current device belongs to a thread. Other threads may use other models at the same time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
@@ -246,7 +248,7 @@ typedef struct Backend {
   /* Copies row `row` of the logits that OP_LOGITS made last to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* kv_read() and kv_write() copy the keys and values of n tokens in a layer that has its own, in this
+  /* kv_read() and kv_write() copy the keys and values of n tokens in a layer with a cache of its own, in this
    * layout: keys [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
    * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
    * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies those of a
@@ -256,13 +258,13 @@ typedef struct Backend {
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
-  /* Writes to out[size] a text that names everything that decides the bits of keys and values beside the
-   * model, the ids and the cache's type. */
+  /* Writes to out[size] a text that names all that the bits of keys and values depend on, besides the model,
+   * the ids and the cache's type. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-  /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the results of the
-   * operations. *done is false where the device has no kernel for this step: the operations then
-   * compute it. NULL: they always do. */
+  /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the same results as the
+   * operations. *done is false if the device has no kernel for this step: the operations then compute it.
+   * NULL: they always do. */
   Status (*fused_step)(BackendState *state, TokenRange range, bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
    * before the operations. It either replays the whole step and sets *replayed (neither operations nor
@@ -270,16 +272,16 @@ typedef struct Backend {
    * operation or the first failure; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-  /* True if the step shall drop rows without logits after Program.cut; if no row has logits, it ends before
-   * operation Program.kept. NULL: never. */
+  /* True if the step shall drop rows without logits after operation Program.cut; if no row has logits, the
+   * step ends before operation Program.kept. NULL: never. */
   bool (*cuts_rows)(const BackendState *state, TokenRange range);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device
    * cannot, and sample() never gets id NULL. */
   Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
   Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
-  /* How many bytes a copy of lm_head in 8 bits spares a step of one token at `pos`, if the picks before and
-   * after it stay on the device; NULL: none. */
+  /* How many bytes fewer a step of one token at `pos` reads with an 8-bit copy of lm_head, if the picks
+   * before and after this step stay on the device; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
   /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
    * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one
@@ -299,7 +301,7 @@ typedef struct Backend {
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
    * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL it does not
    * wait for the picks, and the samplers have no mask and no penalties: take_rows() waits for the oldest such
-   * call and writes its ids. At most two calls may be without theirs. take_rows NULL: ids is never NULL. */
+   * call and writes its ids. At most two such calls may be outstanding. take_rows NULL: ids is never NULL. */
   int page_tokens;
   int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);

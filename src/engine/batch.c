@@ -225,7 +225,8 @@ static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *e
   return job->done(job->user, &s->request, &s->result, err);
 }
 
-/* Counts a token for the penalties, if there are any: the counts of many sequences are in no cache. */
+/* Counts a token only if there are penalties: the counts of many sequences do not fit into the CPU's
+ * caches. */
 static void count_token(Sequence *s, int32_t id, bool generated) {
   if (sampler_has_penalties(s->sampler)) sampler_count_token(s->sampler, id, generated);
 }
@@ -308,7 +309,6 @@ bool batch_has_room(const Batch *b) {
   return b->n_active < b->sizes.n_sequences;
 }
 
-/* The sequence begins in the first idle slot. */
 Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request, Error *err) {
   EngineResult refused = {.status = check_request(b, request, &refused.error)};
   if (refused.status) return job->done(job->user, request, &refused, err);
@@ -365,8 +365,8 @@ static int n_prompt_tokens(const Sequence *s) {
   return s->request.n_ids - is_scored(s);
 }
 
-/* Appends a page, if one is free, with a copy of the first n tokens of page `from`, which another sequence
- * may continue. */
+/* Appends a page, if one is free, with a copy of the first n tokens of page `from`. Another sequence may be
+ * filling the rest of `from`. */
 static Status copy_part(Batch *b, Sequence *s, int from, int n, Error *err) {
   page_pool_share(b->pool, from); /* so that page_pool_take() does not return it */
   const int page = page_pool_take(b->pool, before_next(s));
@@ -558,7 +558,7 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
 }
 
 /* Chooses the rows of a step: those of each sequence that generates (several where tokens are forced), then
- * those of prompts. A sequence whose pages are taken back loses its rows. */
+ * those of prompts, then guesses. A sequence whose pages are taken back loses its rows. */
 static Status plan_step(Batch *b, Error *err) {
   int n_logits = b->sizes.max_logit_rows, n_generating = 0;
   b->n_taken_back = b->n_rows = 0;
@@ -616,7 +616,8 @@ static void note_computed(Batch *b, Sequence *s) {
   s->n_past += s->n_rows;
 }
 
-/* Writes log_p of the tokens after the sequence's last n rows, whose logits are rows row .. row + n - 1. */
+/* For each of the sequence's last n rows writes log_p of the token that follows it. The logits of these rows
+ * are rows row .. row + n - 1 of the step's logits. */
 static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));
@@ -686,8 +687,8 @@ static void learn_token(Batch *b, Sequence *s, int32_t id) {
   if (s->n_past + s->n_rows == s->n_ids) offer_tokens(b, s, s->n_ids - 1, 1);
 }
 
-/* Waits for the picks of the previous step, if they are still to come. n_ahead: of the step that is being
- * computed, 1 if its picks are on the device, too */
+/* Waits for the picks of the previous step, if they are still to come. n_ahead: 1 if the picks of the step
+ * that is being computed will stay on the device, too; else 0 */
 static Status take_ahead(Batch *b, const EngineJob *job, int n_ahead, Error *err) {
   if (b->n_ahead == n_ahead) return STATUS_OK;
   b->n_ahead--;
@@ -774,8 +775,8 @@ static void lend_drafters(Batch *b) {
   b->overlaps = b->backend->memory && !enough;
 }
 
-/* True if the next step can be planned without the picks of this one. The device counts no tokens for
- * penalties that the host has not counted. */
+/* True if the next step can be planned without the picks of this one. This excludes penalties: only the host
+ * counts tokens for them, and it does not know the picks yet. */
 static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {

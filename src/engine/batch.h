@@ -8,8 +8,8 @@
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
  * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
- * if it were alone, and a row of a prompt never is, also where tokens are forced or computed again. So the
- * same token has other bits in an answer than in a prompt, and sequences share only pages of prompts. */
+ * if it were alone, and a row of a prompt never is, even if tokens are forced or computed again. So the same
+ * token may have other bits in an answer than in a prompt, and sequences share only pages of prompts. */
 #pragma once
 
 #include "engine/request.h"
@@ -26,16 +26,17 @@ typedef struct {
   bool guess_always; /* makes guesses even where they do not pay */
   DraftSource draft;
   int n_drafters; /* while more sequences than this are active, none has guesses; 0: one for each sequence */
-  int chunk;      /* most rows of a step; 0: the backend's default; at least n_sequences */
+  int chunk;      /* most rows of a step, raised to at least n_sequences; 0: the backend's default */
   KvType kv;
-  bool invariant; /* StateOptions.invariant; a step then has at most GUESS_ROWS guesses of all sequences */
+  bool invariant; /* StateOptions.invariant; a step's guesses are then at most GUESS_ROWS in all */
 } BatchOptions;
 
-/* The sizes that batch_open() will ask of the backend, for its state_bytes(). */
+/* The sizes that batch_open() will ask of the backend; for Backend.state_bytes(). */
 StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 
-/* Opens a batch without requests. Refuses (STATUS_USAGE) fewer pages than one sequence of n_ctx needs, and a
- * backend that cannot compute several sequences at once. *batch is NULL after a failure. */
+/* Opens a batch without requests. Refuses (STATUS_USAGE) sizes out of range, fewer pages than one sequence of
+ * n_ctx needs, and a backend that cannot compute several sequences at once. *batch is NULL after a
+ * failure. */
 Status batch_open(const Backend *backend, BackendModel *loaded, const Model *model,
                   const BatchOptions *options, Batch **batch, Error *err);
 void batch_close(Batch *batch);

@@ -3,7 +3,7 @@
 
 #include "engine/page_pool.h"
 
-enum { LOGIT_ROWS = 32 }; /* at least so many rows of a step (or all) can have logits, for scores */
+enum { LOGIT_ROWS = 32 }; /* rows of a step that can have logits (all if max_chunk is less), for scores */
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;

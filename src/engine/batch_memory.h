@@ -18,7 +18,7 @@ Status batch_check(const BatchOptions *options, const Backend *backend, const Mo
 bool batch_has_states(const Backend *backend, const ModelConfig *config);
 
 /* The most guesses of a sequence in a step, and the number of drafters that batch_open() opens. Both are 0
- * without options->draft, and for a model with recurrent states. */
+ * without options->draft or n_guesses, and for a model with recurrent states. */
 int batch_guesses(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 int batch_drafters(const BatchOptions *options, const Backend *backend, const ModelConfig *config);
 

@@ -65,7 +65,7 @@ Status forward(const Backend *backend, BackendState *state, const Program *progr
 
 Status forward_part(const Backend *backend, BackendState *state, const Program *program, TokenRange range,
                     int first, int end, float *rows, Error *err) {
-  /* The embedding also sets positions and what layers read of a token itself. */
+  /* The embedding also sets the positions and each layer's own input for each token. */
   TRY(backend->run[program->ops[0].kind](state, range, program->ops[0].layer, err));
   if (rows) TRY(backend->carry(state, range, true, rows, err));
   for (const Op *op = program->ops + first; op < program->ops + end; op++)

@@ -273,10 +273,10 @@ static Status end(One *o, Error *err) {
   return o->job->done(o->job->user, &o->request, result, err);
 }
 
-/* Handles the status of begin() or of a step. The request ends if it `ended` or if the failure is its own;
- * other failures, and an interruption of the job, end the run, and the request gets no result. With
- * STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own flag: the request ends
- * without a failure. */
+/* Handles the status of begin() or of a step. The request ends if it `ended` or if the failure is its own
+ * (is_its_own, or STATUS_USAGE); other failures, and an interruption of the job, end the run, and the request
+ * gets no result. With STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own flag:
+ * the request ends without a failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
   if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {

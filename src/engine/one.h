@@ -13,8 +13,8 @@
  *                  a failure of the request's own
  *
  * A step (one_step()) computes a chunk of the prompt, all scores, or one token of the answer; between two
- * steps the caller may compute something else. A failure of the device, and an interruption of the job, are
- * the caller's, who then calls one_drop().
+ * steps the caller may compute something else. A failure of the device or an interruption of the job is
+ * returned to the caller, who then calls one_drop().
  *
  * Asynchronous decode keeps up to two tokens enqueued, so that the device computes one token while the host
  * shows another; it gives the same tokens and uses the same random numbers as synchronous decode. */
@@ -38,7 +38,7 @@ typedef struct {
   Session *session;
   PromptStore store; /* functions may be NULL */
   const ModelConfig *config;
-  int n_ctx;            /* that the session was opened with */
+  int n_ctx;            /* the context that the session was opened with */
   int chunk;            /* Backend.chunk: tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
   int32_t *ids;         /* [session_context() + 1] of the request */

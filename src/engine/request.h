@@ -25,7 +25,7 @@ typedef struct {
   int n_forced;
 } TokenReply;
 
-/* Receives each token, sampled or forced, but a sampled end token only with ignore_eos. */
+/* Receives each token, sampled or forced; but it receives a sampled end token only with ignore_eos. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -60,7 +60,8 @@ typedef struct {
 /* A sequence's part in the next step; see EngineRequest.turn. */
 typedef enum { TURN_GO, TURN_WAIT, TURN_END } EngineTurn;
 
-/* An answer to generate, or tokens to score. ids and sampler are copied; the rest is valid until done(). */
+/* An answer to generate, or tokens to score. ids and sampler are copied; the rest must stay valid until
+ * done(). */
 typedef struct {
   const int32_t *ids; /* [n_ids] the prompt, in [0, vocab_size); NULL: what the session holds (one.h) */
   int n_ids;

@@ -21,7 +21,7 @@ _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to 
 
 enum {
   CUT_BINS = 2048,
-  LANES = 8, /* hot loops run over whole groups of this size, which compilers vectorise */
+  LANES = 8, /* hot loops run over whole groups of this size, so that compilers vectorise them */
 };
 
 struct Sampler {
@@ -193,7 +193,8 @@ static void forbid(float *scores, int n, uint64_t allowed) {
   for (uint64_t bits = all & allowed; bits; bits &= bits - 1) scores[__builtin_ctzll(bits)] = kept[n_kept++];
 }
 
-/* The scores to pick from; if there are no penalties and no mask, the logits themselves. */
+/* The scores to pick from; if there is no mask and no penalty applies to a seen token, the logits
+ * themselves. */
 static const float *make_scores(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
   const bool penalties = sampler_has_penalties(s) && s->n_seen > 0;
@@ -319,8 +320,8 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
   s->n_candidates = n;
 }
 
-/* First drops tokens that are too light to stay, so that few have to be ranked: a token lighter than (sum -
- * limit) / n and all that rank after it, at most n tokens, together weigh less than sum - limit, so the
+/* First drops tokens that are too light to stay, so that few have to be ranked. With n candidates, a token
+ * lighter than (sum - limit) / n and all that rank after it together weigh less than sum - limit, so the
  * tokens ranked before it weigh more than the limit. */
 static void cut_top_p(Sampler *s, double top_p) {
   uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));

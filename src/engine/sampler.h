@@ -65,8 +65,8 @@ typedef struct {
   int32_t id;
   double log_p; /* natural */
 } TokenScore;
-/* scores[0] is the score of `id`; scores[1 .. n] are the scores of the n likeliest tokens, the lower id first
- * of two equally likely ones. Entries beyond vocab_size tokens have the id -1. */
+/* scores[0] is the score of `id`; scores[1 .. n] are the scores of the n likeliest tokens, the likeliest
+ * first and, of equally likely ones, the lowest id first. Entries beyond vocab_size tokens have the id -1. */
 void log_probabilities(const float *logits, int vocab_size, int32_t id, int n, TokenScore *scores);
 
 C_END

@@ -2,10 +2,10 @@
  *
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
- *              or -1 if the state has none; if has_last is set, `last` holds these logits too; nothing here
- *              allocates after session_open(). A step that fails leaves n_past as it was; keys and values
- *              that it wrote before n_past equal the old ones. The backend's recurrent state may belong to
- *              another position: settle() brings it to n_past before a step. The last step has also
+ *              or -1 if the state has none; if has_last is set, `last` holds that token's logits; nothing
+ *              here allocates after session_open(). A step that fails leaves n_past as it was; keys and
+ *              values that it wrote before n_past equal the old ones. The backend's recurrent state may
+ *              belong to another position: settle() brings it to n_past before a step. The last step has also
  *              computed the guesses of `drafting` from n_right on, at the positions that follow the session's
  *              tokens; their logits are the rows after logits_row. */
 #include "engine/session.h"
@@ -37,7 +37,7 @@ struct Session {
   float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
   /* Models with a recurrent state (backend.h). state_pos: the backend's current state is the one after this
-   * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1 after a failure. */
+   * many of ids; if state_pos exceeds n_past, after tokens that were forgotten; -1: not known. */
   KeptStates kept;
   int state_pos;
   int before_guesses;    /* the extra slot kept.n_slots has the state after this many ids; 0: it is empty */
@@ -541,8 +541,9 @@ static void take_right_guesses(Session *s) {
   }
 }
 
-/* The most guesses after ids[0 .. n): as many as pay, within n_more, a step and the context; 0 without a
- * drafter, or where they would change LongRoPE's factors. */
+/* The most guesses after ids[0 .. n): as many as fit into n_more (-1: any number), a step and the context
+ * and, if the drafter takes time, as pay; 0 without a drafter, or where they would change LongRoPE's
+ * factors. */
 static int most_guesses(const Session *s, int n, int n_more) {
   int most = s->drafting.drafter ? s->drafting.guessing.most : 0;
   if (n_more >= 0 && most > n_more) most = n_more;

@@ -18,7 +18,7 @@ typedef struct {
   int n_ctx; /* 0: the model's max_position; the caller checks that it fits into memory */
   int chunk; /* tokens of one prefill step; 0: the backend's default */
   KvType kv;
-  int max_logit_rows; /* most rows of logits in a step; 0: 1 */
+  int max_logit_rows; /* most rows of logits in a step, raised to n_guesses + 1 (to 1 without a drafter) */
   SamplerSettings sampler;
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
@@ -27,7 +27,7 @@ typedef struct {
   bool guess_always; /* even where guesses do not pay */
 } SessionOptions;
 
-/* The sizes that session_open() will ask of the backend, for its state_bytes(). */
+/* The sizes that session_open() will ask of the backend; for Backend.state_bytes(). */
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config);
 
 /* Opens an empty session on a loaded model, which the caller keeps and which outlives the session. Allocates
@@ -40,7 +40,7 @@ void session_close(Session *session);
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
 /* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
- * larger number: the n_ctx that it was opened with. PRECOND before the next step the text fits */
+ * larger number: the n_ctx that it was opened with. PRECOND the session's tokens fit before its next step */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);

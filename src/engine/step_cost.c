@@ -9,7 +9,8 @@ static double vector_bytes(const Vector *vector) {
   return vector->data ? (double)vector->n * (double)dtype_bytes(vector->dtype) : 0;
 }
 
-/* Bytes of a matrix and its bias. A group of weights has an fp16 scale and a zero as wide as a weight. */
+/* Bytes of a matrix and its bias. A group of AWQ or GROUPED weights has an fp16 scale, and a zero point as
+ * wide as a weight. */
 static double linear_bytes(const Linear *l) {
   const double cells = (double)l->n_in * l->n_out, bias = vector_bytes(&l->bias);
   switch (l->kind) {

@@ -32,7 +32,7 @@ typedef struct {
   int tap_of[MAX_DRAFT_STATES]; /* [n_states] */
   int first, n_rows;
   bool has_last, started;
-  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the backend's first rows */
+  int32_t queued_ids[CHUNK]; /* [n_queued] tokens whose states are the first rows of states */
   int n_queued;
   int logits_row; /* row of the last guess's logits */
 } Published;
@@ -155,7 +155,8 @@ static Status pick(Published *p, int row, int32_t *id, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes one guess after another, each from the token before it and the drafter's own state. */
+/* Makes one guess after another, each from the token before it and a state: at first the target's in row
+ * LAST, then the drafter's own. */
 static Status propose_chain(Published *p, const DraftText *text, int most, Guesses *guesses, Error *err) {
   const bool moves = p->draft.kind != DRAFT_ASSISTANT;
   const int n_known = text->n - text->n_computed;

@@ -72,12 +72,13 @@ size_t prefix_file_bytes(const PrefixKind *kind, int start, int n);
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err);
 
-/* Checks the head of a file of this size against `kind`; fills start, n, data_bytes, data_offset, ids and
- * sums; ids and sums point into head. PRECOND head is aligned to 8 bytes */
+/* Checks the head of a file of file_size bytes against `kind`; fills the file's start, n, data_bytes,
+ * data_offset, ids and sums; ids and sums point into head. PRECOND head is aligned to 8 bytes */
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err);
 
-/* A file's own description, unchecked, for lists of files. prefix_file_summary() is false for other files. */
+/* A file's own description, unchecked, for lists of files. prefix_file_summary() returns false if the file is
+ * neither a block nor a state. */
 typedef struct {
   int start, n;
   bool state;

@@ -156,8 +156,8 @@ static int block_start(int pos) {
   return (pos - 1) / PREFIX_BLOCK * PREFIX_BLOCK;
 }
 
-/* Opens the store's state after the longest part of the text that has more than `least` and at most `most`
- * tokens; returns their number, or 0 if there is none. */
+/* Opens the store's state after the longest beginning of the text that has more than `least` and at most
+ * `most` tokens; returns the number of these tokens, or 0 if the store has no such state. */
 static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
   Walk shorter = *walk;
   shorter.n = most;
@@ -257,7 +257,7 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
   return STATUS_OK;
 }
 
-/* Loads a state into one of the session's slots, a layer at a time. A damaged file is removed. */
+/* Loads a state into one of the session's slots: threads share its layers. A damaged file is removed. */
 static Status load_state(const Walk *walk, const PrefixFile *file, unsigned char *memory, bool *good,
                          Error *err) {
   const int slot = session_state_add(walk->session, file->start + file->n);
@@ -324,8 +324,8 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 
 /* --- saving */
 
-/* Returns how many of the text's tokens the store has; *start is where the first block that is not whole
- * begins, *before the hash of the ids before *start. */
+/* Returns how many of the text's tokens the store has. *start: where the first block begins that the store
+ * lacks, has only in part, or has damaged; *before: the hash of the ids before *start. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;

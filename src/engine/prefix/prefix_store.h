@@ -4,14 +4,14 @@
  * A text is cut into blocks of PREFIX_BLOCK tokens, each in a file named by the hash of the ids up to its end
  * (as in vLLM's automatic prefix caching). The last block may be shorter:
  *
- *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)              a document followed by a question
- *                                       [512 .. 690) [690 .. 768)   the same document, another question
+ *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)   a document of 690 tokens, then a question
+ *                                       [512 .. 768)   the same document, then a longer question
  *
  * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used
- * up to the first different token. So two texts share exactly their common prefix, and no text has to mark
- * its end.
+ * up to the first different token, if these are PREFIX_MIN_USE tokens or more. So two texts share their
+ * common prefix, and no text has to mark its end.
  *
- * A model with a recurrent state needs that state as well, which has a file of its own for some of a text's
+ * A model with a recurrent state needs that state as well. The store has a file of it for some of a text's
  * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common
  * prefix with a state is used; what follows is computed again. */
 #pragma once
