@@ -99,8 +99,8 @@ static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Err
   return STATUS_OK;
 }
 
-/* Places the stored matrices of a layer: whole[which] becomes the matrix with linear layer `which` as its
- * first part. */
+/* Places the stored matrices of a layer: whole[which] becomes the matrix whose first part is linear layer
+ * `which`. */
 static Status place_stored(Arena *arena, const Model *model, int index, Linear whole[N_LAYER_LINEARS],
                            Error *err) {
   const ModelConfig *config = &model->config;
@@ -165,7 +165,7 @@ static Status place_layer(Arena *arena, Model *model, int index, Error *err) {
   return STATUS_OK;
 }
 
-/* Places the tensors outside the layers, except the head's. */
+/* Places model->vector and model->linear, except the head. */
 static Status place_own(Arena *arena, Model *model, Error *err) {
   for (int which = 0; which < N_MODEL_VECTORS; which++) {
     const int n = model_vector_size(&model->config, which);

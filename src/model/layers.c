@@ -12,14 +12,14 @@ typedef enum {
   WIDTH_ONE,
   WIDTH_HIDDEN,
   WIDTH_HEADS,   /* inputs of o */
-  WIDTH_QUERIES, /* outputs of q: all heads' queries, and gates that are in q's matrix */
+  WIDTH_QUERIES, /* outputs of q: queries of all heads; in q's matrix also gates, or all k and v */
   WIDTH_KEYS,
   WIDTH_VALUES,
   WIDTH_INTERMEDIATE, /* hidden units of the MLP */
   WIDTH_GATED,        /* WIDTH_INTERMEDIATE, if the MLP has a gate */
   WIDTH_ATTN_GATE,
   WIDTH_LAYER_INPUT, /* per_layer_width */
-  WIDTH_CHANNELS,    /* outputs of delta_qkv: of q alone with DELTA_APART */
+  WIDTH_CHANNELS,    /* outputs of delta_qkv: q alone with DELTA_APART, z too with DELTA_INTERLEAVED */
   WIDTH_DELTA_VALUES,
   WIDTH_BESIDE,  /* as WIDTH_DELTA_VALUES, only for Mamba-2 beside attention */
   WIDTH_DELTA_K, /* outputs of delta_k with DELTA_APART */

@@ -77,7 +77,7 @@ void model_vector_name(const ModelConfig *config, const char *body, int which, c
 /* The rows of a step for which a linear layer is computed. */
 typedef enum { ROWS_OF_STEP, ROWS_OF_LOGITS, ROWS_OF_DRAFT } ModelRows;
 ModelRows model_linear_rows(int which);
-/* As layer_vector_plus(), below. */
+/* As layer_vector_plus(), below; but 0 for final_norm with NORM_PLUS_ONE_INSIDE. */
 float model_vector_plus(const ModelConfig *config, int which);
 
 /* The term added to each number of a vector before use: 1 for norms with norms_plus_one(), else 0. */

@@ -142,8 +142,8 @@ Status check_groups(const Linear *linear, int group, const char *file, const cha
 /* data + bytes; NULL (weights that model_prepare() has still to make) stays NULL. */
 const void *moved(const void *data, size_t bytes);
 
-/* Reduces a layer to its outputs [first, first + n_out), without copying weights. `file` is for the message.
- * PRECOND the layer has no bias yet. */
+/* Reduces a layer to its outputs [first, first + n_out), without copying weights; AWQ and GROUPED need
+ * multiples of 8. `file` is for the message. PRECOND the layer has no bias yet. */
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);
 
 /* Sets model->tokenizer_path to the flag's, or to DIRECTORY/tokenizer.json if that exists. */

@@ -33,7 +33,7 @@ const char *dtype_name(Dtype dtype); /* as safetensors spells it: "F16" */
 /* out[0..n) = elements [first, first + n) of F32, F16 or BF16 data (at any alignment) as fp32. */
 void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out);
 
-/* n numbers: a norm's weights, or a bias; data is NULL if the checkpoint has none. */
+/* n numbers, such as a norm's weights or a bias; data is NULL if the checkpoint has none. */
 typedef struct {
   const void *data; /* [n] */
   Dtype dtype;      /* F32, F16 or BF16 */
@@ -240,7 +240,7 @@ typedef struct {
  * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
-/* Drops the pages of a directory's weights that were read until now from resident memory. */
+/* Drops from resident memory the pages of a directory's weights that were read until now. */
 void model_drop_pages(const Model *model);
 RELEASE_BY(model_release, Model, model_close)
 

@@ -22,7 +22,7 @@ typedef enum {
   AROUND,    /* own->norms is NORM_AROUND */
   QUERY_LATENT,
   INTERLEAVED, /* delta.form is DELTA_INTERLEAVED */
-  APART,       /* a delta layer with DELTA_APART; the next three: also gate_rank, by_channel, or both */
+  APART, /* DELTA_APART, in LAYER_DELTA; the next three: in any layer, with gate_rank, by_channel, both */
   APART_LOW_RANK,
   APART_BY_CHANNEL,
   APART_BOTH,
@@ -165,7 +165,7 @@ const char *vector_name(const ModelConfig *config, int layer, int which, const c
   return FIND(own_vectors, config, &own, which, FIND(other_vectors, config, &own, which, usual));
 }
 
-/* Stands for the layer of tensors outside the layers, whose rows look at no property of a layer. */
+/* The layer for tensors outside the layers; their rows look at no property of it. */
 static const LayerConfig none;
 
 const char *model_linear_base(const ModelConfig *config, int which, const char *usual) {

@@ -47,8 +47,8 @@ static Status default_kinds(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Fills `which` as reader_names_of_layers() does: 0 for the delta rule. other: another name of layers with
- * attention, or NULL. Without layer_types nothing changes. */
+/* Fills `which` as reader_names_of_layers() does (0: the delta rule), and sets the kinds of layers if
+ * layer_types is given. other: another name of layers with attention, or NULL. */
 static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *which, ModelConfig *config) {
   static const char delta[] = "linear_attention", full[] = "full_attention";
   const char *const two[] = {delta, full, NULL}, *const three[] = {delta, other, full, NULL};
@@ -58,8 +58,8 @@ static Status parse_kinds(const ConfigReader *r, const char *other, int8_t *whic
   return STATUS_OK;
 }
 
-/* Refuses any other activation than silu, which follows the rule's convolution and, without gate_is_sigmoid,
- * makes the gate of its output. */
+/* Refuses activations other than silu: silu follows the rule's convolution and, without gate_is_sigmoid,
+ * makes the gate of the rule's output. */
 static Status check_activation(const ConfigReader *r, const ModelConfig *config) {
   if (config->activation == ACTIVATION_SILU) return STATUS_OK;
   return reader_refuse(r, "hidden_act %s is not supported with layers of the gated delta rule, expected silu",
@@ -121,7 +121,8 @@ static Status parse_listed_kinds(const ConfigReader *own, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types and unless both lists are given, layers 5, 9, ... (counted from 1) have attention. */
+/* Kinds by layer_types, else by the two lists if both are given. Else layers 5, 9, ... (counted from 1) have
+ * attention. */
 static Status parse_kimi_kinds(const ConfigReader *r, const ConfigReader *own, ModelConfig *config) {
   int8_t which[MAX_LAYERS];
   TRY(parse_kinds(r, NULL, which, config));
@@ -172,8 +173,8 @@ static Status parse_ling_sizes(const ConfigReader *r, const ModelConfig *config,
   return STATUS_OK;
 }
 
-/* Refuses members that contradict what is computed, since transformers 5.23 does not read them for these
- * models; nor does it tie lm_head, whatever tie_word_embeddings says. */
+/* Refuses members that contradict what is computed: transformers 5.23 ignores them for these models, and
+ * does not tie lm_head, whatever tie_word_embeddings says. */
 static Status check_unread(const ConfigReader *r, const Architecture *arch, const ModelConfig *config) {
   static const char *const functions[] = {"sigmoid", NULL};
   int step, function;
@@ -207,7 +208,7 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
 
 /* --- Olmo Hybrid */
 
-/* *none = true if rope_theta is null in the rope's object or, if that has none, in the config around it. */
+/* *none = whether rope_theta is null in the rope's object or, if it is absent there, in the config around. */
 static Status has_no_rope(const ConfigReader *r, bool *none) {
   static const char theta[] = "rope_theta";
   ConfigReader own;

@@ -3,8 +3,8 @@
  *
  * Called by: config.c or positions.c through a row of architectures.c. Source: transformers 5.23,
  * models/cohere2_moe/configuration_cohere2_moe.py and modular_cohere2_moe.py.
- * Always true afterwards: a layer with a window has a rope, a layer without one only if it has no experts and
- *                         prefix_dense_sliding_window_pattern is 1. */
+ * Always true afterwards: layers with a window have a rope; layers without a window have a rope if they have
+ *                         no experts and prefix_dense_sliding_window_pattern is 1, else none. */
 #include "model/config/architectures.h"
 
 Status config_parse_dense_prefix(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {

@@ -50,8 +50,8 @@ Status config_refuse_draft(const ConfigReader *r) {
 
 /* --- members */
 
-/* Reads a list of the target's layers whose outputs are the states. `plus` is 1 if the list numbers layers
- * from 0 on, and 0 if from 1 on. */
+/* Reads a list of the target's layers whose outputs are the states. plus: 1 if the list counts layers from 0,
+ * 0 if it counts them from 1. */
 static Status parse_states(const ConfigReader *r, const char *key, int plus, DraftConfig *draft) {
   const Json *list = json_member(r->object, key);
   if (!list) return STATUS_OK;
@@ -67,7 +67,7 @@ static Status parse_states(const ConfigReader *r, const char *key, int plus, Dra
   return STATUS_OK;
 }
 
-/* The target's name where speculators has written it. */
+/* Reads the target's name, if speculators has written one. */
 static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   ConfigReader speculators, verifier;
   const char *name;
@@ -78,8 +78,8 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* Finds the object with the sizes of the layers: `key` or else the whole config. *arch: its architecture;
- * NULL: not known. */
+/* Finds the object with the sizes of the layers: the member `key`, or the whole config without it. *arch: its
+ * architecture; NULL: not known. */
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;
@@ -90,7 +90,7 @@ static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader 
   return STATUS_OK;
 }
 
-/* The layers of EAGLE-3 and DFlash are Llama's or Qwen3's. */
+/* Finds the layers of EAGLE-3 or DFlash: Llama's or Qwen3's. parse_dflash() then refuses Llama's. */
 static Status enter_plain_layers(const ConfigReader *r, ConfigReader *layers, const Architecture **arch) {
   TRY(enter_layers(r, "transformer_layer_config", layers, arch));
   if (*arch && (strcmp((*arch)->model_type, "llama") == 0 || strcmp((*arch)->model_type, "qwen3") == 0))
@@ -247,7 +247,7 @@ Status config_fit_draft(const char *file, const ModelConfig *target, ModelConfig
   TRY(fit_number(file, "a vocab_size of", draft->target_vocab, target->vocab_size, err));
   if (draft->target_layers) TRY(fit_number(file, "layers:", draft->target_layers, target->n_layers, err));
   const int n = target->n_layers;
-  if (draft->usual_states && n < 7) /* 2, n / 2 and n - 3 would not be three states */
+  if (draft->usual_states && n < 7) /* 2, n / 2 and n - 3 would not be three different layers */
     return error_set(
         err, STATUS_MODEL,
         "%s: it drafts for another model: it takes the states after 2, L / 2 and L - 3 layers, while "

@@ -2,15 +2,15 @@
  *
  * Source: transformers 5.23, models/NAME/configuration_NAME.py and the routers in
  * modeling_NAME.py, of the families in architectures.c.
- * Always true afterwards: n_chosen is at least 1, and at most the number of experts in the chosen groups; the
- *                         sizes are within the ranges of config.h. */
+ * Always true afterwards: n_experts is 0, or n_chosen is 1 .. the number of experts in the chosen groups and
+ *                         the sizes are within the ranges of config.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/config/architectures.h"
 
-/* Reads a number, or with `lists` a list of one number for each layer, which must be all the same: layers
- * with other numbers of experts are not supported. */
+/* Reads a number. With `lists` it may be a list with a number for each layer; these must be equal, since
+ * layers with different numbers of experts are not supported. */
 static Status read_number(const ConfigReader *r, const char *key, bool lists, int64_t low, int64_t high,
                           int *out) {
   const Json *list = json_member(r->object, key);
@@ -95,8 +95,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   return STATUS_OK;
 }
 
-/* Widths of an expert and of the shared expert, whose width has a key of its own, is a multiple of an
- * expert's or, with OWN_NORMS, is the MLP's. */
+/* Reads the width of an expert, the shared expert's and the latent one. The shared expert's has a key of its
+ * own, is a multiple of an expert's or, with OWN_NORMS, is the MLP's. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;
@@ -138,9 +138,8 @@ static Status parse_groups(const ConfigReader *r, const Architecture *arch, Expe
   return STATUS_OK;
 }
 
-/* DeepSeek-V2: n_group and topk_group are used with only one of two values of topk_method, and have no
- * default. With the other, transformers 5.23 chooses from all experts, whatever n_group and topk_group
- * say. */
+/* DeepSeek-V2: with topk_method group_limited_greedy, n_group and topk_group must be given. With greedy, the
+ * default, transformers 5.23 chooses from all experts, whatever n_group and topk_group say. */
 static Status parse_method(const ConfigReader *r, const Architecture *arch, ExpertConfig *experts) {
   static const char *const keys[] = {"n_group", "topk_group"}, *const methods[] = {
                                                                    "greedy", "group_limited_greedy", NULL};
@@ -155,8 +154,8 @@ static Status parse_method(const ConfigReader *r, const Architecture *arch, Expe
   return parse_groups(r, arch, experts);
 }
 
-/* Command A+: expert_selection_fn: softmax over the chosen experts, or the sigmoid of each,
- * divided by their sum if norm_topk_prob is true. */
+/* Reads Command A+'s expert_selection_fn: "softmax" over the chosen experts, or "sigmoid" of each. Sigmoids
+ * are divided by their sum unless norm_topk_prob is false. */
 static Status parse_function(const ConfigReader *r, ExpertConfig *experts) {
   static const char *const names[] = {"softmax", "sigmoid", NULL};
   int sigmoid;

@@ -7,7 +7,7 @@
 #include "model/config/architectures.h"
 
 /* Fills numbers[n_layers] from the member `key`, a list with a number for each layer, or one number for all.
- * null in the list stands for `usual`, and is refused where that is below `low`. PRECOND the member is
+ * A null in the list stands for `usual`, and is refused if `usual` is below `low`. PRECOND the member is
  * there */
 static Status number_of_each_layer(const ConfigReader *r, const char *key, double low, double high,
                                    double usual, int n_layers, double *numbers) {
@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* Reads `key`: *full becomes the number of all layers without a window, *sliding that of all layers with one.
- * A number stays as it is if `key` is absent or there is no such layer. */
+/* Reads `key`: all layers without a window must have the same value, *full, all layers with a window the same
+ * *sliding. A value stays as it is if `key` is absent or there is no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];
@@ -56,7 +56,7 @@ static Status turn_part(const ConfigReader *r, double part, const ModelConfig *c
                        part, rope->rotary_dim, config->head_dim);
 }
 
-/* Reads rope_theta and partial_rotary_factors unless rope_parameters has an object for each kind of layer. */
+/* Reads rope_theta and partial_rotary_factors unless rope_parameters has members. */
 static Status parse_ropes(const ConfigReader *r, ModelConfig *config) {
   RopeConfig *full = &config->rope, *sliding = &config->local_rope;
   double part = (double)full->rotary_dim / config->head_dim,
@@ -87,8 +87,8 @@ static Status parse_own_heads(const ConfigReader *r, const ModelConfig *config, 
   return set_heads(r, heads, n, config, layer);
 }
 
-/* Reads the numbers of heads of layers with a window: attention_other_setting, overridden by what
- * transformers saves, num_sliding_attention_heads and per_layer_config. */
+/* Reads the number of query heads of layers with a window: num_sliding_attention_heads, else that of
+ * attention_other_setting. per_layer_config, if given, replaces both, for layers of either kind. */
 static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
   ConfigReader other, by_layer;
   int n = config->n_heads, n_kv, head_dim;

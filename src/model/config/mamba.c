@@ -56,8 +56,8 @@ static Status parse_sizes(const ConfigReader *r, const MambaKeys *keys, DeltaCon
   return parse_step_limit(r, keys->step_limit, delta);
 }
 
-/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers: mamba_d_head is absent, "auto" or
- * exactly this. `what`: the width in words. */
+/* Granite, Bamba and Falcon-H1: a head has width / mamba_n_heads numbers; mamba_d_head must be absent, "auto"
+ * or exactly this. `what`: the width in words. */
 static Status parse_head(const ConfigReader *r, int64_t width, const char *what, DeltaConfig *delta) {
   static const char key[] = "mamba_d_head";
   if (width % delta->n_value_heads != 0)
@@ -82,7 +82,7 @@ static Status parse_granite_head(const ConfigReader *r, const ModelConfig *confi
   return parse_head(r, (int64_t)expand * config->hidden, "mamba_expand * hidden_size", delta);
 }
 
-/* Falcon-H1: the heads have mamba_d_ssm numbers together, unless mamba_d_ssm is null. */
+/* Falcon-H1: the heads have mamba_d_ssm numbers together or, if that is null, mamba_expand * hidden_size. */
 static Status parse_beside_head(const ConfigReader *r, const ModelConfig *config, DeltaConfig *delta) {
   int width;
   if (reader_is_null(r, "mamba_d_ssm")) return parse_granite_head(r, config, delta);
@@ -203,7 +203,7 @@ static Status parse_state_factors(const ConfigReader *r, DeltaConfig *delta) {
 
 /* Scores are linear in queries and in keys, attention's output in values: so a factor of attention's input
  * multiplies scores by its square, and the output by itself. residual_scale is the product of this factor and
- * the output's own; the factors of other outputs are divided by it. */
+ * the output's own; since it multiplies all outputs, the MLP's and Mamba-2's factors are divided by it. */
 static Status parse_beside_factors(const ConfigReader *r, ModelConfig *config) {
   double head, in, out, key, mlp[MAX_LISTED];
   TRY(parse_factor(r, "embedding_multiplier", &config->embedding_scale));

@@ -1,7 +1,7 @@
 /* multimodal.c - the table of models of several parts: their text part is computed.
  *
  * Always true: a model is here only if its text part alone, given no images and no sound, is the ordinary
- * model of architectures.c that its text_config names; transformers 5.23, models/NAME. */
+ * model of architectures.c that the text part's config names. Source: transformers 5.23, models/NAME. */
 #include <string.h>
 
 #include "model/config/architectures.h"

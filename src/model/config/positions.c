@@ -116,8 +116,8 @@ static Status parse_longrope(const ConfigReader *r, const Architecture *arch, co
   return STATUS_OK;
 }
 
-/* Reads a rope from `r`, the object with the scaling, which may be absent. `beside` (or NULL): the config
- * around it, whose original_max_position_embeddings takes precedence. */
+/* Reads a rope from `r`, the object with the scaling (NULL in r->object: not scaled). beside: NULL, or the
+ * config around it; an original_max_position_embeddings there takes precedence. theta: the default. */
 static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, const Architecture *arch,
                             double theta, const ModelConfig *config, RopeConfig *rope) {
   TRY(rope_kind(r, arch, &rope->kind));
@@ -157,7 +157,7 @@ static Status extend_context(const ConfigReader *r, const ConfigReader *beside, 
 
 /* --- the ropes of a model */
 
-/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
+/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters; the latter takes
  * precedence. */
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                                double usual, const ModelConfig *config, RopeConfig *rope) {
@@ -279,8 +279,9 @@ static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, Mo
   return has(arch, QUERY_SCALE) ? parse_query_scale(&scaling, config) : STATUS_OK;
 }
 
-/* Reads the rope of one kind of layers, with heads of head_dim numbers, from its object in rope_parameters,
- * which may be absent. "proportional" turns the first pairs of the whole head. */
+/* Reads the rope of one kind of layers, with heads of head_dim numbers, from `r`, its object in
+ * rope_parameters. Without that object, kind and theta are those of `otherwise`. "proportional" turns the
+ * first pairs of the whole head. */
 static Status parse_kind_rope(const ConfigReader *r, const Architecture *arch, int head_dim,
                               const RopeConfig *otherwise, RopeConfig *rope) {
   *rope = *otherwise;
@@ -314,9 +315,9 @@ static Status parse_kind_ropes(const ConfigReader *r, const Architecture *arch, 
   return parse_kind_rope(&object, arch, head_dim_of(config, true), &sliding, &config->local_rope);
 }
 
-/* Refuses a partial_rotary_factor beside the two ropes' objects unless it is 1 or the default: whether
- * transformers copies it into the objects depends on the kind of rope. It has no effect where each object
- * has one. */
+/* Refuses a partial_rotary_factor beside the two ropes' objects unless it is 1, is the default, or has no
+ * effect since each object has one: whether transformers copies it into the objects depends on the kind of
+ * rope. */
 static Status check_common_part(const ConfigReader *r, const Architecture *arch, const ConfigReader *full,
                                 const ConfigReader *local) {
   static const char key[] = "partial_rotary_factor";
@@ -519,7 +520,8 @@ Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch
 }
 
 /* Reads layer_rope_theta: layers with 0 have no rope; other thetas are ignored, as in transformers. Without
- * that list, only layers with a window have a rope. */
+ * that list, layers that have no window by the architecture's own rule have no rope, whatever layer_types
+ * says. */
 Status config_parse_layer_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double thetas[MAX_LAYERS];
   for (int i = 0; i < config->n_layers; i++) thetas[i] = !is_full_layer(arch, config, i, arch->windows.n);

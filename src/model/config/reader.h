@@ -56,7 +56,7 @@ Status reader_names_of_layers(const ConfigReader *r, const char *key, const char
 Status reader_numbers_of_layers(const ConfigReader *r, const char *key, int first, int n_layers, bool bounded,
                                 bool *listed);
 
-/* The first key that the object has of the NULL-terminated list `keys`; NULL: none. */
+/* The first of `keys`, a NULL-terminated list, that the object has; NULL: none. */
 const char *reader_first_key(const Json *object, const char *const *keys);
 
 /* True if the member is there and null, for members where that differs from absence. */

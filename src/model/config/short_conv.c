@@ -52,8 +52,8 @@ static Status parse_sandwich(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* Without layer_types, every fourth layer from the third on has attention, and every fourth from the fifth on
- * has attention with a window. */
+/* Without layer_types, every fourth layer from the third on has full attention, and every fourth from the
+ * fifth on has attention with a window; all others have the convolution. */
 static void default_layers(int window, ModelConfig *config) {
   for (int layer = 0; layer < config->n_layers; layer++) {
     const bool sliding = layer % 4 == 0 && layer > 0;
@@ -64,7 +64,7 @@ static void default_layers(int window, ModelConfig *config) {
 
 /* --- both */
 
-/* `window` is the window of layers of sliding_attention, which `sliding` permits; -1: none is given. */
+/* sliding: whether the type sliding_attention is permitted. window: that of its layers; -1: none is given. */
 static Status parse_layer_types(const ConfigReader *r, bool sliding, int window, ModelConfig *config) {
   static const char conv[] = "conv", full[] = "full_attention";
   const char *const two[] = {conv, full, NULL}, *const three[] = {conv, "sliding_attention", full, NULL};

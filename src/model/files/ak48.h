@@ -26,8 +26,8 @@ void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err);
 
-/* Refuses a config.json `beside` the file at `path` that contradicts the header, except by a longer context
- * or by tied embeddings. */
+/* Refuses a config.json `beside` the file at `path` that contradicts the header. The config may have a longer
+ * context, no group size, and tied embeddings although the header has none. */
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 

@@ -139,7 +139,7 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
 
 static Status read_body(bool qk_norm, Model *model, Error *err) {
   ModelFiles *files = model->files;
-  /* Each layer has 2 norms, 3 tensors per linear layer, and q and k norms; + final norm, embedding, head. */
+  /* At most: a layer's 2 norms, q and k norms, 3 tensors per linear layer; final norm, embedding, head. */
   size_t n = (size_t)model->config.n_layers * (2 + 3 * N_LAYER_LINEARS + 2) + 3;
   files->packed_tensors = mem_alloc(n, sizeof *files->packed_tensors, "tensors", err);
   files->packed_names = mem_alloc(n, AK48_NAME_SIZE, "tensor names", err);

@@ -9,7 +9,7 @@
 
 #include "model/files/hf_tensors.h"
 
-/* Takes a tensor of this shape as a vector; refuses the checkpoint without it. */
+/* Takes the tensor `base` + `suffix`, of shape[rank], as a vector; refuses a checkpoint without it. */
 static Status take_numbers(HfLoader *loader, const char *base, const char *suffix, int rank,
                            const int64_t *shape, Vector *out) {
   StoredTensor *tensor = hf_find(loader, base, suffix);
@@ -47,7 +47,7 @@ Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int6
 
 /* --- linear layers */
 
-/* Takes the layer's part of the stored matrix's bias, which is optional unless the config requires it. */
+/* Takes the layer's part of the stored matrix's bias. The bias may be missing unless `required`. */
 static Status take_bias(HfLoader *loader, bool required, const StoredLinear *stored, Linear *linear) {
   if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   Vector *bias = &linear->bias;
@@ -286,8 +286,8 @@ static Status take_everything(HfLoader *loader) {
 /* Finds the prefixes of tensor names. In the order of names[]: text models, Qwen2-VL and Qwen2.5-VL;
  * multimodal models as transformers 4.51 saves them, and as later versions do; Qwen's Omni models (two rows);
  * Idefics 3, SmolVLM and Granite Docling; HyperCLOVA X Think and Nemotron 3 Nano Omni as published. If no row
- * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves
- * it). */
+ * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves it),
+ * or that of the first row if names.body is NULL. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;

@@ -1,8 +1,8 @@
 /* hf_experts.c - finds the weights of a layer's experts in a Hugging Face directory.
  *
- * Experts are stored one by one, each an ordinary linear layer; or all of a layer in tensors with one
- * dimension more. Such tensors are taken expert by expert, too: a view is one expert's part of a tensor,
- * under the name of a tensor for that expert alone, so that every layout is read by the same code. */
+ * Experts are stored one by one, as ordinary linear layers, or all of a layer in tensors with one more
+ * dimension. Such tensors are taken expert by expert, too: a view is one expert's part of a tensor, under the
+ * name of a tensor for that expert alone, so that every layout is read by the same code. */
 #include <string.h>
 
 #include "model/files/hf_tensors.h"
@@ -66,7 +66,7 @@ static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }
 
-/* Finds the tensors of all experts; *there: one of them holds weights, not only biases. */
+/* Finds the tensors of all experts; *there: at least one of them is not of biases. */
 static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
   const InputsFirst order = loader->model->config.expert_names->inputs_first;
   *there = false;
@@ -126,7 +126,7 @@ typedef struct {
   int n_out, first, row_skip;
 } Rows;
 
-/* Takes the bias of some rows, which is copied if other rows lie between them. */
+/* Takes the bias of some rows, if there is one; it is copied if other rows lie between them. */
 static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
   Vector *bias = &linear->bias;
   if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;

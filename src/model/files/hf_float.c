@@ -67,8 +67,8 @@ static Status find_scales(const QuantLayer *layer, StoredTensor **scales) {
   return (*scales)->dtype == DTYPE_F8_E8M0 ? STATUS_OK : hf_check_float(loader, *scales);
 }
 
-/* Sets the Linear's group, at most n_in, and block, which the shape of the scales gives if the config does
- * not; refuses scales of another shape. */
+/* Sets the Linear's group (at most n_in) and its block; if the config gives no block, the scales' shape does.
+ * Refuses scales of another shape. */
 static Status set_blocks(const QuantLayer *layer, const StoredTensor *scales) {
   Linear *linear = layer->linear;
   const int n_out = (int)layer->n_out;

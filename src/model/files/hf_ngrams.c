@@ -53,8 +53,8 @@ static void part_name(const char *table, int shard, char name[NAME_SIZE]) {
     snprintf(name, NAME_SIZE, "%.100s.shard_%d", table, shard);
 }
 
-/* Takes the scales of a shard's codes in 8 bits: one for each row, or one for all, which may be stored for
- * the shard or for the whole table. */
+/* Takes the scales of a shard's codes in 8 bits: one for each row, or one for all. Their tensor has the
+ * shard's name or the whole table's. */
 static Status take_scales(HfLoader *loader, const char *table, const char *name, NgramShard *shard) {
   static const char suffix[] = ".weight_scale";
   StoredTensor *tensor = hf_find(loader, name, suffix);
@@ -84,7 +84,8 @@ static Status take_part(HfLoader *loader, const char *table, int index, int64_t 
   return codes ? take_scales(loader, table, name, shard) : STATUS_OK;
 }
 
-/* The number of tensors that a layer's table is stored in: 1, or those from shard_0 on. */
+/* The number of tensors that a layer's table is stored in: 1 if *whole, else of its shards 0, 1, ...; 0: the
+ * table is missing. */
 static int count_parts(const HfLoader *loader, int index, bool *whole) {
   char table[NAME_SIZE], name[NAME_SIZE];
   int n = 0;

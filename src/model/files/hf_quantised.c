@@ -287,7 +287,7 @@ static Status take_quantised(HfLoader *loader, int n_out, int first_out, const S
 
 /* --- unsupported layouts */
 
-/* Tensors of unsupported layouts. */
+/* Tensors that show the layout of a layer without weights of a known name, for the message. */
 static const struct {
   const char *suffix, *what;
 } foreign[] = {

@@ -21,7 +21,7 @@ typedef struct {
  * "thinker.model.language_model.layers.4095.mlp.experts.4095.gate_proj.weight_zero_point". */
 #define NAME_SIZE 128
 
-/* The tensor `base``suffix`, or NULL. `suffix` may be "". */
+/* The tensor whose name is `base` followed by `suffix`, or NULL. `suffix` may be "". */
 StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix);
 
 /* Marks a tensor as used, counts its bytes once, and returns its data. */
@@ -38,9 +38,9 @@ Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 StoredTensor *hf_view(const HfLoader *loader, const char *suffix);
 /* Each ..._take() refuses a checkpoint without what it takes. hf_norm_take(): a vector, whose numbers have
  * to be finite; hf_layer_take(): all tensors of a layer, whose Linears have their names already;
- * hf_own_take(): the model's tensors outside the layers, except the head; hf_table_take(): a table of
- * embeddings, `name` being without the body's prefix. hf_has_linear(): true if there is a linear layer of
- * this name, dense or quantised. */
+ * hf_own_take(): model->linear and model->vector, except the head; hf_table_take(): a table of embeddings,
+ * `name` being without the body's prefix. hf_has_linear(): true if there are weights of this name, dense or
+ * quantised. */
 Status hf_norm_take(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out);
 Status hf_layer_take(HfLoader *loader, int index);
 Status hf_own_take(HfLoader *loader);

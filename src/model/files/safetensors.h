@@ -21,7 +21,7 @@ typedef struct {
 } Safetensors;
 
 /* Maps and validates a file. Failures are STATUS_MODEL, of memory STATUS_FAILED. Release with
- * safetensors_close(), also after a failure; the Safetensors must not move: its tensors point to its path. */
+ * safetensors_close(), also after a failure. */
 Status safetensors_open(const char *path, Safetensors *file, Error *err);
 void safetensors_close(Safetensors *file);
 

@@ -5,7 +5,7 @@
 #include "model/files/safetensors.h"
 
 typedef struct {
-  Safetensors **shards; /* [n_shards], each allocated separately so that no shard moves */
+  Safetensors **shards; /* [n_shards], each allocated separately */
   size_t n_shards;
   char *path;             /* path of model.safetensors or the index, for messages about missing tensors */
   StoredTensor **indexed; /* [n_indexed] tensors of the index's weight_map by ascending name, or NULL */

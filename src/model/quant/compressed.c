@@ -95,7 +95,7 @@ static Status weight_scheme(const ConfigReader *r, const NumberFormat *weights, 
 }
 
 /* Refuses quantised activations unless they are those of QUANT_INT8, or floating-point ones with FP8 or FP4
- * weights: the latter only serve speed, and are computed unquantised. */
+ * weights: floating-point activations only serve speed, and are computed unquantised. */
 static Status check_activations(const ConfigReader *r, const NumberFormat *in, const QuantScheme *scheme) {
   if (!in->given) return STATUS_OK;
   if (scheme->method >= QUANT_FP8 && !in->is_int) return STATUS_OK;

@@ -31,8 +31,8 @@ size_t float_scales_made_bytes(const StoredWeights *stored) {
   return sizeof(float) * (stored->linear->kind == LINEAR_FP8 ? n_scales(stored) : FP4_SCALE_VALUES);
 }
 
-/* A weight is at most 448 times its scale: with a scale up to this it is finite in fp32, and so is 256 times
- * the scale, which the CPU needs. */
+/* With a scale up to this a weight, at most 448 times its scale, is finite in fp32, and so is the product of
+ * the scale and 256, which the CPU needs. */
 
 static const float largest_fp8_scale = 0x1p118f;
 

@@ -2,9 +2,9 @@
  * (Qwen3-Next), by KV head in attention (GPT-NeoX, Falcon). Other checkpoints have the order that is
  * made here.
  *
- * Each key head has dk outputs of q, dk of k, n dv of v and n dv of z in one stored matrix, and n of b and n
- * of a in another; n value heads belong to a key head. Afterwards q, k and v of all heads are one matrix,
- * and z, b and a one matrix each. In attention each KV head has its queries, its key and its value in one
+ * n value heads belong to a key head. Each key head has key_dim outputs of q and of k, n value_dim of v and
+ * of z in one stored matrix, and n of b and of a in another. Afterwards q, k and v of all heads are one
+ * matrix, and z, b and a one matrix each. In attention each KV head has its queries, key and value in one
  * matrix; afterwards q, k and v are one matrix each. No number changes. */
 #include <stdint.h>
 #include <stdlib.h>

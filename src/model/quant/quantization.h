@@ -49,7 +49,7 @@ typedef struct {
   bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
   bool ordered;          /* GPTQ's desc_act: g_idx is required; after loading: some Linear has an order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
-  bool head;             /* lm_head is quantised: set by hf_directory.c */
+  bool head;             /* lm_head is quantised; set when the checkpoint is loaded */
   uint32_t max_steps;    /* limit of PCRE2's steps per match */
   QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;

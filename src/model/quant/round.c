@@ -21,7 +21,7 @@ static uint32_t nearest(float x) {
   return x < 0 ? 0 : x > 15 ? 15 : (uint32_t)lrintf(x);
 }
 
-/* Rounds a group of eight outputs. */
+/* Rounds one group of inputs for eight outputs. */
 static void round_group(const Linear *l, int group, int first, const Rounded *to) {
   const size_t words = (size_t)l->n_out / 8, word = (size_t)first / 8;
   float w[8][GROUP], scale[8];
