@@ -12,7 +12,8 @@
 
 #include "base/status.h"
 
-/* When a wait for a stream began, and when look() last asked NCCL for errors; zeros at first. */
+/* A wait for a stream, zeros at first: the clock_ms() of its beginning, and of look()'s last question to
+ * NCCL. */
 typedef struct {
   double begin_ms, looked_ms;
 } ReduceWait;

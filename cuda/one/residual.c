@@ -6,7 +6,7 @@
 #include "cuda/one/products.h"
 #include "cuda/one/shared.h"
 
-/* out = the norm of rows of x in fp16; wide, unless NULL, the same in fp32. */
+/* out = the norm of each row of x, in fp16; `wide`, unless it is NULL, gets the same in fp32. */
 static Status norm_rows(BackendState *s, const float *x, InputNorm norm, int n_rows, float *wide, void *out,
                         Error *err) {
   const ModelConfig *c = &s->loaded->model->config;

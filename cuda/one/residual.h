@@ -1,8 +1,8 @@
 /* residual.h - the residual stream of a step: its norms, and how results of o, down and experts are added to
  * it, on one GPU or on several that share each layer (ops/add_norm.h, "Peers").
  *
- * x is the residual stream divided by config.residual_scale, so that layers add to it without a factor. All
- * only enqueue. */
+ * x is the residual stream divided by config.residual_scale, so that layers add to it without a factor.
+ * Functions that return a Status only enqueue. */
 #pragma once
 
 #include "cuda/one/state.h"
@@ -18,7 +18,7 @@ static inline float post_eps(const ModelConfig *c) {
 }
 
 /* The number of the first of a layer's two sums over GPUs. The exchange of logits is number
- * first_sum(n_layers), also after a fused step: so tags (Peers.first_tag) rise from step to step. */
+ * first_sum(n_layers), also after a fused step, so that tags (Peers.first_tag) rise from step to step. */
 static inline int first_sum(int layer) {
   return 2 * layer;
 }
@@ -45,7 +45,7 @@ static inline InputNorm mlp_input_norm(const DeviceLayer *l) {
   return (InputNorm){l->mlp_norm, l->mlp_norm_bias};
 }
 
-/* out = the norm of rows of the residual, which is residual_scale * x. */
+/* out, fp16 [n_rows][h_stride] = the norm of n_rows rows of the residual (residual_scale * x). */
 Status residual_norm(BackendState *s, const float *x, InputNorm norm, int n_rows, void *out, Error *err);
 /* h = the norm of the residual, unless the operation before made it. */
 Status residual_norm_input(BackendState *s, InputNorm norm, int n_rows, Error *err);
@@ -67,8 +67,8 @@ typedef struct {
  * several GPUs: this GPU's part of the step's sum number `sum`, which the other GPUs read. */
 float *residual_branch(const BackendState *s, int sum);
 /* x = scalar * (x + rmsnorm(branch) * norms.post), or x += branch without norms.post; with norms.next also
- * makes h. With `parts` the branch is residual_branch(), and with several GPUs the sum of all GPUs' branches
- * is added. PRECOND norms.post, or shared_in_memory() and `parts`. */
+ * makes h. With `parts`, `branch` is this GPU's residual_branch(), and the sum of all GPUs' branches stands
+ * in its place. PRECOND norms.post, or shared_in_memory() and `parts`. */
 Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, Norms norms, int sum,
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
@@ -77,7 +77,8 @@ Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err
  * other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does nothing on
  * one GPU. */
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
-/* x += W from, or x = scalar * (x + rmsnorm(W from) * norms.post). Makes h by norms.next, too, if norms.post
- * is not NULL or several GPUs reach each other's memory. */
+/* x += W from, or with norms.post x = scalar * (x + rmsnorm(W from) * norms.post); from: fp16
+ * [n_tokens][n_in, padded]. Makes h by norms.next, too, but only with norms.post, or if GPUs add branches in
+ * memory. */
 Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                        Norms norms, int sum, Error *err);

@@ -21,10 +21,10 @@ Status rows_set(BackendState *s, TokenRange span, Error *err) {
       "cannot copy ids", err); /* from pageable memory: the call returns after reading ids */
 }
 
-/* True if there are many rows, and at least 3 of 4 have no logits: few rows cost hardly more than one. Up to
- * LINEAR_MOST_PLANES rows attention may have written planes (layers/narrow.h), which rows_keep() cannot move.
- * False for models on several GPUs or partly on the host: nothing was measured there. False if all rows are
- * units (only_singles): such a step is padded, and its graph may serve other numbers of rows. */
+/* True if there are many rows (a few cost hardly more than one), and at least 3 of 4 have no logits. With up
+ * to LINEAR_MOST_PLANES rows attention may have written planes (layers/narrow.h); rows_keep() cannot move
+ * those. False for models on several GPUs or partly on the host: nothing was measured there. False if all
+ * rows are units (only_singles): such a step is padded, and its graph may serve other numbers of rows. */
 bool rows_cut(const BackendState *s, TokenRange span) {
   enum { LEAST_ROWS = LINEAR_MOST_PLANES + 1, ROWS_PER_LOGITS = 4 };
   if (span.parts && s->sequences.only_singles) return false;
@@ -140,7 +140,8 @@ Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Er
   return products_run(s, &call, err);
 }
 
-/* Widens the values of all rows from value_dim numbers of a head to head_dim. */
+/* Widens V of all rows in place, each KV head from value_dim numbers to head_dim, and multiplies it by
+ * value_scale. */
 static Status spread_values(BackendState *s, int layer, int n_rows, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const LayerConfig own = config_layer(c, layer);

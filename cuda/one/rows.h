@@ -8,12 +8,12 @@
 /* Backend.cuts_rows. */
 bool rows_cut(const BackendState *s, TokenRange span);
 
-/* Moves the span.n_kept rows that are still needed, of x and of `from`, fp16 [n_tokens][from_stride], to the
- * first rows. */
+/* Moves the span.n_kept rows that are still needed to the front of x, and of `from`, fp16
+ * [n_tokens][from_stride]. */
 Status rows_keep(BackendState *s, TokenRange span, void *from, int from_stride, Error *err);
 
-/* Writes the step's positions and ids to device memory. Without span.ids only the positions: the sampler has
- * written its pick to rows.ids[0]. */
+/* Writes the step's positions and ids to device memory, and draft_seen if the session has it. Without
+ * span.ids it writes no ids: the sampler has written its pick to rows.ids[0]. */
 Status rows_set(BackendState *s, TokenRange span, Error *err);
 
 /* A rope's angles at the step's positions. Long texts (LongRoPE) have a global rope of their own. */
@@ -25,12 +25,14 @@ Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error 
 /* The heads of a layer, for ops_qk_norm_rope_append(). */
 QkvHeads rows_heads(const BackendState *s, int layer);
 
-/* True if a matmul's epilogue can do what rows_append() does: LINEAR_NEXT_HEADS. */
+/* True if the layer's heads have the sizes and the arithmetic for which a matmul's epilogue
+ * (LINEAR_NEXT_HEADS) can do what rows_append() does. */
 bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
 /* The norm of x and the matmul qkv, whose epilogue does what rows_append() does. *done false: not for this
  * layer or number of rows, and nothing was enqueued. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
-/* From s->projections: norms and rope of queries and keys; keys and values go to the layer's cache. */
+/* Clips and norms the rows of s->projections, applies the rope to queries and keys, and writes queries to
+ * s->q, keys and values to the layer's cache. */
 Status rows_append(BackendState *s, int layer, int n_rows, Error *err);

@@ -158,7 +158,7 @@ static size_t describe_parts(Sequences *s, StepRows *rows, TokenRange range) {
   return n_pages;
 }
 
-/* Finds the sequences of the rows of logits, which ascend. */
+/* Sets sequence_of, the sequence of each row of logits. PRECOND range.logit_rows ascends. */
 static void note_sequences(Sequences *s, TokenRange range) {
   const SequenceRows *part = range.parts;
   int end = part->n_tokens;
@@ -168,7 +168,8 @@ static void note_sequences(Sequences *s, TokenRange range) {
   }
 }
 
-/* Pads a step (only_singles) with rows of position -1 and units of row -1, which kernels skip. */
+/* Pads a step (only_singles) with rows of position -1 and units of row -1, which kernels skip, and logit_rows
+ * with row 0. */
 static void pad(Sequences *s, StepRows *rows) {
   const int all = padded_to(s->n_rows, PADDED_ROWS), most = s->n_sequences;
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {

@@ -29,7 +29,7 @@ typedef struct {
   int *first_page;                  /* [max_chunk] index in `pages` of the first page of the row's sequence */
   int *is_long;                     /* [max_chunk] 1: the row uses the rope of long texts */
   int *segment_of;                  /* [max_chunk] index in `segments` */
-  int *logit_rows;                  /* [max_logit_rows] */
+  int *logit_rows;                  /* [max_logit_rows] the rows whose logits are made */
   Segment *segments;                /* [n_sequences], the single rows first */
   AttentionUnit *units;             /* [most_units()] */
   AttentionTile *tiles[TILE_SIZES]; /* by tile size: [max_chunk], ascending by keys */
@@ -66,7 +66,8 @@ static inline bool sequences_is_single(const SequenceRows *part) {
   return part->n_tokens == 1 && !part->of_prompt;
 }
 
-/* Takes the pinned memory. PRECOND tile sizes and unit_blocks are set, the rest is zeros. */
+/* Allocates memory on the host; sequences_close() frees it, also after a failure. PRECOND tile sizes and
+ * unit_blocks are set, the rest is zeros. */
 Status sequences_open(Sequences *s, const StateOptions *options, Error *err);
 void sequences_close(Sequences *s);
 

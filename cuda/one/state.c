@@ -62,9 +62,9 @@ size_t state_sequences(const StateOptions *o) {
 
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
-  /* Every part of a layer's cache, of heads of 64 or more, is then a multiple of 256 bytes, as arena_take()
-   * rounds it: layers follow one another without gaps, which the fused step relies on. An even number of
-   * pages is such a multiple, too (state_pages()). */
+  /* With heads of 64 or more, every part of a layer's cache is then a multiple of 256 bytes, the unit to
+   * which arena_take() rounds. So layers follow one another without gaps, as the fused step needs. An even
+   * number of pages (state_pages()) gives such a multiple, too. */
   const int unit = o->kv == KV_Q8 ? 128 : 2;
   return (o->n_ctx + unit - 1) / unit * unit;
 }
@@ -257,8 +257,8 @@ Status state_restore(BackendState *s, int slot, Error *err) {
   return copy_states(s, -1, slot, err);
 }
 
-/* A range of n numbers in a layer's recurrent state. own: its offset in this GPU's state; first: where the
- * ranges of all GPUs begin, one after another, in the state of a model on one GPU. */
+/* A range of n numbers in a layer's recurrent state. own: the range's offset in this GPU's state. The state
+ * of a model on one GPU has the ranges of all GPUs one after another, from offset `first` on. */
 typedef struct {
   size_t own, first, n;
 } Run;

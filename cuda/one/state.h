@@ -36,14 +36,15 @@ typedef struct {
 } RowPicks;
 
 /* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, with several sequences,
- * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. Their order is that of kv_read(). */
+ * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. The first four are in the order of kv_read(). */
 typedef enum {
   KEYS,
   KEY_SCALES, /* only with KV_Q8 */
   VALUES,
   VALUE_SCALES, /* only with KV_Q8 */
-  /* Only with an indexer (ops/index.h), each of one KV head: INDEX_KEYS has a key for each block of
-   * positions, INDEX_VALUES each position's index key. kv_read() puts them after KEYS' and VALUES' heads. */
+  /* Only with an indexer (ops/index.h), each of one KV head: INDEX_KEYS has the key of a block of positions
+   * in the row of its last position, INDEX_VALUES has each position's index key. kv_read() puts INDEX_KEYS
+   * after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
   CACHE_PARTS
@@ -67,17 +68,16 @@ typedef struct {
 } HostRows;
 
 typedef struct NgramCall NgramCall;
-/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. A mix, in
- * MIX_FOR_ATTENTION, MIX_FOR_MLP and LOGITS (operations.def), combines all streams into one row by the
- * matrices mix_down and then mix_up. n: streams.n; S: n * hidden; R: the larger of max_chunk and
- * max_logit_rows. */
+/* Memory of residual streams and n-grams (layers/streams.h); zeros in other models. MIX_FOR_ATTENTION,
+ * MIX_FOR_MLP and LOGITS (operations.def) begin with a mix, which combines all streams into one row by the
+ * matrices mix_down, then mix_up. n: streams.n; S: n * hidden; R: max(max_chunk, max_logit_rows). */
 typedef struct {
   float *streams;        /* [rows of the step][S]: `all` or `spare` */
   float *all, *spare;    /* [max_chunk][S], [STREAMS_FEW_ROWS][S] */
   bool pending;          /* x has not been added to the streams yet */
   float *sums, *weights; /* sums [R][rank + n]: of mix_down, then inject; weights [R][S]: of mix_up */
-  /* Each [R][n]: 1 / rms of each stream; the factors of the next INJECT; and those that a mix of few rows
-   * makes while it still reads `factors`, after which the two are swapped. */
+  /* Each [R][n]. inverses: 1 / rms of each stream. factors: those of the next INJECT. A mix of few rows reads
+   * `factors`, writes the next ones to spare_factors, and swaps the two pointers. */
   float *inverses, *factors, *spare_factors;
   void *u, *ranks;   /* f16 [R][S, padded], [R][rank, padded]: inputs of mix_down, mix_up */
   float *few_ranks;  /* [STREAMS_FEW_ROWS][rank] */
@@ -130,7 +130,8 @@ struct BackendState {
    * their norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down; with
    * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert. */
   float *branch;
-  /* f16 [max_chunk][n_heads * head_dim, padded]: queries (q), output of attention or of a delta layer (a). */
+  /* f16 [max_chunk], rows as wide as o's padded inputs: queries (q); output of attention, of a delta layer or
+   * of a short convolution (a). */
   void *q, *a;
   void *ordered; /* f16 [max_chunk][widest_input()] x gathered for a matrix with permuted inputs */
   void *beside;  /* f16 [max_chunk][n_value_heads * value_dim, padded] Mamba-2's output with delta_beside */
@@ -207,7 +208,7 @@ struct BackendState {
 
   uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
   RowPicks row_picks[2];  /* of steps, in turn */
-  uint64_t n_picked_steps, n_taken_steps; /* whose picks were listed; whose picks were taken */
+  uint64_t n_picked_steps, n_taken_steps; /* numbers of steps whose picks were listed, and were taken */
 
   StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */
   Sequences sequences;             /* zeros for one sequence */
@@ -239,7 +240,7 @@ size_t state_floats_before(const ModelConfig *config, int layer);
 size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
 /* True with latent attention: values are a part of the keys, so that only keys are stored. */
 bool state_keys_are_values(const ModelConfig *config);
-/* Rows, a position of one KV head each, in a part (KEYS ..) of the layer's own cache. */
+/* Rows in a part of the layer's own cache, one for each position and KV head; 0: it has no such part. */
 size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 /* Bytes that a part takes in the caches of all layers before `layer`; each begins at a multiple of 256. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
@@ -252,7 +253,8 @@ int query_outputs(const ModelConfig *config, const LayerConfig *layer);
  * if the model has no such layer. With a gate_rank the outputs of z_in and a_in count, too. With delta_beside
  * q, k and v come after all these. */
 int delta_outputs(const DeltaConfig *delta);
-/* Outputs of q, k and v together. If attn_gate is a matrix of its own, its outputs come next. */
+/* Outputs of q, k and v together, without those that the layer lacks (shares_kv, k_as_v). If attn_gate is a
+ * matrix of its own, its outputs come next. */
 int qkv_outputs(const ModelConfig *config, const LayerConfig *layer);
 /* The first output of the index queries among a layer's projections: after q, k, v and the gates. */
 int state_index_outputs(const ModelConfig *config, const LayerConfig *layer);

@@ -21,7 +21,7 @@ typedef struct {
   bool only_logits; /* TokenRange.only_logits */
   bool selects;     /* index_selects(): attention is to chosen positions (layers/index.h) */
   /* How attention is divided, which depends on positions: a hash over all layers; with several sequences the
-   * number of units. */
+   * number of units; 0 for one token, or with `selects`. */
   uint64_t attention;
   const void *workspace; /* of the matmuls; opening another session can move it */
 } StepKey;

@@ -3,8 +3,8 @@
 
 #include "model/program.h"
 
-/* The group of StepShape: inputs that share a scale, as laid out, or a code for other types of weights
- * (STEP_HALF_GROUP ..); 0 where no kernel reads such weights. */
+/* StepShape.group of such a matrix: how many inputs share a scale (4 bits, FP4), or a code for another type
+ * of weights (STEP_HALF_GROUP ..); 0: no kernel reads such weights. */
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;
   if (l->kind == LINEAR_INT8) return STEP_INT8_GROUP;
@@ -177,7 +177,7 @@ static const char *unsupported_latent(const ModelConfig *c) {
   return NULL;
 }
 
-/* Names a property of the config that the form's kernels do not take, or NULL. */
+/* Names a property of the config for which the fused step has no kernel, or NULL. */
 static const char *unsupported_sizes(const ModelConfig *c) {
   const ExpertConfig *e = &c->experts;
   const bool hybrid = c->head_dim == STEP_WIDE_HEAD;

@@ -5,11 +5,11 @@
 #include "cuda/kernels/fused/plan.h"
 #include "model/model.h"
 
-/* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason. They need weights of one
- * type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 in groups of 128 or of all inputs, int8;
- * gpt-oss: fp16 or bf16 beside experts in FP4; latent attention: 4 bits in groups of 128), head_dim 64 or 128
- * (hybrids: 256), an lm_head in fp16 or bf16, and no difference (model/differences.def) that their form, STEP
- * to LATENT_STEP in model/forms.def, does not list. */
+/* STATUS_MODEL, with the reason, if the fused step cannot compute this model; step_plan() can still refuse
+ * its sizes. The model needs weights of one type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 in
+ * groups of 128 or of all inputs, int8; gpt-oss: one type for q, k, v and o, one for experts), an lm_head in
+ * fp16 or bf16, and heads of 64 or 128 numbers (hybrids: 256; latent attention: 512 + 64). It may have only
+ * the differences (model/differences.def) of its form, STEP to LATENT_STEP in model/forms.def. */
 Status step_supports(const Model *model, Error *err);
 
 /* STATUS_OK if the config does not exclude the model; its weights still can. */
@@ -21,5 +21,5 @@ StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
 int step_attn_group(const Model *model);
 
-/* The window of the layers that have one, 0 without such layers. Bit l of *layers: layer l has it. */
+/* The window of the layers that have one, 0 without such layers. Bit l of *layers: layer l < 64 has it. */
 int step_windows(const ModelConfig *config, uint64_t *layers);

@@ -116,8 +116,9 @@ static bool has_dense_coefficients(const Model *model) {
   return dense;
 }
 
-/* Names a matrix with permuted inputs (GPTQ's act-order) for which no kernel gathers x: one outside the
- * layers, of an expert, or that products.c does not multiply. NULL: there is none. */
+/* Names a matrix with permuted inputs (GPTQ's act-order) for which no kernel gathers x: any in a drafter or
+ * in a model with residual streams; else one outside the layers, of an expert, or one that products.c does
+ * not multiply. NULL: there is none. */
 static const char *ordered_apart(const Model *model) {
   const ModelConfig *c = &model->config;
   for (int i = 0; i < N_MODEL_LINEARS; i++)

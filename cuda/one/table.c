@@ -2,9 +2,9 @@
  * that repeat as CUDA graphs.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Always true: every operation only enqueues; the host waits only for logits and tokens that it reads. The
- *              position and ids of a step by separate kernels lie in device memory, so its graph (begin_step
- *              .. end_step) serves later steps that differ in nothing else (step_graphs.h). */
+ * Always true: every operation only enqueues. The position and ids of a step by separate kernels lie in
+ *              device memory, so its graph (begin_step .. end_step) serves later steps that differ in nothing
+ *              else (step_graphs.h). */
 #include "cuda/one/table.h"
 
 #include <math.h>
@@ -316,8 +316,8 @@ static Status make_layer_inputs(BackendState *s, int n_tokens, Error *err) {
   return ops_layer_inputs(&call, n_tokens, s->inputs, m->stream, err);
 }
 
-/* x is the residual stream divided by residual_scale, so that layers add to it without a factor.
- * rows_set() put the ids into device memory. */
+/* x is the residual stream divided by residual_scale, so that layers add to it without a factor. rows_set()
+ * or sequences_set_step() has put the ids into device memory. */
 static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -506,10 +506,10 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
                                               : STATUS_OK;
 }
 
-/* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the
- * residual stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all
- * streams but the first, not to x. Without per_layer_width there is nothing to do. r is divided by 64 before
- * it is rounded to fp16, whose range r may exceed; gated.factor multiplies the gate by 64 again. */
+/* x = layer_scalar * (x + rmsnorm(W_projection (activation(W_gate r) * p)) * input_norm); r is the residual
+ * stream (residual_scale * x), p the layer's own input. With AltUp the product is added to all streams but
+ * the first, not to x. Without per_layer_width there is nothing to do. r is divided by 64 before it is
+ * rounded to fp16, whose range r can exceed; gated.factor multiplies the gate by 64 again. */
 static Status cuda_layer_end(BackendState *s, TokenRange span, int layer, Error *err) {
   const float divisor = 64;
   const BackendModel *m = s->loaded;

@@ -11,8 +11,8 @@ enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 256 };
 Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err);
 Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 
-/* Most numbers of a token's V: the fp32 numbers that fit 48 KB, the shared memory of a block on every GPU, in
- * which V is widened to head_dim (ops/values.h). */
+/* Most numbers of a token's V: as many fp32 numbers as fit 48 KB, the shared memory that every GPU gives a
+ * block. ops_spread_values() widens V there. */
 enum { CUDA_MAX_VALUES = 48 * 1024 / 4 };
 
 /* STATUS_MODEL with the reason if some part of the model has no kernel.

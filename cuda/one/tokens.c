@@ -95,8 +95,8 @@ static Sampled *last_slot(BackendState *s) {
   return &s->ring[(s->n_enqueued - 1) % STATE_RING];
 }
 
-/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is small; 0: all, also with
- * penalties or a mask. */
+/* How many of the best logits a pick needs: 1 if it is greedy, top_k if that is at most STEP_MOST_BEST; 0:
+ * all, also with penalties or a mask. */
 static int best_wanted(const Sampler *sampler) {
   const SamplerSettings *set = sampler_settings(sampler);
   if (sampler_has_penalties(sampler) || sampler_allowed(sampler)) return 0;
@@ -256,12 +256,12 @@ Status tokens_drain(BackendState *s, Error *err) {
 
 /* --- what guesses cost */
 
-/* Backend.row_costs. The costs of the fused step are an H200's, between those with an empty context and with
- * one of 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows takes over. The costs of hybrids are an
- * H200's with Qwen3.5-9B and Qwen3.8-27B, where one row is a fused step and more are separate kernels. Costs
- * of models with experts are an H100's, between those of Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts
- * of 2 to 32 tokens"). Where one row, too, runs as separate kernels (`separate`), the costs are estimates,
- * and their unit is such a step. */
+/* Backend.row_costs. fused: an H200's fused steps, between the costs with an empty context and with one of
+ * 8,192 tokens; they jump where the kernel for 2, 4 or 8 rows, or separate kernels, take over. hybrid: an
+ * H200's with Qwen3.5-9B and Qwen3.8-27B; a step of one row is fused, a larger one is separate kernels.
+ * experts: an H100's, between those of Qwen3-30B-A3B and Qwen3.6-35B-A3B (LOG.md, "Experts of 2 to 32
+ * tokens"). separate: estimates for models whose steps of one row are separate kernels, too; such a step is
+ * the unit. */
 const double *tokens_row_costs(const BackendModel *loaded) {
   static const double fused[GUESS_ROWS + 1] = {0,   0.08, 0.16, 0.16, 0.45, 0.45, 0.45, 0.45,
                                                0.8, 0.8,  0.8,  0.8,  0.8,  0.8,  0.8,  0.8},

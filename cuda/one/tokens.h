@@ -9,8 +9,8 @@ const double *tokens_row_costs(const BackendModel *loaded);
 Status tokens_read_logits(BackendState *s, int row, float *out, Error *err);
 /* Forgets the picks made ahead and not asked for yet, since the rows of logits are made anew. */
 void tokens_forget_picks(BackendState *s);
-/* A pick may be left to the next step, if that is a fused one (StepPick). Returns that pick for the step to
- * make, after which it is no longer deferred; token NULL: there is no such pick. */
+/* Returns the pick that was left to the next fused step, for the step to make; it is then no longer deferred.
+ * StepPick.token NULL: there is no such pick. */
 StepPick tokens_take_deferred(BackendState *s);
 /* Enqueues the pick that was left to the next step. Call it before anything else that makes logits or waits
  * for the pick. */
@@ -41,7 +41,7 @@ Status tokens_pick(BackendState *s, const Sampler *sampler, int row, bool waits,
 
 /* The parts of tokens_sample_rows(): tokens_take_draws() takes the samplers' draws and lists the picks, or
  * tokens_copy_draws() copies another GPU's list; tokens_pick_rows() enqueues the picks; tokens_take_rows()
- * waits for the oldest that were not taken. */
+ * waits for the picks of the oldest step whose picks were not taken. */
 Status tokens_take_draws(BackendState *s, Sampler *const *samplers, int n, Error *err);
 void tokens_copy_draws(BackendState *s, BackendState *from);
 Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err);

@@ -1,8 +1,8 @@
 /* weights.c - see weights.h.
  *
- * Always true: every pass visits the same vectors and matrices in the same order. The first pass measures
- * them, then they are placed in one allocation, then filled, either from the mapped file, which is read once,
- * or with random numbers. */
+ * Always true: every pass visits the same vectors and matrices in the same order. The first passes measure
+ * them. A further pass places them in one allocation; the last one fills them from the mapped file, which is
+ * read once, or with random numbers. */
 #include "cuda/one/weights.h"
 
 #include <math.h>
@@ -94,7 +94,8 @@ static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, c
  * of experts, a head being an expert, so they are numbered after EXPERT_GATE, EXPERT_UP and EXPERT_DOWN. */
 enum { KEY_HEADS = N_EXPERT_LINEARS, VALUE_HEADS };
 
-/* Linear layer `part` of an expert; expert n_experts is the shared expert. */
+/* Linear layer `part` of an expert, or of a head if part is KEY_HEADS or VALUE_HEADS. Expert n_experts is the
+ * shared expert. */
 static const Linear *expert_layer(const Loader *loader, const ModelLayer *from, int expert, int part) {
   const Linear *const shared[] = {&from->gate, &from->up, &from->down};
   if (part == KEY_HEADS) return &from->key_heads[expert];
@@ -396,7 +397,8 @@ static Status lay_out(Loader *loader, Error *err) {
 enum { LAYER_MATRICES = N_LAYER_LINEARS + 2 + 2 };
 
 /* *bytes: the device memory that weights_load() takes. n says what stays on the host. n <= n_layers: experts
- * of the last n layers; n == n_layers + k: all experts, and all other matrices of the last k layers. */
+ * of the last n layers; n == n_layers + k: all experts, and the other matrices of the last k layers, without
+ * those that are always on the device (parts.h, Holding). */
 static Status measure_with(Loader *loader, int n, size_t *bytes, Error *err) {
   const int n_layers = loader->loaded->model->config.n_layers;
   loader->host_experts = n < n_layers ? n : n_layers;
@@ -683,8 +685,8 @@ static Status make_table(Loader *l, const void **to, const Matrix *from, Error *
   return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
-/* Fills all weights with random numbers, made in a staging buffer as large as all slots of an upload;
- * random_linear() refuses a matrix that does not fit there. */
+/* Fills all weights with random numbers. Those of matrices are made in a staging buffer as large as all slots
+ * of an upload; random_linear() refuses a matrix that does not fit there. */
 static Status fill_at_random(Loader *l, Error *err) {
   static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);

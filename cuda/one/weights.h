@@ -3,8 +3,9 @@
 
 #include "cuda/one/device_model.h"
 
-/* Device memory that weights_load() takes, staging included, if it may take `most` bytes (0: any number), and
- * what stays on the host; free_bytes is left 0. Fails at a layer that no kernel supports, and names it. */
+/* The device memory that weights_load() takes, staging included, if it is limited to `most` bytes (0: no
+ * limit), and what stays on the host; free_bytes and copies are set to 0. The message of a failure names the
+ * matrix that no kernel supports. */
 Status weights_memory(const Model *model, size_t most, DeviceMemory *memory, Error *err);
 
 /* Lays out the matrices as weights_load() does, without memory: every pointer is NULL. Call weights_release()

@@ -38,8 +38,8 @@ static Status factor_columns(const Factor *f, int k, Error *err) {
   return STATUS_OK;
 }
 
-/* Factors J H J (H with its inputs in reverse order) with `more` added to the diagonal; *failed = 1 if the
- * sum is not positive definite. */
+/* Factors J H J (H with its inputs in reverse order) with `more` added to the diagonal; *failed is 1 if the
+ * sum is not positive definite, else 0. */
 static Status factor(const Factor *f, const float *h, double more, int *failed, Error *err) {
   TRY(cuda_status(cudaMemsetAsync(f->indefinite, 0, sizeof *f->indefinite, f->gpu->stream), "a factor", err));
   TRY(rounding_reverse(f->n, h, more, f->size, f->c, f->gpu->stream, err));

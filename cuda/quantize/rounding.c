@@ -118,7 +118,8 @@ Status gpu_trial(const QuantizerState *state, const GroupSearch *search, const W
   return STATUS_OK;
 }
 
-/* Levels in SCRATCH_A, with the scales and zero points of a part in SCRATCH_SCALES. */
+/* Takes memory for a part's levels in SCRATCH_A, and in SCRATCH_SCALES for its scales, then its zero points,
+ * then n floats. */
 static Status make_levels(const Part *p, RoundingLevels *l, Error *err) {
   const size_t n_scales = (size_t)p->n_groups * (size_t)p->n_rows;
   *l = (RoundingLevels){.n_out = p->n_rows, .n_in = p->n, .group = p->group, .row = (size_t)p->n_rows};
@@ -193,7 +194,7 @@ static Status round_part(const Part *p, const GroupSearch *search, const float *
                            .scales = l->scales,
                            .zeros = l->zeros,
                            .row = l->row,
-                           .errors = w, /* without u they are not used: each warp has read its group */
+                           .errors = w, /* not used without u; a warp overwrites a group after reading it */
                            .errors_stride = p->stride};
   if (!lower) return rounding_groups(&groups, p->gpu->stream, err);
   TRY(rounding_blocks(p->n, p->group, lower, u, p->gpu->stream, err));

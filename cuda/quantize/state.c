@@ -120,7 +120,8 @@ static void fill_rows(const void *user, int row, float *to) {
   memcpy(to, from->rows.at + (size_t)row * from->rows.stride, from->bytes);
 }
 
-/* (*columns)[n][n_rows], in GPU memory = the transposed rows of the host. */
+/* Sets (*columns)[n][n_rows], scratch buffer `which`, to the transpose of the host's rows [n_rows][n]. Uses
+ * SCRATCH_A. */
 static Status send_columns(Gpu *gpu, Rows rows, int n_rows, int n, int which, float **columns, Error *err) {
   float *sent;
   const RowsOf from = {rows, (size_t)n * sizeof *rows.at};

@@ -15,8 +15,9 @@ typedef enum {
   CALL_RESTORE
 } CallKind;
 
-/* The message for a call. A step is followed by SequenceRows [span.n_parts], ids [n_ids] and logit rows
- * [n_picked], CALL_LOGITS too; set_pages by pages [n_ids]. a, b: the arguments of the other calls. */
+/* The message for a call. CALL_STEP and CALL_LOGITS are followed by SequenceRows [span.n_parts], ids [n_ids]
+ * and logit rows [n_picked]; CALL_SET_PAGES by pages [n_ids]. a, b: integer arguments of the calls that have
+ * some. */
 typedef struct {
   int32_t kind, state;
   int32_t n_ids, n_picked, a, b;

@@ -46,13 +46,14 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err);
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 
-/* Sends a message whose bytes are a, then b; false if the other end is gone, or for more than LINK_LARGEST
- * bytes. If another thread is sending, `only_now` sends nothing, and the result is true. */
+/* Sends a message whose bytes are a, then b; false if the other end is gone or reads nothing for timeout_s,
+ * or for more than LINK_LARGEST bytes. If another thread is sending, `only_now` sends nothing, and the result
+ * is true. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
 /* Receives bytes that have come, at most 64 KB; false if the other end is gone, or memory ran out. */
 bool link_receive(Link *link);
-/* Takes the next complete message, which begins at received byte *used, and moves *used after it.
- * Its bytes stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */
+/* Takes the next complete message, which begins at received byte *used, and moves *used past it. Its bytes
+ * stay until link_receive() or link_drop(). False if there is none, or link->is_forged. */
 bool link_next(Link *link, uint32_t *kind, const char **bytes, size_t *size, size_t *used);
 void link_drop(Link *link, size_t used); /* drops the first `used` bytes received */

@@ -29,8 +29,8 @@ Status nccl_connect(Reduce *rank, size_t most, cudaStream_t stream, Error *err);
 /* PRECOND the rank's work is done, or aborted; graphs with its calls are destroyed. NULL is fine. */
 void nccl_leave(Reduce *rank);
 
-/* Ends what waits for other ranks, and lets every later call fail. Returns at once, but NCCL keeps its memory
- * until the graphs with this rank's calls are destroyed. Any thread may call this, more than once. */
+/* Ends what waits for other ranks, and makes every later call fail. Returns at once, but NCCL keeps its
+ * memory until the graphs with this rank's calls are destroyed. Any thread may call this, more than once. */
 void nccl_abort(Reduce *rank);
 
 C_END

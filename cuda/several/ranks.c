@@ -62,7 +62,8 @@ static void note_loss(Ranks *r, int from, const char *reason) {
   error_set(&r->why, STATUS_FAILED, "%srank %d on %s: %s", who, from, r->links[from].host, reason);
 }
 
-/* Notes that a rank is lost, and ends every wait for a rank. */
+/* Notes that a rank is lost, and ends every wait for a rank. Then rank 0 ends the other ranks, and itself if
+ * it waits in NCCL for ranks to join; another rank ends itself. */
 static void lose(Ranks *r, int from, const char *reason) {
   pthread_mutex_lock(&r->lock);
   const bool first = !r->lost, joining = r->joining;
@@ -156,7 +157,7 @@ static Status report_lost(const Ranks *r, Error *err) {
   return error_set(err, STATUS_FAILED, "%s", r->why.text);
 }
 
-/* Waits for the next message from a rank, which has to be of kind `kind`. The caller frees the message. */
+/* Waits for the next message of rank `from`; fails if its kind is not `kind`. The caller frees the message. */
 static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *err) {
   pthread_mutex_lock(&r->lock);
   while (!r->first[from] && !r->lost) pthread_cond_wait(&r->came, &r->lock);

@@ -30,7 +30,7 @@ Status ranks_join(const RanksPlace *place, Ranks **ranks, Error *err);
 int ranks_rank(const Ranks *ranks);
 
 /* Rank 0: compares all ranks' lines, "name: value" each, with its own, and refuses a GPU that two ranks have.
- * The other ranks send their lines. *least_free: on rank 0, the least free memory of all GPUs. */
+ * The other ranks send their lines. *least_free: on rank 0, the least free memory of all GPUs in bytes. */
 Status ranks_agree(Ranks *ranks, const RankFacts *facts, const char *lines, size_t *least_free, Error *err);
 
 /* Joins the current GPU with the other ranks' GPUs by NCCL, once all ranks have loaded their parts. */
@@ -50,7 +50,7 @@ void ranks_give_number(Ranks *ranks, int number);
  * a rank was lost) it waits up to 3 s for that to be known. */
 Status ranks_check(Ranks *ranks, bool failed, Error *err);
 
-/* Another rank: sends rank 0 the reason of a failure, and waits to be ended. */
+/* Another rank: sends rank 0 the reason of a failure, waits to be ended, and after timeout_s ends itself. */
 void ranks_report(Ranks *ranks, Status status, const Error *reason);
 /* Closes the connections and frees `ranks`, which may be NULL; rank 0 ends all other ranks. PRECOND the NCCL
  * rank is not used any more. */

@@ -124,8 +124,8 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
   return STATUS_OK;
 }
 
-/* The weights of the largest part (parts differ only in rows of lm_head and in biases), and the least free
- * memory of the GPUs, less what NCCL takes if it is used. */
+/* Sets memory->weights to those of the largest part (parts differ only in rows of lm_head and in biases), and
+ * memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
 static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
                             Error *err) {
   const int n = options->split;
@@ -257,10 +257,10 @@ static void unload_model(BackendModel *whole) {
   free(loaded);
 }
 
-/* Makes all GPUs run the same kind of step: separate kernels if one GPU cannot run the fused step (fp16 may
- * not hold its rows of a bf16 lm_head), if the GPUs' fused steps differ in the number of clusters, which is
- * the number of contributions to a sum (an error if `demanded`), or if sums are by NCCL, which a fused kernel
- * cannot call. */
+/* Makes all GPUs run the same kind of step: separate kernels if sums are by NCCL, since a fused kernel cannot
+ * call it; if one GPU cannot run the fused step (fp16 may not hold its rows of a bf16 lm_head); or if the
+ * GPUs' fused steps differ in the number of clusters, each of which contributes to every sum. The last case
+ * is an error if `demanded`. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
   for (int i = 0; i < loaded->n_parts; i++) kernels |= loaded->parts[i]->decode_step == DECODE_KERNELS;
@@ -506,8 +506,8 @@ static Status make_logits_again(BackendState *state, TokenRange span, int layer,
 
 /* --- drafters */
 
-/* Begins the sums of steps that read the target's states (span.states >= 0); begin_step() has begun those of
- * steps that continue the drafter's own state. */
+/* Begins the sums of a step that reads the target's states (span.states >= 0). In a step that continues the
+ * drafter's own state forward() calls begin_step(), which begins them. */
 static Status draft_part(BackendState *part, const void *input, Error *err) {
   const TokenRange span = *(const TokenRange *)input;
   TRY(use(part->loaded, err));

@@ -1,4 +1,4 @@
-/* clock.h - clocks for measuring. */
+/* clock.h - clocks for measuring and for deadlines. */
 #pragma once
 
 #include <time.h>

@@ -84,13 +84,13 @@ char *path_directory(const char *path, Error *err);
  * with an empty message, any other failure STATUS_FAILED naming `name`. */
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
-/* A file that appears at `path` complete or not at all: it is written without a name in its directory (under
- * a temporary name without O_TMPFILE or /proc), then synced and named. After a failure or atomic_file_abort()
- * `path` is untouched and no temporary file is left. A killed process leaves `.auk-PID-N.tmp` in two cases:
- * an incomplete file without O_TMPFILE or /proc; the complete file if the process was replacing an older one
- * and died between linkat() and rename(). A character device or fifo (/dev/stdout, /dev/full), or the file
- * that standard output or error is redirected to, is written directly. A symbolic link is followed. Writes
- * are not buffered: hand over large pieces. */
+/* A file that appears at `path` complete or not at all: it is written without a name in its directory (if
+ * O_TMPFILE or /proc is missing, under a temporary name), then synced and named. After a failure or
+ * atomic_file_abort() `path` is untouched and no temporary file is left. A killed process leaves
+ * `.auk-PID-N.tmp` in two cases: an incomplete file if O_TMPFILE or /proc is missing; the complete file if
+ * the process was replacing an older one and died between linkat() and rename(). A character device or fifo
+ * (/dev/stdout, /dev/full), or the file that standard output or error is redirected to, is written directly.
+ * A symbolic link is followed. Writes are not buffered: hand over large pieces. */
 typedef struct {
   char *path;      /* NULL when nothing is open */
   char *temporary; /* the name until the file is complete; NULL: no name yet, or written directly */

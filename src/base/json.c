@@ -18,7 +18,7 @@ _Static_assert(JSON_MAX_SIZE < 0x7fffffff, "sizes fit valueint");
 
 /* --- parsing */
 
-/* Turns C0 80 back into NUL in text[0..size) and returns the bytes left. */
+/* Turns each C0 80 in text[0..size) back into a NUL, and returns the new size. */
 static size_t restore_nuls(char *text, size_t size) {
   size_t kept = 0;
   for (size_t i = 0; i < size; i++) {

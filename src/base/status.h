@@ -59,7 +59,7 @@ Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const c
        ? STATUS_FAILED                                                                                       \
        : ((items)[(n)++] = (__VA_ARGS__), STATUS_OK))
 
-/* The only macro that returns. It releases what is declared as OWNED() (owned.h). */
+/* Returns from the function if `call` fails; variables that are OWNED() (owned.h) are then released. */
 #define TRY(call)                                                                                            \
   do {                                                                                                       \
     Status try_status_ = (call);                                                                             \

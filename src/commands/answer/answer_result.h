@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
   /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
-   * FINISH_STOP. Excludes the marks of a thought (such as <think>) and white space around them. */
+   * FINISH_STOP. The text has no marks of a thought (such as <think>), nor white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
   IdList *ids;       /* receives each token's id before its text; may be NULL */
   ScoreList *scores; /* receives each token's scores; may be NULL */

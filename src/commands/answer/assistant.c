@@ -108,8 +108,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Notes which given flags have no effect at temperature 0: those that select among tokens. Penalties have
- * one: they change which token is likeliest. */
+/* Notes which given flags have no effect at temperature 0: the seed, and those that select among tokens.
+ * Penalties do have an effect: they change which token is likeliest. */
 static void note_idle(const SamplingFlags *flags, const char *before, const char *after) {
   const char *given[4];
   char names[64] = "";
@@ -396,8 +396,8 @@ Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size
 
 /* --- how long a context */
 
-/* The longest context, up to the model's maximum, whose state takes at most half of the memory left by the
- * weights. */
+/* *n_ctx = the longest context, up to the model's maximum, whose state takes at most half of the memory that
+ * the weights leave free; at least 1. */
 static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
   size_t room;
   TRY(device_room(&a->device, a->model, &room, err));

@@ -170,8 +170,9 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
  * flags of that process decide. */
 void assistant_prefer_invariant(Assistant *assistant, int n);
 
-/* Chooses the context: -c (refused above the model's maximum), else as many tokens as half of the free memory
- * holds, but at least n_prompt + 256 and at most that maximum. */
+/* Chooses the context: -c (0: the model's maximum; above that refused, or cut if it is from the settings
+ * file); without -c as many tokens as half of the memory that the weights leave free holds, but at least
+ * n_prompt + 256 and at most the model's maximum. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
@@ -183,13 +184,15 @@ Status assistant_check_weights(const Assistant *assistant, Error *err);
  * this to a process that keeps the model, which it starts if --keep asks for one. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
-/* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and half of the free
- * memory holds. Opens the batch; for one sequence the session, unless device.invariant needs a batch. */
+/* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and the free memory
+ * holds (batch_share()). Opens the batch; for one sequence the session, unless device.invariant needs a
+ * batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 /* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages; and a session
- * if it has no pages, if a batch rounds differently, or if the model has recurrent states, from which a batch
- * cannot continue. PRECOND only assistant_open_engine() was called */
+ * if it has no pages, if a batch rounds differently (on a GPU), or if the model has recurrent states, since a
+ * batch cannot continue from those. On a GPU with device.invariant it opens only the batch. PRECOND only
+ * assistant_open_engine() was called */
 Status assistant_start_holder(Assistant *assistant, Error *err);
 
 /* Bytes of the device's own memory that a process which keeps the model takes; 0: the device has none. */

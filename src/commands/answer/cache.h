@@ -1,6 +1,6 @@
 /* cache.h - the prefix cache of a command: its directory, key, lookups and stores. Environment:
  * XDG_CACHE_HOME, else HOME/.cache, contains the directory auk/ if no flag names one. A problem with the
- * cache never fails an answer: -v reports it, and the prompt is prefilled. */
+ * cache never fails an answer: the prompt is prefilled, and a note reports the problem (with -v each one). */
 #pragma once
 
 #include "base/content.h"
@@ -38,8 +38,8 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, E
 PromptStore cache_store(Cache *cache);
 /* Expects many prompts: the prefix that the first two share is stored once and looked up once. */
 void cache_expect_many(Cache *cache);
-/* At the end, while the session is open: stores the last prompt, or any prefix of cache_expect_many(), and
- * closes the cache. */
+/* At the end, while the session is open: stores the last prompt, or the prefix of cache_expect_many() if
+ * there is one, and closes the cache. */
 void cache_close(Cache *cache, Session *session);
 
 enum { CACHE_KEY = 512 };

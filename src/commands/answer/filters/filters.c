@@ -14,7 +14,7 @@ static bool has_form(const Filters *f) {
 
 /* --- where the parts of an answer begin and end */
 
-/* *inside = the prompt ends in an open thought: its text ends with the opening mark and white space. */
+/* *inside = the prompt ends in an open thought: its text ends with the opening mark, but for white space. */
 static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, bool *inside, Error *err) {
   *inside = false;
   if (!a->thinking.open) return STATUS_OK;

@@ -34,8 +34,8 @@ typedef struct Filters {
   bool loops; /* a repetition was found, which ends the answer */
 } Filters;    /* starts zeroed; does not move: calls and channels point to bound; filters_release() */
 
-/* Begins the answer to the prompt of `request`, and sets the request's sink, user and GenerateOptions. form,
- * sink and result stay valid until the end. */
+/* Begins the answer to the prompt of `request`, and sets the request's sink, user and GenerateOptions.
+ * `assistant`, form, sink and result have to stay valid until filters_end(). */
 Status filters_begin(Filters *filters, const Assistant *assistant, AnswerForm *form, const AnswerSink *sink,
                      AnswerResult *result, EngineRequest *request, Error *err);
 void filters_release(Filters *filters);

@@ -19,13 +19,13 @@ typedef enum {
 } ThinkingState;
 
 typedef struct {
-  const char *open, *close; /* the marks, not empty */
+  const char *open, *close; /* the marks, not empty; one is NULL: no thoughts */
   ThinkingState state;
   bool begun;  /* the thought has a character that is not white space */
   Buffer held; /* text that the next piece decides on */
 } ThinkingSplitter;
 
-/* Starts a text. open and close NULL: no thoughts. inside: the prompt ends in an open thought. */
+/* Starts a text. open or close NULL: no thoughts. inside: the prompt ends in an open thought. */
 void thinking_begin(ThinkingSplitter *splitter, const char *open, const char *close, bool inside);
 /* Takes text[0..size) and appends what is certain; within one call all of `thought` precedes `answer`. */
 Status thinking_push(ThinkingSplitter *splitter, const char *text, size_t size, Buffer *thought,
