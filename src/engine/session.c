@@ -1,13 +1,14 @@
 /* session.c - see session.h.
  *
- * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
- *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
- *              or -1 if the state has none; if has_last is set, `last` holds that token's logits; nothing
- *              here allocates after session_open(). A step that fails leaves n_past as it was; keys and
- *              values that it wrote before n_past equal the old ones. The backend's recurrent state may
- *              belong to another position: settle() brings it to n_past before a step. The last step has also
- *              computed the guesses of `drafting` from n_right on, at the positions that follow the session's
- *              tokens; their logits are the rows after logits_row. */
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and (after
+ *              session_keep() only from session_rewind() on) those that the sampler has seen; n_past <=
+ *              n_ctx; logits_row is the row of the last token's logits, or -1 if the state has none; if
+ *              has_last is set, `last` holds that token's logits; nothing here allocates after
+ *              session_open(). A step that fails leaves n_past as it was; keys and values that it wrote
+ *              before n_past equal the old ones. The backend's recurrent state may belong to another
+ *              position: settle() brings it to n_past before a step. The last step has also computed the
+ *              guesses of `drafting` from n_right on, at the positions that follow the session's tokens;
+ *              their logits are the rows after logits_row. */
 #include "engine/session.h"
 
 #include <stdlib.h>

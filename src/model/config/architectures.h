@@ -1,16 +1,16 @@
 /* architectures.h - how each architecture differs from Llama, and the defaults of its config.
  *
- * architectures.c is the only table with names of models: config.c turns a row of it and a config.json into
- * the fields of ModelConfig, and only these decide what loaders and backends do. A model family that needs
- * nothing new is one more row. */
+ * Only architectures.c and multimodal.c have tables with names of models: config.c turns a row of
+ * architectures.c and a config.json into the fields of ModelConfig, and only these decide what loaders and
+ * backends do. A model family that needs nothing new is one more row. */
 #pragma once
 
 #include "model/config/config.h"
 #include "model/config/reader.h"
 
-/* Which layers have a sliding window. */
+/* Which layers have a sliding window (config_parse_windows()). */
 typedef enum {
-  WINDOW_NONE,        /* no layer, whatever the config says of windows */
+  WINDOW_NONE,        /* no layer: sliding_window is ignored, a layer_types with windows refused */
   WINDOW_ALL,         /* all layers, unless sliding_window is null, or absent without a default */
   WINDOW_BY_LAYER,    /* if use_sliding_window: by layer_types or, without it, layers >= max_window_layers */
   WINDOW_FROM_LAYER,  /* as WINDOW_BY_LAYER, whatever use_sliding_window says */
@@ -36,7 +36,7 @@ typedef enum {
   ROPES_XDROPE,       /* as ROPES_USUAL, and "xdrope", which for text is "dynamic" (HunyuanOCR) */
   ROPES_LONG,         /* "longrope" alone, also under the names "su" and "yarn" */
   ROPES_LONG_MSCALES, /* "longrope" alone, with attention factors short_mscale and long_mscale (PhiMoE) */
-  ROPES_PROPORTIONAL, /* "proportional" alone, in layers without a window; ropes are in rope_parameters */
+  ROPES_PROPORTIONAL, /* "proportional" alone; rope_parameters has a rope for each kind of layer */
 } RopeTypes;
 
 /* Traits that an architecture has and others lack. The first ones stand for members of
@@ -47,7 +47,7 @@ typedef enum {
   QKV_BIAS_KEY,   /* attention_bias: q, k and v have a bias; absent: as QKV_BIAS says */
   OUT_BIAS,       /* attention_out_bias: o has a bias */
   MLP_BIAS,       /* mlp_bias: gate, up and down have a bias */
-  USE_BIAS,       /* use_bias: all linear layers have a bias */
+  USE_BIAS,       /* use_bias: q, k, v, o, gate, up and down have a bias */
   HEAD_BIAS,      /* lm_head_bias: lm_head has a bias */
   MULTIPLIERS,    /* embedding_, attention_, residual_multiplier and logits_scaling */
   QUERY_SCALAR,   /* query_pre_attn_scalar: scores are divided by the square root of this */
@@ -76,7 +76,7 @@ typedef enum {
   BLOCK_WIDTH,    /* block_ff_dim and the block_ members that adjust it (LFM2) */
   SANDWICH,       /* use_sandwich_norm, use_attention_gate, windows in some layers (LFM3) */
   MAY_BE_ENCODER, /* use_bidirectional_attention must be false, as in rows with WINDOW_PERIODIC */
-  MAY_BE_RMS,     /* norms are not centred where rms_norm_eps is given, which is then epsilon */
+  MAY_BE_RMS,     /* if rms_norm_eps is given, it is epsilon, and norms are not centred */
   DEPTH_SCALE,    /* scale_emb, scale_depth, dim_model_base (MiniCPM) */
   /* model_max_length overrides max_position_embeddings; num_experts_per_token, moe_renormalize,
    * num_expert_group and num_shared_experts override transformers' names. */
@@ -116,7 +116,7 @@ typedef enum {
   CLAMPED,          /* the activation of experts is ACTIVATION_CLAMPED */
   GELU_IS_TANH,     /* the activation "gelu" is gelu_pytorch_tanh */
   NO_ROPE,          /* no layer has a rope, and members of ropes are ignored */
-  ROPES_IN_OBJECTS, /* ropes are in rope_parameters: rope_theta outside is ignored, a scaled rope refused */
+  ROPES_IN_OBJECTS, /* ropes are in rope_parameters; beside it rope_theta is ignored, a scaled rope refused */
   BOTH_ROTARY,      /* rotary_part is partial_rotary_factor's default for both ropes, also in their objects */
   NO_ROPE_SCALING,  /* transformers ignores rope_scaling, so it is refused if it scales (Command A+) */
   LAST_FULL,        /* the last layer has no window, whatever layer_types says */
@@ -208,7 +208,7 @@ struct Architecture {
   const char *length_key;       /* overrides max_position if larger, and if the rope is not scaled */
   const char *off_key;          /* for a bool that must be false */
   const char *before_key; /* for window - 1, the number of earlier positions; overrides sliding_window */
-  const char *other_name; /* a second name of `architecture`, which other rows can have, too */
+  const char *other_name; /* a second name of `architecture`; other rows may have it, too */
   const char *other_type; /* a model_type that `architecture` may have instead */
 
   /* Defaults of members that Llama does not have, or has with zero as default. */
@@ -238,7 +238,8 @@ struct Architecture {
     const char *width_key; /* another name of moe_intermediate_size, or NULL */
     IntMember dense;       /* the number of first layers without experts */
     int dense_layers;      /* how many first layers have no experts if mlp_only_layers is absent */
-    /* The shared expert's width is the member shared_width, or the member shared_count times `width`. */
+    /* The shared expert's width is the member shared_width, the member shared_count times `width` or, with
+     * OWN_NORMS, the MLP's. */
     IntMember shared_width, shared_count;
     DoubleMember scale;  /* routed_scaling_factor, or another name */
     DoubleMember jitter; /* for SCORE_CHOSEN_NEAR: half of ExpertConfig.near */
@@ -255,7 +256,7 @@ bool has(const Architecture *arch, Trait trait);
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* Where the config of a text part is. ONE_TEXT: in text_config, whose model_type is `text` or old_text.
+/* Where the config of a text part is. ONE_TEXT: in text_config; its model_type is `text`, old_text or absent.
  * ANY_TEXT: in text_config, with any model_type that multimodal_text() takes. FLAT_TEXT: as ONE_TEXT, or in
  * config.json itself if there is no text_config. THINKER_TEXT: in the text_config of thinker_config. */
 typedef enum { ONE_TEXT, ANY_TEXT, FLAT_TEXT, THINKER_TEXT } TextPlace;
@@ -288,10 +289,10 @@ const Architecture *multimodal_text(const Multimodal *whole, const char *model_t
 
 /* Functions for Architecture.layers, with what they fill beside the kinds of layers. PRECOND config->layers
  * is allocated; the rope and the activation are filled. */
-ParsePart config_parse_windows;     /* windows alone (positions.c) */
-ParsePart config_parse_chunks;      /* chunks, NoPE layers, whether q and k are normalised (chunks.c) */
-ParsePart config_parse_short_conv;  /* conv, and the MLP's width (short_conv.c) */
-ParsePart config_parse_delta;       /* delta (delta.c) */
+ParsePart config_parse_windows;    /* windows, and layers without a rope (positions.c) */
+ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (chunks.c) */
+ParsePart config_parse_short_conv; /* conv, the MLP's width, windows, norms and gate of LFM3 (short_conv.c) */
+ParsePart config_parse_delta;      /* delta (delta.c) */
 ParsePart config_parse_delta_apart; /* delta with three matrices for q, k, v; norms of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
 ParsePart config_parse_channel_delta; /* delta, with a decay for each dimension of a key (Kimi, Ling) */
@@ -303,7 +304,7 @@ ParsePart config_parse_blocks;        /* Mamba-2, attention, MLP or experts alon
 
 /* Functions for Architecture.sizes. PRECOND the windows of layers are filled. */
 ParsePart config_parse_layer_thetas; /* layer_rope_theta: a theta for each layer, 0 for no rope */
-ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: no rope without a window */
+ParsePart config_parse_layer_ropes;  /* layer_rope_theta: 0 for no rope; absent: by the rule of windows */
 ParsePart config_parse_layer_sizes;  /* global_head_dim, per_layer_config and the like (layer_sizes.c) */
 ParsePart config_parse_layer_heads;  /* numbers of heads, and the kind of attention's gates (Laguna) */
 typedef Status ParseLayer(const ConfigReader *r, const ModelConfig *config, LayerConfig *layer);

@@ -17,8 +17,8 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, R
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* Maxima of sizes; the minimum is 1. Within them products of three sizes fit int64, and an ak48 file is
- * shorter than 2^60 bytes. */
+/* Maxima of sizes. The minimum is 1 unless a member's comment says otherwise. Within these limits products of
+ * three sizes fit int64, and an ak48 file is shorter than 2^60 bytes. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
@@ -108,7 +108,7 @@ typedef struct {
   bool no_qk_norm; /* q and k are not normalised, whatever the model's qk_norm says (Llama 4) */
   bool k_as_v;     /* values are the keys before their norm: there is no v_proj (Gemma 4) */
   bool shares_kv;  /* the layer uses the keys and values of an earlier kv_layer (Gemma 3n and 4) */
-  int kv_layer;    /* the layer itself unless shares_kv (set by config_layer()) */
+  int kv_layer;    /* config_layer() sets it to the layer itself unless shares_kv */
   LayerMlp mlp;
   /* The layer has LAYER_DELTA's token mixer as well as attention. Both read the same normalised input, and
    * both outputs are added to the residual stream. Only in layers of LAYER_ATTENTION (Falcon-H1). */
@@ -205,7 +205,7 @@ typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } Inputs
 
 /* Names within a layer with experts. Experts are stored one by one, the third one's gate as
  * "mlp.experts.2.gate_proj"; or all experts of a layer in two tensors of three dimensions, one with the rows
- * of gate and up, the other with those of down. */
+ * of gate and up, the other with those of down; with all_up in three. */
 typedef struct {
   const char *router;           /* "mlp.gate" */
   const char *each;             /* "mlp.experts" */
@@ -311,7 +311,7 @@ typedef struct {
   int longest;      /* tokens of the longest n-gram, 2 .. MAX_NGRAM; 0: the model has none */
   int n_hashes;     /* for each length of n-gram; each hash picks a row of the table: 1 .. MAX_NGRAM_HASHES */
   int width;        /* numbers in all rows for a token: (longest - 1) * n_hashes rows of equal size */
-  int taps;         /* taps of the convolution over tokens, which are `longest` tokens apart */
+  int taps;         /* taps of the convolution over tokens; they are `longest` tokens apart */
   int64_t least;    /* each hash has the next prime number of rows; the first is at least this */
   int64_t multiple; /* the table's rows are rounded up to a multiple of this */
   int64_t seed;     /* seed of the hashes' factors */
@@ -344,10 +344,10 @@ typedef struct {
 
 /* How experts are chosen and weighted by the router's outputs. SCORE_SOFTMAX: both by softmax over all
  * outputs. SCORE_SIGMOID: both by the sigmoid of each. From SCORE_CHOSEN on, the outputs themselves choose.
- * The weights are then softmax over the chosen experts' outputs (SCORE_CHOSEN), or the sigmoid of each; or
- * SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): the weight of a chosen expert with output r is its
- * share in softmax over the outputs s of the experts with (r - s) / max(|s|, r) <= near, except those chosen
- * before it. */
+ * SCORE_CHOSEN: the weights are softmax over the chosen experts' outputs. SCORE_CHOSEN_SIGMOID: a weight is
+ * the sigmoid of the output. SCORE_CHOSEN_NEAR (SparseMixer-v2, arXiv:2409.12136): the weight of a chosen
+ * expert with output r is its share in softmax over the outputs s of the experts with
+ * (r - s) / max(|s|, r) <= near, except those chosen before it. */
 typedef enum {
   SCORE_SOFTMAX,
   SCORE_SIGMOID,
@@ -503,7 +503,7 @@ typedef struct {
   RopeConfig local_rope; /* the rope of ROPE_LOCAL layers */
 
   bool tied_embeddings;            /* lm_head is the embedding */
-  bool qkv_bias, o_bias, mlp_bias; /* layers that must have a bias: q, k, v; o; gate, up, down */
+  bool qkv_bias, o_bias, mlp_bias; /* matrices that must have a bias: q, k, v; o; gate, up, down */
   FusedMatrices fused;
   bool text_part;      /* the text part of a multimodal model */
   LayerConfig *layers; /* [n_layers], read by config_layer(); NULL: no layer differs */
