@@ -232,7 +232,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->workspace = buffers_take(m, sizes.workspace, 1);
   place_caches(s, c, buffers_take(m, place_caches(s, c, NULL), 1));
   take_halves(s, c, m);
-  s->recurrent = buffers_take(m, state_sequences(o) + (size_t)o->n_slots, state_floats(c) * sizeof(float));
+  s->recurrent =
+      buffers_take(m, state_sequences(o) + (size_t)o->n_slots, state_floats(c, o->states) * sizeof(float));
 }
 
 /* Notes where each layer's cache and recurrent state lie, which every operation of a step asks for. */
@@ -241,7 +242,7 @@ static Status place_layers(BackendState *s, Error *err) {
   TRY(NEW(s->layers, (size_t)c->n_layers, "session", err));
   for (int i = 0; i < c->n_layers; i++) {
     const int from = config_layer(c, i).kv_layer;
-    s->layers[i].recurrent = state_floats_before(c, i);
+    s->layers[i].recurrent = state_floats_before(c, s->options.states, i);
     if (s->options.target)
       memcpy(s->layers[i].cache, s->options.target->layers[from].cache, sizeof s->layers[i].cache);
     for (CachePart part = 0; part < CACHE_PARTS && !s->options.target; part++)
@@ -393,7 +394,8 @@ Status state_open(BackendState *s, Error *err) {
   TRY(streams_open(s, err));
   TRY(index_open(s, err));
   /* A fused step gives a row other bits than the kernels that compute it in a larger step. */
-  if (fused && !options->invariant) TRY(fused_open(loaded, options, s->taps, &s->fused, err));
+  if (fused && !options->invariant && options->states == STATES_F32)
+    TRY(fused_open(loaded, options, s->taps, &s->fused, err));
   TRY(clear_experts(s, err));
   TRY(open_peers(s, err));
   return cuda_status(

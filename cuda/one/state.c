@@ -44,16 +44,16 @@ static size_t ngrams_before(const ModelConfig *c, int layer) {
   return n_layers ? n_layers * ops_ngram_state_floats(n, c->streams.n, c->hidden) : 0;
 }
 
-size_t state_floats_before(const ModelConfig *c, int layer) {
+size_t state_floats_before(const ModelConfig *c, StatesType type, int layer) {
   const int n_conv = config_count_layers(c, LAYER_CONV, layer),
             n_delta = config_count_layers(c, LAYER_DELTA, layer);
   const size_t conv = (size_t)padded_row(c->conv.channels) * (size_t)c->conv.taps;
-  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta) : 0) +
+  return (size_t)n_conv * conv + (n_delta ? (size_t)n_delta * delta_state_floats(&c->delta, type) : 0) +
          ngrams_before(c, layer);
 }
 
-size_t state_floats(const ModelConfig *c) {
-  return state_floats_before(c, c->n_layers);
+size_t state_floats(const ModelConfig *c, StatesType type) {
+  return state_floats_before(c, type, c->n_layers);
 }
 
 size_t state_sequences(const StateOptions *o) {
@@ -78,7 +78,8 @@ static size_t cached_positions(const StateOptions *o) {
 }
 
 size_t state_recurrent_bytes(const ModelConfig *c, int layer) {
-  return (state_floats_before(c, layer + 1) - state_floats_before(c, layer)) * sizeof(float);
+  return (state_floats_before(c, STATES_F32, layer + 1) - state_floats_before(c, STATES_F32, layer)) *
+         sizeof(float);
 }
 
 size_t state_part_bytes(KvType kv, int head_dim, CachePart part) {
@@ -158,7 +159,7 @@ float *state_recurrent(const BackendState *s, int layer) {
 float *state_of_ngrams(const BackendState *s, int layer) {
   const ModelConfig *c = &s->loaded->model->config;
   const size_t own = ngrams_before(c, layer + 1) - ngrams_before(c, layer);
-  return s->recurrent + state_floats_before(c, layer + 1) - own;
+  return s->recurrent + state_floats_before(c, s->options.states, layer + 1) - own;
 }
 
 Segments state_segments(const BackendState *s, TokenRange span) {
@@ -169,11 +170,11 @@ Segments state_segments(const BackendState *s, TokenRange span) {
                     .of_row = s->rows.segment_of,
                     .n_singles = q->n_singles,
                     .n = q->n_segments,
-                    .state_step = state_floats(&s->loaded->model->config)};
+                    .state_step = state_floats(&s->loaded->model->config, s->options.states)};
 }
 
 float *state_of_sequence(const BackendState *s, int sequence) {
-  return s->recurrent + (size_t)sequence * state_floats(&s->loaded->model->config);
+  return s->recurrent + (size_t)sequence * state_floats(&s->loaded->model->config, s->options.states);
 }
 
 Status state_wait(BackendState *s, Error *err) {
@@ -243,7 +244,7 @@ static float *slot_states(const BackendState *s, int slot) {
 }
 
 static Status copy_states(BackendState *s, int to, int from, Error *err) {
-  const size_t bytes = state_floats(&s->loaded->model->config) * sizeof(float);
+  const size_t bytes = state_floats(&s->loaded->model->config, s->options.states) * sizeof(float);
   return cuda_status(cudaMemcpyAsync(slot_states(s, to), slot_states(s, from), bytes,
                                      cudaMemcpyDeviceToDevice, s->loaded->stream),
                      "cannot copy recurrent states", err);
@@ -284,7 +285,7 @@ static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MA
   }
   if (own.ngrams) {
     const size_t floats = ngrams_before(part, layer + 1) - ngrams_before(part, layer),
-                 first = state_floats_before(part, layer + 1) - state_floats_before(part, layer) - floats;
+                 first = state_recurrent_bytes(part, layer) / sizeof(float) - floats;
     runs[n++] = (Run){first, first, floats};
   }
   return n;

@@ -235,7 +235,7 @@ int state_pages(const StateOptions *options);
 /* Sequences of a session, at least 1. */
 size_t state_sequences(const StateOptions *options);
 /* Floats of the recurrent states of all layers before `layer` together. */
-size_t state_floats_before(const ModelConfig *config, int layer);
+size_t state_floats_before(const ModelConfig *config, StatesType type, int layer);
 /* Bytes of a position of one KV head in a part of the cache. */
 size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
 /* True with latent attention: values are a part of the keys, so that only keys are stored. */
@@ -292,7 +292,7 @@ Attention state_attention(const BackendState *s, int layer);
 float *state_recurrent(const BackendState *s, int layer);
 /* The recurrent states of all layers of a sequence, one after the other. */
 float *state_of_sequence(const BackendState *s, int sequence);
-size_t state_floats(const ModelConfig *config);
+size_t state_floats(const ModelConfig *config, StatesType type);
 /* The segments of a step, for kernels of recurrent states; zeros for a step without span.parts. */
 Segments state_segments(const BackendState *s, TokenRange span);
 

@@ -399,6 +399,7 @@ static Status cuda_norm_delta_rule(BackendState *s, TokenRange span, int layer, 
   const int n_rows = rows_of(s, span);
   const bool beside = config_layer(c, layer).delta_beside;
   DeltaRule rule = {.sizes = c->delta,
+                    .type = s->options.states,
                     .eps = (float)(c->delta.norm_eps != 0 ? c->delta.norm_eps : c->norm_eps),
                     .shared_bytes = m->shared_bytes,
                     .pos = s->rows.pos,

@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "engine/sampler.h"
+#include "engine/state_type.h"
 #include "model/model.h"
 #include "model/program.h"
 #include "model/slice.h"
@@ -198,6 +199,7 @@ typedef struct {
    * whole pages). The caller gives a step at most n_sequences + GUESS_ROWS rows that belong to no prompt. A
    * backend whose rows always have these bits ignores `invariant`. */
   bool invariant;
+  StatesType states;       /* for several sequences; else STATES_F32 */
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
   /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT): it has

@@ -28,6 +28,7 @@ typedef struct {
   int n_drafters; /* while more sequences than this are active, none has guesses; 0: one for each sequence */
   int chunk;      /* most rows of a step, raised to at least n_sequences; 0: the backend's default */
   KvType kv;
+  StatesType states;
   bool invariant; /* StateOptions.invariant; a step's guesses are then at most GUESS_ROWS in all */
 } BatchOptions;
 

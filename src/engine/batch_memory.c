@@ -29,6 +29,7 @@ int batch_drafters(const BatchOptions *options, const Backend *backend, const Mo
 StateOptions batch_sizes(const BatchOptions *options, const Backend *backend, const ModelConfig *config) {
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position,
                         .kv = options->kv,
+                        .states = options->states,
                         .n_sequences = options->n_sequences,
                         .invariant = options->invariant};
   const long long all = (long long)options->n_sequences * batch_pages(backend, sizes.n_ctx),

@@ -1,12 +1,13 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
  * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
- * [no-graphs] [invariant] [chunk=N]; MODEL is a config.json or a directory with one, weights are random,
- * decoding is greedy, prompts share nothing. int8: activations in int8; invariant: as with --invariant;
- * chunk: most rows of a step. */
+ * [states=bf16|f16] [no-graphs] [invariant] [chunk=N]; MODEL is a config.json or a folder with one; weights
+ * are random, decoding is greedy, prompts share nothing. int8: activations in int8; states: as --states;
+ * invariant: as with --invariant; chunk: most rows of a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <string>
 #include <vector>
 
 extern "C" {
@@ -53,8 +54,8 @@ static void count_step(void *user, const EngineStep *step) {
 
 int main(int argc, char **argv) {
   if (argc < 6)
-    return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8] [no-graphs] "
-                  "[invariant] [chunk=N]\n"),
+    return printf("usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8] "
+                  "[states=bf16|f16] [no-graphs] [invariant] [chunk=N]\n"),
            2;
   const double start = clock_ms();
   const Backend *backend = &cuda_backend;
@@ -67,6 +68,8 @@ int main(int argc, char **argv) {
   for (int i = 6; i < argc; i++) {
     for (KvType kv : {KV_F32, KV_Q8})
       if (strcmp(argv[i], kv_type_name(kv)) == 0) sizes.kv = kv;
+    for (StatesType states : {STATES_BF16, STATES_F16})
+      if (argv[i] == std::string("states=") + states_type_name(states)) sizes.states = states;
     if (strcmp(argv[i], "int8") == 0) options.int8_activations = options.copies = true;
     if (strncmp(argv[i], "chunk=", 6) == 0) sizes.chunk = atoi(argv[i] + 6);
     sizes.invariant = sizes.invariant || strcmp(argv[i], "invariant") == 0;

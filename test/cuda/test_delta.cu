@@ -6,8 +6,12 @@
  * of products to fp16, and what that costs depends on the text: where neighbouring keys are alike and nothing
  * is forgotten, changes are small differences and their errors stay. So the test computes the equations of
  * chunks in double with the same operands rounded (`Simulation`). The kernel may err spread() times as much.
+ * States of 16 bits: the reference rounds to them, too, with the same noise. Where the noise falls between
+ * its number and the kernel's, they differ by a unit of the last place; few numbers of fp32 families do. So
+ * these may err as above and an eighth of what rounding costs; other noise makes twice as much.
  * Segments of many sequences in one step must have the bits that each has alone.
  * Needs a GPU; "few" for fewer lengths; prints `N passed, N failed`. */
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <string.h>
@@ -192,10 +196,28 @@ static Row finish(const Text &t, int token, const Row &out) {
   return finished;
 }
 
-static void compute(Text *t) {
+/* A number of a state, as `type` keeps it. */
+static double stored(StatesType type, double x, int pos, size_t index) {
+  const float from = (float)x;
+  uint32_t bits;
+  memcpy(&bits, &from, sizeof bits);
+  bits = states_round(type, bits, states_noise_at((uint32_t)pos, (uint32_t)index));
+  float to;
+  memcpy(&to, &bits, sizeof to);
+  return type == STATES_F32 ? x : type == STATES_F16 ? __half2float(__float2half_rn(to)) : to;
+}
+
+/* True if states are rounded after a token, the i-th of a step of n. */
+static bool rounds_after(int i, int n) {
+  return i % SEGMENT_CHUNK == SEGMENT_CHUNK - 1 || i == n - 1;
+}
+
+/* The text in steps of the given lengths, in turn, which matter where states are rounded. */
+static void compute(Text *t, StatesType type = STATES_F32, const std::vector<int> &steps = {1}) {
   const DeltaConfig &s = t->sizes;
   Row state((size_t)t->values * s.key_dim, 0);
-  for (int token = 0; token < t->n_tokens; token++) {
+  t->outputs.clear(), t->states.clear();
+  for (int token = 0, step = 0, begin = 0; token < t->n_tokens; token++) {
     const Row c = mixed(*t, token);
     Row out((size_t)t->values);
     for (int head = 0; head < s.n_value_heads; head++) {
@@ -211,6 +233,10 @@ static void compute(Text *t) {
       }
     }
     for (double x : finish(*t, token, out)) t->outputs.push_back(x);
+    const int n = std::min(steps[step % steps.size()], t->n_tokens - begin);
+    for (size_t i = 0; i < state.size() && rounds_after(token - begin, n); i++)
+      state[i] = stored(type, state[i], token, i);
+    if (token == begin + n - 1) step++, begin += n;
     t->states.push_back(state);
   }
 }
@@ -231,10 +257,11 @@ static double dot(const double *a, const double *b, int n) {
  * operand. */
 struct Simulation {
   const Text &t;
+  StatesType type;
   Row state; /* [n_value_heads][value_dim][key_dim] */
 
-  explicit Simulation(const Text &text)
-      : t(text), state((size_t)text.values * (size_t)text.sizes.key_dim, 0) {}
+  Simulation(const Text &text, StatesType states)
+      : t(text), type(states), state((size_t)text.values * (size_t)text.sizes.key_dim, 0) {}
 
   /* A head of a chunk of n tokens from `pos` on, whose q, k and v are c[token]; appends to outputs[token],
    * which finish() takes. */
@@ -294,6 +321,7 @@ struct Simulation {
       }
       for (int head = 0; head < t.sizes.n_value_heads; head++)
         chunk_head(head, pos + first, count, c, &outputs);
+      for (size_t i = 0; i < state.size(); i++) state[i] = stored(type, state[i], pos + first + count - 1, i);
       for (int i = 0; i < count; i++)
         for (double x : finish(t, pos + first + i, outputs[i])) all.push_back(in_half(x));
     }
@@ -315,13 +343,27 @@ static Text with_gates(const DeltaConfig &sizes, int n_tokens) {
   return text;
 }
 
+/* The numbers of a state in memory. */
+static Row cells_of(const Floats &state, const Text &t, StatesType type) {
+  const void *at = &state[delta_input_floats(&t.sizes)];
+  Row cells(t.states[0].size());
+  for (size_t i = 0; i < cells.size(); i++)
+    cells[i] = type == STATES_F32   ? ((const float *)at)[i]
+               : type == STATES_F16 ? __half2float(((const __half *)at)[i])
+                                    : __bfloat162float(((const __nv_bfloat16 *)at)[i]);
+  return cells;
+}
+
 /* Runs the text in steps of the given lengths, in turn: by the family if it can take the step, else by
- * plain. */
-static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps) {
-  const size_t floats = delta_state_floats(&t.sizes), cells = t.states[0].size();
+ * plain. Returns the last state. */
+static Floats run(const Text &exact, DeltaFamily family, const std::vector<int> &steps,
+                  StatesType type = STATES_F32) {
+  Text t = exact;
+  if (type != STATES_F32) compute(&t, type, steps);
+  const size_t floats = delta_state_floats(&t.sizes, type);
   const int out_stride = (t.values + 7) / 8 * 8 + 8;
   DeltaRule rule = {};
-  rule.sizes = t.sizes, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
+  rule.sizes = t.sizes, rule.type = type, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
   rule.stride = t.stride, rule.out_stride = out_stride;
   rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
   if (t.mamba) rule.conv_bias = to_device(t.conv_bias), rule.skip = to_device(t.skip);
@@ -331,9 +373,9 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
   DeviceLinear gates = {};
   gates.type = WEIGHT_F16, gates.n_in = N_IN, gates.n_out = 2 * t.sizes.n_value_heads, gates.stride = N_IN;
   if (!t.gates.empty()) gates.dense = to_device(t.gates);
-  const bool exact = family != DELTA_CHUNKS;
   double worst_out = 0, worst_state = 0;
-  Simulation simulation(t);
+  Simulation simulation(t, type);
+  Floats state;
   for (int pos = 0, i = 0; pos < t.n_tokens; i++) {
     const int n = std::min(steps[i % steps.size()], t.n_tokens - pos);
     const size_t from = (size_t)pos * t.stride, to = (size_t)(pos + n) * t.stride;
@@ -358,12 +400,14 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
       else
         gaps = gaps && __half2float(out[j]) == UNTOUCHED;
     }
-    const Floats state = to_host<float>(rule.state, floats);
-    const Row cells_now(state.end() - (long)((cells + 63) / 64 * 64),
-                        state.end() - (long)((cells + 63) / 64 * 64 - cells));
-    const double off = nmse(got, want), state_off = nmse(cells_now, t.states[pos + n - 1]);
-    double most = 2.5e-7, state_most = 1e-9;
-    if (!exact) {
+    state = to_host<float>(rule.state, floats);
+    const double off = nmse(got, want), state_off = nmse(cells_of(state, t, type), t.states[pos + n - 1]);
+    const Row unrounded(exact.outputs.begin() + (size_t)pos * t.values,
+                        exact.outputs.begin() + (size_t)(pos + n) * t.values);
+    const double rounding = nmse(unrounded, want),
+                 state_rounding = nmse(exact.states[pos + n - 1], t.states[pos + n - 1]);
+    double most = 2.5e-7 + rounding / 8, state_most = 1e-9 + state_rounding / 8;
+    if (family == DELTA_CHUNKS) {
       most = spread(n) * nmse(simulation.advance_by(pos, n), want);
       state_most = spread(n) * nmse(simulation.state, t.states[pos + n - 1]);
       expect(takes, "a step in chunks", names[family], pos, n, 0);
@@ -376,13 +420,14 @@ static void run(const Text &t, DeltaFamily family, const std::vector<int> &steps
       CHECK(cudaFree((void *)at));
     pos += n;
   }
-  printf("%s%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states %.1e\n",
+  printf("%s%-6s key heads %d, value heads %d, %d x %d, %d taps: NMSE at most %.1e, states in %s %.1e\n",
          t.mamba ? "Mamba-2, " : "", names[family], t.sizes.n_key_heads, t.sizes.n_value_heads,
-         t.sizes.key_dim, t.sizes.value_dim, t.sizes.conv, worst_out, worst_state);
+         t.sizes.key_dim, t.sizes.value_dim, t.sizes.conv, worst_out, states_type_name(type), worst_state);
   for (const void *at : {(const void *)rule.conv, (const void *)rule.conv_bias, (const void *)rule.skip,
                          (const void *)rule.a_log, (const void *)rule.dt_bias, (const void *)rule.norm,
                          (const void *)rule.state, (const void *)rule.workspace})
     CHECK(cudaFree((void *)at));
+  return state;
 }
 
 /* --- segments */
@@ -401,11 +446,11 @@ struct Sequences {
   std::vector<int> pos;
   Floats states; /* on the host, of all sequences computed alone */
 
-  Sequences(const Text &text, int n_sequences, int n_tokens)
+  Sequences(const Text &text, int n_sequences, int n_tokens, StatesType type)
       : t(text), n(n_sequences), length(n_tokens), out_stride((text.values + 7) / 8 * 8 + 8), rule() {
     const int all = n * length;
-    step = delta_state_floats(&t.sizes) + 64, pos.resize(n), states.assign(n * step, NAN);
-    rule.sizes = t.sizes, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
+    step = delta_state_floats(&t.sizes, type) + 64, pos.resize(n), states.assign(n * step, NAN);
+    rule.sizes = t.sizes, rule.type = type, rule.eps = (float)eps, rule.shared_bytes = 227 << 10;
     rule.stride = t.stride, rule.out_stride = out_stride;
     rule.conv = to_device(t.conv), rule.a_log = to_device(t.a_log), rule.dt_bias = to_device(t.dt_bias);
     if (t.mamba) rule.conv_bias = to_device(t.conv_bias), rule.skip = to_device(t.skip);
@@ -507,10 +552,10 @@ struct Sequences {
 
 /* Steps of seven sequences: new and continued ones, of lengths around those of a chunk, single rows of
  * prompts and of answers; then single rows alone, with padding. */
-static void check_segments(const DeltaConfig &sizes, bool few) {
+static void check_segments(const DeltaConfig &sizes, StatesType type, bool few) {
   const int most = few ? 130 : 300;
   const Text text = text_of(sizes, 7 * (most + 200), false);
-  Sequences s(text, 7, most + 200);
+  Sequences s(text, 7, most + 200, type);
   s.check({{1, true}, {2, true}, {63, true}, {64, true}, {65, true}, {most, true}, {0, false}}, 0, most);
   s.check({{65, true}, {1, false}, {1, false}, {9, false}, {0, false}, {1, false}, {64, true}}, 0, 1000);
   s.check({{1, false}, {1, false}, {1, true}, {1, false}, {3, false}, {1, false}, {1, false}}, 0, most);
@@ -542,6 +587,27 @@ static DeltaConfig mamba(int n_groups, int n_heads, int key_dim, int value_dim, 
 static DeltaConfig scaled(DeltaConfig sizes, bool norm) {
   sizes.z_scale = 1.5, sizes.a_scale = 0.5, sizes.out_scale = 0.75, sizes.no_norm = !norm;
   return sizes;
+}
+
+/* States of 16 bits by all families; a text that is divided after a chunk has the same bits. */
+static void check_types(StatesType type, bool few) {
+  for (const DeltaConfig &sizes :
+       {DeltaConfig{2, 6, 8, 12, 4}, by_channel({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
+        DeltaConfig{1, 2, 128, 128, 4}, mamba(1, 4, 128, 64, 4)})
+    for (bool alike : {false, true}) {
+      const bool usual = sizes.key_dim == 128, whole = !few || type == STATES_BF16;
+      if (alike && (sizes.rule == RULE_MAMBA2 || sizes.by_channel)) continue;
+      Text text = text_of(sizes, few ? 140 : 700, alike);
+      compute(&text);
+      const DeltaFamily family = usual ? DELTA_CHUNKS : DELTA_PLAIN;
+      if (!usual || whole) run(text, DELTA_PLAIN, {1, 2, 17, 1, 3, 66}, type);
+      if (usual) run(text, DELTA_STEP, {1, 1, 2, 3, 8, 1, 7, 5, 4, 6}, type);
+      if (usual && whole) run(text, DELTA_CHUNKS, {64, 1, 65, 2, 9, 63}, type);
+      const Floats undivided = run(text, family, {text.n_tokens}, type),
+                   divided = run(text, family, {64, text.n_tokens - 64}, type);
+      expect(memcmp(undivided.data(), divided.data(), divided.size() * sizeof(float)) == 0, "divided states",
+             names[family], 64, text.n_tokens, 0);
+    }
 }
 
 static void check_choice() {
@@ -604,7 +670,8 @@ int main(int argc, char **argv) {
        {DeltaConfig{1, 2, 128, 128, 4}, doubled({2, 6, 128, 128, 4}), DeltaConfig{2, 6, 8, 12, 4},
         DeltaConfig{3, 3, 20, 7, 2}, by_channel({3, 3, 20, 20, 3}, 7, 0), mamba(2, 6, 12, 20, 3),
         mamba(2, 8, 128, 64, 4), scaled(mamba(1, 4, 128, 64, 4), false)})
-    check_segments(sizes, few);
+    for (StatesType type : {STATES_F32, STATES_BF16, STATES_F16}) check_segments(sizes, type, few);
+  for (StatesType type : {STATES_BF16, STATES_F16}) check_types(type, few);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -21,8 +21,8 @@ bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
 }
 
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens) {
-  return rule->sizes.rule == RULE_GATED_DELTA && delta_can_run(DELTA_STEP, rule, n_tokens) &&
-         gates->n_out == 2 * rule->sizes.n_value_heads &&
+  return rule->sizes.rule == RULE_GATED_DELTA && rule->type == STATES_F32 &&
+         delta_can_run(DELTA_STEP, rule, n_tokens) && gates->n_out == 2 * rule->sizes.n_value_heads &&
          (gates->type == WEIGHT_F16 || gates->type == WEIGHT_BF16) && gates->n_in % 8 == 0 &&
          !gates->has_bias;
 }
@@ -36,8 +36,9 @@ size_t delta_input_floats(const DeltaConfig *s) {
   return align_up((size_t)s->conv * (size_t)delta_channels(s), 64);
 }
 
-size_t delta_state_floats(const DeltaConfig *s) {
-  const size_t cells = (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
+size_t delta_state_floats(const DeltaConfig *s, StatesType type) {
+  size_t cells = (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
+  if (type != STATES_F32) cells = (cells + 1) / 2;
   return delta_input_floats(s) + align_up(cells, 64);
 }
 
@@ -63,7 +64,7 @@ static DeltaArgs kernel_args(const DeltaRule *r, int n_tokens) {
   args.eps = r->eps, args.q_scale = (float)(1 / std::sqrt((double)s->key_dim));
   args.pos = r->pos, args.projections = r->projections, args.conv = r->conv, args.a_log = r->a_log;
   args.dt_bias = r->dt_bias, args.norm = r->norm;
-  args.inputs = r->state, args.states = r->state + delta_input_floats(s);
+  args.type = r->type, args.inputs = r->state, args.states = r->state + delta_input_floats(s);
   if (r->gates) {
     args.gates = r->gates->dense, args.gates_bf16 = r->gates->type == WEIGHT_BF16;
     args.gates_stride = r->gates->stride, args.n_in = r->gates->n_in;

@@ -29,9 +29,10 @@ typedef enum { DELTA_STEP, DELTA_CHUNKS, DELTA_PLAIN } DeltaFamily;
 enum { DELTA_STEP_TOKENS = 8 }; /* most tokens of the step family */
 
 /* A layer's call. Its recurrent state is the inputs of the convolution [conv][channels], with position p in
- * row p % conv, and states [n_value_heads][value_dim][key_dim]. Neither is used at position 0. */
+ * row p % conv, and states [n_value_heads][value_dim][key_dim] of `type`. Neither is used at position 0. */
 typedef struct {
   DeltaConfig sizes;
+  StatesType type;     /* not fp32: rounded after each 64 tokens of a call or segment, and at its end */
   float eps;           /* of the norm of outputs */
   size_t shared_bytes; /* most dynamic shared memory that a block may opt in to */
   const int *pos;      /* device: position of the first token */
@@ -67,7 +68,7 @@ DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 
 /* Floats of a layer's state, and of its first part, the inputs of the convolution. */
-size_t delta_state_floats(const DeltaConfig *sizes);
+size_t delta_state_floats(const DeltaConfig *sizes, StatesType type);
 size_t delta_input_floats(const DeltaConfig *sizes);
 size_t delta_workspace_bytes(const DeltaConfig *sizes, int max_tokens);
 

@@ -364,21 +364,40 @@ __device__ __forceinline__ void multiply_square(Tile &sum, const __half *a, cons
   }
 }
 
+/* Where number [m][n][i] of a warp's tiles lies among the block's rows of the state. */
+__device__ __forceinline__ int cell_of(int m, int n, int i, int warp, int lane) {
+  return (8 * n + lane % 4 * 2 + i % 2) * kDim + 32 * warp + 16 * m + lane / 4 + i / 2 * 8;
+}
+
 /* Loads or stores a warp's 32 key dimensions of the state; a row of the state in memory is a value
  * dimension. */
-template <bool kStore>
-__device__ __forceinline__ void move_state(Tile (&state)[2], float *at, int warp, int lane) {
+template <bool kStore, class S>
+__device__ __forceinline__ void move_state(Tile (&state)[2], S *at, int warp, int lane) {
 #pragma unroll
   for (int m = 0; m < 2; m++)
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        float *cell = at + (8 * n + lane % 4 * 2 + i % 2) * kDim + 32 * warp + 16 * m + lane / 4 + i / 2 * 8;
+        S *cell = at + cell_of(m, n, i, warp, lane);
         if (kStore)
-          *cell = state[m][n][i];
+          *cell = narrowed<S>(state[m][n][i], 0);
         else
-          state[m][n][i] = *cell;
+          state[m][n][i] = widened(*cell);
+      }
+}
+
+/* Rounds a warp's 32 key dimensions of the state to S; first: the index of the block's first number. */
+template <class S>
+__device__ __forceinline__ void round_state(Tile (&state)[2], int pos, int first, int warp, int lane) {
+#pragma unroll
+  for (int m = 0; m < 2 && !std::is_same<S, float>::value; m++)
+#pragma unroll
+    for (int n = 0; n < kTiles; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        float &x = state[m][n][i];
+        x = widened(narrowed_at<S>(x, pos, first + cell_of(m, n, i, warp, lane)));
       }
 }
 
@@ -440,7 +459,8 @@ __device__ __forceinline__ void change_state(Tile (&state)[2], const Scan &s, co
  *     1      mask c, keys c + 1           keys, queries, values, logs, state  rest (Mamba-2: changes, faded)
  *     2      queries, values, logs c + 1  inverse, rest                       changes, faded
  *     3      inverse c + 1 (not Mamba-2)  mask, changes, faded, keys          outputs; then state of c + 1 */
-template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
+template <bool kMamba, class S>
+__global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   begin_overlapping();
   a.fix_sizes<kMamba>();
   extern __shared__ __align__(16) unsigned char shared[];
@@ -450,7 +470,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
   a.take(blockIdx.z);
   const int n_chunks = (a.n_tokens + kChunk - 1) / kChunk;
   const Places places = {a, work_of(a), head, first_value};
-  float *kept = a.states + ((size_t)head * a.value_dim + first_value) * kDim;
+  const int first_number = (head * a.value_dim + first_value) * kDim;
+  S *kept = (S *)a.states + first_number;
 
   places.copy_keys(s, 0);
   copy_async_commit();
@@ -459,7 +480,8 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
   if (!kMamba) places.copy_inverse(s, 0);
   copy_async_commit();
   Tile state[2] = {};
-  if (a.position() > 0) move_state<false>(state, kept, warp, lane);
+  const int pos = a.position();
+  if (pos > 0) move_state<false>(state, kept, warp, lane);
 
   for (int chunk = 0; chunk < n_chunks; chunk++) {
     const bool more = chunk + 1 < n_chunks;
@@ -527,8 +549,13 @@ template <bool kMamba> __global__ void __launch_bounds__(kThreads, 2) delta_scan
     store_outputs(a, out, kMamba ? kMambaScale : a.q_scale, chunk * kChunk + own,
                   a.first_value(head) + first_value);
     change_state(state, s, keys, fade, warp, lane);
+    round_state<S>(state, pos + min((chunk + 1) * kChunk, a.n_tokens) - 1, first_number, warp, lane);
   }
   move_state<true>(state, kept, warp, lane);
+}
+
+template <class S> auto scan_kernel(bool mamba) {
+  return mamba ? delta_scan_kernel<true, S> : delta_scan_kernel<false, S>;
 }
 
 } // namespace
@@ -552,7 +579,9 @@ Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err)
 }
 
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(a.mamba ? delta_scan_kernel<true> : delta_scan_kernel<false>,
-                dim3(a.value_dim / kValues, a.n_value_heads, a.n_segments), kThreads, sizeof(Scan), stream,
-                true, "delta rule", err, a);
+  const auto kernel = a.type == STATES_BF16  ? scan_kernel<__nv_bfloat16>(a.mamba)
+                      : a.type == STATES_F16 ? scan_kernel<__half>(a.mamba)
+                                             : scan_kernel<float>(a.mamba);
+  return launch(kernel, dim3(a.value_dim / kValues, a.n_value_heads, a.n_segments), kThreads, sizeof(Scan),
+                stream, true, "delta rule", err, a);
 }

@@ -2,6 +2,8 @@
  * Mamba-2. */
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/kernels/delta/delta.h"
 #include "cuda/kernels/ops/elementwise.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
@@ -41,6 +43,7 @@ struct DeltaArgs {
   int first_segment, n_segments, first_chunk, n_chunks; /* segments and chunks of the launch */
   size_t state_step;
   int first_row, first_pos, own_chunk; /* of take()'s segment; own_chunk: its first chunk, less first_chunk */
+  StatesType type;                     /* of `states` */
 
   /* Sets the rule and the sizes to constants: the step and chunks families have no other sizes. */
   template <bool kMamba> __device__ __forceinline__ void fix_sizes() {
@@ -131,6 +134,34 @@ struct DeltaArgs {
     return mamba ? step_of(a_of(token, head), head) : beta_of(row(token)[head]);
   }
 };
+
+/* Numbers of a state in memory: S is float, __nv_bfloat16 or __half. */
+template <class S>
+constexpr StatesType kStatesType = std::is_same<S, float>::value    ? STATES_F32
+                                   : std::is_same<S, __half>::value ? STATES_F16
+                                                                    : STATES_BF16;
+template <class S> __device__ __forceinline__ float widened(S x) {
+  if constexpr (std::is_same<S, float>::value)
+    return x;
+  else if constexpr (std::is_same<S, __half>::value)
+    return __half2float(x);
+  else
+    return __bfloat162float(x);
+}
+/* noise: 16 bits (state_type.h); 0 for a number that is rounded already. */
+template <class S> __device__ __forceinline__ S narrowed(float x, uint32_t noise) {
+  const float rounded = __uint_as_float(states_round(kStatesType<S>, __float_as_uint(x), noise));
+  if constexpr (std::is_same<S, float>::value)
+    return x;
+  else if constexpr (std::is_same<S, __half>::value)
+    return clamp_half(rounded);
+  else
+    return __ushort_as_bfloat16((unsigned short)(__float_as_uint(rounded) >> 16));
+}
+/* Number `index` of a layer's states after the token at `pos`. */
+template <class S> __device__ __forceinline__ S narrowed_at(float x, int pos, int index) {
+  return narrowed<S>(x, states_noise_at(pos, index));
+}
 
 /* Four numbers from a 16-byte aligned address; zeros for NULL. */
 __device__ __forceinline__ float4 load_4(const float *from) {

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(32) convolve_kernel(DeltaArgs a) {
 }
 
 /* A warp keeps the state's row of one value dimension in shared memory through all tokens. */
-__global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
+template <class S> __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
   begin_overlapping();
   extern __shared__ float rows[];
   if (!a.take(blockIdx.z)) return;
@@ -55,9 +55,10 @@ __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
             value = blockIdx.x * kWarps + warp;
   if (value >= a.value_dim) return;
   float *row = rows + warp * a.key_dim;
-  float *kept = a.states + ((size_t)head * a.value_dim + value) * a.key_dim;
+  const int first = (head * a.value_dim + value) * a.key_dim;
+  S *kept = (S *)a.states + first;
   const bool empty = a.position() == 0;
-  for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : kept[i];
+  for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : widened(kept[i]);
   for (int token = 0; token < a.n_tokens; token++) {
     const float *mixed = (const float *)a.workspace + (size_t)(a.first_row + token) * a.channels,
                 *q = mixed + a.places.q + head / a.group * a.key_dim,
@@ -75,8 +76,11 @@ __global__ void __launch_bounds__(kThreads) delta_plain_kernel(DeltaArgs a) {
     }
     out = warp_sum(out) + (a.mamba ? a.skip[head] * v : 0);
     if (lane == 0) a.row(token)[a.first_value(head) + value] = out;
+    const bool rounds = token % SEGMENT_CHUNK == SEGMENT_CHUNK - 1 || token == a.n_tokens - 1;
+    for (int i = lane; i < a.key_dim && rounds && !std::is_same<S, float>::value; i += 32)
+      row[i] = widened(narrowed_at<S>(row[i], a.position() + token, first + i));
   }
-  for (int i = lane; i < a.key_dim; i += 32) kept[i] = row[i];
+  for (int i = lane; i < a.key_dim; i += 32) kept[i] = narrowed<S>(row[i], 0);
 }
 
 __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
@@ -157,8 +161,11 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 }
 
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  return launch(delta_plain_kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads, a.n_segments),
-                kThreads, kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
+  const auto kernel = a.type == STATES_BF16  ? delta_plain_kernel<__nv_bfloat16>
+                      : a.type == STATES_F16 ? delta_plain_kernel<__half>
+                                             : delta_plain_kernel<float>;
+  return launch(kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads, a.n_segments), kThreads,
+                kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
 }
 
 Status delta_keep_inputs(const DeltaArgs &a, cudaStream_t stream, Error *err) {

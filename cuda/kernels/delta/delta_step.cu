@@ -9,9 +9,9 @@
  * Segments, which are single rows here, have blocks of their own, blockIdx.y.
  * With segments, from sm_90 on, a block also asks L2 for the state of the block kAhead further, so that
  * memory is read while blocks compute and store.
- * READS    the head's state, 64 KB (Mamba-2: 32), and writes it. No kernel has written the state since the
- *          last step, and no kernel of this step began before that step had ended (ops_set_step()), so the
- *          state may be read before the wait for the matmul of the projections.
+ * READS    the head's state, in fp32 64 KB (Mamba-2: 32), and writes it. No kernel has written the state
+ *          since the last step, and no kernel of this step began before that step had ended
+ *          (ops_set_step()), so the state may be read before the wait for the matmul of the projections.
  * PRECOND  key_dim = value_dim = 128, Mamba-2's value_dim 64; 4 taps.   Reference: delta_plain.cu. */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 #include "cuda/kernels/ptx/cluster.cuh"
@@ -20,11 +20,60 @@
 namespace {
 
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
-constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has 4 numbers of every 32 of a row */
+constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has kParts times 4 numbers of a row */
+
+/* The numbers that a thread has of its rows of the state, as they are in memory. Load p of the eight lanes of
+ * a row takes 16 bytes of each lane, which follow one another. */
+template <class S, int kRows> struct Stored {
+  static constexpr int kEach = 16 / sizeof(S), kLoads = kParts * 4 / kEach;
+  uint4 v[kRows][kLoads];
+
+  static __device__ __forceinline__ uint4 *place(S *state, int i, int p) {
+    return (uint4 *)(state + i * (kBlockRows * kDim) + 8 * kEach * p);
+  }
+  __device__ __forceinline__ void load(S *state) {
+#pragma unroll
+    for (int i = 0; i < kRows; i++)
+#pragma unroll
+      for (int p = 0; p < kLoads; p++) v[i][p] = __ldcg(place(state, i, p));
+  }
+  __device__ __forceinline__ void widen(float4 (&s)[kRows][kParts]) const {
+#pragma unroll
+    for (int i = 0; i < kRows; i++)
+#pragma unroll
+      for (int n = 0; n < 4 * kParts; n++)
+        (&s[i][n / 4].x)[n % 4] = widened(((const S *)&v[i][n / kEach])[n % kEach]);
+  }
+  /* Stores s as it is after the token at `pos`; first: the index of the number at `state`. */
+  static __device__ __forceinline__ void store(const float4 (&s)[kRows][kParts], S *state, int pos,
+                                               int first) {
+#pragma unroll
+    for (int i = 0; i < kRows; i++)
+#pragma unroll
+      for (int p = 0; p < kLoads; p++) {
+        __align__(16) S to[kEach];
+#pragma unroll
+        for (int n = 0; n < kEach; n += 2) {
+          const float *x = &s[i][(kEach * p + n) / 4].x + n % 4;
+          const uint32_t noise =
+              states_noise(pos, first / 2 + (i * (kBlockRows * kDim) + 8 * kEach * p + n) / 2);
+          to[n] = narrowed<S>(x[0], noise & 0xffff), to[n + 1] = narrowed<S>(x[1], noise >> 16);
+        }
+        *place(state, i, p) = *(const uint4 *)to;
+      }
+  }
+  /* Where key dimension i is in Token.q and Token.k, so that a lane reads its numbers four at a time. */
+  static __device__ __forceinline__ int place_of_key(int i) {
+    if (kEach == 4) return i;
+    const int lane = i / kEach % 8, n = i / (8 * kEach) * kEach + i % kEach; /* the lane's n-th number */
+    return 32 * (n / 4) + 4 * lane + n % 4;
+  }
+};
 
 struct alignas(16) Token {
-  float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised */
-  float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
+  float q[kDim], k[kDim],
+      v[kDim]; /* outputs of the convolution, not normalised; q and k as place_of_key() says */
+  float squares[2][kDim / 32]; /* sums of squares of q and of k, by each warp of the convolution */
   /* factors: each output's factor, gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
   float out[kDim], factors[kDim];
   float decay, beta;
@@ -45,7 +94,8 @@ struct Channel {
       before[t] = from ? *from : 0;
     }
   }
-  template <bool kMamba> __device__ __forceinline__ void convolve(DeltaArgs &a, int pos, Token *tokens) {
+  template <bool kMamba, class Stored>
+  __device__ __forceinline__ void convolve(DeltaArgs &a, int pos, Token *tokens) {
     for (int token = 0; token < a.n_tokens; token++) {
       const float x = a.row(token)[a.first_channel() + index];
       if (keeps) a.inputs[(size_t)(pos % 4) * a.channels + index] = x;
@@ -53,7 +103,7 @@ struct Channel {
       const float out = silu(kMamba ? mixed + bias : mixed);
       before[0] = before[1], before[1] = before[2], before[2] = x;
       Token &to = tokens[token];
-      (part == 0 ? to.q : part == 1 ? to.k : to.v)[place] = out;
+      (part == 0 ? to.q : part == 1 ? to.k : to.v)[part < 2 ? Stored::place_of_key(place) : place] = out;
       if (kMamba || part == 2) continue;
       const float squares = warp_sum(out * out);
       if (place % 32 == 0) to.squares[part][place / 32] = squares;
@@ -199,9 +249,9 @@ template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const 
 #endif
 }
 
-/* T: the type of the weights of b and a, or void if b and a are in the projections. With void two blocks fit
- * on an SM, of Mamba-2 three, so that one loads its state while another computes. */
-template <class T, bool kMamba>
+/* T: the type of the weights of b and a, or void if b and a are in the projections. S: the state's type. With
+ * void two blocks fit on an SM, of Mamba-2 three, so that one loads its state while another computes. */
+template <class T, bool kMamba, class S>
 __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3 : 2) : 1)
     delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
@@ -213,15 +263,14 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
     wait_for_previous(); /* so that the next kernel waits for the kernel before this one */
     return;
   }
-  prefetch_state<kValues * kDim * sizeof(float)>(a);
+  prefetch_state<kValues * kDim * sizeof(S)>(a);
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = threadIdx.x / 8;
-  float *state = a.states + (size_t)head * kValues * kDim + row * kDim + 4 * (lane % 8);
+  typedef Stored<S, kRows> Own;
+  const int first_number = head * kValues * kDim + row * kDim + Own::kEach * (lane % 8);
+  S *state = (S *)a.states + first_number;
   float4 s[kRows][kParts];
-#pragma unroll
-  for (int i = 0; i < kRows; i++)
-#pragma unroll
-    for (int m = 0; m < kParts; m++)
-      s[i][m] = __ldcg((const float4 *)(state + i * (kBlockRows * kDim) + 32 * m));
+  Own stored;
+  stored.load(state);
   if constexpr (!std::is_void<T>::value)
     for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* each thread fetches a cache line */
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
@@ -245,13 +294,14 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
       multiply_gates<T, 1>(a, head, 0, parts);
     __syncthreads();
   }
-  if (convolves) channel.convolve<kMamba>(a, pos, tokens);
+  if (convolves) channel.convolve<kMamba, Own>(a, pos, tokens);
   if (threadIdx.x >= 3 * kDim && channel.place < kValues)
     for (int token = 0; token < a.n_tokens; token++) {
       const float z = a.row(token)[a.first_z(head) + channel.place];
       tokens[token].factors[channel.place] = kMamba ? a.mamba_gate(z) : a.norm[channel.place] * a.gate_of(z);
     }
   if (warp == kWarps - 1) make_gates<T>(a, head, parts, tokens);
+  stored.widen(s);
   if (pos == 0) /* the memory holds no state yet */
 #pragma unroll
     for (int i = 0; i < kRows; i++)
@@ -260,20 +310,22 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
   __syncthreads();
   for (int token = 0; token < a.n_tokens; token++)
     advance<kMamba>(s, tokens[token], skip, kMamba ? 1 : a.q_scale, row, lane % 8);
-#pragma unroll
-  for (int i = 0; i < kRows; i++)
-#pragma unroll
-    for (int m = 0; m < kParts; m++) *(float4 *)(state + i * (kBlockRows * kDim) + 32 * m) = s[i][m];
+  Own::store(s, state, pos + a.n_tokens - 1, first_number);
   __syncthreads();
   if (warp < a.n_tokens && 4 * lane < kValues) finish<kMamba>(a, head, warp, tokens[warp]);
 }
 
 } // namespace
 
+template <class S> static auto kernel_of(bool mamba) {
+  return mamba ? delta_step_kernel<void, true, S> : delta_step_kernel<void, false, S>;
+}
+
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const auto kernel = a.mamba        ? delta_step_kernel<void, true>
-                      : !a.gates     ? delta_step_kernel<void, false>
-                      : a.gates_bf16 ? delta_step_kernel<__nv_bfloat16, false>
-                                     : delta_step_kernel<__half, false>;
+  const auto kernel = a.type == STATES_BF16  ? kernel_of<__nv_bfloat16>(a.mamba)
+                      : a.type == STATES_F16 ? kernel_of<__half>(a.mamba)
+                      : !a.gates             ? kernel_of<float>(a.mamba)
+                      : a.gates_bf16         ? delta_step_kernel<__nv_bfloat16, false, float>
+                                             : delta_step_kernel<__half, false, float>;
   return launch(kernel, dim3(a.n_value_heads, a.n_segments), kThreads, 0, stream, true, "delta rule", err, a);
 }

@@ -319,7 +319,7 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
   mixers->layers = (const StepDelta *)deltas;
   mixers->gates_stride = (int)gates.stride;
   mixers->gates_bf16 = gates.type == WEIGHT_BF16;
-  mixers->state_floats = delta_state_floats(m->delta);
+  mixers->state_floats = delta_state_floats(m->delta, STATES_F32);
   mixers->input_floats = delta_input_floats(m->delta);
   mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
   mixers->first_a = (int)first_row_of_a(&m->layers[first], s);

@@ -3,12 +3,14 @@
  *
  * Called by: backend.c, states.c.
  * Always true: each number of a state is computed by one thread, token by token, so that chunks and threads
- *              change no bit. The state of a layer:
+ *              change no bit. With StateOptions.states other than STATES_F32 numbers are rounded after each
+ *              token, and stay fp32 in memory. The state of a layer:
  *                [conv - 1][channels]                 inputs of the convolution, the oldest first
  *                [n_value_heads][key_dim][value_dim]  rows padded with zeros to ALIGN_FLOATS */
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "cpu/cpu.h"
 
 enum {
@@ -106,6 +108,24 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
   }
 }
 
+/* Number `index` of a layer's states as a GPU stores it after the token at `pos`. */
+static float stored(StatesType type, float x, uint32_t pos, uint32_t index) {
+  const float rounded = bits_float(states_round(type, float_bits(x), states_noise_at(pos, index)));
+  if (type != STATES_F16) return rounded;
+  return f16_to_float(float_to_f16(fabsf(rounded) > 65504 ? copysignf(65504, rounded) : rounded));
+}
+
+/* Rounds columns [first, first + n) of a head's state after the token at `pos`. */
+static void round_columns(const DeltaWork *work, uint32_t pos, int head, int first, int n, float *cells) {
+  const DeltaConfig *config = work->config;
+  const StatesType type = work->state->options.states;
+  for (int key = 0; key < config->key_dim; key++, cells += cpu_padded(config->value_dim))
+    for (int i = 0; i < n; i++) {
+      const int index = (head * config->value_dim + first + i) * config->key_dim + key;
+      cells[i] = stored(type, cells[i], pos, (uint32_t)index);
+    }
+}
+
 /* Runs columns [first, first + n) of one value head over a sequence's rows, which begin at the step's
  * row row_of_part. Outputs replace v. */
 static void run_columns(const DeltaWork *work, const SequenceRows *part, int row_of_part, int head, int first,
@@ -130,6 +150,8 @@ static void run_columns(const DeltaWork *work, const SequenceRows *part, int row
                               .only_adds = config->rule == RULE_MAMBA2};
     work->state->loaded->kernels->delta_rule(&token, config->key_dim, columns, cells,
                                              (size_t)cpu_padded(config->value_dim), out);
+    if (work->state->options.states != STATES_F32)
+      round_columns(work, (uint32_t)(part->pos + r - row_of_part), head, first, n, cells);
     for (int i = 0; i < n; i++) values[i] = work->weights->delta_skip ? out[i] + skip * v[i] : out[i];
   }
 }
