@@ -2,7 +2,8 @@
  *
  * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference, Hugging Face's tokenizers
  * (added_vocabulary.rs): the leftmost match wins, then the longest. A match that does not count (of a
- * single_word token inside a longer word; of a special token in untrusted text) still consumes its bytes.
+ * single_word token inside a longer word; of a special token in untrusted text) still consumes its bytes, but
+ * see is_trusted().
  * lstrip and rstrip widen a match over white space once it is found. */
 #include "tokenizer/added.h"
 
@@ -266,9 +267,9 @@ static bool are_alike(const AddedToken *a, const AddedToken *b) {
          a->normalized == b->normalized && a->special == b->special;
 }
 
-/* True if a declared token has to be added: not if an added token has the same content and flags; nor if it
- * has "unless_known" and one of the first n_known added tokens has its content ("promotes" makes that one
- * special); nor if tokenizer.json lists a token with the id "unless_id". */
+/* False if a declared token is not to be added, because an added token has the same content and flags; or
+ * `item` has "unless_known" and one of the first n_known added tokens has the content (with "promotes" that
+ * added token becomes special); or tokenizer.json lists a token with the id "unless_id". */
 static bool counts(const AddedLoader *l, const Json *item, const AddedToken *token) {
   AddedToken *same = find_token(l->added, token->content, token->size);
   int64_t id;
@@ -342,7 +343,7 @@ Status added_load(const char *where, const Json *json, const Json *declared, con
                          .next_id = (int32_t)vocab->count};
   Status status = load_tokens(&loading, json, false, err);
   loading.n_listed = added->count;
-  for (size_t i = 0; i < added->count; i++) /* declared tokens follow the largest id */
+  for (size_t i = 0; i < added->count; i++) /* declared tokens also follow the ids of listed ones */
     if (added->tokens[i].id >= loading.next_id) loading.next_id = added->tokens[i].id + 1;
   if (status == STATUS_OK) status = load_tokens(&loading, declared, true, err);
   normal_scratch_release(&loading.scratch);

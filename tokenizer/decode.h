@@ -54,8 +54,9 @@ typedef struct {
   const Decoder *decoder;
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
-  bool seen;         /* a token has come; used without a decoder */
-  size_t came, work; /* came: bytes of all tokens; work: bytes passed from step to step for them */
+  bool seen; /* a token has come; used without a decoder */
+  /* came: the sum of each token's bytes + 1; work: the same for all texts passed from step to step. */
+  size_t came, work;
 } Decoding;
 
 /* Appends the bytes that a token stands for under ByteLevel or, if it contains a character outside of the

@@ -42,7 +42,7 @@ enum {
 
 typedef struct {
   char magic[8];
-  uint64_t at[N_PARTS], size[N_PARTS]; /* bytes from the start of the image; size 0: the part is absent */
+  uint64_t at[N_PARTS], size[N_PARTS]; /* in bytes; at: from the image's start; size 0: part is absent */
   Model model;                         /* pointers in it are meaningless */
 } ImageHeader;
 

@@ -27,7 +27,7 @@ typedef struct {
   uint8_t *byte;      /* [n_nodes] on the edge from the parent */
   uint32_t *first;    /* [n_nodes + 1] children of node i, sorted by byte: first[i] .. first[i + 1] - 1 */
   uint32_t *fail;     /* [n_nodes] the longest proper prefix of this node's string that has a node */
-  int32_t *longest;   /* [n_nodes] the longest string that is a prefix of this node's string, or -1 */
+  int32_t *longest;   /* [n_nodes] number of the longest string that is a prefix of this node's, or -1 */
   uint32_t root[256]; /* the root's child by each byte, or 0 */
 } Matcher;
 

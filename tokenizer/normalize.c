@@ -1,7 +1,7 @@
 /* normalize.c - runs a text through its normalizers; see normalize.h.
  *
  * Always true: a step reads one of the scratch's two buffers (or the caller's text) and writes the other
- * one. Strip writes nothing, nor do NFC, NFD, NFKC and NFKD for a text that has this form already. */
+ * one. Strip writes nothing, nor do NFC, NFD, NFKC and NFKD for a text in which no character can change. */
 #include "tokenizer/normalize.h"
 
 #include <stdlib.h>

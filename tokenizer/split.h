@@ -65,7 +65,7 @@ typedef struct {
 } SplitScratch;
 void split_scratch_release(SplitScratch *scratch);
 
-/* Cuts *text, which a step may replace, into *pieces; both then belong to the scratch. */
+/* Cuts *text into *pieces. A step may replace *text; *pieces and a new *text belong to the scratch. */
 Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
                     Traced *text, const ByteSpanList **pieces, Error *err);
 

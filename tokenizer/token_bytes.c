@@ -1,8 +1,8 @@
 /* token_bytes.c - the bytes that a single token stands for in a text; see tokenizer.h.
  *
  * Called by: constrain/masks/vocabulary.c, reply.c and channels.c of commands. Applies the decoders that work
- * on each token by itself. Decoders' changes at the beginning or end of a whole text (Strip, Metaspace's
- * first mark) are left out: the token is in the middle of a text. */
+ * on each token by itself, except Replace by a regular expression; none to added tokens. Changes at the
+ * beginning or end of a text (Strip, Metaspace's first mark) are left out: the token is in the middle. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -17,8 +17,8 @@ typedef struct Tokenizer Tokenizer;
 
 /* Loads a tokenizer.json. If the file has this name, tokens that it lacks are added from
  * tokenizer_config.json, added_tokens.json and special_tokens_map.json beside it, as AutoTokenizer does.
- * Failures are STATUS_MODEL, or STATUS_FAILED without memory, here and below. Close with tokenizer_close()
- * (NULL is fine). */
+ * Failures are STATUS_MODEL, or STATUS_FAILED without memory, here and below unless a comment says otherwise.
+ * Close with tokenizer_close() (NULL is fine). */
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
 /* Loads a tokenizer from the text of a tokenizer.json alone, for tests and fuzzing; `name` is for
  * messages. */

@@ -16,8 +16,8 @@ typedef struct {
   size_t n;
 } Correction;
 
-/* W += share * gains U^T U, with gains = residual * drifts / scales + W changes. U^T (`lower`) has zeros
- * above the diagonal, U below: products with these blocks are left out. */
+/* W += share * gains U^T U, with gains = residual * drifts / scales + W changes^T. U^T (`lower`) has zeros
+ * above the diagonal, U below it: both products leave out the blocks of zeros. */
 static double correct_chunk(const void *context, int first, int n_rows, float *scratch) {
   const Correction *c = context;
   const size_t at = (size_t)first * c->n, floats = (size_t)n_rows * c->n;

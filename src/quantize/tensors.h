@@ -21,8 +21,8 @@ typedef struct {
   size_t n, capacity;
 } Tensors;
 
-/* Appends a tensor named `base` followed by `suffix`, of rank 1 (columns 0) or 2, with zeroed memory, which
- * the list owns; NULL after a failure. */
+/* Appends a tensor named `base` followed by `suffix`, of rank 1 (columns 0) or 2. Returns its zeroed memory,
+ * which the list owns; NULL after a failure. */
 void *tensors_make(Tensors *tensors, const char *base, const char *suffix, Dtype dtype, int64_t rows,
                    int64_t columns, Error *err);
 /* Appends a tensor of an open model as it is; the model must outlive the list. */
@@ -36,7 +36,7 @@ size_t tensor_layer_prefix(const char *name);
 /* Writes a file, which appears complete or not at all. metadata: the members of __metadata__ as JSON text. */
 Status tensors_write(const Tensors *tensors, const char *path, const char *metadata, Error *err);
 
-/* The tensor of an open model whose data hold this address, or NULL. */
+/* The model's tensor that has the address `data` within its data, or NULL. */
 const StoredTensor *tensor_at(const Model *model, const void *data);
 /* numbers[i] of F32, F16 or BF16 = value, rounded to nearest, ties to even. */
 void number_write(void *numbers, Dtype dtype, size_t i, float value);

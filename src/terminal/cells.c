@@ -62,8 +62,8 @@ void cells_release(Cells *cells) {
   *cells = (Cells){0};
 }
 
-/* Finds or makes the proxy of a text; a proxy with a label is always new. *cell is 0 if all proxies are in
- * use. */
+/* Finds or makes the proxy of a text; a proxy with a label is always new. *cell is 0 if a new one is needed
+ * and PROXY_MOST are in use. */
 static Status take_proxy(Cells *cells, const char *text, size_t size, int width, const char *label,
                          wchar_t *cell, Error *err) {
   *cell = 0;
@@ -97,7 +97,7 @@ bool cells_is_joined(uint32_t code) {
   return code != 0 && wcwidth((wchar_t)code) == 0 && !steers_terminal(code);
 }
 
-/* *cell = the proxy of the cell `base` (0: none) followed by `code`; 0 if all proxies are in use. */
+/* *cell = the proxy of the cell `base` (0: none) followed by `code`; 0 as in take_proxy(). */
 static Status join(Cells *cells, wchar_t base, uint32_t code, wchar_t *cell, Error *err) {
   const Proxy *old = proxy_of(cells, base);
   char text[JOINED_BYTES + 4];
@@ -156,7 +156,7 @@ Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out
 
 /* --- on the screen */
 
-/* Emoji that are newer than the C library: terminals give them two columns. */
+/* True for the range of emoji: terminals give those that the C library does not know yet two columns. */
 static bool is_new_picture(wchar_t cell) {
   return cell >= 0x1F000 && cell < 0x1FC00;
 }

@@ -1,11 +1,10 @@
-/* cells.h - text as the cells of a line editor: one wide character for each character that a person sees,
- * even if UTF-8 has several code points for it.
+/* cells.h - text as the cells of a line editor: one wide character for each code point, together with the
+ * code points without width that follow it.
  *
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
- * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). A code
- * point of the proxies' range has a proxy, too: so a text without U+0000 comes back unchanged, as long as
- * there are free proxies.
+ * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). So is a code point
+ * of the proxies' range: cells_text() gives a text without U+0000 back unchanged while proxies are free.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once
@@ -51,13 +50,14 @@ Status cells_of_block(Cells *cells, const char *text, size_t size, const char *l
 /* Appends the text that line[0..n) represents. */
 Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
 
-/* The width of a cell that begins at this column: a tab extends to the next multiple of 8, a control
- * character is shown as ^A, others that a terminal obeys or hides as <U+12345>. A newline has no width. */
+/* The columns of a cell that begins at this column: a tab extends to the next multiple of 8, an ASCII control
+ * character is shown as ^A, other characters that a terminal obeys or hides as <U+12345>, a newline as
+ * nothing. */
 int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
-bool cells_is_joined(uint32_t code); /* the code point has no width */
+bool cells_is_joined(uint32_t code); /* it has no width, is not U+0000 and does not steer the terminal */
 /* The columns that a terminal gives a character by itself; 0: the character joins the one before. PRECOND the
  * character is no control character */
 int cells_columns(uint32_t code);

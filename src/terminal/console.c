@@ -21,7 +21,7 @@ enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */,
 static struct {
   bool open, ansi;
   int screen, wake[2];
-  struct termios found, answering;  /* settings: those at console_begin(); those while an answer is printed */
+  struct termios found, answering;  /* the terminal's settings: at console_begin(); during an answer */
   struct sigaction before[N_TAKEN]; /* earlier actions of the signals taken[i] */
   volatile sig_atomic_t mode;
   volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */

@@ -5,8 +5,8 @@
  * crash), the settings from before console_begin() are restored.
  *
  * SIGINT sets the flag that stops answers and is an event for the editor; three SIGINTs without
- * console_attend() end the program. SIGTERM and SIGHUP stop the answer and end the chat; a second signal ends
- * the program. */
+ * console_attend() end the program. SIGTERM and SIGHUP stop the answer and end the chat; a second SIGTERM
+ * or SIGHUP ends the program. */
 #pragma once
 
 #include <stdbool.h>

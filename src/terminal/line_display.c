@@ -1,8 +1,8 @@
 /* line_display.c - see line_display.h.
  *
  * Called by: line_editor.c.
- * Always true: between two calls, `line`, `cursor` and `top` give the position of the terminal's cursor; each
- *              call makes one write. */
+ * Always true: between two calls, `line`, `cursor` and `top` give the position of the terminal's cursor; a
+ *              call that draws flushes the screen once. */
 #include "terminal/line_display.h"
 
 #include <string.h>
@@ -108,8 +108,8 @@ static Status put_rows(LineDisplay *d, const wchar_t *line, size_t first, size_t
 
 /* --- a terminal with escape sequences */
 
-/* Draws the line, or the rows around the cursor if it is higher than the screen. PRECOND the terminal's
- * cursor is at the beginning of the first row */
+/* Draws the line or, if the line is higher than the screen, the rows around the cursor. PRECOND the
+ * terminal's cursor is at the beginning of the first row */
 static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
   Place at = {prompt_width(d) / d->columns, prompt_width(d) % d->columns};
   const Place place = cursor_place(d, line, n, cursor);

@@ -16,7 +16,7 @@ typedef struct {
   FILE *screen;
   bool ansi;          /* the screen understands escape sequences */
   bool rewraps;       /* the screen reflows lines when its width changes; xterm cuts them */
-  TextStyle style;    /* style of prompt and line; PRECOND ansi, else STYLE_NONE */
+  TextStyle style;    /* style of prompt and line; STYLE_NONE unless `ansi` */
   const char *prompt; /* ASCII */
   int columns, rows;  /* size of the screen */
 

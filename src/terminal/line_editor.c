@@ -215,8 +215,8 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Up (its sequence ends with A) and Down move to the next row of the line, or through the history if the line
- * has no more rows there. */
+/* Up (its sequence ends with A) and Down move within an edited text of several lines, or through the history
+ * if there is no newline between the cursor and that end of the text. */
 static unsigned char on_arrow(EditLine *line, wint_t key) {
   const LineInfoW *info = el_wline(line);
   const bool up = key == L'A';
@@ -290,8 +290,8 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* Appends the cells of a text, or a label in its place if it takes more than 3 rows and more than a third of
- * the screen's. */
+/* Appends the cells of a text; or one cell, shown as a label, if the text takes more than 3 rows and more
+ * than a third of the screen's rows. */
 static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   const LineDisplay *d = &e->display;
   if (size <= 4 * (size_t)d->rows * (size_t)d->columns) { /* 4 bytes a column */
@@ -369,8 +369,8 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Binds the keys of readline that libedit lacks, and the synthetic keys; all except the last four also in
- * vi's command mode. */
+/* Binds the keys of readline that libedit lacks, and the synthetic keys; those of the table except its last
+ * four also in vi's command mode. */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *function, *keys[4];

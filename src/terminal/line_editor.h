@@ -19,8 +19,9 @@ typedef struct LineEditor LineEditor;
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Buffer *list,
                                 Error *err);
 
-/* `screen` is the terminal's stream for drawing, `style` that of the prompt and the line. PRECOND
- * console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape sequences) */
+/* `screen` is the terminal's stream for drawing, `style` that of the prompt and the line; complete NULL: Tab
+ * only beeps. PRECOND console_begin(); style is STYLE_NONE unless the screen is `ansi` (understands escape
+ * sequences) */
 Status line_editor_open(FILE *screen, bool ansi, TextStyle style, LineCompleter complete, void *user,
                         LineEditor **editor, Error *err);
 /* Says if the terminal reflows lines when its width changes, and if it has bracketed paste; before this
@@ -31,7 +32,7 @@ void line_editor_close(LineEditor *editor); /* NULL is fine */
 typedef enum {
   LINE_ENTERED,
   LINE_INTERRUPTED /* Ctrl-C */,
-  LINE_END /* Ctrl-D, or the terminal went away */
+  LINE_END /* Ctrl-D, SIGTERM or SIGHUP, a failure, or the terminal went away */
 } LineResult;
 /* Shows `prompt` (ASCII) and reads a line into `line`, without its newline. */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);

@@ -16,7 +16,7 @@ typedef enum {
   LINE_TEXT,    /* a paragraph, or a line of a list */
   LINE_HEADING, /* # Title */
   LINE_TABLE,   /* | cell | */
-  LINE_CODE,    /* between fences */
+  LINE_CODE,    /* between fences, or a fence */
 } LineKind;
 
 typedef struct {

@@ -1,10 +1,10 @@
 /* word_wrap.h - breaks text at blanks where a word does not fit into the row of a terminal, and writes
  * styles.
  *
- * A break is a newline in place of one blank or tab, and nothing else is added: text that is copied from
- * the screen, its rows joined by blanks, is the text. The terminal itself breaks words that are wider than a
- * row, and texts without blanks, as Chinese and Japanese ones are; it joins such rows again when they are
- * copied. The last word is held back until its end, or until its row is decided.
+ * A break is a newline in place of one blank or tab, and blanks at a line's end that do not fit are left out:
+ * the rows that a user copies from the screen, joined by blanks, have the words of the text. The terminal
+ * itself breaks words that are wider than a row, and texts without blanks (Chinese, Japanese); it joins such
+ * rows again when they are copied. The last word is held back until its end, or until its row is decided.
  *
  * PRECOND setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #pragma once
@@ -39,6 +39,6 @@ typedef struct {
 Status word_wrap_put(WordWrap *wrap, const char *text, size_t size, TextStyle style, bool keep, Error *err);
 /* Ends the style, so that the bytes in `out` leave the terminal without one, wherever the program ends. */
 Status word_wrap_rest(WordWrap *wrap, Error *err);
-/* Writes the word that was held back. */
+/* Writes the blanks and the word that were held back. */
 Status word_wrap_end(WordWrap *wrap, Error *err);
 void word_wrap_release(WordWrap *wrap);

@@ -12,9 +12,9 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
 /* Opens the template of a conversation.
  *   choice NULL   the checkpoint's own: DIRECTORY/chat_template.jinja, else the chat_template of
  *                 tokenizer_config.json (a string, or the one named "default" in a list), else that of
- *                 chat_template.json; lists without that name are refused; where there is no template, the
- *                 built-in whose control tokens are special tokens of the tokenizer (ChatML, Llama 3, ...);
- *                 without either, *chat is NULL and this is STATUS_OK
+ *                 chat_template.json; refused if there are only templates with other names; without any
+ *                 template, the built-in whose control tokens are special tokens of the tokenizer (ChatML,
+ *                 Llama 3, ...); if no built-in fits, *chat is NULL and this is STATUS_OK
  *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in
  *   choice FILE   a path (it has a '/' or exists): its text is the template
  * Special tokens (bos_token, ...: strings or objects with "content") come from tokenizer_config.json and
@@ -71,7 +71,7 @@ typedef struct {
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err);
 /* Renders the template with the given variables, for `auk template`; the special tokens are the chat's own.
- * `now`: see template.h. */
+ * `now` and `raised`: see template.h. */
 Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
                         Error *err);
 
@@ -84,9 +84,9 @@ int64_t chat_now(void);
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);
 
-/* Appends eos_token, and each of the usual end tokens (<|im_end|>, <|eot_id|>, <end_of_turn>, ...) that the
- * template writes and the tokenizer has as a special token; <|end|> only if the template has no <|channel|>.
- * They end a turn, as do the tokens that the checkpoint's configuration lists. */
+/* Appends the ids of tokens that end a turn: eos_token, and the usual end tokens (<|im_end|>, <|eot_id|>,
+ * <end_of_turn>, ...) that the template's text has; <|end|> only if that has no <|channel|>. Left out are
+ * tokens that are not special tokens of the tokenizer, and ids that the list has already. */
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
 
 /* How a model marks its reasoning, according to its template and tokenizer. */

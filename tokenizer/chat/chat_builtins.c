@@ -23,7 +23,7 @@ static const char chatml[] =
             "{%- endfor %}"
             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}";
 
-/* The system text goes inside the first user's turn. */
+/* The system text goes inside the next user's turn. */
 static const char llama2[] =
     CONTENT "{%- set ns = namespace(system='') %}"
             "{%- for message in messages %}"

@@ -165,7 +165,8 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Refuses lists of templates without a "default": transformers does not choose another one either. */
+/* Refuses a checkpoint with named templates (in lists or files) but no default: transformers chooses none
+ * of them either. */
 static Status refuse_lists(const char *directory, const Json *config, const Json *own, Error *err) {
   char known[512] = "";
   append_names(json_member(config, "chat_template"), known, sizeof known);

@@ -48,9 +48,9 @@ static uint32_t to_title(uint32_t code) {
   return (uint32_t)utf8proc_totitle((utf8proc_int32_t)code);
 }
 
-/* Maps the character at `at` to one or more characters. In upper and title case (SpecialCasing.txt,
- * unconditional entries) it becomes several if its full case folding has several, which are mapped one by
- * one, unless it is upper case already or, in title case, has a title case character of its own. */
+/* Maps the character at `at` to one to three characters, the rest of `out` to 0. In upper and title case a
+ * character whose full case folding has several characters becomes these, mapped one by one: except those
+ * that are upper case already and, in title case, those with a title case character of their own. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   utf8proc_int32_t folded[4] = {0}, same = (utf8proc_int32_t)code;

@@ -85,7 +85,7 @@ Status value_equal(Render *render, Value a, Value b, bool *out) {
   return STATUS_OK;
 }
 
-/* compared: a result of compare_numbers() */
+/* compared: -1, 0, 1 or, if there is no order, 2 */
 static bool order_holds(Operator op, int compared) {
   switch (op) {
   case OP_LT: return compared < 0;

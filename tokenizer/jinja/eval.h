@@ -3,8 +3,8 @@
 
 #include "tokenizer/jinja/syntax.h"
 
-/* Limits of a rendering. A step is an evaluated node, a visited element or BYTES_OF_STEP copied bytes; the
- * limits together end an endless template within about a second. */
+/* Limits of a rendering. A step is an evaluated node, a visited element or BYTES_OF_STEP bytes that are read
+ * or copied; the limits together end an endless template within about a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* nesting of evaluation: nodes, macros, values */
@@ -61,7 +61,7 @@ Status render_charge(Render *render, size_t steps);
 static inline Status render_charge_bytes(Render *render, size_t bytes) {
   return render_charge(render, bytes / BYTES_OF_STEP + 1);
 }
-/* Allocates n items in the arena; `items` is the address of the pointer to them. */
+/* Allocates n items of `size` bytes in the arena; `items` is the address of the pointer to them. */
 Status render_alloc(Render *render, void *items, size_t n, size_t size);
 /* Makes room for one more item in an array in the arena; `items` is the address of its pointer. */
 Status render_grow(Render *render, void *items, size_t count, size_t *capacity, size_t size);

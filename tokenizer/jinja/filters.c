@@ -130,7 +130,8 @@ static Status filter_indent(Render *render, const CallArgs *args, Value *out) {
   return put_take(render, mark, out);
 }
 
-/* Reads and checks the numbers of truncate(). */
+/* Reads and checks truncate()'s arguments. *length = the characters to keep before *end; *most: a text of up
+ * to so many characters stays whole. */
 static Status truncate_lengths(Render *render, const CallArgs *args, Text *end, int64_t *length,
                                uint64_t *most) {
   int64_t leeway;

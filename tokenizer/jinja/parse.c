@@ -179,7 +179,7 @@ static Status parse_block(Parser *parser, const Ends *ends, NodeList *body) {
   return parse_body(parser, ends, body);
 }
 
-/* Parses a body and the word that ends it. */
+/* Parses the rest of a tag, its body and the word `end`. */
 static Status parse_whole_block(Parser *parser, const char *end, NodeList *body) {
   const Ends ends = {{end}};
   TRY(parse_block(parser, &ends, body));

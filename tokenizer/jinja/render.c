@@ -227,7 +227,7 @@ static Status loop_peek(Render *render, Loop *loop) {
   return STATUS_OK;
 }
 
-/* An iterator over the remaining elements of the loop that is its state. */
+/* Iterator.next() for the remaining elements of a loop, which is the iterator's state. */
 static Status next_of_loop(Render *render, Iterator *iterator, Value *out, bool *more) {
   return loop_take(render, iterator->state, out, more);
 }

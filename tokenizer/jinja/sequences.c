@@ -216,7 +216,7 @@ Status filter_length(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* A new list, so that no two lists are the same object. */
+/* A list is copied, too: as in Python the result is another object. */
 Status filter_list(Render *render, const CallArgs *args, Value *out) {
   const List *list;
   TRY(value_elements(render, args->self, &list));

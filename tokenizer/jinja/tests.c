@@ -42,7 +42,7 @@ static Status test_sameas(Render *render, const CallArgs *args, Value *out) {
   return answer(out, value_same(args->self, args->items[0]));
 }
 
-/* The mode says whether filters are meant, or tests. */
+/* The mode is true for the name of a filter, false for that of a test. */
 static Status test_name(Render *render, const CallArgs *args, Value *out) {
   Text name;
   TRY(argument_text(render, args->mode ? "the name of a filter" : "the name of a test", args->self, &name));

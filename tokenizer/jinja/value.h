@@ -98,8 +98,8 @@ struct Range {
   size_t count;
 };
 
-/* The result of a failed lookup, such as of `x.y`: it prints as nothing, is false and has no elements; other
- * uses, such as `x.y.z` or arithmetic, fail with its message. */
+/* The result of a failed lookup, such as of `x.y`: it prints as nothing, is false, has no elements and can be
+ * compared by == and !=; attributes (`x.y.z`), arithmetic and most other uses fail with its message. */
 struct Undefined {
   const char *hint;  /* the whole message, or NULL: made of owner and name */
   const char *owner; /* "dict object", or NULL: a variable */

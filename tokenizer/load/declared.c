@@ -29,7 +29,7 @@ Status checkpoint_json(const char *directory, const char *name, Json **json, Err
 }
 
 /* The sources of special tokens: tokenizer_config.json alone if that has added_tokens_decoder, else also
- * special_tokens_map.json, which then takes precedence. Either may be NULL. */
+ * special_tokens_map.json, which member_of() then prefers. Either is NULL if it is missing. */
 typedef struct {
   Json *config, *map;
 } DeclaredFiles;
@@ -99,8 +99,9 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
   return has;
 }
 
-/* True if `text`, a token of added_tokens.json, is special: named in special_tokens_map.json, or declared
- * as a string, not as an object, elsewhere than in that map's additional_special_tokens. */
+/* True if `text`, a token of added_tokens.json, is special: it is one of the tokens named[] in
+ * special_tokens_map.json or, as a string and not as an object, in tokenizer_config.json; or it is a string
+ * in the list nameless(), unless that is the map's additional_special_tokens. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {
@@ -109,14 +110,14 @@ static bool is_special(const DeclaredFiles *files, const char *text, size_t size
     if (json_is_string(own) || json_member(files->map, named[i])) is |= is_text(content_of(own), text, size);
   }
   const Json *list = nameless(files);
-  if (list == json_member(files->map, "additional_special_tokens")) list = NULL; /* see append_specials() */
+  if (list == json_member(files->map, "additional_special_tokens")) list = NULL;
   for (const Json *item = json_first(list); item; item = json_next(item))
     is |= json_is_string(item) && is_text(item, text, size);
   return is;
 }
 
-/* Appends a token for added_load(); `rule`: members as JSON that say when the token is added, or "". Without
- * "normalized" in `flags`, added_load() normalizes the token unless it is special. */
+/* Appends a token for added_load(); `rule`: further members as JSON (", \"unless_id\": 5"), or "". If neither
+ * `flags` nor `rule` has "normalized", added_load() sets it unless the token is special. */
 static Status append_token(const char *where, const char *content, size_t size, const Json *flags,
                            bool special, const char *rule, Buffer *out, Error *err) {
   static const char *const keys[] = {"single_word", "lstrip", "rstrip", "normalized"};

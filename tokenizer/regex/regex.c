@@ -179,7 +179,8 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
 }
 
 /* The caller pauses after each part of a text: reading the clock at both ends of a short part would take
- * longer than matching it. Only a part with a watched match is measured. */
+ * longer than matching it. So what follows the last reading is measured only after a watched match, else
+ * estimated from the start positions. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {
     (void)has_time(scratch); /* if no time is left, the next watched match refuses */

@@ -48,7 +48,7 @@ typedef struct RegexScratch {
   uint32_t ahead;    /* characters that a match without callouts may look ahead; 0: AHEAD (regex.c) */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
-/* Stops the clock, as other work follows. The time spent so far still counts. */
+/* Stops the clock before other work. The time spent so far still counts. */
 void regex_pause(RegexScratch *scratch);
 
 /* Compiles an expression. `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL,
@@ -64,6 +64,6 @@ bool regex_matches_empty(const Regex *regex);
  * matches may be empty, the text between is not. An empty match right after a match does not count (as in
  * the reference). The text is valid UTF-8 shorter than 4 GiB; `shift` is added to offsets. An expression
  * is refused (STATUS_MODEL) if all matching with this scratch takes more than 0.5 s plus 1.2 us per byte
- * of its text, in CPU time of this thread. */
+ * of scratch->text_size, in CPU time of this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    ByteSpanList *spans, Error *err);
