@@ -55,8 +55,8 @@ static bool is_shard(const Checkpoint *c, const char *name) {
          n == c->model->config.n_layers + 1 && index >= 1 && index <= n;
 }
 
-/* Refuses a directory that has other weights than shards of this checkpoint, or no such shard but other
- * files: the checkpoint would be mixed with them. */
+/* Refuses a directory that has weights other than shards of this checkpoint, or other files but no such
+ * shard: the checkpoint would be mixed with them. Refuses a directory that cannot be written, too. */
 static Status check_empty(const Checkpoint *c, Error *err) {
   const char *directory = c->options->output;
   OWNED(listing_release) DIR *listing = opendir(directory);
@@ -263,8 +263,8 @@ static bool is_part_of(const char *name, const char *base) {
   return strncmp(name, base, n) == 0 && name[n] == '.' && strcmp(name + n, ".bias") != 0;
 }
 
-/* If tensor i belongs to m, an FP8 matrix that is not quantised: its weights are written as bf16, its scales
- * left out. */
+/* If tensor i belongs to m, and m is in FP8: weights are written as bf16, scales left out. PRECOND m is not
+ * quantised */
 static void widen(Rest *rest, size_t i, const LayerMatrix *m) {
   const char *name = model_tensor(rest->c->model, i)->name;
   if (m->views[0]->kind != LINEAR_FP8 || !is_part_of(name, m->name)) return;
@@ -320,8 +320,8 @@ static bool names_differ(const Rest *rest) {
   return rest->c->model->config.text_part || rest->c->model->config.altup.n > 0;
 }
 
-/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ() it adds only
- * the name's end: outside the text part all but "model." (vLLM's "visual.blocks.0" is a checkpoint's
+/* Adds name[0..n), a PyTorch module that is not quantised, to rest->kept. Where names_differ() the name lacks
+ * the text part's prefix or, outside the text part, "model." (vLLM's "visual.blocks.0" is a checkpoint's
  * "model.visual.blocks.0"). */
 static Status note_module(Rest *rest, const char *name, size_t n, Error *err) {
   const LayerWork *first = &rest->works[0];
@@ -443,7 +443,7 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
 }
 
 /* Copies an object's members except, at any depth, those that say how weights are quantised: config.c also
- * reads the text part's, and an older name. */
+ * reads the text part's, and compression_config, an older name. */
 static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;

@@ -4,8 +4,8 @@
  *   norm -> its readers     the norm's weights, if all its readers are quantised
  *   v -> o                  v's outputs; heads that share a v share its scales
  *   up -> down              up's outputs, where down's input is act(gate) * up
- * v and up are rounded before their reader's scales are known: these then divide the scales of v's or up's
- * groups. */
+ * v and up are rounded before their reader's scales are known: the scales of their groups are divided by the
+ * reader's scales afterwards. */
 #include "quantize/layer.h"
 
 #include <math.h>
@@ -340,8 +340,8 @@ bool layer_multiply(void *user, OtherProduct *products, int n) {
   return done;
 }
 
-/* Divides an input's sums by their weight, and sets squares[n_in] to the inputs' mean squares. Refuses inputs
- * that are not finite. */
+/* Divides an input's moments by the weight of all rows, and sets squares[n_in] to the inputs' mean squares.
+ * Refuses inputs that are not finite. */
 static Status finish_input(const LayerWork *work, LayerInput *input, const char *reader, float *squares,
                            Error *err) {
   const int n = input->n_in;
@@ -421,9 +421,9 @@ static Status search(LayerWork *work, int index, SharedScales shared, Error *err
   return status;
 }
 
-/* Divides a norm's stored weights by the scales of its readers. The quotients are rounded to the weights'
- * type; each scale is then replaced by old weight / new weight, so that this rounding costs no precision.
- * Where that is no finite number above 0, the old weight stays, with scale 1. */
+/* Divides a norm's factors (weight, or 1 + weight) by the scales of its readers. New weights are rounded to
+ * the old ones' type; each scale is then replaced by old factor / new factor, so that this rounding costs no
+ * precision. If that quotient is no finite number above 0, the old weight stays, with scale 1. */
 static Status fold_norm(LayerWork *work, int which, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   Vector *norm = &work->model->layers[work->index].vector[which];
@@ -580,7 +580,7 @@ static Status damp_moments(const LayerWork *work, LayerInput *input, Error *err)
 }
 
 /* Dampens an input's moments, factors them into *lower (which stays NULL without Recipe.compensates), and
- * converts moments and factor to those of the inputs divided by input->scales. */
+ * converts moments, changes and factor to those of the inputs divided by input->scales. */
 static Status make_factor(const LayerWork *work, LayerInput *input, float **lower, Error *err) {
   const Quantizer *quantizer = work->quantizer;
   const int n = input->n_in;

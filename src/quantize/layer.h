@@ -48,7 +48,8 @@ typedef struct {
 } OriginalInput;
 
 enum { MAX_ORIGINALS = 16 };
-/* All inputs of the part of a layer that is being computed; the memory is reused for the next part. */
+/* The first MAX_ORIGINALS inputs of the part of a layer that is being computed; the next part reuses the
+ * memory. */
 typedef struct {
   OriginalInput items[MAX_ORIGINALS];
   int n;

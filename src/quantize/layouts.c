@@ -88,7 +88,7 @@ Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors
   return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, m->order, sizes_of(m, group), out, err);
 }
 
-/* codes[n] = a group of weights in 8 bits; returns its scale. */
+/* codes[n] = a group of weights in 8 bits; returns its scale, in fp16. */
 static uint16_t round_to_bytes(const float *w, size_t n, uint8_t *codes) {
   float largest = 0;
   for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(w[i]));
@@ -218,7 +218,8 @@ Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Saf
 
 /* --- the config */
 
-/* compressed-tensors compares whole names, or has regular expressions; AutoAWQ's readers compare endings. */
+/* compressed-tensors compares whole names, or has regular expressions; AutoAWQ's readers look for parts of
+ * names. */
 Status layout_name(QuantLayout layout, const char *name, size_t n, bool ending, Buffer *list, Error *err) {
   const bool pattern = ending && layout == LAYOUT_COMPRESSED;
   OWNED(buffer_release) Buffer text = {0};

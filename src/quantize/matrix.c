@@ -46,8 +46,8 @@ typedef struct {
   const Weights *weights;
   const float *h;
   const GroupSearch *search;
-  const float *lower, *importance; /* arguments of matrix_round() */
-  const float *factors, *inverse;  /* of matrix_trial() */
+  const float *lower, *importance; /* lower: of matrix_round(); importance: [n_in] the inputs' mean squares */
+  const float *factors, *inverse;  /* of matrix_trial(); inverse: 1 / factors */
   const Rounded *rounded;
 } Work;
 

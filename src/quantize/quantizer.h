@@ -23,7 +23,7 @@ typedef struct {
   bool scales;      /* scales of inputs (scales.h) */
   bool compensates; /* rounding errors are compensated in later inputs (GPTQ) */
   double drift;     /* fraction of earlier rounding's errors that weights make up for (target.h) */
-  double damp;      /* fraction of the moments' mean diagonal that is added to the diagonal */
+  double damp;      /* the mean of the moments' diagonal times this is added to the diagonal */
   int refinements;  /* passes over codes and scales afterwards (refine.h) */
   /* Candidates for a group's zero point and scale. search: when codes are made; trial: in scales_search(). */
   GroupSearch search, trial;

@@ -1,7 +1,7 @@
 /* refine.c - see refine.h. Called by: matrix.c.
  *
  * With levels k = code - zero and q = scale k, the loss of an output is (q - w) H (q - w)^T.
- *   scales: with a level's group g, C_g = k in group g and 0 elsewhere, the best scales s solve A s = b,
+ *   scales: C_g is k in group g and 0 elsewhere; the best scales s solve A s = b with
  *           A_gh = C_g H C_h^T, b_g = C_g H w^T.
  *   levels: the slope r = (w - q) H; level j moves to round((q_j + r_j / H_jj) / scale), and r falls by
  *           the change of q_j times row j of H (coordinate descent). */

@@ -109,7 +109,7 @@ static Status parse_heads(const ConfigReader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* swiglu_limits of the experts, swiglu_limits_shared of the MLP; 0 or null: no limit. */
+/* swiglu_limits of the experts, swiglu_limits_shared of the MLP or shared expert; 0 or null: no limit. */
 static Status parse_limits(const ConfigReader *r, ModelConfig *config) {
   static const char *const keys[] = {"swiglu_limits", "swiglu_limits_shared"};
   double limits[MAX_LAYERS];

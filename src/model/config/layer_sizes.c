@@ -78,7 +78,7 @@ static Status check_kinds(const ConfigReader *r, const ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* The last num_kv_shared_layers use the keys and values of the last layer before them with the same
+/* The last num_kv_shared_layers layers use the keys and values of the last layer before them with the same
  * attention, and with use_double_wide_mlp have an MLP of twice the width. */
 Status config_parse_shared(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   int n_shared;

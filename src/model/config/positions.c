@@ -138,9 +138,9 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, c
   }
 }
 
-/* Linear ropes, and YaRN whose original length is given: the context is as long as the scaled rope makes it
- * (vLLM's rule, _get_and_verify_max_len()), since max_position_embeddings can be the original length, as the
- * model cards of Qwen advise. A longer context that the config gives stays; with llama3 and longrope,
+/* With a linear rope, or with YaRN if the original length is given, the context is as long as the scaled rope
+ * makes it (vLLM's rule, _get_and_verify_max_len()): max_position_embeddings can be the original length, as
+ * the model cards of Qwen advise. A longer context that the config gives stays; with llama3 and longrope,
  * max_position_embeddings is the scaled context already. `beside` (or NULL): as for parse_scaling(). */
 static Status extend_context(const ConfigReader *r, const ConfigReader *beside, const RopeConfig *rope,
                              ModelConfig *config) {
