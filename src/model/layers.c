@@ -12,7 +12,7 @@ typedef enum {
   WIDTH_ONE,
   WIDTH_HIDDEN,
   WIDTH_HEADS,   /* inputs of o */
-  WIDTH_QUERIES, /* outputs of q: queries of all heads; in q's matrix also gates, or all k and v */
+  WIDTH_QUERIES, /* outputs of q's matrix: queries of all heads, and gates or k and v that are in it */
   WIDTH_KEYS,
   WIDTH_VALUES,
   WIDTH_INTERMEDIATE, /* hidden units of the MLP */
@@ -77,7 +77,7 @@ typedef enum {
   /* outside the layers: */
   WIDTH_VOCAB,
   WIDTH_LAYER_INPUTS, /* per_layer_width of all layers together */
-  WIDTH_MORE_STREAMS, /* hidden, if AltUp has a stream of this number */
+  WIDTH_MORE_STREAMS, /* hidden, for AltUp's streams after the first */
   WIDTH_FINAL_NORM,
   WIDTH_TARGET_STATES, /* drafters: inputs of draft_states */
   WIDTH_TARGET_PAIR,   /* drafters: inputs of draft_join */

@@ -22,8 +22,8 @@ const char *embedding_name(const ModelConfig *config);
 const char *layers_name(const ModelConfig *config);
 
 /* out[size] = the full name of a part of a layer, "model.layers.3.self_attn.q_proj", from the prefix `body`
- * ("model."), the layer's number and the part's name, in which config.names.block, .attention and .delta
- * replace "self_attn" and the like. */
+ * ("model."), the layer's number and the part's name. config.names.block, .attention and .delta replace the
+ * part's "self_attn" and the like. */
 void layer_full_name(const ModelConfig *config, const char *body, int layer, const char *part, char *out,
                      size_t size);
 
@@ -36,7 +36,7 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
 /* True if the config requires that linear layer `which` has a bias. */
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which);
 
-/* The stored matrix that holds a linear layer, and with config->fused or Mamba-2 perhaps other layers. */
+/* The stored matrix that holds a linear layer; with config->fused or Mamba-2 it can hold others, too. */
 typedef struct {
   const char *name; /* "self_attn.qkv_proj" */
   int first_part;   /* the linear layer (LAYER_Q ..) with the first outputs of the matrix */

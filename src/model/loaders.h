@@ -43,7 +43,8 @@ enum { RECENT_ORDERS = 8 };
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
-/* Bytes that repack.c will allocate if scales fit F16; if not, 4-bit layers take 2.5 bytes more per scale. */
+/* Bytes that repack.c will allocate if a 4-bit layer's scales fit F16 and its zero points 4 bits; if not, the
+ * layer takes 2.5 bytes more per scale. */
 size_t stored_made_bytes(const StoredWeights *stored);
 size_t stored_replaced_bytes(const StoredWeights *stored); /* bytes that are not read after repacking */
 
@@ -55,7 +56,7 @@ Status float_scales_make(Model *model, const StoredWeights *stored, int n_thread
 /* key_heads_order() puts the rows of matrices into the usual order where the checkpoint groups them by key
  * head (gated delta rule, DELTA_INTERLEAVED) or by KV head (attention, FUSES_QKV_HEADS), and
  * the config says so from then on; it does nothing for other models. PRECOND the matrices have their data.
- * key_heads_count() adds the memory that this takes to the model's made_bytes. */
+ * key_heads_count() adds this memory to made_bytes, and what is dropped to replaced_bytes. */
 Status key_heads_order(Model *model, int n_threads, Error *err);
 void key_heads_count(Model *model);
 
@@ -67,8 +68,9 @@ void taps_count(Model *model);
 /* The heads of latent attention (latent_heads.c): latent_heads_open() allocates key_heads and value_heads of
  * all layers, latent_heads_shape() gives them their shapes once kv_b has its shape, and adds to made_bytes;
  * latent_heads_make() makes the keys' weights. PRECOND of latent_heads_make(): kv_b has its data.
- * latent_heads_place() is for a dummy, whose keys' weights are at `keys`. latent_heads_bytes() is the memory
- * of a layer's keys' weights (model.h). All do nothing for other models. */
+ * latent_heads_place() is for a dummy's layer with key_heads, their weights being at `keys`.
+ * latent_heads_bytes() is the memory of a layer's keys' weights (model.h). Only latent_heads_place() must not
+ * be called for other models; the rest do nothing for them. */
 Status latent_heads_open(Model *model, Error *err);
 Status latent_heads_shape(Model *model, Error *err);
 Status latent_heads_make(Model *model, int n_threads, Error *err);

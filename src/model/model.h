@@ -278,7 +278,7 @@ Status latent_heads_renew(const Model *model, int layer, Linear *heads, void *ke
                           Error *err);
 size_t latent_heads_bytes(const Model *model, int layer);
 /* model_prepare() for a device that calls model_prepare_expert() before it reads an expert: the experts'
- * weights, most of the model's, stay as stored until then. Their memory is allocated, but not touched. */
+ * weights, most of the model's, stay as stored until then. Memory for them is allocated, but not touched. */
 Status model_prepare_but_experts(Model *model, int n_threads, Error *err);
 /* Repacks an expert's weights if model_prepare_but_experts() left them; else returns at once. Not to be
  * called from two threads at a time, unless model_prepare() was called. */

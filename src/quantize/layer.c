@@ -454,8 +454,8 @@ static int input_of(const LayerWork *work, const Linear *linear) {
   return m && !m->kept && m->input >= work->first_input ? m->input : -1;
 }
 
-/* Scales a norm's outputs if `reader` and only quantised matrices read them; not with config.parallel, nor if
- * the norm has a bias or no stored weights. */
+/* Scales a norm's outputs if all matrices that read them, `reader` being one, are quantised; not with
+ * config.parallel, nor if the norm has a bias or no stored weights. */
 static Status scale_norm(LayerWork *work, int norm, int bias, const Linear *reader, Error *err) {
   const ModelConfig *config = &work->model->config;
   const ModelLayer *layer = &work->model->layers[work->index];

@@ -208,7 +208,7 @@ Status config_parse_channel_delta(const ConfigReader *r, const Architecture *arc
 
 /* --- Olmo Hybrid */
 
-/* *none = whether rope_theta is null in the rope's object or, if it is absent there, in the config around. */
+/* *none = whether rope_theta is null in the rope's object or, if absent there, in the config around it. */
 static Status has_no_rope(const ConfigReader *r, bool *none) {
   static const char theta[] = "rope_theta";
   ConfigReader own;

@@ -78,8 +78,8 @@ static Status parse_target_name(const ConfigReader *r, DraftConfig *draft) {
   return STATUS_OK;
 }
 
-/* Finds the object with the sizes of the layers: the member `key`, or the whole config without it. *arch: its
- * architecture; NULL: not known. */
+/* Finds the object with the sizes of the layers: the member `key` or, if that is absent, the whole config.
+ * *arch: its architecture; NULL: not known. */
 static Status enter_layers(const ConfigReader *r, const char *key, ConfigReader *layers,
                            const Architecture **arch) {
   const char *type;
@@ -205,8 +205,8 @@ static Status fit_number(const char *file, const char *what, int found, int expe
                    found, expected);
 }
 
-/* Points each layer of an assistant to the keys and values that it uses: those of the target's last layer of
- * the same kind (with a window or without) that has its own. */
+/* Sets kv_layer of each layer of an assistant: the target's last layer of the same kind (with a window or
+ * without) that has keys and values of its own. Refuses a target without a fitting layer. */
 static Status fit_layers(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];

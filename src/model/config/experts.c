@@ -95,8 +95,8 @@ static Status parse_width(const ConfigReader *r, const Architecture *arch, int *
   return STATUS_OK;
 }
 
-/* Reads the width of an expert, the shared expert's and the latent one. The shared expert's has a key of its
- * own, is a multiple of an expert's or, with OWN_NORMS, is the MLP's. */
+/* Reads the widths of an expert, of the shared expert and of the latent. The shared expert's width has a key
+ * of its own, is a multiple of an expert's or, with OWN_NORMS, is the MLP's. */
 static Status parse_widths(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   ExpertConfig *experts = &config->experts;
   experts->width = config->intermediate;

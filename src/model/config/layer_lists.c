@@ -27,8 +27,8 @@ static Status number_of_each_layer(const ConfigReader *r, const char *key, doubl
   return STATUS_OK;
 }
 
-/* Reads `key`: all layers without a window must have the same value, *full, all layers with a window the same
- * *sliding. A value stays as it is if `key` is absent or there is no such layer. */
+/* Reads `key`. All layers without a window must have one value, which becomes *full; all layers with a window
+ * one, which becomes *sliding. Either stays as it is if `key` is absent or there is no such layer. */
 static Status numbers_of_kinds(const ConfigReader *r, const char *key, double low, double high,
                                const ModelConfig *config, double *full, double *sliding) {
   double numbers[MAX_LAYERS];

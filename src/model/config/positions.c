@@ -157,7 +157,7 @@ static Status extend_context(const ConfigReader *r, const ConfigReader *beside, 
 
 /* --- the ropes of a model */
 
-/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters; the latter takes
+/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters; the inner one takes
  * precedence. */
 static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
                                double usual, const ModelConfig *config, RopeConfig *rope) {

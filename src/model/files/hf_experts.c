@@ -66,7 +66,7 @@ static void look_at_order(AllExperts *all, const StoredTensor *tensor) {
   all->inputs_first = !(tensor->rank == 3 && tensor->shape[1] == all->n_out && tensor->shape[2] == all->n_in);
 }
 
-/* Finds the tensors of all experts; *there: at least one of them is not of biases. */
+/* Finds the tensors of all experts; *there: whether one of them holds other numbers than biases. */
 static Status find_all(HfLoader *loader, AllExperts *all, bool *there) {
   const InputsFirst order = loader->model->config.expert_names->inputs_first;
   *there = false;
