@@ -2,7 +2,7 @@
  *
  * A model is a program (model/program.h), which forward.c runs by the device's function for each kind of
  * operation; src/cpu implements them readably, cuda/ with kernels. fused_step() is optional: it computes a
- * whole step, with the same results as the operations.
+ * whole step, with the results of the operations up to rounding.
  *
  * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and all
  * intermediate results. open() allocates all of it, so no operation allocates. Operations pass their results
@@ -253,10 +253,10 @@ typedef struct Backend {
   /* kv_read() and kv_write() copy the keys and values of n tokens in a layer with a cache of its own, in this
    * layout: keys [n_cache_heads][n][head_dim] of the cache's type and, with KV_Q8, their scales
    * [n_cache_heads][n][kv_key_scales()]; then values [n_cache_heads][n][head_dim] and their scales
-   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies those of a
-   * range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of n_stored
-   * tokens into the cache; threads may call it at the same time for different layers or positions. NULL: not
-   * supported. */
+   * [n_cache_heads][n]. With KV_Q8 a GPU stores q + 128 where a CPU stores q. kv_read() copies the keys and
+   * values of a range (of any length within n_ctx) to the host. kv_write() puts the first range.n_tokens of
+   * n_stored tokens into the cache; threads may call kv_write() at the same time for different layers or
+   * positions. NULL: not supported. */
   Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
   Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                      Error *err);
@@ -264,9 +264,9 @@ typedef struct Backend {
    * the ids and the cache's type. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-  /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the same results as the
-   * operations. *done is false if the device has no kernel for this step: the operations then compute it.
-   * NULL: they always do. */
+  /* Computes a whole step, from ids to the logits of its last n_logit_rows rows. The results are those of the
+   * operations up to rounding. *done is false if the device has no kernel for this step: the operations then
+   * compute it. NULL: they always do. */
   Status (*fused_step)(BackendState *state, TokenRange range, bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
    * before the operations. It either replays the whole step and sets *replayed (neither operations nor
@@ -290,8 +290,8 @@ typedef struct Backend {
    * layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
    * state_restore() makes a slot's state the current one; both run in the order of steps. NULL: the backend
    * refuses models with such layers. state_read() copies one layer's part of a slot to the host, and
-   * state_write() puts it back, in the layout of the device; threads may call it at the same time for
-   * different layers. */
+   * state_write() puts it back, in the layout of the device; threads may call state_write() at the same time
+   * for different layers. */
   size_t (*recurrent_bytes)(const ModelConfig *config, int layer);
   Status (*state_save)(BackendState *state, int slot, Error *err);
   Status (*state_restore)(BackendState *state, int slot, Error *err);

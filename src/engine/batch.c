@@ -775,8 +775,8 @@ static void lend_drafters(Batch *b) {
   b->overlaps = b->backend->memory && !enough;
 }
 
-/* True if the next step can be planned without the picks of this one. This excludes penalties: only the host
- * counts tokens for them, and it does not know the picks yet. */
+/* True if the next step can be planned without the picks of this one. Penalties exclude it: they need counts
+ * of all earlier tokens, and the host counts a token only once it knows it. */
 static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {

@@ -3,7 +3,8 @@
 
 #include "engine/page_pool.h"
 
-enum { LOGIT_ROWS = 32 }; /* rows of a step that can have logits (all if max_chunk is less), for scores */
+/* For scores, at least this many rows of a step (or max_chunk, if that is less) can have logits. */
+enum { LOGIT_ROWS = 32 };
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;

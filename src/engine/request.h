@@ -113,7 +113,7 @@ typedef struct {
   void *user;
   /* After a step that computed a part of a request's prompt, and in a session before the first one: `done` of
    * `total` tokens are computed. When all tokens are, n_reused and prefill_ms of the result are set; no token
-   * has been passed on. May be NULL. */
+   * has been passed on yet. May be NULL. */
   void (*progress)(void *user, const EngineRequest *request, const EngineResult *result, int done, int total);
   /* Before each step, for what comes from outside; may_wait: turn() of every remaining sequence said
    * TURN_WAIT. May be NULL if no request has a turn(). */

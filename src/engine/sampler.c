@@ -5,8 +5,8 @@
  *
  * Top-k and top-p cut the same ranking, once by count and once by weight. A radix select finds the cut
  * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
- * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. This takes 3
- * passes over the candidates, as on a parallel device. */
+ * and a third give the cut's next bits; ids decide between equal keys, which have equal weights. The three
+ * histograms take 3 passes over the candidates, as on a parallel device. */
 
 #include "engine/sampler.h"
 

@@ -80,7 +80,7 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
   return score;
 }
 
-/* 2^bits * e^x for x <= 0, to about one part in 2^51; for x below -64, -infinity too, the value at -64.
+/* 2^bits * e^x for x <= 0, to about one part in 2^51; for x < -64 (also -infinity) it is the value at -64.
  * x = k ln 2 + r with |r| <= ln 2 / 2: adding 1.5 * 2^52 rounds to the integer k and leaves it in the low
  * bits; ln 2 has two parts as in fdlibm (k * high is exact); e^r is its series up to r^12 (the rest is below
  * 2^-52). */

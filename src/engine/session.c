@@ -27,14 +27,14 @@ struct Session {
   Sampler *sampler;
   size_t *kv_bytes;    /* [n_layers] of one token */
   size_t *state_bytes; /* [n_layers] of the recurrent state */
-  int32_t *ids;        /* [n_ctx], n_past of them in use */
+  int32_t *ids;        /* [n_ctx] the n_past tokens of the session, then held tokens, then guesses */
   int n_past;
   int n_ctx;       /* at most sizes.n_ctx: session_limit() */
   int n_held;      /* ids[n_past .. n_past + n_held) wait for session_decode_held() */
   int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
   int logits_row;
-  float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
+  float *logits; /* [vocab_size] one row on the host, for session_evaluate(), _score() and _last_logits() */
   float *last;   /* [vocab_size] logits of the last token, for the next continuations of session_score() */
   bool has_last;
   /* Models with a recurrent state (backend.h). state_pos: the backend's current state is the one after this

@@ -40,7 +40,7 @@ void session_close(Session *session);
 int session_length(const Session *session);
 int session_context(const Session *session); /* n_ctx */
 /* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
- * larger number: the n_ctx that it was opened with. PRECOND the session's tokens fit before its next step */
+ * larger number: the n_ctx that it was opened with. PRECOND at the next step the tokens fit n_ctx */
 void session_limit(Session *session, int n_ctx);
 int session_vocab(const Session *session); /* the model's vocab_size */
 const int32_t *session_ids(const Session *session);

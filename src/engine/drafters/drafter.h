@@ -2,13 +2,14 @@
  *
  * A step that computes the last token and n guesses after it makes n + 1 rows of logits. The session picks
  * from row after row as it would without guesses; while the pick is the guess, the next row is valid and
- * costs nothing. So a drafter changes no token, whatever it guesses; guessing.h decides how many guesses a
- * step takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random
+ * costs nothing. So a drafter changes no token, whatever it guesses, if the backend gives a row the same bits
+ * in steps of one and of several rows (a GPU may round otherwise). guessing.h decides how many guesses a step
+ * takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random
  * numbers that the target is going to draw with: where drafter and target have the same probabilities, they
  * pick the same token.
  *
  * A drafter follows one text at a time. It may read hidden states of the target (taps): before the next
- * guesses are asked for, take() gets the states of all computed rows that the text keeps. */
+ * guesses are asked for, take() gets the states of the rows computed since, unless the text drops them. */
 #pragma once
 
 #include "engine/backend.h"
@@ -32,8 +33,8 @@ typedef struct {
 typedef struct {
   const int32_t *ids; /* [n] */
   int n;
-  int n_computed;         /* < n: tokens that the target has computed, whose states take() got */
-  int n_same;             /* ids[0 .. n_same) are what they were at the last call of propose() */
+  int n_computed; /* < n: tokens that the target has computed; take() got the states of the last ones */
+  int n_same;     /* ids[0 .. n_same) are what they were at the last call of propose() */
   const Sampler *sampler; /* the target's: its settings, and the number of the next draw (sampler_draws()) */
 } DraftText;
 

@@ -1,9 +1,10 @@
 /* guessing.h - how many guesses of a drafter a step takes: as many as are worth their rows by the drafter's
  * success so far, and none if guesses do not pay.
  *
- * Costs are in steps of one row. A guess costs a row and the drafter's time; a guess that is right saves a
- * step. Wrong guesses never cost more than right guesses have saved, plus one step, plus 1/GUESS_CREDIT of
- * all steps: so an answer takes at most 1/GUESS_CREDIT and one step longer than without guesses. */
+ * The unit of costs is the time of a step of one row. A guess costs a row and the drafter's time; a guess
+ * that is right saves a step. Wrong guesses never cost more than right guesses have saved, plus one step,
+ * plus 1/GUESS_CREDIT of all steps: so an answer takes at most 1/GUESS_CREDIT and one step longer than
+ * without guesses. */
 #pragma once
 
 #include "engine/drafters/drafter.h"

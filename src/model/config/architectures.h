@@ -88,7 +88,7 @@ typedef enum {
   METHOD_KEY,       /* topk_method says whether experts are chosen in groups, scored by their best expert */
   FREQUENCY_KEY,    /* moe_layer_freq: layers with experts have numbers that are multiples of this */
   LATENT_EXPERTS,   /* moe_latent_size */
-  LISTS,            /* numbers of experts may be lists, of one number for each layer */
+  LISTS,            /* numbers of experts may be lists, with the same number for each layer */
   MAY_LACK_EXPERTS, /* num_local_experts may be 0: the model is dense */
   /* From here on traits have no member in config.json; one without a comment sets the bool of ModelConfig
    * that has its name. */
