@@ -77,7 +77,7 @@ uint32_t lex_forget(Machine *m, uint32_t kept) {
   return find(m, lex);
 }
 
-/* The state after decoded bytes, all languages stepped. */
+/* The state after bytes of the decoded text, which step all languages; LEX_NONE: refused. */
 static uint32_t step(Machine *m, uint32_t index, const void *bytes, size_t size) {
   Lex lex = m->lexes[index];
   const uint32_t from = lex.langs;

@@ -51,7 +51,7 @@ struct Frame {
   uint8_t kind;          /* FrameKind */
   bool hashing;          /* values are hashed, for uniqueItems of this frame or of one above */
   uint8_t searched;      /* closing_is_searched() + 1, 0: not known yet */
-  bool is_unsure;        /* no verdicts that child_need allows are known to be CLOSE_SURE (closing.h) */
+  bool is_unsure;        /* the search for child_need found no verdicts that are CLOSE_SURE (closing.h) */
   uint32_t count;        /* members or items begun */
   uint32_t rank;         /* rank of the last key in `order`; 0: none */
   Formula need;          /* a formula over ATOM_GOAL: what must be possible */
@@ -129,7 +129,7 @@ typedef struct {
   NumberTable orders_by_schemas;
   KeyTable closings; /* answers of closing_of() */
   Pool examples;     /* keys that closing.c tries */
-  KeyTable few;      /* by language + 1: has it few strings? by a hash of language and n: its n-th example */
+  KeyTable few;      /* language + 1: whether it has few strings; hash of (language, n): its n-th example */
   bool is_judging;   /* texts are judged, not written: a byte is taken unless it is known to lead nowhere */
   bool is_searching;
   uint32_t search_depth, search_left; /* of the present search (closing.c); search_left: steps left */
@@ -151,9 +151,9 @@ bool machine_push(Machine *machine, JsonState *state, unsigned char byte);
 /* True if the text may end here. */
 bool machine_may_end(Machine *machine, const JsonState *state);
 
-/* Ends the open string, key or number here, before its quote; false if the value or key is refused. If a string
- * is not hashed and has one language (Lex.n), its text is not read: any text of the language ends alike.
- * PRECOND lex_may_end() */
+/* Ends the open string, key or number here, before its quote; false if the value or key is refused. If a
+ * string is not hashed and has one language (Lex.n), its text is not read: any text of the language ends
+ * alike. PRECOND lex_may_end() */
 bool machine_end_text(Machine *machine, JsonState *state);
 /* Hashes that equal values share. False for a number too long to compare. */
 uint64_t machine_literal_hash(JsonKind kind);

@@ -79,7 +79,7 @@ typedef struct {
   uint8_t state[JSON_KINDS];
   Lang string_all, number_all;
   Formula formula[JSON_KINDS]; /* unused for JSON_STRING and JSON_NUMBER */
-  Lang member_keys; /* schema_member_keys(); LANG_UNKNOWN: not made yet */
+  Lang member_keys;            /* schema_member_keys(); LANG_UNKNOWN: not made yet */
 } Schema;
 
 typedef struct {

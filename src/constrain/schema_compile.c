@@ -40,7 +40,7 @@ static Status blame(const Keyword *k, Status status, const Error *inner) {
                              : error_set(k->err, status, "%s/%s: %s", own(k)->pointer, k->key, inner->text);
 }
 
-/* Appends a key to out[0..size) as a token of a JSON pointer. */
+/* Appends the key `token` to the JSON pointer out[0..size); cuts what does not fit. */
 static void append_token(char *out, size_t size, const char *token) {
   size_t n = strlen(out);
   for (; *token && n + 4 < size; token++) {
@@ -54,7 +54,7 @@ static void append_token(char *out, size_t size, const char *token) {
   out[n] = '\0';
 }
 
-/* Adds the subschema `json`, which is the keyword's value or, with `key`, below it. */
+/* Adds the subschema `json`: the keyword's value or, with `key`, that value's member or element `key`. */
 static Status subschema(const Keyword *k, const Json *json, const char *key, uint32_t *number) {
   char pointer[512];
   const Schema *s = own(k);

@@ -255,7 +255,8 @@ static void decode_percent(char *text) {
 }
 
 /* schema_find() of an object that a pointer leads through: its members are indexed the first time, since
- * thousands of references may lead through one "$defs". Without memory for that they are searched. */
+ * thousands of references may lead through one "$defs". If no memory is left for the index, the members are
+ * searched. */
 static const Json *member_of(SchemaSet *set, const Json *object, const char *key) {
   const uint64_t place = (uintptr_t)object; /* the object's own entry says that its members have entries */
   if (!key_table_find(&set->members, place) && key_table_add(&set->members, (KeyEntry){place, {object}}))

@@ -2,9 +2,9 @@
  *
  * Called by: forward.c through cpu_backend. All three drivers merge the segments of the KV cache in order
  * into a query's online softmax, so the result does not depend on the number of rows, sequences or threads.
- * One row: each segment of each KV head is a task, and the results are merged when all are done. Several
- * rows: a task takes some queries of one sequence and KV head over all their segments. Sparse attention: a
- * task is a row and a KV head.
+ * One row: a task takes one segment of a KV head and at most MAX_QUERIES queries; the results are merged when
+ * all tasks are done. Several rows: a task takes some queries of one sequence and KV head over all their
+ * segments. Sparse attention: a task is a row and a KV head.
  *
  * Query j of a sequence and KV head is row j / group of the sequence's rows, head j % group of the heads that
  * share the KV head. */

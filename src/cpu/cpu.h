@@ -31,7 +31,7 @@ typedef struct {
  *   conv_bias  zeros where a LAYER_CONV has no bias
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
  *   router_scale  [hidden] divided by sqrt(hidden)
- *   q_norm, k_norm   `ones` with config.qk_norm_plain */
+ *   q_norm, k_norm   `ones` with config.qk_norm_plain, unless LayerConfig.no_qk_norm */
 typedef struct {
   union {
     CpuLinear linear[N_LAYER_LINEARS];
@@ -140,7 +140,7 @@ typedef struct {
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   bool own_gate;
-  bool scaled; /* with gate: gate x times gate_scale, w x times up_scale, both before the activation */
+  bool scaled; /* with gate: (gate x + bias) * gate_scale and (w x + bias) * up_scale before the activation */
   float gate_scale, up_scale;
   Activation activation;
   float limit; /* of ACTIVATION_LIMITED */
@@ -198,7 +198,7 @@ struct BackendState {
   float *kv_latents;     /* [max_chunk][plan.kv_a] kv_a's outputs */
   float *head_inputs;    /* [n_heads][max_chunk][plan.head_in] inputs of the heads' parts of kv_b */
   float *k, *v;          /* [max_chunk][plan.kv_heads] */
-  float *gates;          /* [max_chunk][plan.gates] attn_gate's outputs */
+  float *gates;          /* [max_chunk][plan.gates] attention's gates */
   float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
   float *decays;         /* [max_chunk][plan.delta_decays] */
   float *betas;          /* [max_chunk][plan.delta_heads] */
@@ -221,11 +221,11 @@ struct BackendState {
   int *positions;         /* [max_chunk] of the step's rows, set by cpu_place_rows() */
   int *sequences;         /* [max_chunk] each row's sequence, set by cpu_place_rows() */
   int64_t *angled;        /* [max_chunk] 1 + 2 * position + long_rope of the angles that a row has; 0: none */
-  /* Models with streams (streams.c). streams: the residual streams; stream_rows: these, normalised;
-   * stream_weights: the weights of their mean, a block's input; stream_ranks: outputs of the first of the
-   * two matrices that make them; stream_factors: factors of a block's output; ids: the step's tokens;
-   * ngram_rows: the n-gram table's rows for them. With AltUp (altup.c), streams have plan.hidden numbers, and
-   * stream_... hold its coefficients and LAuReL's rows. */
+  /* Models with streams (streams.c). streams: the residual streams; stream_rows: the streams normalised;
+   * stream_weights: their weights in the mean that is a block's input; stream_ranks: outputs of CpuMix.down;
+   * stream_factors: factors of a block's output; ids: the step's tokens; ngram_rows: rows of the n-gram table
+   * for these tokens. With AltUp (altup.c), streams have plan.hidden numbers, and stream_... hold AltUp's
+   * coefficients and LAuReL's rows. */
   float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
   float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
   float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
@@ -253,7 +253,8 @@ enum { MAX_MATMULS = 6 };
 /* Computes matmuls of the same rows of x, at most MAX_MATMULS. */
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
-/* Computes matmuls, each of its own rows. PRECOND all rows together fit into memory->rounded. */
+/* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
+ * memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
 /* Shows rows to StateOptions.inputs as the input of `linear`, which no matmul here multiplies (kv_b, which
  * latent attention multiplies head by head in another form). */
@@ -318,7 +319,7 @@ int cpu_padded(int64_t n); /* floats of a row of n, padded to ALIGN_FLOATS; at m
  * the states of the sequences that begin at position 0, except the n-grams' states. */
 float *cpu_layer_state(const BackendState *state, int layer, int sequence);
 void cpu_begin_states(const BackendState *state, int layer, TokenRange range);
-size_t cpu_delta_numbers(const DeltaConfig *config); /* numbers of one state, rows padded */
+size_t cpu_delta_numbers(const DeltaConfig *config); /* floats of a layer's state, rows padded */
 size_t cpu_recurrent_bytes(const ModelConfig *config, int layer);
 size_t cpu_all_recurrent_bytes(const ModelConfig *config);
 Status cpu_state_save(BackendState *state, int slot, Error *err);

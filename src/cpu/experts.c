@@ -145,7 +145,7 @@ static void project(BackendState *state, CpuLinear w, const float *x, int x_stri
   run_matmuls(state->loaded, &state->scratch, x, (size_t)x_stride, n_rows, &matmul, 1);
 }
 
-/* Copies a row to a choice's place; with scales_input it is multiplied by the choice's weight. */
+/* Copies a row to a choice's place; with scales_input the copy is multiplied by the choice's weight. */
 static void gather_row(const BackendState *state, const ExpertChoice *choice, const float *from) {
   const size_t n = (size_t)state->plan.expert_row;
   float *to = state->experts.gathered + (size_t)choice->place * n;
@@ -229,8 +229,8 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
 
 /* --- the experts' sum */
 
-/* sum = the sum of the outputs of the row's experts, each times its weight unless that has scaled the
- * input. */
+/* sum = the sum of the outputs of the row's experts, each times its weight unless the weight has scaled the
+ * expert's input. */
 static void add_up(const BackendState *state, int row, float *sum) {
   const ModelConfig *config = &state->loaded->model->config;
   const ExpertMemory *memory = &state->experts;

@@ -24,10 +24,10 @@ enum {
   MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
   MATMUL_UNIT = 16,    /* `first` of a matmul is a multiple of this */
   MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
-  ROUND_OUTPUTS = 16,  /* outputs of search_group(), round_group(), move_group(): whole vectors of any width */
-  MAX_SPLITS = 16,     /* most splits of a matrix's inputs (split-K); see matmul_splits() */
-  SPLIT_UNIT = 32,     /* a split begins at a multiple of this many inputs */
-  LINE_BYTES = 64,     /* cache line, for prefetching */
+  ROUND_OUTPUTS = 16, /* outputs of search_group(), round_group(), move_group(): whole vectors of any width */
+  MAX_SPLITS = 16,    /* most splits of a matrix's inputs (split-K); see matmul_splits() */
+  SPLIT_UNIT = 32,    /* a split begins at a multiple of this many inputs */
+  LINE_BYTES = 64,    /* cache line, for prefetching */
   FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */
 };
 _Static_assert(PAGE_TOKENS % KEY_BLOCK == 0 && SEGMENT % PAGE_TOKENS == 0, "a segment is whole pages");
@@ -130,7 +130,7 @@ typedef struct {
 typedef struct {
   const float *shifts, *shrinks; /* [n_shifts], [n_shrinks] */
   int n_shifts, n_shrinks;
-  bool fits; /* each candidate's scale becomes the one with the least error for its codes */
+  bool fits; /* each candidate's scale is replaced by the scale with the least error for the same codes */
 } GroupSearch;
 
 /* Online softmax of one query: the largest score and the sum of e^(score - max). Functions pass it with
@@ -144,7 +144,7 @@ typedef struct {
   const float *q, *k; /* [key_dim] normalised */
   const float *v;     /* [n_columns] */
   float decay, beta;
-  const float *decays; /* [key_dim] `decay` is multiplied by one for each number of k; NULL: 1 */
+  const float *decays; /* [key_dim] factors of `decay`, one for each number of k; NULL: all are 1 */
   bool only_adds;      /* Mamba-2: does not subtract the state's value for k */
 } DeltaToken;
 
@@ -179,9 +179,9 @@ typedef struct {
 
   /* The zero point (0 .. 15) and the scale (a number of fp16, > 0) of a group of n weights of ROUND_OUTPUTS
    * outputs, w[n][ROUND_OUTPUTS], with the least sum of importance[i] (scale k[i] - w[i])^2 among the
-   * candidates, k[i] being round(w[i] / scale) between -zero and 15 - zero. Candidates: zero = shift +
-   * round(-15 low / (high - low)), low and high being the ends of the group's range, 0 included; scale =
-   * shrink * the least scale that clips nothing. */
+   * candidates, k[i] being round(w[i] / scale) clamped to -zero .. 15 - zero. Candidates: zero = shift +
+   * round(-15 low / (high - low)) clamped to 0 .. 15, low and high being the ends of the group's range, 0
+   * included; scale = shrink * the least scale that clips nothing. */
   void (*search_group)(const float *w, const float *importance, int n, const GroupSearch *search,
                        float *scales, float *zeros);
 
@@ -194,7 +194,7 @@ typedef struct {
 
   /* Moves levels k = code - zero of a group of n weights of ROUND_OUTPUTS outputs, one after another, to
    * where a loss with the second derivatives h[n][n] is least; slopes: minus its derivatives. For each j:
-   *   k = round(levels[j] + slopes[j] / (scale h[j][j])) between -zero and 15 - zero
+   *   k = round(levels[j] + slopes[j] / (scale h[j][j])) clamped to -zero .. 15 - zero
    *   changes[j] = scale (k - levels[j]);  levels[j] = k;  slopes[i] -= h[j][i] changes[j] for all i */
   void (*move_group)(float *levels, float *slopes, int n, const float *h, const float *scales,
                      const float *zeros, float *changes);

@@ -128,7 +128,7 @@ INLINE void float_prefetch(const size_t bytes, uintptr_t *ahead) {
   *ahead += bytes;
 }
 
-/* Adds a vector of inputs to sum[r][o]. */
+/* Adds the products of a vector of inputs and weight[o] to sum[r][o]. */
 INLINE void float_step(const FloatForm form, const int n_rows, const int n_outputs, const vf *weight,
                        const float *x, size_t x_stride, vf sum[][FLOAT_OUTPUTS]) {
   UNROLL for (int r = 0; r < n_rows; r++) {
@@ -138,7 +138,7 @@ INLINE void float_step(const FloatForm form, const int n_rows, const int n_outpu
   }
 }
 
-/* Adds the whole vectors of a group's n inputs to sum[r][o]. */
+/* float_step() for the whole vectors of a group's n inputs. */
 INLINE void float_vectors(const FloatForm form, const int n_rows, const int n_outputs, const uint8_t *at,
                           size_t step, const vf *scale, const float *x, size_t x_stride, const int n,
                           uintptr_t *ahead, vf sum[][FLOAT_OUTPUTS]) {
@@ -155,7 +155,7 @@ INLINE void float_vectors(const FloatForm form, const int n_rows, const int n_ou
   if (form != FP8) float_prefetch((size_t)(n_outputs * n / 2), ahead);
 }
 
-/* Adds the last n < LANES inputs of rows of FP8. */
+/* float_step() for the last n < LANES inputs of rows of FP8. */
 INLINE void fp8_rest(const int n_rows, const int n_outputs, const uint8_t *at, size_t step, const vf *scale,
                      const float *x, size_t x_stride, int n, vf sum[][FLOAT_OUTPUTS]) {
   vf weight[FLOAT_OUTPUTS];

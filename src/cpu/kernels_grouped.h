@@ -1,7 +1,8 @@
 /* kernels_grouped.h - matmuls with weights of 4 or 8 bits in groups along the input.
  *
- * Part of kernels.c. The LANES columns of a vector of 4-bit weights lie in 2 words, 1 word or half a word of
- * AutoAWQ's layout. The word is broadcast to all lanes, and each lane masks its own nibble without shifting:
+ * Part of kernels.c. The LANES (16, 8 or 4) columns of a vector of 4-bit weights lie in 2 words, 1 word or
+ * half a word of AutoAWQ's layout. The words are broadcast to all lanes, and each lane masks its own nibble
+ * without shifting it:
  *
  *   nibble of a word      7 6 5 4 3 2 1 0      column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
  *   holds column          7 5 3 1 6 4 2 0
@@ -152,7 +153,7 @@ INLINE vf codes_of(const Form form, const uint8_t *row, int v, bool last_half) {
   return form == GROUPED8 ? bytes_load(row + v * LANES, last_half) : awq_codes(row, v, last_half);
 }
 
-/* A matrix from some column on (columns_of(), `first`). */
+/* A matrix from column `first` of columns_of() on. */
 typedef struct {
   const uint8_t *words, *zeros, *scales;
   size_t words_step, zeros_step, scales_step; /* bytes of a row of qweight, qzeros, scales */
@@ -330,7 +331,7 @@ INLINE void run_of(const Form form, int n_units, Columns w, InputRows x, int beg
   }
 }
 
-/* The end of begin's group, at most `end`. */
+/* The end of the group of input `begin`, at most `end`. */
 INLINE int group_end(int begin, int end, int group) {
   int left = group - begin % group;
   return end - begin < left ? end : begin + left;

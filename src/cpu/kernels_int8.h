@@ -57,7 +57,7 @@ INLINE int32_t int8_sum(vi v) {
   return sum;
 }
 
-/* Adds INT8_LANES inputs to the sums of some rows and outputs. */
+/* Adds the products of INT8_LANES inputs and weights to sum[r][o]. */
 INLINE void int8_step(const int n_rows, const int n_outputs, const int8_t *w, size_t w_step, const int16_t *x,
                       size_t x_stride, vi sum[][INT8_OUTPUTS]) {
   vs weight[INT8_OUTPUTS];
@@ -134,8 +134,8 @@ static void matmul_int8(const Linear *w, RoundedRows x, int n_rows, int first, i
 /* Adding and subtracting this rounds a float below 2^22 to the nearest integer, ties to even. */
 #define ROUND 0x1.8p23f
 
-/* The dynamic, symmetric int8 of compressed-tensors: scale = largest magnitude / 127.5 (of zeros
- * FLT_EPSILON). If a number is not finite, the scale is NaN, and so are all products. */
+/* The dynamic, symmetric int8 of compressed-tensors: scale = largest magnitude / 127.5 (FLT_EPSILON if that
+ * is 0). If a number is not finite, the scale is NaN, and so are all products. */
 static float round_row(const float *x, int n, int16_t *out) {
   vf largest = {0}, strange = {0};
   for (int i = 0; i < n; i += LANES) { /* the zeros after the row change nothing */

@@ -12,7 +12,7 @@ INLINE vf vf_min(vf a, vf b) {
   return vf_select(a < b, a, b);
 }
 
-/* Round to the nearest integer, ties to even. PRECOND |x| < 2^22 */
+/* Rounds to the nearest integer, ties to even. PRECOND |x| < 2^22 */
 INLINE vf round_near(vf x) {
   const vf magic = vf_set(0x1.8p23f);
   return x + magic - magic;
@@ -29,7 +29,8 @@ INLINE vf round_weight(vf w, vf inverse, vf zero) {
   return round_near(vf_min(vf_max(w * inverse, -zero), 15 - zero));
 }
 
-/* The scale with the least weighted squared error for the codes that `scale` gives. */
+/* The scale with the least weighted squared error for the codes that `scale` gives; `scale` itself if no
+ * positive one is best. */
 INLINE vf fit_scale(const float *w, const float *importance, int n, vf scale, vf zero) {
   vf dot = {0}, square = {0};
   const vf inverse = 1 / scale;

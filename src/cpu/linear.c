@@ -10,8 +10,8 @@
  *     w: split 0      split 1      split 2      split 3    gate: split 0      split 1   ...
  *        |--- thread 0 ---|--- thread 1 ---|--- thread 2 ---| ... | piece | piece | piece | ...
  *
- * When all threads are done, the splits of each output are summed. A matrix whose weights lie
- * output by output has one split. */
+ * When all threads are done, the splits of each output are summed. A matrix whose weights lie output by
+ * output has one split; alone in a call, it may be divided by outputs instead (is_shared_by_outputs()). */
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -138,9 +138,9 @@ static bool has_long_shares(const MatmulWork *work) {
   return work->bytes >= LEAST_PIECE * PIECES_A_THREAD * work->loaded->n_threads;
 }
 
-/* The unit of w in which byte `at` lies; 0 or the number of units if `at` is before or after the matrix. Wide
- * rows of weights that lie input by input are cut at cache lines, since two threads would read a line that is
- * cut. */
+/* The unit of w in which byte `at` lies; 0 or the number of units if `at` is before or after the matrix. With
+ * long shares, wide rows of weights that lie input by input are cut at cache lines, since two threads would
+ * read a line that is cut. */
 static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   const int64_t bytes = bytes_of(w), n_blocks = blocks(w->n_out, MATMUL_UNIT),
                 n_units = matmul_splits(w) * n_blocks;
@@ -233,7 +233,7 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   if (n > 0) fetch(weights_of(stretches[0]));
   for (int turn = 0, more = 1; n > 0 || more > 0; turn ^= 1, n = more) {
     const Stretch *now = stretches[turn], *then = stretches[turn ^ 1];
-    /* The next piece is claimed before `now` runs, as the end of `now` prefetches its first weights. */
+    /* The next piece is claimed before `now` runs: the end of `now` prefetches the piece's first weights. */
     more = claim_piece(work, n_threads, stretches[turn ^ 1]);
     for (int i = 0; i < n; i++) {
       const Stretch *next = i + 1 < n ? &now[i + 1] : more > 0 ? then : NULL;
@@ -331,7 +331,7 @@ static bool is_shared_by_outputs(const Linear *w) {
   return matmul_by_outputs(w) && w->kind != LINEAR_INT8;
 }
 
-/* One matmul of a few rows by outputs, such as a dense lm_head. */
+/* One matmul of a few rows that threads divide by outputs, such as a dense lm_head. */
 typedef struct {
   const BackendModel *loaded;
   InputRows x;

@@ -37,8 +37,8 @@ void cpu_place_rows(BackendState *state, TokenRange range) {
     for (int r = 0; r < parts[i].n_tokens; r++, row++) {
       state->sequences[row] = parts[i].sequence;
       state->positions[row] = parts[i].pos + r;
-      /* A row that had the same position in the step before keeps its angles, as when `auk quantize` computes
-       * one text after another from position 0 on. */
+      /* A row with the position and long_rope that it had in the step before keeps its angles, for example
+       * where `auk quantize` computes one text after another from position 0 on. */
       const int64_t now = 1 + 2 * (int64_t)state->positions[row] + parts[i].long_rope;
       for (int rope = 0; state->angled[row] != now && rope < state->plan.n_ropes; rope++)
         set_angles(state, (LayerRope)rope, parts[i].long_rope, row);
@@ -54,7 +54,7 @@ static void centre(float *x, int n) {
   for (int i = 0; i < n; i++) x[i] = (float)((double)x[i] - sum / n);
 }
 
-/* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
+/* Applies the model's q or k norm, if any, RoPE and `scale` to the heads of a row. */
 static void norm_rope_heads(const BackendState *state, const LayerConfig *layer, const float *norm, int row,
                             int n_heads, float scale, float *heads) {
   const ModelConfig *config = &state->loaded->model->config;

@@ -1,7 +1,7 @@
 /* team.c - see team.h.
  *
- * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every member has
- *              passed the last barrier of the previous job. A thread that waits for `round` or `phase` to
+ * Always true: `round` counts the jobs. `work`, `context` and `n` are written only after every thread has
+ *              reached the last barrier of the previous job. A thread that waits for `round` or `phase` to
  *              change increments `n_asleep` before it last reads that number; raise_number() changes the
  *              number before it reads `n_asleep`: so no thread sleeps through a change. */
 #include "cpu/team.h"
@@ -18,7 +18,7 @@
 #include "base/signals.h"
 
 enum {
-  LINE = 64,       /* bytes of a cache line; different threads write to different lines */
+  LINE = 64,       /* bytes of a cache line */
   STACK = 1 << 20, /* least bytes of a thread's stack; the kernels use a tenth of it */
 };
 
@@ -42,7 +42,7 @@ struct Team {
   _Atomic double crowded_until; /* clock_ms() until which waits are short */
   alignas(LINE) atomic_uint round;
   atomic_int n_asleep;
-  alignas(LINE) atomic_uint phase; /* barriers that all threads have passed */
+  alignas(LINE) atomic_uint phase; /* number of barriers that all threads have reached */
   alignas(LINE) atomic_int n_waiting;
 };
 

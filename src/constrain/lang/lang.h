@@ -5,8 +5,8 @@
  * intersection and complement are operators like any other. Text patterns are languages of UTF-8 bytes
  * (lang_any_text()).
  *
- * Failures (no memory, or a limit that is passed) are kept in the store. What functions return after one means
- * nothing; langs_check() reports the first. */
+ * Failures (no memory, or a limit that is passed) are kept in the store. Results of functions after a failure
+ * mean nothing; langs_check() reports the first one. */
 #pragma once
 
 #include <stdbool.h>
@@ -49,9 +49,10 @@ typedef struct {
   struct Divisor *divisors; /* [divisors_count] of the MULTIPLE expressions, multiple.c */
   size_t divisors_count, divisors_capacity;
   ByteClasses classes;
-  Lang *stack; /* [n_stack] expressions of unfinished lists; regular_expression.c: also indices of tree nodes */
+  Lang *
+      stack; /* [n_stack] expressions of unfinished lists; regular_expression.c: also indices of tree nodes */
   size_t n_stack, stack_capacity;
-  Pool rows;           /* memory of transitions */
+  Pool rows;           /* memory of the transitions, LangNode.next */
   size_t steps;        /* transitions computed since langs_begin_work() */
   uint32_t round;      /* number of the last search for a string: LangNode.round of the expressions it met */
   uint32_t derivation; /* number of the last derivation by a byte (LangNode.derivation) */
@@ -135,8 +136,8 @@ static inline bool lang_push(Langs *langs, Lang a) {
   langs->stack[langs->n_stack++] = a;
   return true;
 }
-/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`; LANG_NONE
- * if there are none. Takes them off the stack. */
+/* The union, by lang_or_all() or lang_or_many(), of the expressions pushed since n_stack was `start`;
+ * LANG_NONE if there are none. Takes them off the stack. */
 static inline Lang lang_or_pushed(Langs *langs, size_t start, Lang (*join)(Langs *, const Lang *, size_t)) {
   const size_t n = langs->n_stack - start;
   const Lang made = n > 0 ? join(langs, langs->stack + start, n) : LANG_NONE;
@@ -155,8 +156,8 @@ typedef enum { WIDE_OTHER, WIDE_C2, WIDE_E1, WIDE_E2, WIDE_E3, WIDE_EF, N_WIDE }
 /* The derivative by a character of the class; LANG_UNKNOWN if it differs between characters, or the
  * expression does not show that it is the same. */
 Lang lang_next_class(Langs *langs, Lang a, WideClass class);
-/* True if `a` has a string. A search that meets its limit fails (langs_check()); but it may return true if `a`
- * has a part from lang_multiple() or a limit on characters (lang_without_max()). */
+/* True if `a` has a string. A search that meets its limit fails (langs_check()); but it may return true if
+ * `a` has a part from lang_multiple() or a limit on characters (lang_without_max()). */
 bool lang_is_alive(Langs *langs, Lang a);
 bool lang_contains(Langs *langs, Lang a, const void *bytes, size_t size);
 /* True if every text is the beginning of a string of `a`; false where the expression does not show that. */

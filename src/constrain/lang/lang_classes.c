@@ -1,8 +1,8 @@
 /* lang_classes.c - derivatives by whole classes of characters above U+007F; see lang.h. Called by: lex.c,
  * lang_lengths.c.
  *
- * A set of characters is a SET of ASCII, a sequence of SETs, or an OR of those. As a part of a language, it is
- * treated as one letter. If it has only some characters of a class, the derivative by the class is
+ * A set of characters is a SET of ASCII, a sequence of SETs, or an OR of such parts. As a part of a language,
+ * it is treated as one letter. If it has only some characters of a class, the derivative by the class is
  * LANG_UNKNOWN. */
 #include "constrain/lang/lang_internal.h"
 
@@ -15,7 +15,8 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; else 0. */
+/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; else
+ * 0. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -71,7 +72,7 @@ static Lang after_character(Langs *l, Lang a, unsigned lead) {
 
 enum { NOT_LOOKED, NO_SET, CHARACTER_SET };
 
-/* Finds whether the expression is a set of characters, and which classes are in it. */
+/* Finds whether the expression is a set of characters, and which classes the set has in whole and in part. */
 static void look(Langs *langs, Lang a) {
   if (!is_character_set(langs, a)) {
     langs->nodes[a].character_set = NO_SET;

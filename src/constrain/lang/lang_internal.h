@@ -22,11 +22,11 @@ struct LangNode {
   bool single;                /* lang_declare_single() */
   uint8_t alive;              /* 0 unknown, 1 has a string, 2 has none */
   uint8_t endless, takes_any; /* lang_is_endless(), takes_any_beginning(): 0 unknown, 1 true, 2 false */
-  uint8_t character_set, wide_all, wide_any; /* used by lang_classes.c */
+  uint8_t character_set, wide_all, wide_any; /* set by look() in lang_classes.c */
   uint16_t depth; /* nesting of expressions; the second part of a THEN adds no level */
   uint32_t a, b, min;
-  uint32_t derivation, derived; /* number of the last derivation that met the node, and its result */
-  uint32_t collection;          /* number of the last union of derivatives that took the expression */
+  uint32_t derivation, derived; /* number of the last derivation that met the node; the node's derivative */
+  uint32_t collection;          /* number of the last union of derivatives that has the expression */
   uint32_t round;               /* number of the last search that met the expression */
   uint32_t shortest; /* lang_shortest() + 1; 0: not searched yet; LANG_UNKNOWN: a search met its limit */
   uint32_t relaxed;  /* lang_relaxed() + 1, 0: not made yet */
@@ -63,8 +63,8 @@ Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cel
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
-/* Writes n / 2 digits, after a point if n is odd, to out[0..*size): appended to the number that a MULTIPLE has
- * read, they make it a multiple. *size 0: no such digits exist, or none are needed. False: n is
+/* Writes n / 2 digits, after a point if n is odd, to out[0..*size): appended to the number that a MULTIPLE
+ * has read, they make it a multiple. *size 0: no such digits exist, or none are needed. False: n is
  * MULTIPLE_WITNESSES or more, or the number has an exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

@@ -7,7 +7,7 @@
 
 #define MAX_MEASURED      ((size_t)1 << 12) /* expressions in a search for the shortest string */
 #define MAX_RELAXED_DEPTH 200               /* lang_relaxed() leaves deeper expressions as they are */
-#define MAX_RELAXED_PARTS 16                /* nor does it change unions and intersections of more parts */
+#define MAX_RELAXED_PARTS 16                /* most parts of an OR or AND that lang_relaxed() changes */
 
 static bool begins_character(int byte) {
   return byte < 0x80 || byte > 0xbf;

@@ -95,7 +95,7 @@ typedef struct {
   int n_integer, n_fraction;
 } Digits;
 
-/* Texts of a point and digits, or the empty text (0), whose value is above (`above`) or below d's fraction. */
+/* Texts of a point and digits, or the empty text (0), with a value above (`above`) or below d's fraction. */
 static Lang fraction_beyond(Langs *l, Digits d, bool above) {
   Lang made = LANG_NONE, any = digits(l, 0, LANG_NO_END);
   if (above) made = lang_then(l, lang_then(l, any, lang_bytes(l, '1', '9')), any);
@@ -118,7 +118,7 @@ static Lang same_fraction(Langs *l, Digits d) {
   return lang_then(l, lang_byte(l, '.'), lang_then(l, text, lang_repeat(l, zeros, 0, LANG_NO_END)));
 }
 
-/* Texts above (`above`) or below d with as many integer digits as d and, if `fraction`, perhaps a fraction. */
+/* Texts above (`above`) or below d, with as many integer digits as d and, if `fraction`, any fraction. */
 static Lang same_length_beyond(Langs *l, Digits d, bool above, bool fraction) {
   Lang made = fraction ? fraction_beyond(l, d, above) : LANG_NONE;
   Lang end = fraction ? any_fraction(l) : LANG_EMPTY;
@@ -341,8 +341,8 @@ static Lang outward(Numbers numbers, const Decimal *d, bool positive) {
   return positive ? far : negated(numbers.langs, far);
 }
 
-/* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is not zero, and
- * `positive` tells whether it is positive */
+/* Numbers between d and zero, zero itself, and all numbers of the other sign. PRECOND d is positive if
+ * `positive`, else negative */
 static Lang inward(Numbers numbers, const Decimal *d, bool positive) {
   Langs *l = numbers.langs;
   Lang near = unsigned_set(numbers, d, -1);

@@ -68,7 +68,7 @@ static Status add_set_node(Parser *p, int set, int *index) {
   return add_node(p, (RegexNode){.kind = REGEX_SET, .child = -1, .set = set}, index);
 }
 
-/* Adds a node for the set, whose memory the tree takes over unless it has an equal set. */
+/* Adds a node for the set. The tree takes over the set's memory unless it has an equal set. */
 static Status add_set(Parser *p, CharSet *set, int *index) {
   RegexTree *tree = p->tree;
   charset_tidy(set);

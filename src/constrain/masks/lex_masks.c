@@ -71,7 +71,7 @@ typedef struct {
   uint32_t min_depth;     /* before this many characters, the plan gives up classes instead of ending */
   uint32_t depth, n;
   bool ends;                                     /* the string may end in a state that is reached */
-  uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n] and after how many characters they are reached */
+  uint32_t states[MAX_PLANNED], at[MAX_PLANNED]; /* [n]; at: characters after which a state is reached */
 } Plan;
 
 static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
@@ -80,9 +80,10 @@ static uint64_t weight_of(const Vocabulary *v, uint64_t classes) {
   return weight;
 }
 
-/* Adds `state`, to which the plan's at-th character, one of `class`, leads. The plan ends at this state if the
- * list is full, after MAX_DEPTH characters, or if some of the plan's classes may not all follow. Before
- * min_depth characters such classes are given up instead (or `class`, if its tokens are fewer): false. */
+/* Adds `state`, to which the plan's at-th character, one of `class`, leads. The plan ends at this state if
+ * the list is full, after MAX_DEPTH characters, or if some classes of the plan may not follow in whole.
+ * Before min_depth characters such classes are given up instead (or `class`, if its tokens are fewer), and
+ * the result is false. */
 static bool plan_state(Plan *p, uint32_t state, uint32_t at, int class) {
   const Vocabulary *v = p->masks->v;
   p->ends |= lex_may_end(p->masks->m, state);
@@ -120,7 +121,7 @@ static bool add_state(Plan *p, uint32_t state) {
   return true;
 }
 
-/* Iterates over the states that the characters of a class lead to; equal states in a row count once. */
+/* Iterates over the states that the characters of a class lead to; neighbouring equal states count once. */
 typedef struct {
   unsigned byte, last;
   uint32_t before;

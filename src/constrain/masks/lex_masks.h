@@ -37,8 +37,8 @@ typedef struct {
   bool ends;        /* the string may end in a state that a plan passes */
   LexPlan plans[2]; /* plans[1]: more characters of fewer classes than plans[0], or equal to it */
   uint64_t others;  /* further classes whose characters may follow within plans[0] */
-  /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end; LANG_UNKNOWN:
-   * no such number is known. */
+  /* If measured: a string of enough[n] characters can hold any n characters of plans[0] and end;
+   * LANG_UNKNOWN: no such number is known. */
   uint32_t enough[N_ENOUGH];
   const uint64_t *base; /* [n_words] the tokens of the plans that have `words`, or NULL */
   LexToken *tokens;     /* [n_tokens] further tokens */

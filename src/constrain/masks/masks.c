@@ -31,8 +31,8 @@ static void known_clear(KnownTable *table) {
   pool_release(&table->pool);
 }
 
-/* Adds a language of keys to masks->telling (masks.h) unless it is there; if MAX_TELLING are there, only clears
- * masks->tells. */
+/* Adds a language of keys to masks->telling (masks.h) unless it is there; if MAX_TELLING are there, only
+ * notes that there are more. */
 static void add_telling(Masks *masks, Lang lang) {
   for (uint32_t i = 0; i < masks->n_telling; i++)
     if (masks->telling[i] == lang) return;

@@ -104,8 +104,8 @@ static void trie_release(Trie *trie) {
 /* --- tokens as parts of JSON strings */
 
 typedef struct {
-  bool legal; /* the bytes up to `size` may stand inside a string */
-  bool quote; /* a quote follows these bytes */
+  bool legal; /* the bytes before the first quote, or all, may stand inside a string */
+  bool quote; /* a quote follows the first `size` bytes */
   uint32_t size, n_characters;
 } Inside;
 

@@ -74,7 +74,7 @@ typedef struct {
   uint64_t *space;   /* [n_words] tokens of white space alone */
   uint64_t *
       inside; /* [max_characters + 1][n_words] row n: tokens of up to n characters that any string may hold */
-  uint8_t *characters; /* [n_ids] decoded characters of `inside` tokens, 0: other tokens */
+  uint8_t *characters; /* [n_ids] number of decoded characters of `inside` tokens, 0: other tokens */
   uint32_t max_characters;
   QuoteToken *quotes; /* [n_quotes], sorted by CONTENT */
   uint32_t n_quotes;

@@ -20,7 +20,7 @@ typedef struct {
   uint64_t look_at; /* units at which the next look at the limits is due */
 } Failure;
 
-/* From now on all work looks at *interrupted, and fails (STATUS_INTERRUPTED) when that is not 0. NULL: never
+/* From now on the work of all stores fails (STATUS_INTERRUPTED) when *interrupted is not 0. NULL: never
  * interrupted. */
 void failure_heed(const volatile int *interrupted);
 /* Part of failure_work(): looks at the limit and at *interrupted; false if the store has failed. */
