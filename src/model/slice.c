@@ -22,8 +22,8 @@ typedef struct {
   int first, n;
 } Share;
 
-/* The hidden units, of `count`, that part `index` of n has, in multiples of `unit`. If an incomplete last
- * multiple counts as a whole one, parts differ by one at most. No part is larger than the first. */
+/* The hidden units, of `count`, that part `index` of n has, in multiples of `unit`; the last may be
+ * incomplete. Parts differ by one multiple at most. No part is larger than the first. */
 static Share share_columns(int count, int unit, int index, int n) {
   const int units = (count - 1) / unit + 1, first = (units * index + n - 1) / n * unit,
             end = (units * (index + 1) + n - 1) / n * unit;

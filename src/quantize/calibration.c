@@ -165,7 +165,7 @@ static bool parts_meet(const Program *program, int at) {
   return true;
 }
 
-/* The operation after the part that begins with operation `begin`. */
+/* The index of the operation after the part that begins with operation `begin`. */
 static int part_end(const Program *program, int begin) {
   int end = begin + 1;
   while (program->ops[end].layer == program->ops[begin].layer && !parts_meet(program, end)) end++;

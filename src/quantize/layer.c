@@ -327,7 +327,7 @@ bool layer_take(void *user, const Linear *const *linears, int n, const float *x,
   if (!m || m->stage < work->stage) return true;
   if (m->stage > work->stage || work->status != STATUS_OK) return false;
   const int found = find_input(work, linears, n);
-  if (found < 0) return true; /* not quantised; its product may be the input of a matrix of this stage */
+  if (found < 0) return true; /* not quantised, but its product may be the input of a matrix of this stage */
   work->status = add_rows(work, found, first_reader(work, linears, n), rows, n_rows);
   return false;
 }
