@@ -113,7 +113,8 @@ static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t toke
                 (AddedPart){(uint32_t)start, (uint32_t)end, token});
 }
 
-/* The string to search for: the content, or its normal form in normalized text. */
+/* The string to search for: the normal form of a token that is looked for in normalized text, else the
+ * content. */
 static const char *wanted_of(const AddedToken *token, size_t *size) {
   bool normal = token->normalized && token->normal;
   *size = normal ? token->normal_size : token->size;
@@ -215,7 +216,7 @@ static Status normalize_content(AddedLoader *l, AddedToken *token, Error *err) {
 }
 
 /* Enters the token in by_id. Where the vocabulary has gaps, another added token may have the same id; as in
- * the reference, a new token without a normal form then takes over that of the other. */
+ * the reference, a new token without a normal form then gets a copy of the other's. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];

@@ -73,7 +73,7 @@ Status charsmap_load(const char *where, const char *base64, size_t size, NormalS
 
 /* --- looking up */
 
-/* Reads unit i of the trie, which follows its size. False beyond the last unit. */
+/* Reads unit i of the trie, which begins at byte 4 of the table. False beyond the last unit. */
 static bool trie_unit(const NormalStep *step, size_t i, uint32_t *out) {
   if (i >= step->n_units) return false;
   *out = unit(step, i + 1);

@@ -55,7 +55,7 @@ typedef struct {
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
   bool seen; /* a token has come; used without a decoder */
-  /* came: the sum of each token's bytes + 1; work: the same for all texts passed from step to step. */
+  /* came: for each token its bytes plus 1; work: for each text that a step passes on its bytes plus 1. */
   size_t came, work;
 } Decoding;
 

@@ -14,8 +14,8 @@
 /* The vocabulary and the model that encodes pieces of text: `unigram` if is_unigram, else `bpe`. */
 typedef struct {
   Where where; /* begins the messages */
-  /* [image_bytes] the mapping into which all pointers here point (image.c); NULL: each has an allocation of
-   * its own */
+  /* [image_bytes] the mapping that has the tables of vocab, bpe and unigram (image.c); NULL: each table has
+   * an allocation of its own */
   const void *image;
   size_t image_bytes;
   Vocab vocab;

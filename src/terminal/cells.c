@@ -17,7 +17,7 @@ enum {
   PROXY_FIRST = 0xF0000, /* private use, plane 15 */
   PROXY_SLOTS = 0xFFFE,
   PROXY_MOST = 0xF000,    /* limit of proxies in use: free slots keep searches short */
-  DOTTED_CIRCLE = 0x25CC, /* the base of an accent that has none */
+  DOTTED_CIRCLE = 0x25CC, /* shown below an accent without a base character */
   REPLACEMENT = 0xFFFD,
   JOINED_BYTES = 64, /* from this length on, a cell takes no more accents */
 };

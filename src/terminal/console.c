@@ -24,7 +24,7 @@ static struct {
   struct termios found, answering;  /* the terminal's settings: at console_begin(); during an answer */
   struct sigaction before[N_TAKEN]; /* earlier actions of the signals taken[i] */
   volatile sig_atomic_t mode;
-  volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */
+  volatile int interrupted; /* SIGINTs since console_attend(); SIGTERM and SIGHUP set it to 1 */
   volatile sig_atomic_t interrupt, leaving, ended, resized, resumed; /* ended: Ctrl-D after the interrupt */
 } console;
 

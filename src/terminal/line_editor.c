@@ -215,8 +215,8 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Up (its sequence ends with A) and Down move within an edited text of several lines, or through the history
- * if there is no newline between the cursor and that end of the text. */
+/* Up (its sequence ends with A) goes to the previous line of the edited text or, from its first line, to the
+ * previous entry of the history. Down goes to the next line or entry. */
 static unsigned char on_arrow(EditLine *line, wint_t key) {
   const LineInfoW *info = el_wline(line);
   const bool up = key == L'A';

@@ -1,5 +1,5 @@
 /* spinner.h - a line on a terminal while the program waits for something: a sign that turns, and perhaps a
- * text. The line appears only after a while, not for what is fast, and erases itself. */
+ * text. The line appears after 0.3 s, not in shorter waits; spinner_end() erases it. */
 #pragma once
 
 #include <pthread.h>

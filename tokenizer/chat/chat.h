@@ -41,8 +41,8 @@ bool chat_writes(const Chat *chat, const char *string);
 /* Hash of all that a chat adds to a rendering: the template's text and the special tokens. */
 uint64_t chat_hash(const Chat *chat);
 
-/* The first control token of a built-in template that the vocabulary lacks, so that the model would read
- * it as ordinary text. NULL if none is missing or the template is not built in. */
+/* A control token that identifies the chat's built-in template but is not in the vocabulary: the model would
+ * read it as ordinary text. NULL if there is none or the template is not built in. */
 const char *chat_missing_control(const Chat *chat, const Tokenizer *tokenizer);
 
 typedef struct {

@@ -149,7 +149,8 @@ Status dict_add_keywords(Render *render, Dict *dict, const CallArgs *args);
 /* An argument as an integer, `fallback` if it was not given; or as a string: `what` names it in a failure. */
 Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
 Status argument_text(Render *render, const char *what, Value value, Text *out);
-/* Appends a text. escape() writes to `out` what replaces a character, or returns false to keep it. */
+/* put_escaped() appends a text. escape() writes to `out` what replaces a character, or returns false to keep
+ * it; it also gets `option`. */
 typedef bool Escape(uint32_t code, int option, char out[16]);
 Status put_escaped(Render *render, Text text, Escape *escape, int option);
 void escape_code(uint32_t code, char out[16]);               /* Python's \x41, \u0041 or \U00000041 */

@@ -25,7 +25,7 @@ typedef struct {
 
 /* A number in parts, so that zeros can stand between sign and digits. */
 typedef struct {
-  char sign[8];            /* followed by 0x, 0o or 0b */
+  char sign[8];            /* with `alternate` followed by 0x, 0X, 0o or 0b */
   char digits[MAX_DIGITS]; /* digits before the point */
   char rest[MAX_DIGITS];   /* the text from the point on */
 } NumberParts;

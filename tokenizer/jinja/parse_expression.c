@@ -307,7 +307,7 @@ Status parse_filters(Parser *parser, bool begun, Node **node) {
   return STATUS_OK;
 }
 
-/* Returns whether the token can begin the argument of a test without parentheses. */
+/* Returns whether the token can begin a test's argument outside of parentheses ("divisibleby 3"). */
 static bool begins_test_argument(const Parser *parser) {
   switch (parser->token.kind) {
   case TOKEN_NAME:

@@ -108,7 +108,7 @@ typedef enum {
   NODE_OR,        /* a or b */
   NODE_AND,       /* a and b */
   NODE_NOT,       /* not a */
-  NODE_COMPARE,   /* a, compared with the operands in items, each with the previous one */
+  NODE_COMPARE,   /* a, then items: OPERAND nodes, each compared with the one before */
   NODE_OPERAND,   /* op a */
   NODE_BINARY,    /* a op b */
   NODE_NEGATE,    /* -a */
@@ -128,7 +128,7 @@ typedef enum {
   NODE_FOR,        /* for a in b if c: items, else: others; flag: recursive */
   NODE_SET,        /* a = b */
   NODE_CAPTURE,    /* a = the output of items, through the filters b (or NULL) */
-  NODE_MACRO,      /* symbol; params: NAME nodes, their defaults in b; items */
+  NODE_MACRO,      /* its name: symbol, text; params: NAME nodes, their defaults in b; items */
   NODE_CALL_BLOCK, /* call a: with params and items as its caller() */
   NODE_FILTERED,   /* the output of items, through the filters b */
   NODE_WITH,       /* params: SET nodes, a = b; items in a scope of their own */

@@ -8,7 +8,7 @@
 #include "tokenizer/jinja/text.h"
 
 typedef enum {
-  VALUE_MISSING, /* an argument that was not given; no template sees it */
+  VALUE_MISSING, /* no value: an argument was not given, or a lookup failed; no template sees it */
   VALUE_UNDEFINED,
   VALUE_NONE,
   VALUE_BOOL,

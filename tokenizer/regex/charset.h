@@ -25,7 +25,7 @@ void charset_tidy(CharSet *set);
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
 /* Adds all members of `other` and leaves `set` untidy. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
-/* Adds `part`; if negated, `part` first becomes its complement. */
+/* Adds `part`, or its complement if negated (`part` then becomes that), and leaves `set` untidy. */
 Status charset_take(CharSet *set, CharSet *part, bool negated, Error *err);
 
 /* The functions from here on leave `set` tidy. charset_add_flags() adds the code points whose value in the
