@@ -73,9 +73,9 @@ Status residual_add(BackendState *s, float *branch, bool parts, int n_tokens, No
                     Error *err);
 /* *to = the sum over all GPUs of n_rows rows of residual_branch(). PRECOND s->peers.n > 0 */
 Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err);
-/* Where GPUs do not add branches in memory (shared_in_memory()) the first GPU adds its part to x, and each
- * other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does nothing on
- * one GPU. */
+/* If several GPUs cannot add branches in memory (shared_in_memory() is false), the first GPU adds its part to
+ * x, and each other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does
+ * nothing on one GPU. */
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
 /* x += W from, or with norms.post x = scalar * (x + rmsnorm(W from) * norms.post); from: fp16
  * [n_tokens][n_in, padded]. Makes h by norms.next, too, but only with norms.post, or if GPUs add branches in

@@ -66,7 +66,7 @@ static float *rows_queries(const BackendState *s, int layer) {
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
 }
 
-/* Normalises q and k: over all heads together or, QK_NORM_CENTRED, each head after subtracting its mean. */
+/* Normalises q and k, all heads together; with QK_NORM_CENTRED each head alone, less the head's mean. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
@@ -85,7 +85,7 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
   const LayerConfig own = config_layer(c, layer);
-  const bool before = c->qk_norm > QK_NORM_HEADS; /* norm_q_k() */
+  const bool before = c->qk_norm > QK_NORM_HEADS; /* made by norm_q_k() */
   const Attention attention = state_attention(s, layer);
   return (QkvHeads){
       .n_heads = own.n_heads,

@@ -33,7 +33,7 @@ typedef struct {
   Segment *segments;                /* [n_sequences], the single rows first */
   AttentionUnit *units;             /* [most_units()] */
   AttentionTile *tiles[TILE_SIZES]; /* by tile size: [max_chunk], ascending by keys */
-  int *pages;                       /* [n_sequences * n_table] */
+  int *pages;                       /* [n_sequences * n_table] the page tables of the step's parts */
 } StepRows;
 
 typedef struct {

@@ -265,7 +265,7 @@ typedef struct {
 } Run;
 enum { MAX_RUNS = 3 };
 
-/* Lists the runs of a GPU's state. Several GPUs never share a model with n-grams. */
+/* Lists the runs of a layer's state on one GPU. Several GPUs never share a model with n-grams. */
 static int list_runs(const ModelConfig *part, int layer, int n_gpus, Run runs[MAX_RUNS]) {
   const LayerConfig own = config_layer(part, layer);
   DeltaConfig whole = part->delta;
@@ -310,7 +310,7 @@ Status state_copy_kept(BackendState *s, int slot, int layer, void *host, bool to
 }
 
 Status state_read(BackendState *s, int slot, int layer, void *out, Error *err) {
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the gaps between runs stay 0 */
   return state_copy_kept(s, slot, layer, out, true, 0, 1, err);
 }
 

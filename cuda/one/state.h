@@ -35,7 +35,7 @@ typedef struct {
   cudaEvent_t made; /* recorded after the picks */
 } RowPicks;
 
-/* Parts of a layer's cache, each [n_kv_heads][n_ctx][numbers] or, with several sequences,
+/* Parts of a layer's cache, each [n_kv_heads][page_positions()][numbers] or, with several sequences,
  * [n_pages][n_kv_heads][KV_PAGE_TOKENS][numbers]. The first four are in the order of kv_read(). */
 typedef enum {
   KEYS,
@@ -43,8 +43,8 @@ typedef enum {
   VALUES,
   VALUE_SCALES, /* only with KV_Q8 */
   /* Only with an indexer (ops/index.h), each of one KV head: INDEX_KEYS has the key of a block of positions
-   * in the row of its last position, INDEX_VALUES has each position's index key. kv_read() puts INDEX_KEYS
-   * after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
+   * in the row of the block's last position, INDEX_VALUES has each position's index key. kv_read() puts
+   * INDEX_KEYS after the heads of KEYS, and INDEX_VALUES after those of VALUES. */
   INDEX_KEYS,
   INDEX_VALUES,
   CACHE_PARTS
@@ -115,7 +115,8 @@ typedef enum { READY_NONE, READY_IN_H, READY_IN_PLANES } ReadyInput;
  * normalised x, attention's output, the gated product. */
 typedef enum { PLANES_H, PLANES_A, PLANES_G, PLANES_COUNT } PlanesOf;
 
-/* A session on one GPU. Row strides are padded to 8 so that every row is 16-byte aligned. */
+/* A session on one GPU. h_stride, projection_stride, expert_stride and all sizes that say `padded` are
+ * multiples of 8, so that every fp16 row is 16-byte aligned. */
 struct BackendState {
   Peers peers;         /* the GPUs that share the model; n is 0 if there is one */
   uint32_t *first_tag; /* = peers.first_tag, but writable */
@@ -242,7 +243,8 @@ size_t state_part_bytes(KvType kv, int head_dim, CachePart part);
 bool state_keys_are_values(const ModelConfig *config);
 /* Rows in a part of the layer's own cache, one for each position and KV head; 0: it has no such part. */
 size_t state_cache_rows(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
-/* Bytes that a part takes in the caches of all layers before `layer`; each begins at a multiple of 256. */
+/* Bytes that a part takes in the caches of all layers before `layer`. Each layer's begins at a multiple of
+ * 256 bytes. */
 size_t state_part_before(const ModelConfig *config, const StateOptions *options, int layer, CachePart part);
 
 /* The length of a row of latent_in: queries, or their latent, then kv_a's outputs, then the heads' gates. */

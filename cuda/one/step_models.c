@@ -81,7 +81,7 @@ static int window_of(const ModelConfig *c) {
   return window;
 }
 
-/* Names what the kernels do not support of a layer with varied experts (plan.h), or NULL. */
+/* Names a property of a layer with varied experts (plan.h) for which there is no kernel, or NULL. */
 static const char *unsupported_varied(const Model *model, int layer) {
   const ModelConfig *c = &model->config;
   const ModelLayer *l = &model->layers[layer];
@@ -99,8 +99,8 @@ static const char *unsupported_varied(const Model *model, int layer) {
   return NULL;
 }
 
-/* Names what the kernels do not support of the layer's experts, router or shared expert; or NULL. The shared
- * expert has to be like the others. */
+/* Names a property of the layer's experts, router or shared expert for which there is no kernel, or NULL. The
+ * shared expert has to be like the routed ones. */
 static const char *unsupported_experts(const Model *model, int layer) {
   const ExpertConfig *e = &model->config.experts;
   const ModelLayer *l = &model->layers[layer];

@@ -6,7 +6,7 @@
 #include "model/model.h"
 
 /* STATUS_MODEL, with the reason, if the fused step cannot compute this model; step_plan() can still refuse
- * its sizes. The model needs weights of one type (fp16 or bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 in
+ * its sizes. The model needs weights of one type (fp16, bf16, 4 bits in groups of 32, 64 or 128, FP4, FP8 in
  * groups of 128 or of all inputs, int8; gpt-oss: one type for q, k, v and o, one for experts), an lm_head in
  * fp16 or bf16, and heads of 64 or 128 numbers (hybrids: 256; latent attention: 512 + 64). It may have only
  * the differences (model/differences.def) of its form, STEP to LATENT_STEP in model/forms.def. */

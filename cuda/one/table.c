@@ -491,8 +491,8 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
     TRY(latent_values(s, layer, n_rows, err));
   if (config_layer(c, layer).delta_beside)
     TRY(residual_linear(s, &l->delta_o, s->beside, n_rows, (Norms){0}, first_sum(layer), err));
-  /* No next norm here: route() makes that of experts, streams are mixed before their norm, and the input of
-   * a parallel MLP is made already. */
+  /* No next norm here: before experts route() makes it, streams are mixed before it, and a parallel MLP's
+   * input is made already. */
   const bool other = config_layer(c, layer).n_experts > 0 || c->streams.n > 0 || c->parallel;
   void *from;
   TRY(join_values(s, n_rows, layer, &from, err));

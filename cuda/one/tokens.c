@@ -20,9 +20,9 @@ Status tokens_read_logits(BackendState *s, int row, float *out, Error *err) {
   return STATUS_OK;
 }
 
-/* Copies the host sampler's counts of seen tokens to the device, unless the device's are up to date. They
- * stay so while only picks are added: with penalties the device counts its picks itself, also those that the
- * host has not read yet (n_enqueued - n_taken). */
+/* Copies the host sampler's counts of seen tokens to the device, unless the device's are up to date. The
+ * device's stay up to date while only picks are added: with penalties the device counts its picks itself,
+ * also those that the host has not read yet (n_enqueued - n_taken). */
 static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler)) {
     s->notes_version = UINT64_MAX;
@@ -169,7 +169,7 @@ void tokens_forget_picks(BackendState *s) {
   s->ahead.n_rows = 0;
 }
 
-/* Drops the picks of rows that were not asked for. */
+/* Drops the picks that were made ahead and not asked for. */
 static Status drop_picks(BackendState *s, Error *err) {
   Sampled dropped;
   for (; s->ahead.n_left > 0; s->ahead.n_left--) TRY(take_pick(s, &dropped, err));

@@ -27,7 +27,7 @@ typedef struct {
   bool stays;                    /* the visited matrices stay on the host */
   bool joined;                   /* the visited layer's shared expert is laid out after the other experts */
   size_t host_bytes;             /* of the matrices on the host, as the checkpoint has them */
-  size_t staging_need;           /* bytes of the largest matrix on the host when laid out on the device */
+  size_t staging_need;           /* bytes of the largest of the host's matrices as laid out on the device */
   size_t slot_bytes;             /* least size of a loading buffer: the largest indivisible piece */
   Uploader uploader;
   const BackendOptions *options;

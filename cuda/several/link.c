@@ -143,7 +143,7 @@ static int listen_at(const struct sockaddr *at, socklen_t size) {
   return -1;
 }
 
-/* Listens for IPv6 and IPv4, or with place->here only for this machine. */
+/* Listens for IPv6 and IPv4; with place->here only on the IPv4 loopback address. */
 static int listen_on(const LinkPlace *place, int port) {
   const struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   const struct sockaddr_in all_4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};

@@ -17,8 +17,8 @@ enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 }; /* ncclResult_t */
 enum { NCCL_INT32 = 2, NCCL_FLOAT32 = 7 };       /* ncclDataType_t */
 enum { NCCL_SUM = 0 };                           /* ncclRedOp_t */
 
-/* 2.7.0, the first version with ncclSend() and ncclRecv(), as 1000 major + 100 minor + patch, which is
- * NCCL_VERSION() up to 2.8. */
+/* 2.7.0, the first version with ncclSend() and ncclRecv(). Up to 2.8 the number of a version is 1000 major +
+ * 100 minor + patch; later versions have larger numbers. */
 enum { OLDEST = 2700 };
 
 typedef struct {

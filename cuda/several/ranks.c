@@ -157,7 +157,7 @@ static Status report_lost(const Ranks *r, Error *err) {
   return error_set(err, STATUS_FAILED, "%s", r->why.text);
 }
 
-/* Waits for the next message of rank `from`; fails if its kind is not `kind`. The caller frees the message. */
+/* Waits for the next message of rank `from`; fails if that is not of kind `kind`. The caller frees it. */
 static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *err) {
   pthread_mutex_lock(&r->lock);
   while (!r->first[from] && !r->lost) pthread_cond_wait(&r->came, &r->lock);

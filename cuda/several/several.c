@@ -669,7 +669,7 @@ static Status copy_kept(SeveralState *s, int slot, int layer, void *host, bool t
 
 static Status read_states(BackendState *state, int slot, int layer, void *out, Error *err) {
   SeveralState *s = state_of(state);
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* clears the gaps, too */
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the gaps between runs stay 0 */
   return copy_kept(s, slot, layer, out, true, err);
 }
 

@@ -17,7 +17,8 @@ static int sequence_length(unsigned char lead, unsigned char *low, unsigned char
   return lead < 0xf5 ? 4 : 0;
 }
 
-/* Number of bytes at text[0..size) that are a well-formed beginning of one character. */
+/* Number of bytes at text[0..size) that are a well-formed beginning of one character. *length: the length of
+ * the whole character; 0: none begins so. */
 static int well_formed(const unsigned char *text, size_t size, int *length) {
   unsigned char low, high;
   *length = size ? sequence_length(text[0], &low, &high) : 0;

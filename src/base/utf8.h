@@ -14,8 +14,8 @@ int utf8_encode(uint32_t code, void *out);
 /* Bytes of valid, complete UTF-8 at the beginning of the text. */
 size_t utf8_valid_prefix(const void *text, size_t size);
 
-/* The nearest offset before `at` that is no continuation byte, or 0: in valid text, where the character that
- * ends at `at` begins. PRECOND at > 0 */
+/* The offset of the nearest byte before `at` that is no continuation byte, or 0. In valid text the character
+ * that ends at `at` begins there. PRECOND at > 0 */
 size_t utf8_before(const void *text, size_t at);
 
 /* Length 1..3 of the maximal ill-formed part at text[0..size), which one U+FFFD replaces (Unicode, section

@@ -525,9 +525,9 @@ static bool is_always_batch(const Assistant *a) {
   return a->device.invariant && a->device.backend->memory;
 }
 
-/* True if a process that keeps the model has a session for clients that ask one at a time, unless
- * is_always_batch(): a backend without pages has no batch, on a GPU a batch rounds differently, and a batch
- * cannot continue from a recurrent state. */
+/* True if this process keeps the model, and has a session for clients that ask one at a time. Any one reason
+ * suffices: a backend without pages has no batch, on a GPU a batch rounds differently, and a batch cannot
+ * continue from a recurrent state. There is no session if is_always_batch(). */
 static bool holds_session(const Assistant *a) {
   const Backend *backend = a->device.backend;
   if (is_always_batch(a)) return false;
@@ -559,9 +559,9 @@ static int n_batch_guesses(const Assistant *a) {
   return asked ? a->session_options.n_guesses : 0;
 }
 
-/* The number of drafters for --draft: up to MOST that together take at most a quarter of `left` bytes, or 1.
- * With more sequences, a step without guesses costs less per token (scripts/FIGURES.md, "Speculative
- * decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
+/* The number of drafters for --draft: at least 1 and at most MOST, as many as take together at most a quarter
+ * of `left` bytes. With more sequences, a step without guesses costs less per token (scripts/FIGURES.md,
+ * "Speculative decoding"). If there is no --draft, the number is 0: each sequence has a drafter (batch.h). */
 static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_t left) {
   enum { MOST = 8 };
   int n = MOST;

@@ -49,7 +49,7 @@ struct Cache {
   bool useless;      /* the cache cannot work, and that was reported */
   bool lost;         /* something could not be kept or read, and that was reported */
   bool expects_many; /* many prompts are expected */
-  int n_shared;      /* with expects_many: length of the first prompts' common prefix; 0: none, or unknown */
+  int n_shared;      /* with expects_many: tokens that the first two prompts share; 0: none, or unknown */
   int n_prefilled;   /* prompt tokens in the session that are worth storing */
 };
 

@@ -50,9 +50,9 @@ void choices_release(Choices *choices);
 
 /* Prepares an assistant for scoring, between assistant_open() and assistant_start(). */
 void choices_prepare(Assistant *assistant);
-/* The answers of one prompt as requests: choices_ask() encodes, and refuses a prompt as assistant_encode()
- * does, or one that does not fit with its longest answer, and an answer that adds no token (STATUS_USAGE,
- * STATUS_MODEL); choices_request() makes the request for one answer (request.user is its Choice);
+/* The answers of one prompt as requests. choices_ask() encodes prompt and answers; it refuses (STATUS_USAGE,
+ * STATUS_MODEL) what assistant_encode() refuses, a prompt that does not fit with its longest answer, and an
+ * answer that adds no token. choices_request() makes the request for one answer (request.user is its Choice);
  * choices_take() takes the result. After the last result, choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);

@@ -6,7 +6,7 @@
 #include "commands/input_text.h"
 
 typedef struct {
-  size_t indent, length; /* columns of indentation, characters of the fence; length 0: no fence */
+  size_t indent, length; /* characters of indentation and of the fence; length 0: no fence */
   char fence;
   const char *rest; /* [rest_size] rest of the line */
   size_t rest_size;

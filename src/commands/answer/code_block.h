@@ -16,7 +16,7 @@ typedef struct {
   BlockState state;
   char fence;    /* '`' or '~' */
   size_t length; /* length of the opening fence */
-  size_t indent; /* columns of its indentation */
+  size_t indent; /* characters of its indentation */
   bool passing;  /* the current line is no fence: its rest is passed on (inside the block) or dropped */
   Buffer line;   /* received part of a line that may still be a fence */
 } CodeBlock;     /* starts zeroed; release it with code_block_release() */
