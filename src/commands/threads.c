@@ -65,6 +65,7 @@ static void set_environment(char **argv, rlim_t stack_limit) {
   if (!good_spins && setenv("GOMP_SPINCOUNT", spins, 1) != 0) return;
   if (!good_stacks && setenv(stack_variable, stack_size, 1) != 0) return;
   execv(program, argv);
+  if (!good_stacks) unsetenv(stack_variable); /* libgomp has not read it */
 }
 
 /* --- the stack of the program */

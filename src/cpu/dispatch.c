@@ -5,13 +5,14 @@
 #include <stdbool.h>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-
-/* clang 14 does not know f16c by name: CPUID leaf 1, ECX bit 29 (Intel's manual, volume 2A, CPUID). */
-static bool has_f16c(void) {
-  unsigned eax, ebx, ecx, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & 1u << 29);
-}
+#if __has_include(<sys/platform/x86.h>)
+/* glibc from 2.33 on says what ld.so has found. __builtin_cpu_init() would execute some thirty CPUIDs, which
+ * take a virtual machine 2 us each. */
+#include <sys/platform/x86.h>
+#define USABLE(feature, name) CPU_FEATURE_ACTIVE(feature)
+#else
+#define USABLE(feature, name) __builtin_cpu_supports(name)
+#endif
 #endif
 
 /* Tests for the features that the Makefile turns on for each set (ISA_FLAGS_*). */
@@ -19,10 +20,9 @@ const Kernels *const *kernels_usable(int *n) {
 #if defined(__x86_64__)
   static const Kernels *const tables[] = {&kernels_baseline, &kernels_avx2, &kernels_avx512};
   *n = 1;
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) *n = 2;
-  if (*n == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+  if (USABLE(AVX2, "avx2") && USABLE(FMA, "fma") && USABLE(F16C, "f16c")) *n = 2;
+  if (*n == 2 && USABLE(AVX512F, "avx512f") && USABLE(AVX512BW, "avx512bw") && USABLE(AVX512VL, "avx512vl") &&
+      USABLE(AVX512DQ, "avx512dq"))
     *n = 3;
 #else
   static const Kernels *const tables[] = {&kernels_baseline};

@@ -192,10 +192,11 @@ static bool has_many_tiles(const LinearQuery *query) {
   return ceil_div(query->n_out, DISPATCH_TILE_OUT) * full >= DISPATCH_TILES;
 }
 
-/* False for few tokens and weights: cuBLAS takes 44 ms to load a kernel on its first use, more than a model
- * of a few small matrices gains by it. */
+/* False for few tokens and weights that dense_rows can take: cuBLAS takes 44 ms to load a kernel on its first
+ * use, more than a model of a few small matrices gains by it. */
 static bool is_worth_the_library(const LinearQuery *query) {
-  return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS;
+  return (long)query->n_in * query->n_out >= DISPATCH_TINY || query->n_tokens > DENSE_MAX_TOKENS ||
+         !f16_fits(query);
 }
 
 static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {

@@ -229,8 +229,10 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   if (alone.count >= n_ctx) return refuse_message(d, alone.count, err);
   if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but nothing to drop */
   size_t first, n_all = ids->count, leading = conversation_next_turn(c, 0);
+  /* More than is wanted, so that the next messages drop nothing: after a drop all is computed again. */
+  const size_t freed = 2 * room > n_ctx / 4 ? 2 * room : n_ctx / 4;
   int n_turns;
-  TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
+  TRY(find_short(d, n_ctx - freed, &first, &n_turns, err));
   TRY(may_drop(d, n_all, n_turns, fits, err));
   if (!*fits) return STATUS_OK;
   TRY(dialogue_encode(d, c, first, ids, err));

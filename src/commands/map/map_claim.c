@@ -308,12 +308,14 @@ static Status take_free(Claims *c, size_t block, Error *err) {
   const Path own = own_directory(c), file = path_of(own.text, "", c->owner),
              taken = block_path(c->options.directory, "taken/", block, "");
   if (!exists(&file)) TRY(make_ready(c, err));
-  if (was_renamed(c, own.text, taken.text, block))
+  const bool renamed = was_renamed(c, own.text, taken.text, block);
+  const int failure = errno; /* is_barred() sets errno, too */
+  if (renamed)
     note_taken(c, block);
   else if (is_barred(&taken))
     take_unsigned(c, block, &taken);
-  else if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
-    return system_error(taken.text, "rename a directory to it", err);
+  else if (failure != ENOTEMPTY && failure != EEXIST && failure != ENOTDIR)
+    return errno = failure, system_error(taken.text, "rename a directory to it", err);
   else
     return take_beside(c, block, err);
   return STATUS_OK;

@@ -275,11 +275,13 @@ def test_an_interrupted_question_drops_what_was_typed_ahead(chat, saved):
     assert saved(terminal) == before
 
 
-def test_sliding_makes_room_for_more_than_one_answer(chat):
-    """A quarter of the context, with the system message counted: not every message drops a turn."""
+@pytest.mark.parametrize("n, freed", [(20, 75), (75, 150)])
+def test_sliding_makes_room_for_more_than_one_answer(chat, n, freed):
+    """A quarter of the context, or twice the room for an answer, with the system message counted: not every message
+    drops a turn."""
     n_ctx = 300
     system = "Be kind, and be patient with those who ask the same a second time; and never be short with them."
-    terminal = chat("-n", 20, "-c", n_ctx, "--ignore-eos", "--context-overflow", "slide", "-sys", system)
+    terminal = chat("-n", n, "-c", n_ctx, "--ignore-eos", "--context-overflow", "slide", "-sys", system, "--stop", "e")
     n_slides = n_between = 0
     for i in range(14):
         told = terminal.say(f"Turn {i}. Go on with the story, please.")
@@ -287,7 +289,7 @@ def test_sliding_makes_room_for_more_than_one_answer(chat):
         if "forgotten" in told:
             n_slides += 1
             prompt, _, _ = counts(terminal)
-            assert n_ctx / 2 < prompt <= n_ctx - n_ctx // 4
+            assert n_ctx - freed - 75 < prompt <= n_ctx - freed
     assert n_slides >= 2 and n_between >= n_slides
 
 
