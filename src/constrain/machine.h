@@ -8,8 +8,8 @@
  *   {"a": [1,           states: top -> Frame of the array -> Frame of the object -> root Frame
  *
  * A value is judged by several subschemas at once, its goals; a formula over goals, `need`, says what must
- * still be possible. Where rules make members or items depend on one another, a search (closing.h) finds
- * out whether it is; when a value closes, each goal is decided exactly. */
+ * still be possible. Where rules make members or items depend on one another, a bounded search (closing.h)
+ * finds out whether `need` is possible; when a value closes, each goal is decided exactly. */
 #pragma once
 
 #include "constrain/schema.h"

@@ -208,7 +208,7 @@ struct BackendState {
   float *sparse_up;      /* [max_chunk][plan.sparse_up] */
   float *inputs;         /* [max_chunk][plan.inputs] per-layer inputs, set by embed */
   float *states;         /* [max_chunk][plan.states] in a drafter: the target's states */
-  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: set by draft_take() */
+  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: cpu_draft_take() */
   float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
   ExpertMemory experts;
   float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the rows' positions: cpu_place_rows() */
@@ -256,8 +256,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
 /* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
  * memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
-/* Shows rows to StateOptions.inputs as the input of `linear`, which no matmul here multiplies (kv_b, which
- * latent attention multiplies head by head in another form). */
+/* Shows rows to StateOptions.inputs as the input of a `linear` that no matmul here multiplies: latent
+ * attention multiplies kv_b head by head in another form. */
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 

@@ -287,8 +287,8 @@ static void finish_row(BackendState *state, int row, int layer) {
 }
 
 /* With EXPERTS_OWN_NORMS the router and the experts have inputs of their own, which overwrite state->h. The
- * shared expert's input `from` is first copied to `beside`, which its output will overwrite; returns the
- * copy. */
+ * shared expert's input `from` is first copied to `beside`, where the expert's output will replace it;
+ * returns the copy. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;

@@ -110,8 +110,8 @@ typedef struct {
 } LangWord;
 Lang lang_words(Langs *langs, LangWord *words, size_t n);
 
-/* Texts whose digits are a decimal number that is a multiple of divisor / 10^scale; to be intersected with
- * the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
+/* Texts of decimal numbers that are multiples of divisor / 10^scale, and texts that are no numbers: to be
+ * intersected with the grammar of numbers. PRECOND 0 < divisor < 2^31, scale <= LANG_MAX_SCALE */
 #define LANG_MAX_SCALE 60
 Lang lang_multiple(Langs *langs, uint32_t divisor, unsigned scale);
 

@@ -58,8 +58,8 @@ Lang lang_node(Langs *langs, LangNode node);
 bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
-/* True if the number that a MULTIPLE has read so far can become a multiple only with an exponent: it is none,
- * and its fraction has as many digits as multiples can have. */
+/* True if the number that a MULTIPLE has read so far is no multiple, and only an exponent can make it one:
+ * its fraction has the digits that a multiple can have, or more. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);

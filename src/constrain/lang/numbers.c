@@ -279,7 +279,7 @@ static Status add_word(NumberSet *set, Digits digits, NumberWord word, Error *er
   return STATUS_OK;
 }
 
-/* The zeros that may follow the digits of a number, after a point where it has no fraction. */
+/* Texts that may follow the digits of a number: zeros, or where they have no fraction a point and zeros. */
 static Lang zeros_after(Langs *l, Digits digits) {
   const Lang zeros = lang_byte(l, '0');
   if (digits.n_fraction > 0) return lang_repeat(l, zeros, 0, LANG_NO_END);
