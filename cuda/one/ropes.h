@@ -4,7 +4,7 @@
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/device_model.h"
 
-/* Takes the frequencies' memory, and notes the ropes' sizes. */
+/* Takes memory for the frequencies from the arena, and notes the ropes' sizes. */
 void ropes_place(BackendModel *loaded, DeviceArena *arena);
 /* Copies the frequencies to the device. */
 Status ropes_copy(BackendModel *loaded, Error *err);

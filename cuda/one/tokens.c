@@ -59,7 +59,7 @@ static Status check_pick(const Sampled *picked, Error *err) {
   }
 }
 
-/* Waits for the oldest pick that was not taken. */
+/* Takes the oldest pick that was not taken; waits until it is made. */
 static Status take_pick(BackendState *s, Sampled *picked, Error *err) {
   static const struct timespec pause = {.tv_nsec = 20000}; /* leaves the core to the CPU's part of the step */
   const volatile Sampled *slot = &s->ring[s->n_taken % STATE_RING];

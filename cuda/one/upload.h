@@ -29,7 +29,7 @@ typedef struct {
   char *staged;                   /* the same on the device */
   cudaEvent_t done[UPLOAD_SLOTS]; /* copies from the slot have ended */
   int slot;                       /* the slot that is being filled */
-  size_t used, sent;              /* used: bytes of the slot with arrays; sent: those sent already */
+  size_t used, sent;              /* used: bytes of the slot that arrays take; sent: those sent already */
   UploadRows rows[UPLOAD_ROWS];   /* arrays added since the last copy */
   int n_rows;
 } Uploader;

@@ -54,7 +54,8 @@ typedef struct {
                    Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
   /* Matrices of all experts: each expert's n linear layers `parts` (EXPERT_GATE ..), interleaved if n is 2.
-   * EXPERT_DOWN and matrices of heads (KEY_HEADS ..) are DeviceLinear.summed: each has an x of its own. */
+   * EXPERT_DOWN and matrices of heads (KEY_HEADS ..) are DeviceLinear.summed: each expert or head has an x of
+   * its own. */
   Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
                     Error *err);
 } Pass;
@@ -190,7 +191,7 @@ static Status visit_layer(Loader *loader, const Pass *pass, int i, Error *err) {
   return visit_experts(loader, pass, &to->experts, from, err);
 }
 
-/* A drafter's head may be its target's. */
+/* A drafter's lm_head can be its target's (draft.target_head). */
 static Status visit_head(Loader *loader, const Pass *pass, Error *err) {
   BackendModel *loaded = loader->loaded;
   if (!loaded->target || !loaded->model->draft.target_head)
@@ -685,8 +686,8 @@ static Status make_table(Loader *l, const void **to, const Matrix *from, Error *
   return random_numbers((void *)*to, WEIGHT_F16, numbers_of(from), -1, 1, 0, l->loaded->stream, err);
 }
 
-/* Fills all weights with random numbers. Those of matrices are made in a staging buffer as large as all slots
- * of an upload; random_linear() refuses a matrix that does not fit there. */
+/* Fills all weights with random numbers. Matrices are made in a staging buffer as large as all slots of an
+ * upload; random_linear() refuses a matrix that does not fit there. */
 static Status fill_at_random(Loader *l, Error *err) {
   static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);

@@ -1,7 +1,8 @@
 /* state.h - an open GPU: its memory, matrix products, and copies to and from it. Shared by the files of this
  * folder.
  *
- * All work is on one stream. A function whose result is the host's waits for it; most others only enqueue. */
+ * All work is on one stream. A function that brings a result to the host waits for it; most others only
+ * enqueue. */
 #pragma once
 
 #include "base/status.h"
@@ -15,7 +16,7 @@ enum {
   SCRATCH_A, /* A, B, C are large: rows of a matrix, or square matrices */
   SCRATCH_B,
   SCRATCH_C,
-  SCRATCH_ERRORS, /* of rounding a group of inputs */
+  SCRATCH_ERRORS, /* errors or changes of a group of inputs, or columns of a factor */
   SCRATCH_BLOCKS, /* diagonal blocks of U, the triangular factor of H^-1 (quantize/factor.h) */
   SCRATCH_CODES,
   SCRATCH_SCALES,

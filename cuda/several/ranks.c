@@ -44,7 +44,7 @@ struct Ranks {
   bool lost;
   Error why;
   Reduce *nccl;
-  bool numbers[RANKS_NUMBERS]; /* true: a session has it; only the thread that opens sessions reads these */
+  bool numbers[RANKS_NUMBERS]; /* true: a session has it; only the thread that opens sessions uses these */
   bool joining;                /* a thread waits in NCCL for ranks that join */
 };
 

@@ -259,7 +259,7 @@ static void unload_model(BackendModel *whole) {
 
 /* Makes all GPUs run the same kind of step: separate kernels if sums are by NCCL, since a fused kernel cannot
  * call it; if one GPU cannot run the fused step (fp16 may not hold its rows of a bf16 lm_head); or if the
- * GPUs' fused steps differ in the number of clusters, each of which contributes to every sum. The last case
+ * GPUs' fused steps differ in the number of clusters, since every cluster contributes to a sum. The last case
  * is an error if `demanded`. */
 static Status agree_on_decode_step(SeveralModel *loaded, bool demanded, Error *err) {
   bool kernels = loaded->parts[0]->reduce != NULL, alike = true;
@@ -323,8 +323,8 @@ static Status arithmetic(const BackendModel *loaded, char *out, size_t size, Err
   return STATUS_OK;
 }
 
-/* Backend.row_costs. `costs` is for sessions whose steps are fused for one row, and separate kernels for
- * more: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
+/* Backend.row_costs. `costs` is for models without experts whose step is fused for one row, and separate
+ * kernels for more: estimated from the tokens/s of both (LOG.md, "Several GPUs"). */
 static const double *row_costs(const BackendModel *loaded) {
   static const double costs[GUESS_ROWS + 1] = {0,   0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
                                                1.3, 1.3, 1.3,  1.3, 1.3,  1.3, 1.3,  1.3};

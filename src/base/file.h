@@ -37,7 +37,8 @@ typedef struct {
  * of failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
-/* Makes the whole pages of `bytes` mapped bytes at `data` leave resident memory; reading brings them back. */
+/* Drops the pages that lie wholly in `bytes` mapped bytes at `data` from resident memory; reading brings them
+ * back. */
 void file_drop_pages(const void *data, size_t bytes);
 /* The stamp of the file at `path`. */
 Status file_stamp(const char *path, FileStamp *stamp, Error *err);

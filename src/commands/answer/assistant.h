@@ -136,7 +136,7 @@ typedef struct {
    * with device.invariant even for one; else a session. A process that keeps the model may have both. */
   Engine *engine;
   Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
-  int keep_seconds; /* from keep_asked(); 0: no process that keeps the model is used; -1: none is started */
+  int keep_seconds; /* from keep_asked(). 0: uses no process that keeps the model; -1: starts none */
   bool holds;       /* this process keeps the model for others */
   bool chooses;     /* the answers of --choose are scored, and none is generated */
   int n_held;       /* tokens of the last prompt and answer, where there is no session */
