@@ -128,7 +128,7 @@ typedef struct {
   const int32_t *logit_rows; /* [n_logit_rows] ascending */
   int first_logit;           /* without parts: the first row with logits, for OP_LOGITS; set by forward() */
   /* In a drafter's step: the row of the target's states for the first token (OP_DRAFT_EMBED); -1: the state
-   * is the output of the drafter's last layer. */
+   * is what the drafter's previous step left (DFlash reads none). */
   int states;
   const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
   /* After the step only its logits and the layers' caches are read, so that the last layer need not compute

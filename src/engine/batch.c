@@ -616,8 +616,8 @@ static void note_computed(Batch *b, Sequence *s) {
   s->n_past += s->n_rows;
 }
 
-/* For each of the sequence's last n rows writes log_p of the token that follows it. The logits of these rows
- * are rows row .. row + n - 1 of the step's logits. */
+/* For each of the sequence's last n rows writes log_p of the token that follows it. Their logits are rows
+ * row .. row + n - 1 of the step's logits. */
 static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));

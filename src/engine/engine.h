@@ -36,7 +36,7 @@ bool engine_has_batch(const Engine *engine);
 /* The request that the session computes; NULL: none. */
 const EngineRequest *engine_in_session(const Engine *engine);
 int engine_pages_used(const Engine *engine); /* by the batch: 0 outside of engine_run() */
-/* If `owner` owns the tokens that the session holds, they belong to nobody from now on. */
+/* If `owner` owns the tokens that the session holds, they have no owner from now on. */
 void engine_disown(Engine *engine, const void *owner);
 
 /* Answers all requests. After STATUS_INTERRUPTED or another failure, done() is not called for the requests

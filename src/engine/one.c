@@ -149,11 +149,10 @@ static Status sample(One *o, int32_t *id, Error *err) {
 }
 
 /* Samples the next token. *decoded: a step with it is already computed or enqueued. Asynchronous decode keeps
- * IN_FLIGHT steps enqueued, so that the device computes one token while the host shows another, and waits for
- * the oldest. A mask depends on the token before: then one step is enqueued, which the device computes while
- * the host makes the next mask. Guesses depend on the token before, too: where guesses are likely, no more
- * steps are enqueued, and those in flight are waited for. The last wanted token is sampled and not decoded,
- * since its logits have no use. */
+ * IN_FLIGHT steps enqueued, so that the device computes one token while the host shows another. With masks
+ * only one step is enqueued: a mask depends on the token before. Guesses depend on it, too: while guesses are
+ * likely, no step is enqueued. The last wanted token is sampled and not decoded, since nothing reads its
+ * logits. */
 static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   Session *session = o->session;

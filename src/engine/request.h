@@ -80,8 +80,8 @@ typedef struct {
    * the same steps each time, so that no answer depends on the requests before it. */
   const int32_t *base;
   int n_base;
-  /* Asked before each step; NULL: always TURN_GO. For a sink that does not know its reply (mask, forced
-   * tokens) when it returns, as over a socket: turn() fills the zeroed reply in its place. TURN_WAIT: the
+  /* Asked before each step; NULL: always TURN_GO. For a sink that does not know its reply when it returns, as
+   * over a socket: turn() then puts forced tokens into the zeroed reply; allow() has the mask. TURN_WAIT: the
    * sequence has no row in this step, except that a session goes on with its prompt; TURN_END: it ends with
    * FINISH_INTERRUPTED. In a batch, a sequence with turn() and masks or forced tokens has no guesses. */
   EngineTurn (*turn)(void *user, TokenReply *reply);

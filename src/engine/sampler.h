@@ -39,8 +39,8 @@ void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the 
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Counts a token as seen: one of the prompt, or a generated one. */
 void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
-/* Until the next call, picks take only tokens whose bit is set in mask[(vocab_size + 63) / 64], the lowest
- * bit first; NULL: all tokens. The mask stays the caller's, who keeps it unchanged until the pick is made. */
+/* From now on picks take only tokens whose bit is set in mask[(vocab_size + 63) / 64], the lowest bit first;
+ * NULL: all tokens. The mask stays the caller's, who keeps it unchanged while picks are made with it. */
 void sampler_allow(Sampler *sampler, const uint64_t *mask);
 const uint64_t *sampler_allowed(const Sampler *sampler);
 /* Picks from logits[vocab_size] and counts one draw, but does not count the token as seen. STATUS_FAILED if

@@ -12,7 +12,7 @@
  *       32  u64                   data_bytes: bytes of the data of all layers
  *       40  u64                   hash64() of all other bytes before the data
  *       48  char[64]              label: the model's name for people; not compared
- *      112  char[key_size]        key: all that decides the numbers except the ids, zeros to a multiple of 8
+ *      112  char[key_size]        key: what the numbers depend on besides the ids, zeros to a multiple of 8
  *           i32[start + n]        ids of the whole text so far, zeros to a multiple of 8
  *           u64[n_layers]         hash64() of each layer's bytes
  *           for each layer: n * layer_bytes[layer] bytes, as Backend's kv_read() makes them;

@@ -157,7 +157,7 @@ static int block_start(int pos) {
 }
 
 /* Opens the store's state after the longest beginning of the text that has more than `least` and at most
- * `most` tokens; returns the number of these tokens, or 0 if the store has no such state. */
+ * `most` tokens; returns how many tokens that beginning has, or 0 if the store has no such state. */
 static int open_best_state(const Walk *walk, int least, int most, PrefixFile *file) {
   Walk shorter = *walk;
   shorter.n = most;

@@ -26,7 +26,7 @@ enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
   const char *directory; /* created if missing */
-  const char *key;       /* text: all that keys and values depend on except the ids, compared byte by byte */
+  const char *key;       /* text: what keys and values depend on besides the ids, compared byte by byte */
   const char *label;     /* the model's name for people */
   uint64_t limit_bytes;
   int n_threads;
