@@ -51,7 +51,7 @@ typedef struct {
   bool is_constant; /* only a value equal to `json` satisfies the schema */
   bool compiled;
   bool lost_patterns; /* patternProperties is not enforced for some patterns (SchemaSet.let_go) */
-  uint8_t abundance;  /* is_abundant() of closing_plain.c; 0: unknown */
+  uint8_t abundance;  /* is_abundant() of closing_plain.c: 0 unknown, 1 true, 2 false */
   bool is_proven;     /* some value satisfies the schema, or the search gave no answer: closing_find_dead() */
   bool widened;       /* it or a subschema has a keyword in SchemaSet.let_go: it allows more than it says */
   Draft draft;
@@ -127,7 +127,7 @@ typedef struct {
   uint32_t root;
   int depth;            /* recursion depth: schemas whose meaning is being made, one inside another */
   bool is_proving;      /* schemas that are not is_proven count as `false` (schema_is_refused()) */
-  bool hides_evaluated; /* a keyword in let_go evaluates members or items */
+  bool hides_evaluated; /* a keyword in let_go could evaluate members or items */
   Buffer let_go;        /* a C string for each keyword that is not enforced: its JSON pointer and why */
   Lang any_number, bounded_number, integers; /* of numbers.h; LANG_UNKNOWN: not made yet */
 } SchemaSet;

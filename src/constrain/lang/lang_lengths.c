@@ -76,7 +76,7 @@ typedef struct {
       best_from; /* best: characters of the shortest string so far; best_from: index of its last item */
 } Measure;
 
-/* Sets *shortest to lang_shortest() if that is known without a search and not LANG_UNKNOWN; else false. */
+/* Sets *shortest to lang_shortest() if that is a number known without a search; else returns false. */
 static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
   const LangNode *node = &langs->nodes[a];
   if (!node->has_empty && !node->plain && (node->shortest == 0 || node->shortest == LANG_UNKNOWN))

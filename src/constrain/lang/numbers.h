@@ -1,4 +1,4 @@
-/* numbers.h - sets of JSON numbers as languages of their texts, exact for any decimal.
+/* numbers.h - sets of JSON numbers as languages of their texts, exact for any Decimal.
  *
  * A language contains plain texts (-12.50) and, if Numbers.exponents is set, also normalised scientific texts
  * (-1.25e+1): one digit that is not 0, perhaps a fraction, then an exponent. */
