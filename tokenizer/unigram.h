@@ -15,7 +15,7 @@ typedef struct {
   double *scores;            /* [vocab->n_ids] */
   double unk_score;          /* score of a character that is no piece */
   int32_t unk_id;            /* -1: none, an error once it is needed */
-  int32_t fallback_ids[256]; /* "<0x00>" and so on, -1 without byte_fallback */
+  int32_t fallback_ids[256]; /* with byte_fallback: "<0x00>" and so on, or -1 */
 } Unigram;
 
 /* Loads the model's options from `json`, and vocabulary and scores from `pieces`, its "vocab". `vocab` and

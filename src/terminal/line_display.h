@@ -25,7 +25,7 @@ typedef struct {
   size_t cursor;   /* the cursor is before this cell */
   int top, height; /* rows of the line: `top` above the screen, `height` on the screen */
   Buffer out;      /* bytes of one write */
-} LineDisplay;     /* set what is above the empty line, zero the rest; release with line_display_release() */
+} LineDisplay;     /* set the members above the blank line, zero the rest; line_display_release() frees it */
 
 /* Begins a new line. PRECOND the cursor is at the beginning of an empty row */
 void line_display_begin(LineDisplay *display, const char *prompt);

@@ -20,7 +20,7 @@ typedef enum {
 } LineKind;
 
 typedef struct {
-  WordWrap wrap; /* where the text goes; the caller sets what WordWrap has above its empty line */
+  WordWrap wrap; /* where the text goes; the caller sets the members above its blank line */
   bool is_plain; /* marks set no style */
   bool is_dim;   /* all text is dim instead */
 
@@ -37,7 +37,7 @@ typedef struct {
   bool escaped;    /* a backslash is before the next character */
   char partial[4]; /* [n_partial] the first bytes of a character */
   size_t n_partial;
-} Markdown; /* set what is above the empty line, zero the rest; release with markdown_release() */
+} Markdown; /* set the members above the blank line, zero the rest; markdown_release() frees it */
 
 /* Takes text[0..size) that terminal_text() has made safe, cut anywhere, and appends to wrap.out what can be
  * shown. */

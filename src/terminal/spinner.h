@@ -19,7 +19,7 @@ typedef struct {
   pthread_t thread;
   pthread_mutex_t lock; /* guards running, drawn, turn and text while the thread runs */
   pthread_cond_t end;   /* `running` has become false */
-} Spinner;              /* set what is above the empty line, zero the rest */
+} Spinner;              /* set the members above the blank line, zero the rest */
 
 /* Between begin and end nothing else may write to the terminal. If no thread can be made, nothing turns. */
 void spinner_begin(Spinner *spinner);

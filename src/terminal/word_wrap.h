@@ -32,7 +32,7 @@ typedef struct {
   Buffer blanks;      /* blanks and tabs before `word` */
   TextStyle shown;    /* style of what was written last */
   Buffer out;         /* what is to be written; the caller empties it */
-} WordWrap;           /* set what is above the empty line, zero the rest; release with word_wrap_release() */
+} WordWrap;           /* set the members above the blank line, zero the rest; word_wrap_release() frees it */
 
 /* Takes one printable character, text[0..size), or a newline or tab. With `keep` the line is left as it is:
  * the terminal alone breaks it. */

@@ -40,5 +40,5 @@ Status parse_expression(Parser *parser, Node **node);
 Status parse_tuple(Parser *parser, bool conditional, Node **node);
 /* Parses the target of an assignment: a name, with `member` also ns.name, or a tuple of targets. */
 Status parse_target(Parser *parser, bool member, Node **node);
-/* Parses "| filter | filter" of a block; `begun`: the first name comes next. *node is NULL without filters. */
+/* Parses "| filter | filter" of a block; `begun`: the first name comes next. *node: NULL without one. */
 Status parse_filters(Parser *parser, bool begun, Node **node);

@@ -30,6 +30,7 @@ Status field_string(const char *where, const Json *json, const char *key, char *
 /* Copies a string of exactly one character, NUL-terminated; required. */
 Status field_character(const char *where, const Json *json, const char *key, char out[5], size_t *size,
                        Error *err);
+/* Reads an integer from 0 to `high`; required. */
 Status field_count(const char *where, const Json *json, const char *key, int64_t high, int64_t *out,
                    Error *err);
 /* Finds the array `key`; required. */
