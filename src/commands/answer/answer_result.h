@@ -31,7 +31,7 @@ typedef struct {
   int n_reused;    /* tokens of the prompt already in the session */
   int n_generated; /* tokens of thought, its marks and answer, without the end token */
   int n_thought;   /* part of n_generated: tokens of thought */
-  int n_forced;    /* part of n_generated: tokens for which the answer's form left no choice */
+  int n_forced;    /* part of n_generated: tokens for which a form, or a call's marks, left no choice */
   GuessCounts guesses;
   bool thought;                                 /* the answer has a thought */
   bool in_thought;                              /* the end came within the thought: no answer */
