@@ -5,6 +5,7 @@
 #include "engine/probe.h"
 
 #define KV_WORDS          "f16|f32|q8"
+#define STATES_WORDS      "f32|bf16|f16"
 #define DEVICE_WORDS      "auto|cpu|cuda"
 #define ACT_WORDS         "f16|int8"
 #define DECODE_STEP_WORDS "auto|kernels|cluster"
@@ -15,6 +16,7 @@
 typedef struct {
   int threads;              /* 0: all cores this process may use */
   int kv;                   /* KvType */
+  int states;               /* set by the command: StatesType */
   int device;               /* index into "auto|cpu|cuda" */
   const char *gpu;          /* numbers with commas between them, "all", or NULL */
   bool gpu_is_usual;        /* `gpu` is from the file of settings: a CPU ignores it */

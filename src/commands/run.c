@@ -265,7 +265,8 @@ static const FlagRule rules[] = {
     {"--ids, --logprobs", NEEDS, "--json, --jsonl-stream", NULL},
     {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},
     {"-x, --choose, --choice", EXCLUDES, FORM_FLAG_NAMES, "an answer has one form"},
-    {"--map-json, --resume, --retry-errors, --unordered, --no-invariant", NEEDS, "--map", NULL},
+    {"--map-json, --resume, --retry-errors, --unordered, --states, --no-invariant", NEEDS, "--map", NULL},
+    {"--states", EXCLUDES, "--decode-step, --draft, --cache, --cache-dir", "they compute with states in f32"},
     {"--invariant", EXCLUDES, "--no-invariant", NULL},
     {"--shard, --claim", NEEDS, "--map", NULL},
     {"--shard", NEEDS, "--resume", "each shard has a file of its own, with which the same command goes on"},
@@ -354,6 +355,7 @@ static Status run(CommandCall *call, Error *err) {
   TRY(take_operands(call, err));
   /* With a cache, records are answered one after another: for --map only a flag turns it on, no setting. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
+  o->assistant.device.states = o->map.states;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);
   Status status = prompt_read_named(&o->prompt, err);
   if (status == STATUS_OK) status = run_as_asked(o, &assistant, err);

@@ -2,8 +2,12 @@
  * and by several threads, and its states when they are kept and taken back.
  *
  * Tolerance: states forget, and an output is a sum of at most 128 products that err by some units of 2^-24;
- * normalised outputs of about 1 are held to 1e-4. */
+ * normalised outputs of about 1 are held to 1e-4. States of 16 bits: the doubles are rounded with the same
+ * noise. It seldom falls between them and the CPU's numbers, so that all squares of errors are together at
+ * most an eighth of what rounding makes; with other noise they would be twice that. */
 #include <math.h>
+
+#include "base/half.h"
 
 #include "cpu_test.h"
 
@@ -174,6 +178,15 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
   }
 }
 
+/* Number `index` of a layer's states after the token at `pos`, as `type` keeps it. */
+static double rounded(StatesType type, double x, int pos, int index) {
+  const float to =
+      bits_float(states_round(type, float_bits((float)x), states_noise_at((uint32_t)pos, (uint32_t)index)));
+  const float most = 65504;
+  if (type != STATES_F16) return (double)to;
+  return (double)f16_to_float(float_to_f16(to > most ? most : to < -most ? -most : to));
+}
+
 /* Norm and gate of the outputs of a token; Mamba-2's gate comes first, and the norm only unless no_norm. */
 static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z, double *row) {
   const bool mamba = c->rule == RULE_MAMBA2;
@@ -193,7 +206,7 @@ static void exact_norm(const DeltaConfig *c, const Vector *norm, const double *z
 }
 
 /* out[TOKENS][values]: what the first layer hands to o. */
-static void exact_layer(const World *w, double *out) {
+static void exact_layer(const World *w, StatesType type, double *out) {
   const DeltaConfig *c = &w->model.config.delta;
   const ModelLayer *delta = &w->layers[0];
   const int channels = delta_channels(c), values = c->n_value_heads * c->value_dim;
@@ -244,6 +257,10 @@ static void exact_layer(const World *w, double *out) {
       exact_token(c, mixed + at.q + key_head * c->key_dim, mixed + at.k + key_head * c->key_dim, v, decays,
                   mamba ? step : (c->doubles_beta ? 2 : 1) / (1 + exp(-b[head])),
                   state + head * c->key_dim * c->value_dim, row);
+      for (int i = 0; i < c->key_dim * c->value_dim && type != STATES_F32; i++) {
+        double *cell = &state[(head * c->key_dim + i % c->key_dim) * c->value_dim + i / c->key_dim];
+        *cell = rounded(type, *cell, t, head * c->key_dim * c->value_dim + i);
+      }
       for (int j = 0; j < c->value_dim && mamba; j++) row[j] += number(&delta->delta_skip, head) * v[j];
     }
     exact_norm(c, &delta->delta_norm, z, out + t * values);
@@ -254,14 +271,15 @@ static void exact_layer(const World *w, double *out) {
 /* --- the backend */
 
 /* The first layer of TOKENS in chunks, out[TOKENS][values]. */
-static void our_layer(World *w, int chunk, int n_threads, float *out) {
+static void our_layer(World *w, StatesType type, int chunk, int n_threads, float *out) {
   const DeltaConfig *c = &w->model.config.delta;
   const size_t values = (size_t)(c->n_value_heads * c->value_dim);
   Error err;
   BackendModel *loaded;
   BackendState *state;
   if (cpu_backend.load(&w->model, &(BackendOptions){.n_threads = n_threads}, &loaded, &err)) fail_msg("load");
-  const StateOptions options = {.n_ctx = TOKENS, .max_chunk = chunk, .max_logit_rows = 1, .kv = KV_F32};
+  const StateOptions options = {
+      .n_ctx = TOKENS, .max_chunk = chunk, .max_logit_rows = 1, .kv = KV_F32, .states = type};
   if (cpu_backend.open(loaded, &options, &state, &err)) fail_msg("open");
   for (int pos = 0; pos < TOKENS; pos += chunk) {
     const int n = TOKENS - pos < chunk ? TOKENS - pos : chunk;
@@ -282,19 +300,62 @@ TEST(the_rule_is_that_of_its_formula) {
     const size_t n = TOKENS * (size_t)(sizes[i].n_value_heads * sizes[i].value_dim);
     float *whole = need(n, sizeof *whole), *other = need(n, sizeof *other);
     double *want = need(n, sizeof *want);
-    exact_layer(w, want);
-    our_layer(w, TOKENS, 1, whole);
+    exact_layer(w, STATES_F32, want);
+    our_layer(w, STATES_F32, TOKENS, 1, whole);
     for (size_t at = 0; at < n; at++)
       if (!(fabs((double)whole[at] - want[at]) <= 1e-4))
         fail_msg("size %d, number %zu: %g, expected %g", i, at, (double)whole[at], want[at]);
     const int chunks[][2] = {{1, 1}, {2, 1}, {7, 3}, {64, 2}, {TOKENS, 3}};
     for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
-      our_layer(w, chunks[c][0], chunks[c][1], other);
+      our_layer(w, STATES_F32, chunks[c][0], chunks[c][1], other);
       if (memcmp(other, whole, n * sizeof *whole) != 0) fail_msg("size %d, chunks of %d", i, chunks[c][0]);
     }
     free(whole), free(other), free(want);
     world_free(w);
   }
+}
+
+TEST(states_of_16_bits_are_those_of_the_formula) {
+  for (int i = 0; i < 2 * N_SIZES; i++) {
+    const StatesType type = i % 2 ? STATES_F16 : STATES_BF16;
+    World *w = world_of(&sizes[i / 2]);
+    const size_t n = TOKENS * (size_t)(sizes[i / 2].n_value_heads * sizes[i / 2].value_dim);
+    float *ours = need(n, sizeof *ours), *other = need(n, sizeof *other);
+    double *want = need(n, sizeof *want), *unrounded = need(n, sizeof *unrounded), off = 0, rounding = 0;
+    exact_layer(w, type, want);
+    exact_layer(w, STATES_F32, unrounded);
+    our_layer(w, type, TOKENS, 1, ours);
+    for (size_t at = 0; at < n; at++) {
+      off += pow((double)ours[at] - want[at], 2);
+      rounding += pow(unrounded[at] - want[at], 2);
+    }
+    if (rounding == 0 || off > rounding / 8) fail_msg("size %d: %g of %g", i / 2, off, rounding);
+    our_layer(w, type, 7, 3, other);
+    assert_memory_equal(other, ours, n * sizeof *ours);
+    free(ours), free(other), free(want), free(unrounded);
+    world_free(w);
+  }
+}
+
+TEST(rounding_of_states_has_no_direction_and_keeps_what_needs_none) {
+  for (StatesType type = STATES_BF16; type <= STATES_F16; type++) {
+    const double x = -(1 + 0.3 / (type == STATES_F16 ? 1024 : 128)); /* 0.3 of a unit of the last place */
+    enum { N = 100000 };
+    double sum = 0, neighbours = 0, before = 0;
+    for (int i = 0; i < N; i++) { /* positions of one place, then places at one position */
+      const double up = rounded(type, x, i < N / 2 ? i : 7, i < N / 2 ? 9 : i) < -1;
+      sum += up, neighbours += up * before, before = up;
+    }
+    /* 0.3 and 0.09 of them; five standard deviations */
+    assert_true(fabs(sum / N - 0.3) < 5 * sqrt(0.21 / N) && fabs(neighbours / N - 0.09) < 5 * sqrt(0.2 / N));
+    for (int i = 0; i < N; i++) {
+      const double kept = type == STATES_F16 ? (double)f16_to_float((uint16_t)(i % 0x7c00))
+                                             : (double)bf16_to_float((uint16_t)(i % 0x7f80));
+      assert_true(rounded(type, kept, i, i) == kept);
+    }
+    assert_true(isnan(rounded(type, NAN, 3, 4)));
+  }
+  assert_true(rounded(STATES_F16, 1e6, 0, 0) == 65504 && rounded(STATES_F16, -1e6, 0, 0) == -65504);
 }
 
 /* Logits after the tokens [pos, pos + n). */

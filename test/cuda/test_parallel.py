@@ -164,6 +164,28 @@ def test_answers_with_a_cache_of_8_bits_are_those_of_one_by_one(model, records):
     assert begun >= 0.8 * len(alone)
 
 
+@pytest.mark.parametrize("model", [MINIATURES / name for name in (
+    ["granite4-h-awq", "kimi-linear-bf16"] if EMULATED else [
+        "falcon-h1-bf16", "granite4-h-awq", "kimi-linear-bf16", "nemotron-h-awq", "olmo-hybrid-bf16", "qwen3-next-awq",
+        "qwen3_5"])], ids=lambda path: path.name)
+@pytest.mark.parametrize("states", ["bf16"] if EMULATED else ["bf16", "f16"])
+def test_states_of_16_bits_are_those_of_one_by_one_and_of_a_cpu(model, states, records):
+    """A CPU rounds states after each token of a prompt, a GPU after 64 of them; a trained model would mind less."""
+    flags = ["-n", "6" if EMULATED else "20", "--temp", "0", "--ignore-eos", "--ids", "--logprobs", "2"]
+    lines = [("the dog and " * 9)[: 9 * i + 3] for i in range(RECORDS // 4 + 2)]
+    alone, together, exact, cpu = (
+        [(record["ids"], record["logprobs"]) for record in records(model, n, *flags, *more, order="--invariant",
+                                                                   lines=lines)]
+        for n, more in (("1", ["--states", states]), ("3", ["--states", states]), ("3", []),
+                        ("1", ["--states", states, "--device", "cpu"])))
+    assert together == alone
+    assert together != exact
+    alike = [(ours[1][1], other[1][1]) for ours, other in zip(together, cpu, strict=True) if ours[0][0] == other[0][0]]
+    assert len(alike) > len(cpu) // 2
+    for ours, other in alike:  # of the first token after a rounded state
+        assert ours["top"][0]["logprob"] == pytest.approx(other["top"][0]["logprob"], abs=5 * NEAR)
+
+
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_scores_are_those_of_one_by_one(kv, records):
     flags = ["--choose", "the park,bed, a big red ball,him", "--kv", kv]

@@ -236,8 +236,8 @@ void assistant_heed(Assistant *a, const volatile int *interrupted) {
 /* True if the flags ask for what a process that keeps a model does not do. */
 static bool is_alone(const AssistantFlags *flags) {
   const bool cache = !flags->cache.off && (flags->cache.on || flags->cache.directory);
-  return cache || flags->guess.most > 0 || flags->guess.draft || device_is_several(&flags->device) ||
-         device_split(&flags->device) == 0;
+  return cache || flags->device.states != STATES_F32 || flags->guess.most > 0 || flags->guess.draft ||
+         device_is_several(&flags->device) || device_split(&flags->device) == 0;
 }
 
 /* Tokens that -c asks for, or NOT_GIVEN. More than the model's maximum is cut if -c is from the settings
@@ -460,8 +460,9 @@ static void print_settings(const Assistant *a) {
     print_note("process %d keeps the model and answers (auk keep shows it)",
                (int)remote_facts(a->remote)->pid);
   else if (batch->n_sequences > 1)
-    print_note("%s%d sequences at once, in %d pages of %d tokens; %s", gpu, batch->n_sequences,
-               batch->n_pages, a->device.backend->page_tokens,
+    print_note("%s%d sequences at once, in %d pages of %d tokens%s%s; %s", gpu, batch->n_sequences,
+               batch->n_pages, a->device.backend->page_tokens, batch->states ? ", states in " : "",
+               batch->states ? states_type_name(batch->states) : "",
                a->device.invariant || !a->device.backend->memory ? "each answer is as it is alone"
                                                                  : "answers may depend on those beside them");
   if (batch->n_sequences > batch->n_drafters && batch->n_drafters > 0)
@@ -520,9 +521,9 @@ static bool prefers_one(const Assistant *a) {
 }
 
 /* True if a single sequence is computed in a batch too, so that its answer equals one in a larger batch: on a
- * GPU a session rounds differently. */
+ * GPU a session rounds differently, and it has no --states. */
 static bool is_always_batch(const Assistant *a) {
-  return a->device.invariant && a->device.backend->memory;
+  return a->flags->device.states != STATES_F32 || (a->device.invariant && a->device.backend->memory);
 }
 
 /* True if this process keeps the model, and has a session for clients that ask one at a time. Any one reason
@@ -574,9 +575,13 @@ static int n_batch_drafters(const Assistant *a, const DraftSource *source, size_
 static Status choose_batch(Assistant *a, int n, Error *err) {
   const Backend *backend = a->device.backend;
   const ModelConfig *config = device_config(&a->device, a->model);
+  const StatesType states = (StatesType)a->flags->device.states;
   BatchOptions *options = &a->batch_options;
   size_t left;
   options->n_sequences = 1;
+  if (states != STATES_F32 && config_count_layers(config, LAYER_DELTA, config->n_layers) == 0)
+    return error_set(err, STATUS_USAGE, "--states %s: %s has no linear attention or Mamba-2",
+                     states_type_name(states), config->architecture);
   const bool one = n == 1 || (n == 0 && prefers_one(a) && !a->holds);
   if (one && !is_always_batch(a)) return STATUS_OK;
   if (one) n = 1;
@@ -598,6 +603,7 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                             .n_drafters = n_batch_drafters(a, &draft, left),
                             .chunk = a->session_options.chunk,
                             .kv = a->session_options.kv,
+                            .states = states,
                             .invariant = a->device.invariant};
   const int most =
       batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);

@@ -10,6 +10,7 @@ typedef struct {
   bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   int parallel;       /* --parallel: records at once; 0: choose */
+  int states;         /* --states: StatesType */
   bool no_invariant;  /* --no-invariant: assistant_prefer_invariant() is not called */
   bool unordered;     /* each result is written when it is complete, in any order */
   bool retry_errors;
@@ -21,7 +22,7 @@ typedef struct {
 
 enum { MAX_PARALLEL = MOST_SEQUENCES, LEASE_S = 60 };
 
-extern const Flag map_flags[12];
+extern const Flag map_flags[13];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
 /* The flags of `auk run` that --map uses. */

@@ -178,6 +178,7 @@ static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   TRY(add_text(s, "--kv", kv_type_name(a->session_options.kv), err));
   const int context = a->flags->answer.context;
   if (a->device.invariant) TRY(add_switch(s, "--invariant", true, err));
+  if (flags->states) TRY(add_text(s, "--states", states_type_name((StatesType)flags->states), err));
   return context == NOT_GIVEN ? add_text(s, "-c", "not given", err) : add_int(s, "-c", context, err);
 }
 

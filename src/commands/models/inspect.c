@@ -410,7 +410,13 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   if (!config_has_states(&model->config)) return STATUS_OK;
   TRY(inspect_begin_line(out, "states", err));
   TRY(inspect_print_bytes(out, inspect_recurrent_bytes(&model->config), err));
-  return buffer_append_string(out, " at each position where they are kept", err);
+  TRY(buffer_append_string(out, " at each position where they are kept", err));
+  const DeltaConfig *delta = &model->config.delta;
+  const int n_layers = config_count_layers(&model->config, LAYER_DELTA, model->config.n_layers);
+  if (n_layers == 0) return STATUS_OK;
+  TRY(buffer_append_string(out, "; --states f16 spares ", err));
+  return inspect_print_bytes(
+      out, 2 * (size_t)(n_layers * delta->n_value_heads) * (size_t)(delta->key_dim * delta->value_dim), err);
 }
 
 static Status print_unused(Buffer *out, const Model *model, Error *err) {

@@ -54,6 +54,38 @@ def test_objects_are_those_of_one_by_one(many):
     assert sum(usage.get("reused_tokens", 0) for usage in used) > 0  # the beginning of -p is computed once
 
 
+@pytest.mark.parametrize("name", ["qwen3-next-awq", "kimi-linear-bf16", "granite4-h-awq"])
+@pytest.mark.parametrize("states", ["bf16", "f16"])
+def test_states_of_16_bits_round_alike_beside_other_records(many, root, name, states):
+    def answers(n, *flags):
+        done = many(n, "--json", "-n", 12, "--temp", 0, "-s", 1, "--ids", "--logprobs", 1, "--ignore-eos", *flags,
+                    status=0, model=root / "test" / "data" / "miniatures" / name, lines=LINES[10:20])
+        return stable(done.stdout), [json.loads(line)["logprobs"] for line in done.stdout.splitlines()]
+
+    alone, exact = answers(1, "--states", states), answers(1, "--states", "f32")
+    assert answers(7, "--states", states) == alone
+    assert exact == answers(7)
+    firsts = [[record[0]["logprob"] for record in logprobs] for logprobs in (alone[1], exact[1])]
+    assert firsts[0] != firsts[1]
+    assert firsts[0] == pytest.approx(firsts[1], abs=0.5)
+
+
+def test_results_with_other_states_are_not_mixed(run, root, tmp_path):
+    (tmp_path / "in").write_text("Tim\nLily\n")
+    job = ["-m", root / "test" / "data" / "miniatures" / "qwen3-next-awq", "--raw", "-n", 2, "--map", tmp_path / "in",
+           "--resume", tmp_path / "out"]
+    for states, others in (("bf16", {"f16": "made with --states bf16, now it is f16",
+                                     None: "made with --states bf16, now it is not given"}),
+                           (None, {"f16": "out.resume does not say which --states its results were made with"})):
+        flags = {None: [], "bf16": ["--states", "bf16"], "f16": ["--states", "f16"]}
+        assert run(*job, *flags[states]).returncode == 0
+        for other, words in others.items():
+            refused = run(*job, *flags[other])
+            assert (refused.returncode, words in refused.stderr.decode()) == (2, True), refused.stderr
+        assert run(*job, *flags[states]).returncode == 0
+        (tmp_path / "out").unlink()
+
+
 def test_models_of_every_architecture_answer_as_one_by_one(many, root, sanitized):
     models = sorted((root / "test" / "data" / "miniatures").iterdir())
     answered = 0
