@@ -1,6 +1,7 @@
 /* test_miniatures.c - the logits after the last token of each miniature's text, against those of transformers
  * in fp32: test/data/logits.txt, by scripts/make_logits.py, which has its format. All kinds of layers, norms,
- * gates, streams and experts, in steps of all tokens, of seven, and of one, and among other texts. */
+ * gates, streams and experts, in steps of all tokens, of seven, and of one, and among other texts. Then what
+ * recurrent states of 16 bits change, which is printed. */
 #include "cpu/cpu.h"
 #include "cpu_test.h"
 #include "test/engine/step_once.h"
@@ -135,6 +136,57 @@ static void check_miniature(const char *name, const int32_t *ids, int n, const d
   if (!(distance < 1e-6)) fail_msg("%s among others: KL %g", name, distance);
   cpu_backend.unload(loaded);
   model_close(model);
+}
+
+/* The mean KL(states in fp32 || in `type`) of n tokens, one a step. */
+static double cost_of_states(BackendModel *loaded, const Model *model, StatesType type, int n) {
+  const int vocab = model->config.vocab_size;
+  StateOptions options = {.n_ctx = n, .max_chunk = 1, .max_logit_rows = 1, .kv = KV_F32};
+  BackendState *states[2]; /* in fp32, in `type` */
+  Error err = {{0}};
+  double sum = 0, want[MOST_LOGITS];
+  float got[MOST_LOGITS];
+  uint64_t seed = 3;
+  for (int i = 0; i < 2; i++) {
+    if (cpu_backend.open(loaded, &options, &states[i], &err)) fail_msg("%s", err.text);
+    options.states = type;
+  }
+  for (int pos = 0; pos < n; pos++) {
+    const int32_t id = (int32_t)(next_random(&seed) % (uint64_t)vocab);
+    const TokenRange range = {.pos = pos, .ids = &id, .n_logit_rows = 1, .n_tokens = 1};
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(step_once(&cpu_backend, states[i], &model->config, range, &err), STATUS_OK);
+      assert_int_equal(cpu_backend.read_logits(states[i], 0, got, &err), STATUS_OK);
+      for (int k = 0; k < vocab && i == 0; k++) want[k] = (double)got[k];
+    }
+    sum += divergence(want, got, vocab);
+  }
+  for (int i = 0; i < 2; i++) cpu_backend.close(states[i]);
+  return sum / n;
+}
+
+/* The bounds are the project's own. fp16 has three bits more than bf16: its squared errors are 64 times
+ * smaller, and so is KL. No model with experts, whose choices may change. */
+TEST(states_of_16_bits_cost_little) {
+  static const char *const names[] = {"qwen3_5",        "qwen3_5-awq", "olmo-hybrid-bf16", "nemotron-h-awq",
+                                      "falcon-h1-bf16", "bamba-bf16",  "granite4-h-awq"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[128];
+    Model *model;
+    BackendModel *loaded;
+    Error err = {{0}};
+    snprintf(path, sizeof path, "test/data/miniatures/%s", names[i]);
+    if (model_open(path, NULL, &model, &err) || model_prepare_scales(model, 1, &err) ||
+        model_prepare(model, 1, &err) ||
+        cpu_backend.load(model, &(BackendOptions){.n_threads = 1}, &loaded, &err))
+      fail_msg("%s: %s", names[i], err.text);
+    const double bf16 = cost_of_states(loaded, model, STATES_BF16, 400),
+                 f16 = cost_of_states(loaded, model, STATES_F16, 400);
+    print_message("%-16s mean KL of states in bf16 %.1e, in f16 %.1e\n", names[i], bf16, f16);
+    assert_true(bf16 > 1e-7 && bf16 < 1e-3 && f16 > bf16 / 640 && f16 < bf16 / 6.4);
+    cpu_backend.unload(loaded);
+    model_close(model);
+  }
 }
 
 TEST(logits_are_those_of_transformers) {

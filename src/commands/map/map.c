@@ -37,9 +37,10 @@ const Flag map_flags[] = {
                 "with --resume: also answers the records again whose results are errors"),
     FLAG_INT("--parallel, -np", "N", MapFlags, parallel, 0, MAX_PARALLEL,
              "records that are answered at once (default 0: what suits the device and its memory)"),
-    FLAG_CHOICE("--states", STATES_WORDS, MapFlags, states,
-                "with --map: type of the states of linear attention and Mamba-2 (default f32); 16 bits take "
-                "half of a GPU's memory and time for them, f16 is the more exact"),
+    FLAG_CHOICE(
+        "--states", STATES_WORDS, MapFlags, states,
+        "with --map: type of the states of linear attention and Mamba-2 (default f32); those of 16 bits "
+        "take half of a GPU's memory, f16 is more exact than bf16"),
     FLAG_SWITCH("--no-invariant", MapFlags, no_invariant,
                 "with --map on a GPU: faster, but an answer may get another token beside other records where "
                 "two tokens are nearly as likely (see --invariant)"),
