@@ -3,11 +3,11 @@
  *
  * A number is rounded up or down at random, so that the mean is the number itself. Rounded to nearest, a
  * state that forgets less than half a unit of its last place a token would never forget: with bf16 decays
- * between 0.998 and 1 would be 1, and Mamba-2 has such. With 6 taken from dt_bias of two miniatures of Mamba-2,
- * 4,000 tokens have a mean KL of 0.06 and 0.11 from fp32 with bf16 rounded to nearest, 1.2e-3 and 8e-4 at
- * random; with fp16 4e-5 and 5e-5, and 2.6e-5 and 1.5e-5. Where states forget faster, nearest has half the KL
- * of random. The noise depends on the position and the place in the state alone, so that a row has the same
- * bits in any step. */
+ * between 0.998 and 1 would be 1, and Mamba-2 has such. With 6 taken from dt_bias of two miniatures, 4,000
+ * tokens have a mean KL of 0.06 and 0.11 from fp32 with bf16 rounded to nearest, 1.2e-3 and 8e-4 at random;
+ * with fp16 4e-5 and 5e-5, and 2.6e-5 and 1.5e-5. Where states forget faster, nearest has half the KL of
+ * random. The noise depends on the position and the place in the state alone, so that a row has the same bits
+ * in any step. */
 #pragma once
 
 #include <stdint.h>
