@@ -24,16 +24,18 @@ static inline const char *states_type_name(StatesType type) {
   return type == STATES_F32 ? "f32" : type == STATES_BF16 ? "bf16" : "f16";
 }
 
-/* Noise for the numbers 2 pair and 2 pair + 1 of a layer's states [n_value_heads][value_dim][key_dim], 16
- * bits each, after the token at `pos`. */
-STATE_FUNCTION uint32_t states_noise(uint32_t pos, uint32_t pair) {
-  uint32_t hash = (pair + pos * 0x9e3779b9u) * 0x85ebca6bu;
-  hash ^= hash >> 15;
-  return hash * 0xc2b2ae35u;
+/* A hash of the token's position and of the numbers 2 pair and 2 pair + 1 of a layer's states
+ * [n_value_heads][value_dim][key_dim]. The hash of (pos, a + b) is that of (pos, a) plus that of (0, b). */
+STATE_FUNCTION uint32_t states_hash(uint32_t pos, uint32_t pair) {
+  return (pair + pos * 0x9e3779b9u) * 0x85ebca6bu;
+}
+/* Noise for the two numbers, 16 bits each. */
+STATE_FUNCTION uint32_t states_noise(uint32_t hash) {
+  return (hash ^ hash >> 15) * 0xc2b2ae35u;
 }
 /* The noise for number `index`. */
 STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
-  return states_noise(pos, index / 2) >> index % 2 * 16 & 0xffffu;
+  return states_noise(states_hash(pos, index / 2)) >> index % 2 * 16 & 0xffffu;
 }
 
 /* The number whose fp32 bits are `bits`, with no more bits of mantissa than the type has, as fp32 bits. Below

@@ -14,7 +14,7 @@ static bool usual_sizes(const DeltaRule *r) {
 
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens) {
   switch (family) {
-  case DELTA_STEP: return usual_sizes(rule) && n_tokens <= DELTA_STEP_TOKENS;
+  case DELTA_STEP: return usual_sizes(rule) && n_tokens <= (rule->type == STATES_F32 ? DELTA_STEP_TOKENS : 1);
   case DELTA_CHUNKS: return usual_sizes(rule) && delta_chunks_shared() <= rule->shared_bytes;
   default: return true;
   }

@@ -37,30 +37,27 @@ template <class S, int kRows> struct Stored {
 #pragma unroll
       for (int p = 0; p < kLoads; p++) v[i][p] = __ldcg(place(state, i, p));
   }
-  __device__ __forceinline__ void widen(float4 (&s)[kRows][kParts]) const {
+  __device__ __forceinline__ void store(S *state) const {
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int n = 0; n < 4 * kParts; n++)
-        (&s[i][n / 4].x)[n % 4] = widened(((const S *)&v[i][n / kEach])[n % kEach]);
+      for (int p = 0; p < kLoads; p++) *place(state, i, p) = v[i][p];
   }
-  /* Stores s as it is after the token at `pos`; first: the index of the number at `state`. */
-  static __device__ __forceinline__ void store(const float4 (&s)[kRows][kParts], S *state, int pos,
-                                               int first) {
-#pragma unroll
-    for (int i = 0; i < kRows; i++)
-#pragma unroll
-      for (int p = 0; p < kLoads; p++) {
-        __align__(16) S to[kEach];
-#pragma unroll
-        for (int n = 0; n < kEach; n += 2) {
-          const float *x = &s[i][(kEach * p + n) / 4].x + n % 4;
-          const uint32_t noise =
-              states_noise(pos, first / 2 + (i * (kBlockRows * kDim) + 8 * kEach * p + n) / 2);
-          to[n] = narrowed<S>(x[0], noise & 0xffff), to[n + 1] = narrowed<S>(x[1], noise >> 16);
-        }
-        *place(state, i, p) = *(const uint4 *)to;
-      }
+  /* The row's m-th four numbers. */
+  __device__ __forceinline__ float4 four(int i, int m) const {
+    const S *x = (const S *)&v[i][4 * m / kEach] + 4 * m % kEach;
+    return make_float4(widened(x[0]), widened(x[1]), widened(x[2]), widened(x[3]));
+  }
+  /* Sets them. hash: states_hash() of the thread's first two numbers; mask: 0 if they may be NaN. */
+  __device__ __forceinline__ void set_four(int i, int m, float4 to, uint32_t hash, uint32_t mask) {
+    uint32_t *words = (uint32_t *)((S *)&v[i][4 * m / kEach] + 4 * m % kEach);
+    if constexpr (std::is_same<S, float>::value) {
+      *(float4 *)words = to;
+    } else {
+      const uint32_t pair = (i * (kBlockRows * kDim) + 4 * m / kEach * 8 * kEach + 4 * m % kEach) / 2;
+      words[0] = narrowed_pair<S>(to.x, to.y, states_noise(hash + states_hash(0, pair)) & mask);
+      words[1] = narrowed_pair<S>(to.z, to.w, states_noise(hash + states_hash(0, pair + 1)) & mask);
+    }
   }
   /* Where key dimension i is in Token.q and Token.k, so that a lane reads its numbers four at a time. */
   static __device__ __forceinline__ int place_of_key(int i) {
@@ -71,9 +68,8 @@ template <class S, int kRows> struct Stored {
 };
 
 struct alignas(16) Token {
-  float q[kDim], k[kDim],
-      v[kDim]; /* outputs of the convolution, not normalised; q and k as place_of_key() says */
-  float squares[2][kDim / 32]; /* sums of squares of q and of k, by each warp of the convolution */
+  float q[kDim], k[kDim], v[kDim]; /* outputs of the convolution, not normalised; q, k: see place_of_key() */
+  float squares[2][kDim / 32];     /* sums of squares of q and of k, by each warp of the convolution */
   /* factors: each output's factor, gate_of(z) times the norm's weight; Mamba-2: mamba_gate(z) */
   float out[kDim], factors[kDim];
   float decay, beta;
@@ -163,9 +159,9 @@ __device__ __forceinline__ void make_gates(const DeltaArgs &a, int head, const f
   tokens[lane].decay = expf(a.log_decay_of(decay, head));
 }
 
-__device__ __forceinline__ void add_outer(float4 &s, float decay, float4 k, float change) {
-  s.x = decay * s.x + k.x * change, s.y = decay * s.y + k.y * change;
-  s.z = decay * s.z + k.z * change, s.w = decay * s.w + k.w * change;
+__device__ __forceinline__ float4 plus_outer(float4 s, float decay, float4 k, float change) {
+  return make_float4(fmaf(k.x, change, decay * s.x), fmaf(k.y, change, decay * s.y),
+                     fmaf(k.z, change, decay * s.z), fmaf(k.w, change, decay * s.w));
 }
 
 /* 1 / the length of a token's q or k. */
@@ -174,13 +170,15 @@ __device__ __forceinline__ float inverse_length(const float (&squares)[kDim / 32
   return rsqrtf(((sums.x + sums.y) + (sums.z + sums.w)) + kDeltaNormEps);
 }
 
-/* Takes one token: changes the thread's rows of the state, and stores their outputs. skip: Mamba-2's D. */
-template <bool kMamba, int kRows>
-__device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token, float skip, float q_scale,
-                                        int row, int lane) {
+/* Takes one token: changes the thread's rows of the state, and stores their outputs. skip: Mamba-2's D; hash:
+ * see Stored.set_four() */
+template <bool kMamba, class S, int kRows>
+__device__ __forceinline__ void advance(Stored<S, kRows> &s, Token &token, float skip, float q_scale, int row,
+                                        int lane, uint32_t hash) {
   if (!kMamba) q_scale *= inverse_length(token.squares[0]);
   const float k_scale = kMamba ? 1 : inverse_length(token.squares[1]);
   float known[kRows] = {}, seen[kRows] = {}, both = 0, change[kRows];
+  uint32_t mask[kRows];
 #pragma unroll
   for (int m = 0; m < kParts; m++) {
     const float4 k = *(const float4 *)(token.k + 32 * m + 4 * lane);
@@ -188,8 +186,9 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
     both += dot_4(k, q);
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
-      if (!kMamba) known[i] += dot_4(s[i][m], k);
-      seen[i] += dot_4(s[i][m], q);
+      const float4 four = s.four(i, m);
+      if (!kMamba) known[i] += dot_4(four, k);
+      seen[i] += dot_4(four, q);
     }
   }
   both = lanes_sum<4, 2, 1>(both) * k_scale;
@@ -202,12 +201,14 @@ __device__ __forceinline__ void advance(float4 (&s)[kRows][kParts], Token &token
     if (kMamba) out += skip * token.v[value];
     if (lane == 0) token.out[value] = out;
     change[i] *= k_scale;
+    mask[i] = fabsf(change[i] + seen[i]) < INFINITY ? ~0u : 0; /* NaN in a row makes one of the two NaN */
   }
 #pragma unroll
   for (int m = 0; m < kParts; m++) {
     const float4 k = *(const float4 *)(token.k + 32 * m + 4 * lane);
 #pragma unroll
-    for (int i = 0; i < kRows; i++) add_outer(s[i][m], token.decay, k, change[i]);
+    for (int i = 0; i < kRows; i++)
+      s.set_four(i, m, plus_outer(s.four(i, m), token.decay, k, change[i]), hash, mask[i]);
   }
 }
 
@@ -230,13 +231,11 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
 }
 
 /* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
- * own segment. */
-template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
+ * own segment. On an H200 states of 48 heads of 256 sequences take 449 us without prefetches, 426 with 132
+ * blocks, as many as it has SMs, and 516 with twice as many; states of Mamba-2 400 and 365 us, and 351 with
+ * three blocks an SM. In bf16 48 heads take 304 us without, 278 with 99 blocks, 285 with 132. */
+template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
-  /* Such a block usually comes next on the same SM of an H200, which has 132. States of 48 heads of 256
-   * sequences take 449 us without prefetches, 426 with this distance, 516 with twice as much; states of
-   * Mamba-2 take 400 us without, 365 with this distance, and 351 with three blocks an SM. */
-  constexpr int kAhead = 132;
   if (threadIdx.x > 0 || !a.segments) return;
   const int block = (int)(blockIdx.x + gridDim.x * blockIdx.y) + kAhead, segment = block / (int)gridDim.x;
   if (segment >= a.n_segments) return;
@@ -249,11 +248,14 @@ template <int kStateBytes> __device__ __forceinline__ void prefetch_state(const 
 #endif
 }
 
-/* T: the type of the weights of b and a, or void if b and a are in the projections. S: the state's type. With
- * void two blocks fit on an SM, of Mamba-2 three, so that one loads its state while another computes. */
+/* How many blocks shall fit on an SM, so that one loads its state while others compute. */
 template <class T, bool kMamba, class S>
-__global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3 : 2) : 1)
-    delta_step_kernel(DeltaArgs a) {
+constexpr int kBlocks = !std::is_void<T>::value ? 1 : 2 + kMamba + (kMamba && sizeof(S) == 2);
+
+/* T: the type of the weights of b and a, or void if b and a are in the projections. S: the state's type; if
+ * not float, there is one token. */
+template <class T, bool kMamba, class S>
+__global__ void __launch_bounds__(kThreads, kBlocks<T, kMamba, S>) delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
@@ -263,14 +265,13 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
     wait_for_previous(); /* so that the next kernel waits for the kernel before this one */
     return;
   }
-  prefetch_state<kValues * kDim * sizeof(S)>(a);
+  if (kMamba && sizeof(S) == 2) a.n_tokens = 1; /* as it is: so that four blocks fit on an SM */
+  prefetch_state<kValues * kDim * sizeof(S), sizeof(S) == 2 ? 99 : 132>(a);
   const int head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = threadIdx.x / 8;
-  typedef Stored<S, kRows> Own;
-  const int first_number = head * kValues * kDim + row * kDim + Own::kEach * (lane % 8);
+  const int first_number = head * kValues * kDim + row * kDim + 16 / sizeof(S) * (lane % 8);
   S *state = (S *)a.states + first_number;
-  float4 s[kRows][kParts];
-  Own stored;
-  stored.load(state);
+  Stored<S, kRows> s;
+  s.load(state);
   if constexpr (!std::is_void<T>::value)
     for (int i = 64 * threadIdx.x; i < 2 * a.n_in; i += 64 * kThreads) /* each thread fetches a cache line */
       prefetch_l1((const T *)a.gates + (i / a.n_in * a.n_value_heads + head) * a.gates_stride + i % a.n_in);
@@ -281,11 +282,15 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
                                         : a.places.q + head / a.group * kDim;
   channel.index = first + channel.place;
   channel.keeps = a.n_tokens == 1 && (channel.part == 2 || head % a.group == 0);
-  if (convolves) channel.taps = *(const float4 *)(a.conv + 4 * channel.index);
+  /* Blocks of 16-bit states compute more than they wait: with fewer registers in use in between they are 5%
+   * faster. */
+  const bool early = sizeof(S) == 4;
+  if (convolves && early) channel.taps = *(const float4 *)(a.conv + 4 * channel.index);
   channel.bias = kMamba && a.conv_bias && convolves ? a.conv_bias[channel.index] : 0;
   const float skip = kMamba ? a.skip[head] : 0;
   wait_for_previous();
   const int pos = a.position();
+  if (convolves && !early) channel.taps = *(const float4 *)(a.conv + 4 * channel.index);
   if (convolves) channel.load_before(a, pos);
   if constexpr (!std::is_void<T>::value) {
     if (a.n_tokens > 1)
@@ -294,23 +299,19 @@ __global__ void __launch_bounds__(kThreads, std::is_void<T>::value ? (kMamba ? 3
       multiply_gates<T, 1>(a, head, 0, parts);
     __syncthreads();
   }
-  if (convolves) channel.convolve<kMamba, Own>(a, pos, tokens);
+  if (convolves) channel.convolve<kMamba, Stored<S, kRows>>(a, pos, tokens);
   if (threadIdx.x >= 3 * kDim && channel.place < kValues)
     for (int token = 0; token < a.n_tokens; token++) {
       const float z = a.row(token)[a.first_z(head) + channel.place];
       tokens[token].factors[channel.place] = kMamba ? a.mamba_gate(z) : a.norm[channel.place] * a.gate_of(z);
     }
   if (warp == kWarps - 1) make_gates<T>(a, head, parts, tokens);
-  stored.widen(s);
-  if (pos == 0) /* the memory holds no state yet */
-#pragma unroll
-    for (int i = 0; i < kRows; i++)
-#pragma unroll
-      for (int m = 0; m < kParts; m++) s[i][m] = make_float4(0, 0, 0, 0);
+  if (pos == 0) s = {}; /* the memory holds no state yet */
   __syncthreads();
   for (int token = 0; token < a.n_tokens; token++)
-    advance<kMamba>(s, tokens[token], skip, kMamba ? 1 : a.q_scale, row, lane % 8);
-  Own::store(s, state, pos + a.n_tokens - 1, first_number);
+    advance<kMamba>(s, tokens[token], skip, kMamba ? 1 : a.q_scale, row, lane % 8,
+                    states_hash(pos + token, first_number / 2));
+  s.store(state);
   __syncthreads();
   if (warp < a.n_tokens && 4 * lane < kValues) finish<kMamba>(a, head, warp, tokens[warp]);
 }
