@@ -1,5 +1,5 @@
 /* half.h - portable scalar conversions: fp16, bf16 and FP8 to fp32, which is exact, and fp32 to fp16,
- * rounding to nearest even. The CPU kernels have vector forms of their own. */
+ * rounding to nearest even or towards zero. The CPU kernels have vector forms of their own. */
 #pragma once
 
 #include <stdint.h>
@@ -37,6 +37,14 @@ static inline uint16_t float_to_f16(float value) {
     return (uint16_t)(sign | (float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000));
   }
   return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
+
+/* Towards zero; so a finite number stays finite. */
+static inline uint16_t float_toward_f16(float value) {
+  const uint16_t nearest = float_to_f16(value);
+  const uint32_t farther =
+      (float_bits(f16_to_float(nearest)) & 0x7fffffff) > (float_bits(value) & 0x7fffffff);
+  return (uint16_t)(nearest - farther);
 }
 
 /* E4M3 without infinities (F8_E4M3 of safetensors): sign, 4 bits of exponent, 3 of mantissa; 0x7f and 0xff

@@ -10,7 +10,9 @@
  * in any step. */
 #pragma once
 
+#include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #define STATE_FUNCTION static __host__ __device__ inline
@@ -33,16 +35,18 @@ STATE_FUNCTION uint32_t states_hash(uint32_t pos, uint32_t pair) {
 STATE_FUNCTION uint32_t states_noise(uint32_t hash) {
   return (hash ^ hash >> 15) * 0xc2b2ae35u;
 }
+
 /* The noise for number `index`. */
 STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
   return states_noise(states_hash(pos, index / 2)) >> index % 2 * 16 & 0xffffu;
 }
 
-/* The number whose fp32 bits are `bits`, with no more bits of mantissa than the type has, as fp32 bits. Below
- * 2^-14 fp16 has still fewer. noise: 16 bits. NaN stays NaN. */
-STATE_FUNCTION uint32_t states_round(StatesType type, uint32_t bits, uint32_t noise) {
-  if ((bits & 0x7fffffffu) > 0x7f800000u) noise = 0;
-  return type == STATES_BF16  ? (bits + noise) & 0xffff0000u
-         : type == STATES_F16 ? (bits + (noise >> 3)) & 0xffffe000u
-                              : bits;
+/* The fp32 bits of x plus 16 bits of noise below the type's last place. Without the digits after that place
+ * they are x rounded at random. Numbers that are not finite stay so: fminf() makes NaN infinite, as noise
+ * could carry into a NaN's sign. */
+STATE_FUNCTION uint32_t states_noisy(StatesType type, float x, uint32_t noise) {
+  const float number = fminf(x, INFINITY);
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return bits + (type == STATES_F16 ? noise >> 3 : noise);
 }

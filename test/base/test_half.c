@@ -50,7 +50,7 @@ TEST(every_half_is_written_as_it_was_read) {
 
 /* Between two neighbours lies one fp32 number that is equally far from both: the even one takes it, and the
  * fp32 numbers right beside it go to their own side. Past the largest, 65504, the neighbour is 65536:
- * infinity. */
+ * infinity. Towards zero the lower one takes all before the upper one. */
 TEST(ties_go_to_the_even_neighbour) {
   for (unsigned low = 0; low < 0x7c00; low++) {
     unsigned high = low + 1, even = low & 1 ? high : low;
@@ -62,6 +62,8 @@ TEST(ties_go_to_the_even_neighbour) {
       assert_int_equal(float_to_f16(s * middle), sign | even);
       assert_int_equal(float_to_f16(s * below_middle), sign | low);
       assert_int_equal(float_to_f16(s * above_middle), sign | high);
+      assert_int_equal(float_toward_f16(s * above_middle), sign | low);
+      assert_int_equal(float_toward_f16(s * (float)value_of(low, 5, 10)), sign | low);
     }
   }
 }

@@ -180,11 +180,14 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
 
 /* Number `index` of a layer's states after the token at `pos`, as `type` keeps it. */
 static double rounded(StatesType type, double x, int pos, int index) {
-  const float to =
-      bits_float(states_round(type, float_bits((float)x), states_noise_at((uint32_t)pos, (uint32_t)index)));
-  const float most = 65504;
-  if (type != STATES_F16) return (double)to;
-  return (double)f16_to_float(float_to_f16(to > most ? most : to < -most ? -most : to));
+  const uint32_t bits = states_noisy(type, (float)x, states_noise_at((uint32_t)pos, (uint32_t)index));
+  const double noisy = (double)bits_float(bits), most = type == STATES_F16 ? 65504 : 0x1.fep127;
+  const int digits = type == STATES_F16 ? 11 : 8, least = type == STATES_F16 ? -24 : -133;
+  int exponent;
+  if (!isfinite(noisy)) return noisy;
+  frexp(noisy, &exponent);
+  const int last = exponent - digits < least ? least : exponent - digits;
+  return fmin(fmax(ldexp(trunc(ldexp(noisy, -last)), last), -most), most);
 }
 
 /* Norm and gate of the outputs of a token; Mamba-2's gate comes first, and the norm only unless no_norm. */
@@ -353,7 +356,7 @@ TEST(rounding_of_states_has_no_direction_and_keeps_what_needs_none) {
                                              : (double)bf16_to_float((uint16_t)(i % 0x7f80));
       assert_true(rounded(type, kept, i, i) == kept);
     }
-    assert_true(isnan(rounded(type, NAN, 3, 4)));
+    assert_true(!isfinite(rounded(type, NAN, 3, 4)) && !isfinite(rounded(type, -INFINITY, 3, 4)));
   }
   assert_true(rounded(STATES_F16, 1e6, 0, 0) == 65504 && rounded(STATES_F16, -1e6, 0, 0) == -65504);
 }

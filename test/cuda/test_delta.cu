@@ -198,13 +198,12 @@ static Row finish(const Text &t, int token, const Row &out) {
 
 /* A number of a state, as `type` keeps it. */
 static double stored(StatesType type, double x, int pos, size_t index) {
-  const float from = (float)x;
-  uint32_t bits;
-  memcpy(&bits, &from, sizeof bits);
-  bits = states_round(type, bits, states_noise_at((uint32_t)pos, (uint32_t)index));
+  if (type == STATES_F32) return x;
+  uint32_t bits = states_noisy(type, (float)x, states_noise_at((uint32_t)pos, (uint32_t)index));
+  if (type == STATES_BF16) bits &= 0xffff0000u;
   float to;
   memcpy(&to, &bits, sizeof to);
-  return type == STATES_F32 ? x : type == STATES_F16 ? __half2float(__float2half_rn(to)) : to;
+  return type == STATES_F16 ? __half2float(__float2half_rz(to)) : to;
 }
 
 /* True if states are rounded after a token, the i-th of a step of n. */

@@ -151,25 +151,22 @@ template <class S> __device__ __forceinline__ float widened(S x) {
 }
 /* noise: 16 bits (state_type.h); 0 for a number that is rounded already. */
 template <class S> __device__ __forceinline__ S narrowed(float x, uint32_t noise) {
-  const float rounded = __uint_as_float(states_round(kStatesType<S>, __float_as_uint(x), noise));
+  const uint32_t bits = states_noisy(kStatesType<S>, x, noise);
   if constexpr (std::is_same<S, float>::value)
     return x;
   else if constexpr (std::is_same<S, __half>::value)
-    return clamp_half(rounded);
+    return __float2half_rz(__uint_as_float(bits));
   else
-    return __ushort_as_bfloat16((unsigned short)(__float_as_uint(rounded) >> 16));
+    return __ushort_as_bfloat16((unsigned short)(bits >> 16));
 }
 /* Two numbers that are not NaN, or with noise 0; noise: 16 bits for each (state_type.h). Returns them as they
  * are in memory, with the result of narrowed() in fewer instructions. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
-  const uint32_t a = __float_as_uint(x), b = __float_as_uint(y), of_a = noise & 0xffff, of_b = noise >> 16;
-  if constexpr (std::is_same<S, __half>::value) {
-    const __half2 both = {clamp_half(__uint_as_float((a + (of_a >> 3)) & 0xffffe000u)),
-                          clamp_half(__uint_as_float((b + (of_b >> 3)) & 0xffffe000u))};
-    return *(const uint32_t *)&both;
-  } else {
-    return prmt<0x7632>(a + of_a, b + of_b); /* the upper halves of both */
-  }
+  constexpr bool kHalf = std::is_same<S, __half>::value;
+  const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),
+                 b = __float_as_uint(y) + (noise >> 16 >> 3 * kHalf);
+  const __half2 both = {__float2half_rz(__uint_as_float(a)), __float2half_rz(__uint_as_float(b))};
+  return kHalf ? *(const uint32_t *)&both : prmt<0x7632>(a, b); /* of bf16 the upper halves */
 }
 /* Number `index` of a layer's states after the token at `pos`. */
 template <class S> __device__ __forceinline__ S narrowed_at(float x, int pos, int index) {

@@ -110,9 +110,9 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
 
 /* Number `index` of a layer's states as a GPU stores it after the token at `pos`. */
 static float stored(StatesType type, float x, uint32_t pos, uint32_t index) {
-  const float rounded = bits_float(states_round(type, float_bits(x), states_noise_at(pos, index)));
-  if (type != STATES_F16) return rounded;
-  return f16_to_float(float_to_f16(fabsf(rounded) > 65504 ? copysignf(65504, rounded) : rounded));
+  const uint32_t bits = states_noisy(type, x, states_noise_at(pos, index));
+  return type == STATES_F16 ? f16_to_float(float_toward_f16(bits_float(bits)))
+                            : bits_float(bits & 0xffff0000);
 }
 
 /* Rounds columns [first, first + n) of a head's state after the token at `pos`. */

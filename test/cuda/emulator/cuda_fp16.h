@@ -35,6 +35,9 @@ inline uint16_t __half_as_ushort(__half v) {
 inline __half __ushort_as_half(uint16_t v) {
   return bits_as<__half>(v);
 }
+inline __half __float2half_rz(float v) {
+  return __ushort_as_half(float_toward_f16(v));
+}
 inline __half2 __floats2half2_rn(float x, float y) {
   return {__half(x), __half(y)};
 }
