@@ -186,6 +186,19 @@ def test_states_of_16_bits_are_those_of_one_by_one_and_of_a_cpu(model, states, r
         assert ours["top"][0]["logprob"] == pytest.approx(other["top"][0]["logprob"], abs=5 * NEAR)
 
 
+def test_more_sequences_fit_with_states_of_16_bits(auk, computed_by_cuda):
+    """A sequence of this model has 256 KiB of states, 12 of inputs of convolutions, and 16 of keys and values."""
+    computed_by_cuda(MINIATURES / "granite4-h-awq")
+    most = {}
+    for states in ("f32", "bf16", "f16"):
+        done = subprocess.run([*auk, "-m", MINIATURES / "granite4-h-awq", "--raw", "--map", "-", "--device", "cuda",
+                               "--gpu-memory", "300M", "--parallel", "4096", "--states", states],
+                              input=b"a\n", capture_output=True)
+        assert done.returncode == 1
+        most[states] = int(re.search(rb"enough for (\d+)", done.stderr)[1])
+    assert most["bf16"] == most["f16"] > 1.4 * most["f32"]
+
+
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_scores_are_those_of_one_by_one(kv, records):
     flags = ["--choose", "the park,bed, a big red ball,him", "--kv", kv]
