@@ -364,41 +364,18 @@ __device__ __forceinline__ void multiply_square(Tile &sum, const __half *a, cons
   }
 }
 
-/* Where number [m][n][i] of a warp's tiles lies among the block's rows of the state. */
-__device__ __forceinline__ int cell_of(int m, int n, int i, int warp, int lane) {
-  return (8 * n + lane % 4 * 2 + i % 2) * kDim + 32 * warp + 16 * m + lane / 4 + i / 2 * 8;
-}
-
-/* Loads or stores a warp's 32 key dimensions of the state; a row of the state in memory is a value
- * dimension. */
-template <bool kStore, class S>
-__device__ __forceinline__ void move_state(Tile (&state)[2], S *at, int warp, int lane) {
+/* Calls work(x, i) for each number x of a warp's 32 key dimensions of the state. i: its index among the
+ * block's rows of the state in memory, which are value dimensions. */
+template <class Work>
+__device__ __forceinline__ void for_state(Tile (&state)[2], int warp, int lane, Work work) {
 #pragma unroll
   for (int m = 0; m < 2; m++)
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        S *cell = at + cell_of(m, n, i, warp, lane);
-        if (kStore)
-          *cell = narrowed<S>(state[m][n][i], 0);
-        else
-          state[m][n][i] = widened(*cell);
-      }
-}
-
-/* Rounds a warp's 32 key dimensions of the state to S; first: the index of the block's first number. */
-template <class S>
-__device__ __forceinline__ void round_state(Tile (&state)[2], int pos, int first, int warp, int lane) {
-#pragma unroll
-  for (int m = 0; m < 2 && !std::is_same<S, float>::value; m++)
-#pragma unroll
-    for (int n = 0; n < kTiles; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        float &x = state[m][n][i];
-        x = widened(narrowed_at<S>(x, pos, first + cell_of(m, n, i, warp, lane)));
-      }
+      for (int i = 0; i < 4; i++)
+        work(state[m][n][i],
+             (8 * n + lane % 4 * 2 + i % 2) * kDim + 32 * warp + 16 * m + lane / 4 + i / 2 * 8);
 }
 
 /* Stores a warp's 32 key dimensions of the state in fp16, as an operand. */
@@ -481,7 +458,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
   copy_async_commit();
   Tile state[2] = {};
   const int pos = a.position();
-  if (pos > 0) move_state<false>(state, kept, warp, lane);
+  if (pos > 0) for_state(state, warp, lane, [&](float &x, int i) { x = kept[i]; });
 
   for (int chunk = 0; chunk < n_chunks; chunk++) {
     const bool more = chunk + 1 < n_chunks;
@@ -549,13 +526,10 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_kernel(DeltaArgs a) {
     store_outputs(a, out, kMamba ? kMambaScale : a.q_scale, chunk * kChunk + own,
                   a.first_value(head) + first_value);
     change_state(state, s, keys, fade, warp, lane);
-    round_state<S>(state, pos + min((chunk + 1) * kChunk, a.n_tokens) - 1, first_number, warp, lane);
+    const int last_pos = pos + min((chunk + 1) * kChunk, a.n_tokens) - 1;
+    for_state(state, warp, lane, [&](float &x, int i) { x = rounded<S>(x, last_pos, first_number + i); });
   }
-  move_state<true>(state, kept, warp, lane);
-}
-
-template <class S> auto scan_kernel(bool mamba) {
-  return mamba ? delta_scan_kernel<true, S> : delta_scan_kernel<false, S>;
+  for_state(state, warp, lane, [&](float &x, int i) { kept[i] = (S)x; });
 }
 
 } // namespace
@@ -579,9 +553,9 @@ Status delta_chunks_prepare(const DeltaArgs &a, cudaStream_t stream, Error *err)
 }
 
 Status delta_chunks_scan(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const auto kernel = a.type == STATES_BF16  ? scan_kernel<__nv_bfloat16>(a.mamba)
-                      : a.type == STATES_F16 ? scan_kernel<__half>(a.mamba)
-                                             : scan_kernel<float>(a.mamba);
+  const auto kernel = of_type(a.type, [&](auto s) {
+    return a.mamba ? delta_scan_kernel<true, decltype(s)> : delta_scan_kernel<false, decltype(s)>;
+  });
   return launch(kernel, dim3(a.value_dim / kValues, a.n_value_heads, a.n_segments), kThreads, sizeof(Scan),
                 stream, true, "delta rule", err, a);
 }

@@ -136,41 +136,26 @@ struct DeltaArgs {
   }
 };
 
-/* Numbers of a state in memory: S is float, __nv_bfloat16 or __half. */
-template <class S>
-constexpr StatesType kStatesType = std::is_same<S, float>::value    ? STATES_F32
-                                   : std::is_same<S, __half>::value ? STATES_F16
-                                                                    : STATES_BF16;
-template <class S> __device__ __forceinline__ float widened(S x) {
-  if constexpr (std::is_same<S, float>::value)
-    return x;
-  else if constexpr (std::is_same<S, __half>::value)
-    return __half2float(x);
-  else
-    return __bfloat162float(x);
+/* pick(S()), where S is the type of a state's numbers in memory: float, __nv_bfloat16 or __half. */
+template <class Pick> auto of_type(StatesType type, Pick pick) {
+  return type == STATES_BF16 ? pick(__nv_bfloat16()) : type == STATES_F16 ? pick(__half()) : pick(float());
 }
-/* noise: 16 bits (state_type.h); 0 for a number that is rounded already. */
-template <class S> __device__ __forceinline__ S narrowed(float x, uint32_t noise) {
-  const uint32_t bits = states_noisy(kStatesType<S>, x, noise);
-  if constexpr (std::is_same<S, float>::value)
-    return x;
-  else if constexpr (std::is_same<S, __half>::value)
-    return __float2half_rz(__uint_as_float(bits));
-  else
-    return __ushort_as_bfloat16((unsigned short)(bits >> 16));
+
+/* Number `index` of a layer's states as S keeps it after the token at `pos` (state_type.h). */
+template <class S> __device__ __forceinline__ float rounded(float x, int pos, int index) {
+  constexpr bool kHalf = std::is_same<S, __half>::value;
+  const uint32_t bits = states_noisy(kHalf ? STATES_F16 : STATES_BF16, x, states_noise_at(pos, index));
+  if (std::is_same<S, float>::value) return x;
+  return kHalf ? (float)__float2half_rz(__uint_as_float(bits)) : __uint_as_float(bits & 0xffff0000u);
 }
-/* Two numbers that are not NaN, or with noise 0; noise: 16 bits for each (state_type.h). Returns them as they
- * are in memory, with the result of narrowed() in fewer instructions. */
+/* Two numbers that are not NaN, or with noise 0; noise: 16 bits for each. Returns what rounded() would as two
+ * numbers in memory, in fewer instructions. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),
                  b = __float_as_uint(y) + (noise >> 16 >> 3 * kHalf);
   const __half2 both = {__float2half_rz(__uint_as_float(a)), __float2half_rz(__uint_as_float(b))};
   return kHalf ? *(const uint32_t *)&both : prmt<0x7632>(a, b); /* of bf16 the upper halves */
-}
-/* Number `index` of a layer's states after the token at `pos`. */
-template <class S> __device__ __forceinline__ S narrowed_at(float x, int pos, int index) {
-  return narrowed<S>(x, states_noise_at(pos, index));
 }
 
 /* Four numbers from a 16-byte aligned address; zeros for NULL. */

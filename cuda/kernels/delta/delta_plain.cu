@@ -58,7 +58,7 @@ template <class S> __global__ void __launch_bounds__(kThreads) delta_plain_kerne
   const int first = (head * a.value_dim + value) * a.key_dim;
   S *kept = (S *)a.states + first;
   const bool empty = a.position() == 0;
-  for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : widened(kept[i]);
+  for (int i = lane; i < a.key_dim; i += 32) row[i] = empty ? 0 : (float)kept[i];
   for (int token = 0; token < a.n_tokens; token++) {
     const float *mixed = (const float *)a.workspace + (size_t)(a.first_row + token) * a.channels,
                 *q = mixed + a.places.q + head / a.group * a.key_dim,
@@ -78,9 +78,9 @@ template <class S> __global__ void __launch_bounds__(kThreads) delta_plain_kerne
     if (lane == 0) a.row(token)[a.first_value(head) + value] = out;
     const bool rounds = token % SEGMENT_CHUNK == SEGMENT_CHUNK - 1 || token == a.n_tokens - 1;
     for (int i = lane; i < a.key_dim && rounds && !std::is_same<S, float>::value; i += 32)
-      row[i] = widened(narrowed_at<S>(row[i], a.position() + token, first + i));
+      row[i] = rounded<S>(row[i], a.position() + token, first + i);
   }
-  for (int i = lane; i < a.key_dim; i += 32) kept[i] = narrowed<S>(row[i], 0);
+  for (int i = lane; i < a.key_dim; i += 32) kept[i] = (S)row[i];
 }
 
 __global__ void __launch_bounds__(kThreads) keep_inputs_kernel(DeltaArgs a) {
@@ -161,9 +161,7 @@ Status delta_plain_convolve(const DeltaArgs &a, cudaStream_t stream, Error *err)
 }
 
 Status delta_plain(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const auto kernel = a.type == STATES_BF16  ? delta_plain_kernel<__nv_bfloat16>
-                      : a.type == STATES_F16 ? delta_plain_kernel<__half>
-                                             : delta_plain_kernel<float>;
+  const auto kernel = of_type(a.type, [](auto s) { return delta_plain_kernel<decltype(s)>; });
   return launch(kernel, dim3(ceil_div(a.value_dim, kWarps), a.n_value_heads, a.n_segments), kThreads,
                 kWarps * a.key_dim * sizeof(float), stream, true, "delta rule", err, a);
 }

@@ -46,7 +46,7 @@ template <class S, int kRows> struct Stored {
   /* The row's m-th four numbers. */
   __device__ __forceinline__ float4 four(int i, int m) const {
     const S *x = (const S *)&v[i][4 * m / kEach] + 4 * m % kEach;
-    return make_float4(widened(x[0]), widened(x[1]), widened(x[2]), widened(x[3]));
+    return make_float4(x[0], x[1], x[2], x[3]);
   }
   /* Sets them. hash: states_hash() of the thread's first two numbers; mask: 0 if they may be NaN. */
   __device__ __forceinline__ void set_four(int i, int m, float4 to, uint32_t hash, uint32_t mask) {
@@ -318,15 +318,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kMamba, S>) delta_step_ke
 
 } // namespace
 
-template <class S> static auto kernel_of(bool mamba) {
-  return mamba ? delta_step_kernel<void, true, S> : delta_step_kernel<void, false, S>;
-}
-
 Status delta_step(const DeltaArgs &a, cudaStream_t stream, Error *err) {
-  const auto kernel = a.type == STATES_BF16  ? kernel_of<__nv_bfloat16>(a.mamba)
-                      : a.type == STATES_F16 ? kernel_of<__half>(a.mamba)
-                      : !a.gates             ? kernel_of<float>(a.mamba)
-                      : a.gates_bf16         ? delta_step_kernel<__nv_bfloat16, false, float>
-                                             : delta_step_kernel<__half, false, float>;
+  const auto kernel = a.gates ? a.gates_bf16 ? delta_step_kernel<__nv_bfloat16, false, float>
+                                             : delta_step_kernel<__half, false, float>
+                              : of_type(a.type, [&](auto s) {
+                                  return a.mamba ? delta_step_kernel<void, true, decltype(s)>
+                                                 : delta_step_kernel<void, false, decltype(s)>;
+                                });
   return launch(kernel, dim3(a.n_value_heads, a.n_segments), kThreads, 0, stream, true, "delta rule", err, a);
 }

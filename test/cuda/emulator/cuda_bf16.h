@@ -22,9 +22,6 @@ struct __align__(4) __nv_bfloat162 {
 inline __nv_bfloat16 __float2bfloat16_rn(float v) {
   return __nv_bfloat16(v);
 }
-inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
-  return __nv_bfloat16(__uint_as_float((uint32_t)bits << 16));
-}
 inline float __bfloat162float(__nv_bfloat16 v) {
   return v;
 }
