@@ -204,7 +204,7 @@ bool device_prefers_invariant(const Device *device, const Model *model) {
   if (excluded || !backend->memory || !backend->prefers_invariant) return false;
   GpuList gpus;
   if (read_gpus(flags, &gpus, &unused)) return false;
-  bool prefers = true; /* true if all GPUs that answer records prefer it */
+  bool prefers = true; /* true if each GPU that is to answer records prefers it */
   for (int i = 0; i < gpus.count && prefers; i++) {
     Device one = *device;
     one.options.gpu = gpus.numbers[i];

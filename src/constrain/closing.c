@@ -182,7 +182,7 @@ static Closing after_any(const Split *s, const Frame *at) {
   after->count = next - 1;
   const Closing found = closing_of(m, after);
   if (found == CLOSE_SURE || !(frame_atoms(m, after) & ATOM_BIT(ATOM_MAX_COUNT))) return found;
-  after->count = count; /* another goal may need the skipped items */
+  after->count = count; /* with maxItems another goal may need the items that the child stood for */
   after->print = 0;
   return better(found, closing_of(m, after));
 }

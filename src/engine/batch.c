@@ -829,7 +829,7 @@ static EngineTurn take_turn(Batch *b, const EngineJob *job, Sequence *s) {
   }
 }
 
-/* *all_idle: no sequence has a row in the next step. */
+/* *all_idle: there are sequences, but none has a row in the next step. */
 static Status take_turns(Batch *b, const EngineJob *job, bool *all_idle, Error *err) {
   *all_idle = b->n_active > 0;
   for (int i = 0; i < b->n_active;) {

@@ -6,7 +6,7 @@
 /* The time of one kernel on one matrix of a model (`auk bench --kernels`). The first records, with the layer
  * "machine", are the machine's own limits. */
 typedef struct {
-  const char *layer; /* "qkv", "gate_up", "o", "down", "head", or a part's name; equal ones are timed once */
+  const char *layer;      /* "qkv", "gate_up", "o", "down", "head", or a part's name */
   const char *weights;    /* "4-bit", "fp16" */
   int n_in, n_out, group; /* group 0: dense */
   int n_tokens;

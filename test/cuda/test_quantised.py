@@ -76,6 +76,12 @@ def test_int8_activations_are_refused_by_name(evaluate, name):
     assert b"no kernel multiplies" in done.stderr and b" of FP" in done.stderr
 
 
+def test_int8_activations_need_quantised_layers(auk):
+    flags = ["-m", DATA / "miniatures" / "qwen3_5", "-p", "x", "-n", "1", "--device", "cuda", "--act", "int8"]
+    done = subprocess.run([*auk, *flags], capture_output=True)
+    assert done.returncode == 3 and b"quantised layers" in done.stderr
+
+
 def test_inspect_agrees(auk):
     for path in LAYOUTS:
         report = json.loads(subprocess.run([*auk, "inspect", path, "--json"], capture_output=True, check=True).stdout)

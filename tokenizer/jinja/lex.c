@@ -78,7 +78,7 @@ static size_t tag_end(const Lexer *lexer, size_t at, const char *close) {
 
 /* --- between tags */
 
-/* The offset after "{%- WORD " at `at`, or SIZE_MAX. */
+/* The offset after "{%", an optional sign, WORD and white space at `at`; SIZE_MAX if they are not there. */
 static size_t pass_word_tag(const Lexer *lexer, size_t at, const char *word) {
   if (!starts_with(lexer, at, "{%")) return SIZE_MAX;
   at += 2;

@@ -100,8 +100,8 @@ static bool has_name(const DeclaredFiles *files, const char *text, size_t size) 
 }
 
 /* True if `text`, a token of added_tokens.json, is special: it is one of the tokens named[] in
- * special_tokens_map.json or, as a string and not as an object, in tokenizer_config.json; or it is a string
- * in the list nameless(), unless that is the map's additional_special_tokens. */
+ * special_tokens_map.json or, for a name that the map lacks, a string in tokenizer_config.json; or it is a
+ * string in the list nameless(), unless that is the map's additional_special_tokens. */
 static bool is_special(const DeclaredFiles *files, const char *text, size_t size) {
   bool is = false;
   for (int i = 0; i < N_NAMED; i++) {

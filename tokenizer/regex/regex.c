@@ -178,8 +178,8 @@ __attribute__((noinline, cold)) static bool has_time(RegexScratch *s) {
   return s->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)s->text_size;
 }
 
-/* The caller pauses after each part of a text: reading the clock at both ends of a short part would take
- * longer than matching it. So what follows the last reading is measured only after a watched match, else
+/* Called after each part of a text. Reading the clock at both ends of a short part would take longer than
+ * matching it. So the time since the clock was last read is measured only after a watched match, else
  * estimated from the start positions. */
 void regex_pause(RegexScratch *scratch) {
   if (scratch->watched) {

@@ -408,7 +408,7 @@ template <typename T, int kHeadDim, int kTiles> struct OnlineSoftmax {
       for (int n = 0; n < kTiles; n++) hide_unseen(a, seen, position, n, s[n], t);
 #pragma unroll
       for (int h = 0; h < 2; h++)
-        if (position + 8 * h >= seen.length) v[h] = 0; /* past the last value a scale may be NaN */
+        if (position + 8 * h >= seen.length) v[h] = 0; /* scales past the last value may be NaN */
     }
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {

@@ -22,8 +22,8 @@ namespace {
 constexpr int kDim = 128, kThreads = 512, kWarps = kThreads / 32, kTokens = DELTA_STEP_TOKENS;
 constexpr int kBlockRows = kThreads / 8, kParts = 4; /* a thread has kParts times 4 numbers of a row */
 
-/* The numbers that a thread has of its rows of the state, as they are in memory. Load p of the eight lanes of
- * a row takes 16 bytes of each lane, which follow one another. */
+/* The numbers that a thread has of its rows of the state, as they are in memory. In load p each of a row's
+ * eight lanes reads 16 bytes; together these are contiguous. */
 template <class S, int kRows> struct Stored {
   static constexpr int kEach = 16 / sizeof(S), kLoads = kParts * 4 / kEach;
   uint4 v[kRows][kLoads];

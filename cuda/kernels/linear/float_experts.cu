@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   for (int slot = 0; slot < depth; slot++) {
     if (slot == early) {
       wait_for_previous();
-      dependents_may_start(); /* after wait_for_previous(): dependents may read `ids` at once */
+      dependents_may_start(); /* only now, since dependents may read chosen.ids without waiting */
       request_x(a, unit0, n_units, x);
       copy_async_commit();
     }

@@ -64,11 +64,9 @@ bool awq_wgmma_makes_heads(const DeviceLinear *w, int n_tokens, bool whole, cons
  * if summed, side by side. */
 inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
                                 const DeviceLimits &device) {
-  LinearQuery query = {w.type,           w.type == WEIGHT_INT8 ? ACT_INT8 : act,
-                       w.n_in,           w.n_out,
-                       w.group,          n_tokens,
-                       w.n_experts,      device,
-                       w.rotated != NULL};
+  const ActType own = w.type == WEIGHT_INT8 ? ACT_INT8 : weight_is_quantised(w.type) ? act : ACT_F16;
+  LinearQuery query = {w.type,   own,         w.n_in, w.n_out,          w.group,
+                       n_tokens, w.n_experts, device, w.rotated != NULL};
   if (w.n_experts == 0) return query;
   query.n_out = w.n_out / w.n_experts * (w.summed ? 1 : w.n_chosen);
   if (w.summed) query.n_in = (int)align_up((size_t)w.n_in, kPadIn) * w.n_chosen;

@@ -207,7 +207,7 @@ typedef struct {
   LinearOutput output;
   void *y; /* [n_tokens][y_stride] of the output's type */
   int y_stride;
-  ActType act;        /* ignored for int8 weights, which use ACT_INT8 */
+  ActType act;        /* int8 weights use ACT_INT8, dense ones ACT_F16 */
   bool dependent;     /* programmatic dependent launch: may overlap the end of the previous kernel */
   const char *kernel; /* forces an entry of the table, or NULL */
   int variant;        /* 0: the kernel chooses; n: its n-th tile shape (for measuring); or LINEAR_WHOLE */

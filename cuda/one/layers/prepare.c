@@ -50,16 +50,18 @@ static Status visit_all(const Visit *v, Error *err) {
 typedef struct {
   const BackendModel *model;
   bool invariant;
+  bool any_quantised; /* but for the head and experts, whose activations stay fp16 */
 } Preparation;
 
 static Status prepare_one(void *user, const DeviceLinear *w, bool is_special, int rows, Error *err) {
-  const Preparation *p = user;
+  Preparation *p = user;
+  p->any_quantised |= !is_special && weight_is_quantised(w->type);
   const char *kernel = p->invariant ? LINEAR_INVARIANT : is_special ? NULL : p->model->kernel;
   return linear_prepare(p->model->linear, w, is_special ? ACT_F16 : p->model->act, rows, kernel, err);
 }
 
 Status prepare_matrices(BackendModel *loaded, const StateOptions *options, Error *err) {
-  Preparation own = {loaded, options->invariant};
+  Preparation own = {.model = loaded, .invariant = options->invariant};
   const Visit v = {.model = loaded,
                    .rows = options->max_chunk,
                    .logit_rows = options->max_logit_rows,
@@ -69,6 +71,8 @@ Status prepare_matrices(BackendModel *loaded, const StateOptions *options, Error
     if (loaded->layers[i].key_halves && !options->invariant)
       linear_prepare_heads(loaded->linear, options->max_chunk);
   TRY(visit_all(&v, err));
+  if (loaded->act == ACT_INT8 && !own.any_quantised && !loaded->target)
+    return error_set(err, STATUS_MODEL, "--act int8 is for models with quantised layers");
   return draft_prepare(loaded, options->max_chunk, err);
 }
 

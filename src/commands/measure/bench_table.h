@@ -21,7 +21,7 @@ typedef struct {
   const char *key;   /* CSV heading and JSON key; NULL: Markdown and tables only */
   const char *title; /* Markdown's and a table's heading; NULL: CSV and JSON only */
   bool right;        /* Markdown and tables: aligned to the right */
-  int width;         /* columns in a table; 0: all rows have the same cell, shown once above; -1: not shown */
+  int width; /* characters in a table; 0: all rows have the same cell, shown once above; -1: not shown */
 } Column;
 
 /* Zero-initialise it. */

@@ -313,7 +313,7 @@ static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPla
   return tokens;
 }
 
-/* A number of characters that suffices for any n characters of the plan's classes and an end after them. */
+/* A length at which a string can hold any n characters of the plan's classes and end (LexMask.enough). */
 static uint32_t enough_for(const LexMask *made, const LexPlan *plan, uint32_t n) {
   return plan == made->plans && n < N_ENOUGH ? made->enough[n] : with_end(n, plan->beyond);
 }

@@ -7,8 +7,8 @@
 namespace step::few {
 
 /* Layout of a group of x: [64 inputs][token][plane][lane t][four words (word_at())]; with eight tokens plane
- * comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
- * contiguous bytes. FP4: few/fp4.cuh. */
+ * comes before token. So with four or eight tokens the operands b of two mma m16n8k32 are
+ * 512 contiguous bytes. FP4: few/fp4.cuh. */
 template <int N, int kParts> struct Layout {
   static_assert(N == 2 || N == 4 || N == 8, "tokens, or planes of tokens, are columns of an mma");
   static constexpr int kTokens = N;

@@ -25,8 +25,8 @@ __device__ __forceinline__ void add_products(float &low, float &high, const uint
 }
 
 /* The logit of a row in device memory, in every lane. inputs(i) is the eight inputs from the i-th on, in
- * fp16. PRECOND rows begin at multiples of 16 bytes, and hidden is a multiple of kSpan, or with
- * kPart of 8. */
+ * fp16. PRECOND rows begin at multiples of 16 bytes, and hidden is a multiple of kSpan (if
+ * kPart: of 8). */
 template <bool kPart, class Inputs>
 __device__ __forceinline__ float row_logit(const unsigned char *row, int hidden, int lane, Inputs inputs) {
   constexpr int kSums = STEP_WARPGROUP_WARPS;
