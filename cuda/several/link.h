@@ -46,9 +46,9 @@ Status link_listen(const LinkPlace *place, Link *links, Error *err);
 Status link_connect(const LinkPlace *place, Link *link, Error *err);
 void link_close(Link *link);
 
-/* Sends a message whose bytes are a, then b; false if it has more than LINK_LARGEST bytes, or if the other end
- * is gone or reads nothing for timeout_s. If another thread is sending, `only_now` sends nothing, and the result
- * is true. */
+/* Sends a message whose bytes are a, then b; false if it has more than LINK_LARGEST bytes, or if the other
+ * end is gone or reads nothing for timeout_s. If another thread is sending, `only_now` sends nothing, and the
+ * result is true. */
 bool link_send(Link *link, uint32_t kind, const void *a, size_t a_size, const void *b, size_t b_size,
                bool only_now);
 /* Receives bytes that have come, at most 64 KB; false if the other end is gone, or memory ran out. */
