@@ -248,14 +248,25 @@ template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_
 #endif
 }
 
-/* How many blocks shall fit on an SM, so that one loads its state while others compute. */
-template <class T, bool kMamba, class S>
-constexpr int kBlocks = !std::is_void<T>::value ? 1 : 2 + kMamba + (kMamba && sizeof(S) == 2);
+/* How many blocks shall fit on an SM, so that one loads its state while others compute; an SM has 1,024
+ * threads on sm_75, 1,536 on sm_86, sm_89 and sm_120, else 2,048. */
+#if __CUDA_ARCH__ == 750
+constexpr int kMostBlocks = 2;
+#elif __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+constexpr int kMostBlocks = 4;
+#else
+constexpr int kMostBlocks = 3;
+#endif
+constexpr int blocks(bool gates, bool mamba, size_t state_bytes) {
+  const int wanted = gates ? 1 : 2 + mamba + (mamba && state_bytes == 2);
+  return wanted < kMostBlocks ? wanted : kMostBlocks;
+}
 
 /* T: the type of the weights of b and a, or void if b and a are in the projections. S: the state's type; if
  * not float, there is one token. */
 template <class T, bool kMamba, class S>
-__global__ void __launch_bounds__(kThreads, kBlocks<T, kMamba, S>) delta_step_kernel(DeltaArgs a) {
+__global__ void __launch_bounds__(kThreads, blocks(!std::is_void<T>::value, kMamba, sizeof(S)))
+    delta_step_kernel(DeltaArgs a) {
   constexpr int kValues = kMamba ? 64 : kDim, kRows = kValues / kBlockRows;
   __shared__ __align__(16) Token tokens[kTokens];
   __shared__ float parts[kWarps][kTokens][2];
