@@ -2,8 +2,8 @@
  * operations.def, DELTA, has the formulas.
  *
  * Three families, chosen by delta_choose() and forced by number for tests:
- *   step    1 to 8 tokens; one kernel: a block keeps a head's state in registers through all tokens (from 2
- *           tokens on, a second kernel stores the inputs of the convolution)
+ *   step    1 to 8 tokens, with states of 16 bits 1; one kernel: a block keeps a head's state in registers
+ *           through all tokens (from 2 tokens on, a second kernel stores the inputs of the convolution)
  *   chunks  many tokens; chunks of 64 in matrix form on tensor cores
  *   plain   any sizes, any number of tokens, token by token; the reference
  * Step and chunks need 4 taps, heads of 128 numbers (Mamba-2: states of 128, heads of 64), an even number
