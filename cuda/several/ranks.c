@@ -167,9 +167,12 @@ static Status take(Ranks *r, int from, uint32_t kind, Message **taken, Error *er
     if (!message->next) r->last[from] = &r->first[from];
   }
   pthread_mutex_unlock(&r->lock);
-  *taken = message;
+  *taken = NULL;
   if (!message) return report_lost(r, err);
-  if (message->kind == kind) return STATUS_OK;
+  if (message->kind == kind) {
+    *taken = message;
+    return STATUS_OK;
+  }
   free(message);
   return error_set(err, STATUS_FAILED, "rank %d on %s: an unexpected message", from, r->links[from].host);
 }

@@ -133,6 +133,23 @@ static void check_join(void) {
   expect(is_another_build(status, err), "an id of one byte", err);
 }
 
+/* Facts where a call was due. */
+static void check_call(void) {
+  const RanksPlace place = place_of(0, 2);
+  Link links[MAX_SPLIT];
+  Buffer call = {};
+  Status status = STATUS_OK;
+  Error err = {};
+  for (Link &link : links) link.socket = -1;
+  std::thread one = other_rank([&](Ranks *its) { status = ranks_take_call(its, &call, &err); });
+  MUST(link_listen(&place.link, links, &error));
+  link_send(&links[1], FACTS, "x", 1, NULL, 0, false);
+  one.join();
+  link_close(&links[1]);
+  expect(status == STATUS_FAILED && strstr(err.text, "an unexpected message") && call.size == 0,
+         "facts for a call", err);
+}
+
 static void check_numbers(void) {
   const RanksPlace alone = place_of(0, 1);
   StateOptions options = {};
@@ -170,6 +187,7 @@ int main(void) {
   check_lines();
   check_facts();
   check_join();
+  check_call();
   check_numbers();
   check_numbers_of_the_lost();
   printf("%d passed, %d failed\n", passed, failed);

@@ -114,8 +114,9 @@ static Status remove_oldest(const char *directory, uint64_t limit, int *n_remove
   for (size_t i = 0; i < list.count && list.bytes > limit; i++) {
     OWNED(mem_release) char *path = path_join(directory, list.items[i].name, err);
     if (!path) return STATUS_FAILED;
-    if (unlink(path) == 0) ++*n_removed;
-    list.bytes -= list.items[i].bytes;
+    const bool removed = unlink(path) == 0;
+    *n_removed += removed;
+    if (removed || errno == ENOENT) list.bytes -= list.items[i].bytes;
   }
   return STATUS_OK;
 }
