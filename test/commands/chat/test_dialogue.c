@@ -47,12 +47,15 @@ static const char *message_for(size_t n_tokens) {
 /* --- room in the context */
 
 /* How many of the oldest turns have to go: the fewest that leave no more than three quarters of the context,
- * but never the last turn. */
+ * or than twice the room for an answer leaves, but never the last turn. */
 static size_t turns_to_forget(size_t n_ctx) {
+  size_t room = d.assistant.max_tokens >= 0 ? (size_t)d.assistant.max_tokens : n_ctx;
+  if (room > n_ctx / 4) room = n_ctx / 4;
+  const size_t freed = 2 * room > n_ctx / 4 ? 2 * room : n_ctx / 4;
   size_t n_turns = conversation_n_turns(&d.conversation), at = conversation_next_turn(&d.conversation, 0);
   for (size_t n = 1; n + 1 < n_turns; n++) {
     at = conversation_next_turn(&d.conversation, at + 1);
-    if (count_tokens(at) <= n_ctx - n_ctx / 4) return n;
+    if (count_tokens(at) <= n_ctx - freed) return n;
   }
   return n_turns - 1;
 }
