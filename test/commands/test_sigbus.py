@@ -123,8 +123,7 @@ LONG = "One day " * 60  # what is done with it takes longer than it takes to ove
                                    ["--json", *(f"--choice={i} {LONG}" for i in range(20))]])
 def test_weights_that_are_overwritten_under_one_answer(start, model, flags):
     process = start("-m", model, "-p", LONG, "-c", "500", "-v", *flags)
-    while b"chat format" not in process.stderr.readline():
-        pass
+    assert any(b"chat format" in line for line in process.stderr)
     overwrite(model)
     out, err = process.communicate(timeout=60)
     assert process.returncode == FAILED and err.endswith(overwritten(model))
@@ -136,8 +135,7 @@ def test_weights_that_are_overwritten_under_a_chat(start, model, tmp_path):
     process = start("chat", "-m", model, "--chat-template", "chatml", "-n", "4", stdin=subprocess.PIPE)
     process.stdin.write(f"Once\n/save {tmp_path}/first\n".encode())
     process.stdin.flush()
-    while b"2 messages saved" not in process.stderr.readline():  # the answer is whole
-        pass
+    assert any(b"2 messages saved" in line for line in process.stderr)  # the answer is whole
     overwrite(model)
     _, err = process.communicate(f"Once more\nAnd more\n/regen\n/save {tmp_path}/saved\n".encode(), timeout=60)
     assert process.returncode == FAILED
