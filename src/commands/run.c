@@ -267,6 +267,7 @@ static const FlagRule rules[] = {
     {"-x, --choose, --choice", EXCLUDES, FORM_FLAG_NAMES, "an answer has one form"},
     {"--map-json, --resume, --retry-errors, --unordered, --states, --no-invariant", NEEDS, "--map", NULL},
     {"--states", EXCLUDES, "--decode-step, --draft, --cache, --cache-dir", "they compute with states in f32"},
+    {"--states", EXCLUDES_UNLESS_ZERO, "--keep", "a model that is kept has states in f32"},
     {"--invariant", EXCLUDES, "--no-invariant", NULL},
     {"--shard, --claim", NEEDS, "--map", NULL},
     {"--shard", NEEDS, "--resume", "each shard has a file of its own, with which the same command goes on"},
