@@ -414,7 +414,7 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   const DeltaConfig *delta = &model->config.delta;
   const int n_layers = config_count_layers(&model->config, LAYER_DELTA, model->config.n_layers);
   if (n_layers == 0) return STATUS_OK;
-  TRY(buffer_append_string(out, "; --states f16 spares ", err));
+  TRY(buffer_append_string(out, "; on a GPU --map --states f16 spares a record ", err));
   return inspect_print_bytes(
       out, 2 * (size_t)(n_layers * delta->n_value_heads) * (size_t)(delta->key_dim * delta->value_dim), err);
 }
