@@ -336,6 +336,7 @@ static RowPicks *last_listed(BackendState *s) {
 }
 
 void tokens_copy_draws(BackendState *s, BackendState *from) {
+  s->n_taken_steps = s->n_picked_steps; /* also after a failure, which left some that nobody took */
   RowPicks *to = &s->row_picks[s->n_picked_steps++ % 2];
   to->n = last_listed(from)->n;
   memcpy(to->picks, last_listed(from)->picks, (size_t)to->n * sizeof *to->picks);
@@ -356,11 +357,11 @@ Status tokens_pick_rows(BackendState *s, Sampler *const *samplers, Error *err) {
 }
 
 Status tokens_take_rows(BackendState *s, int32_t *ids, Error *err) {
-  const bool only = s->n_picked_steps - s->n_taken_steps == 1;
   const RowPicks *list = &s->row_picks[s->n_taken_steps++ % 2];
   if (list->n == 0) return STATUS_OK;
-  /* state_wait() also notices that another GPU is lost. */
-  TRY(only ? state_wait(s, err) : cuda_status(cudaEventSynchronize(list->made), "a step failed", err));
+  /* Where NCCL adds up, state_wait() also notices that another GPU is lost. */
+  TRY(s->loaded->reduce ? state_wait(s, err)
+                        : cuda_status(cudaEventSynchronize(list->made), "a step failed", err));
   for (int i = 0; i < list->n; i++) {
     TRY(check_pick(&list->slots[i], err));
     ids[list->picks[i].row] = list->slots[i].id;
