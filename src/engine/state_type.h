@@ -7,10 +7,7 @@
  * tokens have a mean KL of 0.06 and 0.11 from fp32 with bf16 rounded to nearest, 1.2e-3 and 8e-4 at random;
  * with fp16 4e-5 and 5e-5, and 2.6e-5 and 1.5e-5. Where states forget faster, nearest has half the KL of
  * random. The noise depends on the position and the place in the state alone, so that a row has the same bits
- * in any step.
- *
- * Below 2^-14 the last place of fp16 is above the noise, so that numbers tend towards 0: one that should
- * stay at 3e-5 by a decay of 0.999 becomes 0, one at 1e-4 stays. */
+ * in any step. */
 #pragma once
 
 #include <math.h>
@@ -44,11 +41,15 @@ STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
   return states_noise(states_hash(pos, index / 2)) >> index % 2 * 16 & 0xffffu;
 }
 
-/* The fp32 bits of x plus 16 bits of noise below the type's last place. Without the digits after that place
- * they are x rounded at random. Numbers that are not finite stay so: fminf() makes NaN infinite, as noise
- * could carry into a NaN's sign. */
+/* A number that will be fp16 is noised times this, so that the noise ends at its last place below 2^-14, too:
+ * the scaled numbers are subnormal there, in fp32 as in fp16. */
+#define STATES_F16_SCALE 0x1p-112f
+
+/* The fp32 bits of x (for fp16 of x * STATES_F16_SCALE) plus 16 bits of noise below the type's last place.
+ * Without the digits after that place they are x rounded at random. Numbers that are not finite stay so:
+ * fminf() makes NaN infinite, as noise could carry into a NaN's sign. */
 STATE_FUNCTION uint32_t states_noisy(StatesType type, float x, uint32_t noise) {
-  const float number = fminf(x, INFINITY);
+  const float number = fminf(x, INFINITY) * (type == STATES_F16 ? STATES_F16_SCALE : 1);
   uint32_t bits;
   memcpy(&bits, &number, sizeof bits);
   return bits + (type == STATES_F16 ? noise >> 3 : noise);

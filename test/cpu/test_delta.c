@@ -181,7 +181,8 @@ static void exact_token(const DeltaConfig *c, const double *q, const double *k, 
 /* Number `index` of a layer's states after the token at `pos`, as `type` keeps it. */
 static double rounded(StatesType type, double x, int pos, int index) {
   const uint32_t bits = states_noisy(type, (float)x, states_noise_at((uint32_t)pos, (uint32_t)index));
-  const double noisy = (double)bits_float(bits), most = type == STATES_F16 ? 65504 : 0x1.fep127;
+  const double noisy = (double)bits_float(bits) / (type == STATES_F16 ? (double)STATES_F16_SCALE : 1),
+               most = type == STATES_F16 ? 65504 : 0x1.fep127;
   const int digits = type == STATES_F16 ? 11 : 8, least = type == STATES_F16 ? -24 : -133;
   int exponent;
   if (!isfinite(noisy)) return noisy;
@@ -341,12 +342,17 @@ TEST(states_of_16_bits_are_those_of_the_formula) {
 }
 
 TEST(rounding_of_states_has_no_direction_and_keeps_what_needs_none) {
-  for (StatesType type = STATES_BF16; type <= STATES_F16; type++) {
-    const double x = -(1 + 0.3 / (type == STATES_F16 ? 1024 : 128)); /* 0.3 of a unit of the last place */
+  for (int i_type = 0; i_type < 4; i_type++) {
+    const StatesType type = i_type % 2 ? STATES_F16 : STATES_BF16;
+    /* 0.3 of a unit of the last place; 2^-20 is less than fp16's least normal number */
+    const double whole = i_type < 2 ? 1 : 0x1p-20, unit = type == STATES_BF16 ? whole / 128
+                                                          : i_type < 2        ? 0x1p-10
+                                                                              : 0x1p-24;
+    const double x = -(whole + 0.3 * unit);
     enum { N = 100000 };
     double sum = 0, neighbours = 0, before = 0;
     for (int i = 0; i < N; i++) { /* positions of one place, then places at one position */
-      const double up = rounded(type, x, i < N / 2 ? i : 7, i < N / 2 ? 9 : i) < -1;
+      const double up = rounded(type, x, i < N / 2 ? i : 7, i < N / 2 ? 9 : i) < -whole;
       sum += up, neighbours += up * before, before = up;
     }
     /* 0.3 and 0.09 of them; five standard deviations */

@@ -203,7 +203,7 @@ static double stored(StatesType type, double x, int pos, size_t index) {
   if (type == STATES_BF16) bits &= 0xffff0000u;
   float to;
   memcpy(&to, &bits, sizeof to);
-  return type == STATES_F16 ? __half2float(__float2half_rz(to)) : to;
+  return type == STATES_F16 ? __half2float(__float2half_rz(to / STATES_F16_SCALE)) : to;
 }
 
 /* True if states are rounded after a token, the i-th of a step of n. */

@@ -146,15 +146,17 @@ template <class S> __device__ __forceinline__ float rounded(float x, int pos, in
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t bits = states_noisy(kHalf ? STATES_F16 : STATES_BF16, x, states_noise_at(pos, index));
   if (std::is_same<S, float>::value) return x;
-  return kHalf ? (float)__float2half_rz(__uint_as_float(bits)) : __uint_as_float(bits & 0xffff0000u);
+  return kHalf ? (float)__float2half_rz(__uint_as_float(bits) / STATES_F16_SCALE)
+               : __uint_as_float(bits & 0xffff0000u);
 }
-/* Two numbers that are not NaN, or with noise 0; noise: 16 bits for each. Returns what rounded() would as two
- * numbers in memory, in fewer instructions. */
+/* Two numbers (for fp16 times STATES_F16_SCALE) that are not NaN, or with noise 0; noise: 16 bits for each.
+ * Returns what rounded() would as two numbers in memory, in fewer instructions. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),
                  b = __float_as_uint(y) + (noise >> 16 >> 3 * kHalf);
-  const __half2 both = {__float2half_rz(__uint_as_float(a)), __float2half_rz(__uint_as_float(b))};
+  const __half2 both = {__float2half_rz(__uint_as_float(a) / STATES_F16_SCALE),
+                        __float2half_rz(__uint_as_float(b) / STATES_F16_SCALE)};
   return kHalf ? *(const uint32_t *)&both : prmt<0x7632>(a, b); /* of bf16 the upper halves */
 }
 

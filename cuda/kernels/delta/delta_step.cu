@@ -177,6 +177,7 @@ __device__ __forceinline__ void advance(Stored<S, kRows> &s, Token &token, float
                                         int lane, uint32_t hash) {
   if (!kMamba) q_scale *= inverse_length(token.squares[0]);
   const float k_scale = kMamba ? 1 : inverse_length(token.squares[1]);
+  constexpr float scale = std::is_same<S, __half>::value ? STATES_F16_SCALE : 1; /* see narrowed_pair() */
   float known[kRows] = {}, seen[kRows] = {}, both = 0, change[kRows];
   uint32_t mask[kRows];
 #pragma unroll
@@ -208,7 +209,7 @@ __device__ __forceinline__ void advance(Stored<S, kRows> &s, Token &token, float
     const float4 k = *(const float4 *)(token.k + 32 * m + 4 * lane);
 #pragma unroll
     for (int i = 0; i < kRows; i++)
-      s.set_four(i, m, plus_outer(s.four(i, m), token.decay, k, change[i]), hash, mask[i]);
+      s.set_four(i, m, plus_outer(s.four(i, m), token.decay * scale, k, change[i] * scale), hash, mask[i]);
   }
 }
 

@@ -111,7 +111,7 @@ static void prepare_head(const DeltaWork *work, int row, int key_head) {
 /* Number `index` of a layer's states as a GPU stores it after the token at `pos`. */
 static float stored(StatesType type, float x, uint32_t pos, uint32_t index) {
   const uint32_t bits = states_noisy(type, x, states_noise_at(pos, index));
-  return type == STATES_F16 ? f16_to_float(float_toward_f16(bits_float(bits)))
+  return type == STATES_F16 ? f16_to_float(float_toward_f16(bits_float(bits) / STATES_F16_SCALE))
                             : bits_float(bits & 0xffff0000);
 }
 
