@@ -336,7 +336,7 @@ static RowPicks *last_listed(BackendState *s) {
 }
 
 void tokens_copy_draws(BackendState *s, BackendState *from) {
-  s->n_taken_steps = s->n_picked_steps; /* also after a failure, which left some that nobody took */
+  s->n_taken_steps = s->n_picked_steps; /* also after a failure, which left some untaken */
   RowPicks *to = &s->row_picks[s->n_picked_steps++ % 2];
   to->n = last_listed(from)->n;
   memcpy(to->picks, last_listed(from)->picks, (size_t)to->n * sizeof *to->picks);
