@@ -256,8 +256,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
 /* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
  * memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
-/* Shows rows to StateOptions.inputs as the input of a `linear` that no matmul here multiplies: latent
- * attention multiplies kv_b head by head in another form. */
+/* Passes rows of x to the sink StateOptions.inputs as what `linear` multiplies, for a matrix that no function
+ * above gets: latent attention multiplies kv_b head by head in another form. */
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 

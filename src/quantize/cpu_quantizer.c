@@ -1,5 +1,5 @@
-/* cpu_quantizer.c - the CPU as a Quantizer: its device memory is the host's. Called by: quantize.c through
- * the table. */
+/* cpu_quantizer.c - the CPU as a Quantizer: its device memory is the host's. Called by: quantize.c, layer.c
+ * and scales.c through the table. */
 #include <stdlib.h>
 
 #include "quantize/factor.h"

@@ -79,7 +79,8 @@ __device__ GroupScale search_group(const RoundingSearch &search, const float *w,
 }
 
 /* Rounds the warp's group (round_group(), cpu/kernels.h): weights one after another if u is given, all at
- * once if it is NULL. w: on entry the lane's weights, on return their errors, with u divided by u[j][j]. */
+ * once if it is NULL. w: on entry the lane's weights, on return their errors, each divided by u[j][j] if
+ * u is given. */
 template <int kSlots>
 __device__ void round_group(float (&w)[kSlots], int n, const float *u, GroupScale s, float (&codes)[kSlots]) {
   const int lane = threadIdx.x % 32;

@@ -6,8 +6,8 @@
 #include "cuda/one/weights.h"
 #include "model/layers.h"
 
-/* The function work() is called for each matrix. is_special: the user's choices of a kernel and of int8
- * activations do not apply to the matrix; its activations are fp16. Its `rows`: the most rows that the matrix
+/* work() is called for each matrix. Its parameters: is_special: the user's choices of a kernel and of int8
+ * activations do not apply to the matrix; its activations are fp16. rows: the most rows that the matrix
  * multiplies in a step. */
 typedef struct {
   const BackendModel *model;

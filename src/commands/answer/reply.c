@@ -228,7 +228,7 @@ static Status take_thought(Reply *reply, const char *text, size_t size, Error *e
   return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
 }
 
-/* Takes answer text, after the filter of -x, or lines of calls. */
+/* Takes either text of the answer (with -x what its filter lets through) or lines of calls. */
 static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
   const ReplyFlags *flags = reply->flags;
   if (size == 0) return STATUS_OK;

@@ -377,8 +377,8 @@ static bool add_values(const Inside *in, uint32_t first, uint32_t last, uint32_t
   return true;
 }
 
-/* An upper bound of the characters that a string needs to hold n bytes of a token, which have led to state
- * `lex`, and to end; LANG_UNKNOWN: unknown. */
+/* n bytes of a token have led to state `lex`: an upper bound of the characters that a string needs to hold
+ * these bytes and then end. LANG_UNKNOWN: unknown. */
 static uint32_t enough_after(const Inside *in, uint32_t lex, uint32_t n) {
   if (!in->measured || in->masks->m->lexes[lex].escape) return LANG_UNKNOWN;
   return with_end(n, lex_shortest(in->masks->m, lex));

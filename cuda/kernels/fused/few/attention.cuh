@@ -91,8 +91,8 @@ template <class B> __device__ __forceinline__ void wait_until_loading(const B &b
   }
 }
 
-/* Attends to the stages of several sequences. Set (round + part) % 4 of warps takes a stage; its warps
- * without queries of the sequence skip it. */
+/* Attends to the stages of several sequences. A stage is taken by the set of warps with number
+ * (round + part) % 4; warps of the set without queries of the sequence skip it. */
 template <class B, class Softmax>
 __device__ __forceinline__ void attend_apart(B &b, Softmax &softmax, const Attendant &w, int stages) {
   const StepPlan &p = b.plan;
