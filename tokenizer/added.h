@@ -29,10 +29,10 @@ typedef struct {
 } AddedTokens;
 
 /* Loads the array `added_tokens`, then the tokens of declared.h (either may be NULL). As in the reference the
- * ids in the file are ignored: a token has its id in the vocabulary or the next id, counted from the
- * vocabulary's number of tokens (declared tokens also follow all listed ones). Refused if all contents and
- * normal forms together exceed MAX_ADDED_BYTES (real files have less than 2 MB). Release it also after a
- * failure. */
+ * ids in the file are ignored: a token has its id in the vocabulary, else the next id of a count that begins
+ * at the vocabulary's number of tokens, for declared tokens above the ids of `added_tokens`. Refused if all
+ * contents and normal forms together exceed MAX_ADDED_BYTES (real files have less than 2 MB). Release it also
+ * after a failure. */
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
                   const Normalizer *normalizer, AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);

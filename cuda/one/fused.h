@@ -1,5 +1,5 @@
-/* fused.h - the fused steps (step.h) of a loaded model that a session opens: up to eight tokens of one
- * sequence or of several. */
+/* fused.h - the fused steps (step.h) of a loaded model; a session opens them. A step takes up to eight tokens
+ * of one sequence or of several. */
 #pragma once
 
 #include "cuda/kernels/fused/step.h"

@@ -354,8 +354,8 @@ static Status put_wrapped(Buffer *out, const char *text, size_t size, int indent
   return buffer_append(out, "\n", 1, err);
 }
 
-/* Appends the text Interface.about. A line that ends a sentence before its 85th column ends a paragraph; lines
- * that begin with a blank stay as they are. */
+/* Appends the text Interface.about. A line that ends a sentence before its 85th column ends a paragraph;
+ * lines that begin with a blank stay as they are. */
 static Status put_about(Buffer *out, const char *about, Error *err) {
   enum { FULL = 85 };
   for (const char *start = about, *line = about; *line;) {

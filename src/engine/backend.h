@@ -202,8 +202,8 @@ typedef struct {
   StatesType states;       /* for several sequences; else STATES_F32 */
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
   const InputSink *inputs; /* outlives the state; NULL: none. Only a backend with carry() heeds it. */
-  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT): it has
-   * one sequence and the same kv, and outlives the drafter's state. NULL: any other model. */
+  /* The target's state, for a drafter whose layers use the target's keys and values (DRAFT_ASSISTANT). It
+   * has one sequence and a cache of the same type, and outlives the drafter's. NULL: any other model. */
   const BackendState *target;
 } StateOptions;
 

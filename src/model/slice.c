@@ -407,7 +407,7 @@ static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *shar
   return STATUS_OK;
 }
 
-/* Reduces a layer's vectors; taps: memory for the taps of a layer with the delta rule. */
+/* Cuts a layer's vectors to the part's share; taps: memory for the taps of a layer with the delta rule. */
 static void cut_vectors(const Cut *cut, const LayerShare *share, ModelLayer *layer, char *taps) {
   const ModelConfig *c = &cut->whole->config;
   for (int which = 0; which < N_LAYER_VECTORS; which++) {

@@ -106,7 +106,7 @@ Status string_repeated(Render *render, Text text, size_t times, Text *out) {
     memcpy(copies + done, copies, done <= size - done ? done : size - done);
   *out = text_of(copies, size, text.runs[0].trusted);
   if (text.n_runs == 1) return STATUS_OK;
-  size_t mark = put_mark(render); /* several runs: copied one by one */
+  size_t mark = put_mark(render); /* each copy keeps its runs */
   Value repeated;
   for (size_t i = 0; i < times; i++) TRY(put_text(render, text));
   TRY(put_take(render, mark, &repeated));

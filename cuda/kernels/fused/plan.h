@@ -237,7 +237,7 @@ typedef struct {
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
   KSplit full, o;
   KSplit down[2]; /* of a cluster with most_ffn_blocks FFN blocks, and of a cluster with one less */
-  /* Latent attention: q_b; down of layers without experts, by the same counts of their FFN blocks. */
+  /* Latent attention: q_b; down of layers without experts, for most_dense_blocks FFN blocks and one less. */
   KSplit q_b, dense_down[2];
   int most_dense_blocks; /* most_ffn_blocks of layers without experts */
 

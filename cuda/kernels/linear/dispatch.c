@@ -265,7 +265,8 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   return refuse(query, "no kernel", err);
 }
 
-/* No threshold of the table lies between n_tokens and `next`; full tiles of tokens end at tile_end. */
+/* No interval of the table (LinearEntry.to) ends between n_tokens and `next`. Some end with a full tile of
+ * tokens, hence tile_end. */
 int linear_next_count(int n_tokens) {
   int next = n_tokens < 64 ? n_tokens + 1 : n_tokens + n_tokens / 64;
   int tile_end = (n_tokens / DISPATCH_TILE_TOKENS + 1) * DISPATCH_TILE_TOKENS;

@@ -339,8 +339,8 @@ template <class T> __device__ __forceinline__ T warp_max(T v) {
   return v;
 }
 
-/* A warp stores the scales of one row in fp16, each divided by a power of two, or a row's only scale by
- * itself. The row's factor is this divisor times 256, since kernels read an FP8 weight as 1 / 256 of its
+/* A warp stores the scales of one row in fp16, each divided by a power of two; a row's only scale is divided
+ * by itself. The row's factor is the divisor times 256, since kernels read an FP8 weight as 1 / 256 of its
  * number. */
 __global__ void fill_fp8_scales(uint16_t *scales, float *factors, int n_groups, int n_stored, LinearPart part,
                                 const float *staged, int block, int block_first) {
