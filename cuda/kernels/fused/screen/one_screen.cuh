@@ -2,8 +2,9 @@
  * a greedy pick needs one, a draw from the 20 best tokens 20. The step reads lm_head in 8 bits (screen.h),
  * half as many bytes, and the n greatest logits are those that fp16 gives, to the bit.
  *
- * With w a row of lm_head, q and s its bytes and scale, lost its error, norm a bound of its length (screen.h), x
- * the input in fp16, z and t the integers and the scale of x, the triangle inequality and that of Cauchy and Schwarz give
+ * With w a row of lm_head, q and s its bytes and scale, lost its error, norm a bound of its length
+ * (screen.h), x the input in fp16, z and t the integers and the scale of x, the triangle inequality and that
+ * of Cauchy and Schwarz give
  *
  *     |w x - s t q z| = |(w - s q) x + s q (x - t z)| <= lost |x| + norm |x - t z|
  *
