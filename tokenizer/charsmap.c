@@ -11,8 +11,8 @@
  *
  * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme replaces all of it,
  * if the grapheme has less than 6 bytes; else each character is looked up by itself. Letters of Hangul, the
- * two letters of a flag and Indic conjuncts are not joined here: joined they have 6 bytes or more, and the
- * usual table (nmt_nfkc) replaces none of the shorter graphemes that remain here. */
+ * two letters of a flag and Indic conjuncts are not joined here. That makes no difference: joined they
+ * would have 6 bytes or more, and apart the usual table (nmt_nfkc) replaces none of them. */
 #include "tokenizer/compose.h"
 
 #include <string.h>

@@ -128,7 +128,7 @@ struct BackendModel {
   HostMatrix *host; /* [n_host] in the order of a step */
   int n_host;
   int n_host_experts,
-      n_host_layers; /* how many of the last layers have their experts, or all matrices, on the host */
+      n_host_layers; /* how many of the last layers have their experts, or also other matrices, on the host */
   void *staging;     /* device memory for the largest matrix on the host */
   struct WeightStream *weight_stream; /* of weights.c */
   CpuProducts *cpu;                   /* multiplies by the matrices on the host */

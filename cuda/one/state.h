@@ -209,7 +209,7 @@ struct BackendState {
 
   uint64_t *row_versions; /* [n_sequences] notes_version of each sequence, after the last pick */
   RowPicks row_picks[2];  /* of steps, in turn */
-  uint64_t n_picked_steps, n_taken_steps; /* numbers of steps whose picks were listed, and were taken */
+  uint64_t n_picked_steps, n_taken_steps; /* how many steps have had their picks listed, and taken */
 
   StepGraphs graphs, draft_graphs; /* draft_graphs: of draft_context() */
   Sequences sequences;             /* zeros for one sequence */

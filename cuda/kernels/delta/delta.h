@@ -63,7 +63,7 @@ typedef struct {
 /* True if a step of n_tokens tokens can make b and a from the rows of `gates`, which saves a launch. */
 bool delta_step_takes(const DeltaRule *rule, const DeviceLinear *gates, int n_tokens);
 
-/* Step for 1 to 8 tokens, else chunks; plain where neither can run. */
+/* Step for 1 to 8 tokens (with states of 16 bits 1), else chunks; plain where neither can run. */
 DeltaFamily delta_choose(const DeltaRule *rule, int n_tokens);
 bool delta_can_run(DeltaFamily family, const DeltaRule *rule, int n_tokens);
 

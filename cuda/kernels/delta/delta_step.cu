@@ -75,8 +75,9 @@ struct alignas(16) Token {
   float decay, beta;
 };
 
-/* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token, and with
- * segments, it also stores the input for later steps; inputs of q and k in one block of each key head. */
+/* A thread convolves one channel of q, k or v (part 0 to 2) for all tokens. In a step of one token, or with
+ * segments, it also stores the input for later steps; of the blocks that share a key head the first alone
+ * stores inputs of q and k. */
 struct Channel {
   int part, place, index; /* place: in the part; index: in all channels */
   bool keeps;

@@ -30,7 +30,7 @@ namespace {
 using namespace router;
 
 constexpr int kTokens = 16, kWarps = 16, kThreads = 32 * kWarps, kChunk = 256;
-constexpr int kRowNumbers = kChunk + 32;            /* the lanes' 16 bytes of two rows fill all banks */
+constexpr int kRowNumbers = kChunk + 32; /* four lanes' 16 bytes in each of two rows fill all banks */
 constexpr int kPartNumbers = kTokens * kRowNumbers; /* of a part of a chunk */
 static_assert(kTokens == kWarps, "a warp normalises a token, and chooses for it");
 static_assert(kChunk == kPad, "hidden is rounded up to whole chunks");

@@ -231,7 +231,7 @@ typedef struct {
   /* one token */
   int slice;           /* columns of hidden that a block owns: hidden / 8 */
   int attending;       /* clusters that attend */
-  int log_sharers;     /* log2 of how many clusters share a KV head, at most step_sharers(); 0 in a hybrid */
+  int log_sharers;     /* log2 of how many clusters, up to step_sharers(), share a KV head; 0 in a hybrid */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */

@@ -172,7 +172,7 @@ static const Column columns[] = {
     {"first_token_prompt", NULL, true, 0},
 };
 
-/* Writes "greedy" for temperature 0, and the settings that are not neutral by their flags' names: "temp 0.7,
+/* Writes "greedy" for temperature 0, then each setting that is not neutral under its flag's name: "temp 0.7,
  * top-k 20". */
 static void name_sampling(const SamplerSettings *s, char name[160]) {
   const struct {

@@ -34,7 +34,7 @@ typedef struct {
 } QuoteGroup;
 
 /* Classes of characters that languages of strings mostly treat alike; a set of classes is a uint64_t. Above
- * U+007F each first byte in UTF-8 that white space or line ends have is a class; CLASS_WIDE has the rest. */
+ * U+007F each byte that begins white space or a line end in UTF-8 is a class; CLASS_WIDE has the rest. */
 enum {
   CLASS_DIGITS,
   CLASS_LOWER_HEX, /* a-f */
