@@ -256,11 +256,12 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* True if the next step does not depend on the sink's reply to a token, so that the sink may get it late. */
+/* True if the sequence takes tokens, and the next step does not depend on the sink's reply to one, so that the
+ * sink may get it late. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
-  return b->overlaps && !is_scored(s) && !generate->allow && !generate->score && !generate->may_force &&
-         !s->request.turn && s->generation.n_forced == 0;
+  return b->overlaps && !is_scored(s) && !s->result.status && generate->max_tokens != 0 && !generate->allow &&
+         !generate->score && !generate->may_force && !s->request.turn && s->generation.n_forced == 0;
 }
 
 static bool is_late(const Sequence *s) {
@@ -648,8 +649,7 @@ static Status take_results(Batch *b, const EngineJob *job, Sequence *s, bool *go
   const int before = s->n_past - s->n_rows, first = first_logits(s);
   const int n = s->n_past > first ? s->n_past - (before > first ? before : first) : 0;
   *goes_on = true;
-  const bool late =
-      n > 0 && !is_scored(s) && !s->result.status && s->request.generate.max_tokens != 0 && may_be_late(b, s);
+  const bool late = n > 0 && may_be_late(b, s);
   if (s->n_rows > 0 && !(late && b->n_ahead > 0))
     report_prompt(job, s, n > 0 ? s->n_ids : s->n_past, s->n_ids);
   s->n_rows = 0;
@@ -781,9 +781,7 @@ static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {
     const Sequence *s = b->active[i];
-    can = s->logits_row < 0 ? !is_scored(s)
-                            : may_be_late(b, s) && !s->result.status && s->request.generate.max_tokens != 0 &&
-                                  !sampler_has_penalties(s->sampler);
+    can = s->logits_row < 0 ? !is_scored(s) : may_be_late(b, s) && !sampler_has_penalties(s->sampler);
   }
   return can;
 }
