@@ -256,8 +256,8 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* True if the sequence takes tokens, and the next step does not depend on the sink's reply to one, so that the
- * sink may get it late. */
+/* True if the sequence takes tokens, and the next step does not depend on the sink's reply to one, so that
+ * the sink may get it late. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->request.generate;
   return b->overlaps && !is_scored(s) && !s->result.status && generate->max_tokens != 0 && !generate->allow &&
