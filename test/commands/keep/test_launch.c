@@ -33,6 +33,8 @@ static int be_started(int argc, char **argv) {
     n_ignored += sigaction(taken[i], NULL, &action) != 0 || action.sa_handler != SIG_DFL;
   sigprocmask(SIG_SETMASK, NULL, &blocked);
   snprintf(told, sizeof told, "%s/told", getenv("XDG_RUNTIME_DIR"));
+  /* The parent, which leads the session, exits right after it has forked. */
+  for (int i = 0; i < 5000 && getsid(0) == getppid(); i++) usleep(1000);
   FILE *file = fopen(told, "we");
   if (!file || getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
   for (int i = 0; i < argc; i++) fprintf(file, "%s%s", i ? " " : "", argv[i]);
