@@ -77,7 +77,7 @@ typedef struct {
   double scale;       /* > 0 */
   double cap;         /* soft cap of scores; 0: none */
   const float *sinks; /* device: [n_heads] one more logit in each head's softmax, for a value of 0; or NULL */
-  int whole; /* > 0: the tokens are a block of this length, and each sees the past and all of it; 0: causal */
+  int whole; /* > 0: the tokens are a block of this length, each sees the past and that block; 0: causal */
   int past;  /* pos[0], known to the host: decides the family, and how wgmma splits the keys */
 } Attention;
 

@@ -100,7 +100,7 @@ template <typename T, int kRow> struct OwnRows {
                        kAtOnce = 32 / kLanes, kStride = row_stride<T>(kRow);
   static_assert(kChunks <= 32 || kChunks % 32 == 0, "lanes share a row");
   int row;      /* the lane's first row; kOwn: none */
-  int from, to; /* the lane's first 16 bytes; from: in uint4 after the tile's first row; to: in a stage */
+  int from, to; /* where the lane's first 16 bytes are: in a tile (in uint4), in a stage (in T) */
   __device__ __forceinline__ OwnRows(int warp, int lane)
       : row(lane / kLanes < kAtOnce ? lane / kLanes : kOwn), from(warp * kOwn * kChunks + lane),
         to((warp * kOwn + row) * kStride + lane % kLanes * kChunk) {}
@@ -746,9 +746,9 @@ int blocks_at_once(size_t bytes) {
   return 132 * std::min(5, (int)((228 << 10) / (bytes + 1024)));
 }
 
-/* Takes one stage instead of two for heads of 512 (in fp16 two fit no chip), where two do not fit this chip
- * (sm_75: 64 KB), and where all blocks run at once with one stage but not with two: a second wave of a few
- * blocks takes as long as the first. Results have the same bits. */
+/* Takes one stage instead of two for heads of 512 (in fp16 two fit no chip). Where two take more than 64 KB,
+ * it takes one if two do not fit this chip (sm_75), or if all blocks run at once with one but not with two: a
+ * second wave of a few blocks takes as long as the first. Results have the same bits. */
 template <typename T, int kHeadDim, int kTiles, bool kCapped, bool kPlanes>
 Status launch_of(const AttentionArgs &a, int n_tokens, int n_blocks, cudaStream_t stream, Error *err) {
   constexpr int kStages = kHeadDim > 256 ? 1 : 2;

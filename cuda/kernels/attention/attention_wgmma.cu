@@ -400,8 +400,8 @@ __device__ __forceinline__ void store_unit(const Args &args, const Unit &unit, c
   }
 }
 
-/* Zeroes the values of a step of keys past the sequence's last key: their weights are 0, but the values may
- * be NaN. Each warpgroup zeroes them for itself. */
+/* Zeroes a stage's values from index `first` on, which are past the sequence's last key: their weights are 0,
+ * but the values may be NaN. Each warpgroup zeroes all of them for itself. */
 template <class S>
 __device__ __forceinline__ void zero_values(unsigned char *values, int first, int warpgroup) {
   for (int i = first * 8 + threadIdx.x % 128; i < S::kKeys * 8; i += 128)

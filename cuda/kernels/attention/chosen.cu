@@ -2,7 +2,8 @@
  *
  * A thread block takes kPart positions for up to kMostHeads query heads of a KV head. Each warp takes kKeys
  * positions at a time, and a lane 8 dimensions. A second kernel merges the parts in order.
- * READS  n_chosen * head_dim * 4 bytes a row and KV head, twice if it has more than kMostHeads query heads.
+ * READS  n_chosen * head_dim * 4 bytes a row and KV head, twice if a KV head has more than kMostHeads query
+ * heads.
  * Reference: src/cpu/mixers/sparse.c. */
 #include "cuda/kernels/attention/chosen.h"
 

@@ -78,9 +78,9 @@ struct Unpacking {
   }
 };
 
-/* The span of the sequence whose first tile or unit is i (without either: the only sequence's); empty if i is
- * not its sequence's first, or padding. A sequence's rows follow one another; its first tile sees its oldest
- * keys. */
+/* The span of the sequence whose first tile is i, or of the token whose first unit is i (without either: of
+ * the only sequence); empty for other tiles and units, and for padding. A sequence's rows follow one another;
+ * its first tile sees its oldest keys. */
 __device__ __forceinline__ Span span_of(const AttentionArgs &a, int i, int n_tokens) {
   if (!a.tiles && !a.units) return {0, first_step<kPositions>(a, a.pos[0]), a.pos[0] + n_tokens};
   const int row = a.units ? a.units[i].row : a.tiles[i].row;

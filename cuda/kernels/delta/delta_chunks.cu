@@ -18,10 +18,10 @@
  *   system  a block takes a chunk of a value head: (1 + L)^-1 diag(beta) and M    -> fp16; G, dt in fp32
  *   scan    a block takes 32 value dimensions of a head through the chunks; S stays in registers
  *
- * Numerics: operands of products are fp16, since |q|, |k|, e^(G_i - G_j) and numbers of (1 + L)^-1 diag(beta)
- * are at most 1 (with doubles_beta those of the inverse are at most 4); sums, S, G and the inverse's own
- * arithmetic are fp32. An error of S as an operand does not accumulate, because S itself is carried in
- * fp32. */
+ * Numerics: operands of products are fp16. With the delta rule |q|, |k|, e^(G_i - G_j) and numbers of
+ * (1 + L)^-1 diag(beta) are at most 1 (with doubles_beta those of the inverse are at most 4); Mamba-2's
+ * are clamped. Sums, S, G and the inverse's own arithmetic are fp32. An error of S as an operand does not
+ * accumulate, because S itself is carried in fp32 (with states of 16 bits it is rounded after each chunk). */
 #include "cuda/kernels/delta/delta_kernels.cuh"
 
 namespace {
@@ -169,8 +169,8 @@ __device__ __forceinline__ void invert_block(System &s, int first, int lane) {
   }
 }
 
-/* multiply_blocks() gives a thread 8 neighbouring numbers in a row of a 32 x 32 product: that row, and their
- * first column. */
+/* The row, and the first column, of the 8 neighbouring numbers of a 32 x 32 product that multiply_blocks()
+ * gives a thread. */
 __device__ __forceinline__ int eighth_row() {
   return threadIdx.x / 4;
 }

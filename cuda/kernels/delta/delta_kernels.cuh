@@ -62,7 +62,8 @@ struct DeltaArgs {
     inputs += at, states += at;
     return true;
   }
-  /* take() of the segment with this chunk of the launch, by a whole warp; returns the chunk's index in it. */
+  /* take() of the segment with this chunk of the launch, by a whole warp; returns the chunk's index in
+   * the segment. */
   __device__ __forceinline__ int take_chunk(int chunk) {
     if (!segments) return chunk;
     int n = 0; /* segments that begin with this chunk or before */
@@ -149,8 +150,8 @@ template <class S> __device__ __forceinline__ float rounded(float x, int pos, in
   return kHalf ? (float)__float2half_rz(__uint_as_float(bits) / STATES_F16_SCALE)
                : __uint_as_float(bits & 0xffff0000u);
 }
-/* Two numbers (for fp16 times STATES_F16_SCALE) that are not NaN, or with noise 0; noise: 16 bits for each.
- * Returns what rounded() would as two numbers in memory, in fewer instructions. */
+/* The numbers of rounded(x) and rounded(y) as they lie in memory, in fewer instructions. For fp16 x and y are
+ * times STATES_F16_SCALE. noise: 16 bits for each; 0 if x or y may be NaN. */
 template <class S> __device__ __forceinline__ uint32_t narrowed_pair(float x, float y, uint32_t noise) {
   constexpr bool kHalf = std::is_same<S, __half>::value;
   const uint32_t a = __float_as_uint(x) + ((noise & 0xffff) >> 3 * kHalf),

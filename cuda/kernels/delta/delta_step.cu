@@ -43,12 +43,13 @@ template <class S, int kRows> struct Stored {
 #pragma unroll
       for (int p = 0; p < kLoads; p++) *place(state, i, p) = v[i][p];
   }
-  /* The row's m-th four numbers. */
+  /* The m-th four of the thread's numbers of row i. */
   __device__ __forceinline__ float4 four(int i, int m) const {
     const S *x = (const S *)&v[i][4 * m / kEach] + 4 * m % kEach;
     return make_float4(x[0], x[1], x[2], x[3]);
   }
-  /* Sets them. hash: states_hash() of the thread's first two numbers; mask: 0 if they may be NaN. */
+  /* Sets these. hash: states_hash() of the thread's first two numbers; mask: 0 if `to` may have NaN, else
+   * ~0. */
   __device__ __forceinline__ void set_four(int i, int m, float4 to, uint32_t hash, uint32_t mask) {
     uint32_t *words = (uint32_t *)((S *)&v[i][4 * m / kEach] + 4 * m % kEach);
     if constexpr (std::is_same<S, float>::value) {
@@ -233,9 +234,9 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
 }
 
 /* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
- * own segment. On an H200 states of 48 heads of 256 sequences take 449 us without prefetches, 426 with 132
- * blocks, as many as it has SMs, and 516 with twice as many; states of Mamba-2 400 and 365 us, and 351 with
- * three blocks an SM. In bf16 48 heads take 304 us without, 278 with 99 blocks, 285 with 132. */
+ * own segment. On an H200 states of 48 heads of 256 sequences take 449 us without prefetches, 426 with kAhead
+ * 132, its number of SMs, and 516 with 264; states of Mamba-2 400 and 365 us, and 351 with three blocks on an
+ * SM. In bf16 48 heads take 304 us without, 278 with kAhead 99, 285 with 132. */
 template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x > 0 || !a.segments) return;

@@ -40,7 +40,8 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   };
 
-  /* The copies of a lane from a matrix: 16 bytes of each tile, and a piece of the scales or zeros. */
+  /* The copies of a lane from a matrix: kVectors times 16 bytes of each tile, and a piece of the scales or
+   * zeros. */
   struct Copies {
     uint32_t tiles; /* offset of the lane's first vector from w.tiles, before set() adds row and tile */
     const unsigned char *meta; /* the lane's first piece of scales or zeros, also before set() */
@@ -63,7 +64,7 @@ template <class W_, int kBlockIn_> struct Slot {
     }
   };
 
-  /* Where the copies of a chunk begin: the lane's 16 bytes of the first tile, and its piece of meta. */
+  /* Where the copies of a chunk begin: the lane's first vector of the first tile, and its piece of meta. */
   struct At {
     const uint4 *tiles;
     const unsigned char *meta;

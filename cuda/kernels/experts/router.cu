@@ -17,7 +17,7 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from kManyTokens tokens on a block takes 8 tokens */
+constexpr int kTargetBlocks = 128, kManyTokens = 256; /* from kManyTokens tokens on, a block has 8 */
 
 /* Four numbers of a row of n floats, from number i on; zeros from n on. Bypasses L1, which may still hold
  * older numbers. */

@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
     logits[expert] = logit;
   }
   /* The first kWarps blocks of a token store a part of h each. Block 0 has the last part: with several parts
-   * its first warp, which chooses the experts, need not store. */
+   * its first warp, which chooses the experts if the blocks are a cluster, need not store. */
   const int n_stores = min(n_blocks, kWarps); /* blocks that store a part */
   if ((int)threadIdx.x / (kThreads / n_stores) == n_stores - 1 - rank) in.store_h(a, token, factor);
   float shared_factor = 1;

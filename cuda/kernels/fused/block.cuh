@@ -147,7 +147,8 @@ struct Args {
   int router_stride;
   bool router_is_bf16, renormalise;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
-  /* Stages in flight: in_flight, plus one if STEP_LONG positions are cached, but at most most_in_flight. */
+  /* Stages in flight: in_flight, plus one if at least STEP_LONG positions are cached, but at most
+   * most_in_flight. */
   int in_flight, most_in_flight;
   uint64_t *totals;            /* allreduce.cuh */
   int prefetch_stages;         /* one token: stages that prefetches may be ahead of loads; 0: no prefetches */
@@ -746,8 +747,8 @@ __device__ __forceinline__ void operand_of(const uint4 &tile, int step, uint32_t
   operand[2] = two & 0x0f0f0f0fu, operand[3] = two;
 }
 
-/* The index of a layer's tap, or -1: only the first cluster copies taps, since all clusters have the same
- * x. */
+/* The index of a layer's tap; -1: the layer has none, or the cluster is not the first. Only the first cluster
+ * copies taps, since all clusters have the same residual stream. */
 template <class B> __device__ __forceinline__ int tap_of(const B &b, int layer) {
   const uint64_t layers = b.args.taps.layers;
   if (layer < 0 || b.cluster() > 0 || !(layers >> layer & 1)) return -1;

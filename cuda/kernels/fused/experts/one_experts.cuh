@@ -420,7 +420,7 @@ template <class B> __device__ __forceinline__ void route(B &b) {
 }
 
 /* The weight of the lane's choice with sigmoid scores: a chosen expert's score (with `renormalise` divided by
- * the sum of all chosen ones) times a factor; the shared expert's is 1. */
+ * sum_plus plus the sum of all chosen ones) times a factor; 1 for the shared expert and in dense layers. */
 template <class B> __device__ __forceinline__ float weight_of_sigmoid(const B &b, float inverse) {
   const bool chosen = b.lane() < b.n_routed();
   const float score = chosen ? sigmoid_of(b.chosen()[b.lane()] * inverse) : 0, all = warp_sum(score),

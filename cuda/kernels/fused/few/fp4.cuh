@@ -4,7 +4,8 @@
  *
  * where x = d X. Numbers n of the weights and X are fp16 (halves_of()). A word of layout.cuh has 16 inputs
  * with a scale of their own, a part, and is operand a of one mma, which has eight columns. With 2 or 4 tokens
- * a token has several, for different parts; parts that add up in one accumulator are a set (mT: of token T):
+ * a token has several columns, for different parts, which are a set: they add up in one accumulator (mT: a
+ * column of token T):
  *
  *     8 tokens   set i: part i              | m0 | m1 | m2 | m3 | m4 | m5 | m6 | m7 |
  *     4 tokens   set i: parts 2i, 2i + 1    | m0 | m1 | m2 | m3 | m0 | m1 | m2 | m3 |
