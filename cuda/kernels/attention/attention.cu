@@ -77,8 +77,8 @@ static int columns_per_block(const Attention *a) {
 }
 
 /* The number of blocks that share a KV head and divide its query heads, in decode and in wgmma with latent
- * attention: the least divisor of the number of these heads for which a block's heads fit its columns. Each
- * of the blocks reads the same keys and values. */
+ * attention: the least divisor of the heads' number for which a block's heads fit its columns. Each block
+ * reads all keys and values of its split. */
 static int kv_sharers(const Attention *a) {
   const int group = a->n_heads / a->n_kv_heads, most = columns_per_block(a);
   int sharers = ceil_div(group, most);
