@@ -7,8 +7,8 @@
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
  * Each warp keeps its own online softmax. A block merges its four states and writes a partial result (without
- * splits the output). The last block of a KV head to finish merges the partial results, always in the order
- * of the keys, so that runs are bitwise equal.
+ * splits the output). The last block of a KV head (with several sequences: of a token and KV head) to finish
+ * merges the partial results, always in the order of the keys, so that runs are bitwise equal.
  * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache; reference: attention_plain.cu.
  *
  * The ring has one or two stages. A warp copies those 16 keys and values of a tile that it multiplies itself,

@@ -1,5 +1,6 @@
 /* delta_step.cu - the gated delta rule and Mamba-2 for 1 to 8 tokens: everything between the projections and
- * o in one kernel, except the norm of Mamba-2's outputs, which is over several heads.
+ * o in one kernel, except the norm of Mamba-2's outputs, which is over several heads, and with several tokens
+ * the storing of the convolution's last inputs (delta_keep_inputs()).
  *
  * A block of 16 warps owns a value head. Eight lanes hold a row of the state (one value dimension), 16 key
  * dimensions each; a thread has its part of two rows, with Mamba-2 of one. With S the state before the decay
@@ -252,7 +253,7 @@ template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_
 }
 
 /* How many blocks shall fit on an SM, so that one loads its state while others compute; an SM has 1,024
- * threads on sm_75, 1,536 on sm_86, sm_89 and sm_120, else 2,048. */
+ * threads on sm_75, 1,536 on sm_86 to sm_89 and from sm_120 on, else 2,048. */
 #if __CUDA_ARCH__ == 750
 constexpr int kMostBlocks = 2;
 #elif __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)

@@ -22,8 +22,8 @@ namespace {
 using namespace router;
 
 constexpr int kWarps = 16, kThreads = 32 * kWarps, kMostBlocks = 8; /* kMostBlocks: of a cluster */
-/* With up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns (kBatchOf rows
- * in each block) are divided among more blocks, which pass logits through device memory. */
+/* From sm_90 on, with up to kApartTokens tokens, more experts than a cluster multiplies in kMostTurns turns
+ * (kBatchOf rows in each block) are divided among more blocks, which pass logits through device memory. */
 constexpr int kMostTurns = 2, kMostApart = 64, kApartTokens = 4;
 constexpr int kStep = 4 * kThreads; /* inputs of a part: four a thread */
 constexpr int kMostParts = 4;
