@@ -1,7 +1,5 @@
 /* cache_rows.cuh - where the KV cache has a position: in one page, or in the pages of a sequence. Shared by
- * the kernels that read the cache (attention/), those that append to it (ops/norm_rope.cu, ops/latent.cu),
- * and the fused steps (fused/).
- */
+ * the kernels that read the cache, those that append to it (ops/, linear/), and the fused steps (fused/). */
 #pragma once
 
 #include "cuda/kernels/cache/pages.h"
