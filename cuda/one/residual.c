@@ -60,8 +60,8 @@ Status residual_sum_x(BackendState *s, int n_rows, Error *err) {
   return s->peers.n > 0 ? shared_add(s, s->x, n_rows, err) : STATUS_OK;
 }
 
-/* True if x itself is not read after a sum that also makes its norm, until the next sum: in between each GPU
- * then needs only its own rows of x (AddNorm.apart). */
+/* True if nothing reads x between a sum that also makes x's norm and the next sum: there each GPU needs only
+ * its own rows of x (AddNorm.apart). */
 static bool x_may_stay_apart(const BackendState *s) {
   const ModelConfig *c = &s->loaded->model->config;
   return s->options.taps.n == 0 && !c->parallel && !norms_are_centred(c) && c->streams.n == 0 &&

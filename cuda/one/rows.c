@@ -66,7 +66,8 @@ static float *rows_queries(const BackendState *s, int layer) {
   return s->projections + (config_layer(c, layer).delta_beside ? delta_outputs(&c->delta) : 0);
 }
 
-/* Normalises q and k, all heads together; with QK_NORM_CENTRED each head alone, less the head's mean. */
+/* Normalises q over all its heads together, and k likewise; with QK_NORM_CENTRED each head alone, after its
+ * mean is subtracted. */
 static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

@@ -29,8 +29,8 @@ QkvHeads rows_heads(const BackendState *s, int layer);
  * (LINEAR_NEXT_HEADS) can do what rows_append() does. */
 bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
 
-/* The norm of x and the matmul qkv, whose epilogue does what rows_append() does. *done false: not for this
- * layer or number of rows, and nothing was enqueued. */
+/* The norm of x and the matmul qkv, whose epilogue does what rows_append() does. *done false: no epilogue
+ * does that for this layer, cache type or number of rows, and nothing was enqueued. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
 /* Clips and norms the rows of s->projections, applies the rope to queries and keys, and writes queries to

@@ -129,7 +129,8 @@ struct BackendState {
   float *projections; /* [max_chunk][projection_stride] outputs of the layer's qkv */
   /* fp32 rows of `hidden` that are not added to x at once. One GPU: [max_chunk] outputs of o or down before
    * their norm. Several GPUs: [2][max_chunk] this GPU's partial sums of o, then of down; with
-   * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert. */
+   * EXPERTS_OWN_NORMS those of down are [2 * max_chunk]: the sum of the experts, then the shared expert.
+   * A drafter also keeps other rows here, of `hidden` or target_hidden. */
   float *branch;
   /* f16 [max_chunk], rows as wide as o's padded inputs: queries (q); output of attention, of a delta layer or
    * of a short convolution (a). */

@@ -20,8 +20,8 @@ typedef struct {
   bool taps;        /* the step keeps hidden states (TokenRange.taps) */
   bool only_logits; /* TokenRange.only_logits */
   bool selects;     /* index_selects(): attention is to chosen positions (layers/index.h) */
-  /* How attention is divided, which depends on positions: a hash over all layers; with several sequences the
-   * number of units; 0 for one token, or with `selects`. */
+  /* How attention is divided, which depends on positions. One sequence: a hash over all layers, 0 for one
+   * token. Several sequences: the number of units. 0 with `selects`. */
   uint64_t attention;
   const void *workspace; /* of the matmuls; opening another session can move it */
 } StepKey;

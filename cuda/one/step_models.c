@@ -3,7 +3,7 @@
 
 #include "model/program.h"
 
-/* StepShape.group of such a matrix: how many inputs share a scale (4 bits, FP4), or a code for another type
+/* StepShape.group for this matrix: how many inputs share a scale (4 bits, FP4), or a code for another type
  * of weights (STEP_HALF_GROUP ..); 0: no kernel reads such weights. */
 static int group_of(const Linear *l) {
   if (l->kind == LINEAR_FP4) return STEP_FP4_GROUP;

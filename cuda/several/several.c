@@ -394,7 +394,8 @@ static Status connect_fused(SeveralState *s, Error *err) {
   return STATUS_OK;
 }
 
-/* Gives each part the addresses of the other parts. */
+/* Gives each part the word `lost` and the ranges of the parts' logits; without NCCL also the addresses of all
+ * parts. */
 static Status connect_parts(SeveralState *s, Error *err) {
   const int n = s->parts[0]->peers.n;
   int *lost;

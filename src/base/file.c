@@ -429,8 +429,8 @@ static Status close_written(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "write");
 }
 
-/* Renames a file from its temporary name to the target's. Without `replaces`, a file system that does not
- * know RENAME_NOREPLACE (NFS) links the file under the new name and removes the temporary one. */
+/* Renames a file from its temporary name to the target's. Without `replaces`, if the file system does
+ * not know RENAME_NOREPLACE (NFS), links the file under the new name and removes the temporary one. */
 static bool rename_temporary(AtomicFile *file, bool replaces) {
   if (replaces && rename(file->temporary, file->path) != 0) return false;
   if (!replaces && renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0) {
@@ -445,9 +445,9 @@ static bool rename_temporary(AtomicFile *file, bool replaces) {
 
 /* Gives a complete file the target's name; *placed is false if the name is taken and `replaces` is false.
  *
- * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, it
- * links a temporary name, which rename() moves. A process that is killed during these two calls leaves the
- * complete file under the temporary name, so nothing that can take long may come between them. */
+ * An unnamed file is linked under the final name at once. linkat() replaces nothing: to replace a file, the
+ * new one is linked under a temporary name, which rename() changes. A process that is killed between these
+ * two calls leaves the complete file under the temporary name, so nothing that takes long may come there. */
 static Status take_final_name(AtomicFile *file, bool replaces, bool *placed, Error *err) {
   const bool linked = file->unnamed && link_unnamed(file, file->path);
   if (file->unnamed) { /* the link failed */
@@ -498,7 +498,7 @@ void atomic_file_abort(AtomicFile *file) {
 
 const char content_format_gguf[] = "a GGUF file", content_format_utf16[] = "UTF-16 text";
 
-/* A format is recognised by `size` bytes at offset `at`, and perhaps by four more bytes at then_at. */
+/* A format is recognised by `size` bytes at offset `at` and, unless `then` is NULL, by four at then_at. */
 static const struct {
   size_t at, size;
   const char *bytes;

@@ -56,8 +56,8 @@ bool file_was_overwritten(const char *path, const FileStamp *stamp);
  * installed without SA_RESTART gives STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);
-/* Replaces `line` by the next line without its newline; *found is false at the end of the stream. Limit and
- * failures are those of stream_read(). */
+/* Replaces `line` by the next line without its newline; *found is false at the end of the stream. `limit` is
+ * for the line; failures are those of stream_read(). */
 Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
 /* Refuses (STATUS_USAGE) a URL where a file is meant, if no file has this name. file_read() does this too. */

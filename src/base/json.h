@@ -81,8 +81,8 @@ Status json_get_double(JsonSource source, const Json *object, const char *key, d
                        double fallback, double *out, Error *err);
 Status json_get_bool(JsonSource source, const Json *object, const char *key, bool fallback, bool *out,
                      Error *err);
-/* The string of a member, which belongs to the tree, or NULL if it is absent. Another type and a string with
- * a NUL are refused. */
+/* *out = a member's string, which belongs to the tree; NULL if the member is absent or null. Another type and
+ * a string with a NUL are refused. */
 Status json_get_string(JsonSource source, const Json *object, const char *key, const char **out, Error *err);
 
 /* Walks a JSON text that json_parse() has accepted (a JsonSpan of it, or all of it). */

@@ -125,7 +125,7 @@ static Status escape(Validator *v) {
   return STATUS_OK;
 }
 
-/* Skips a character of two bytes or more. */
+/* Reads a character of two bytes or more. */
 static inline Status wide_character(Validator *v) {
   const unsigned char *s = (const unsigned char *)v->at;
   if (v->end - v->at >= 2 && s[0] >= 0xc2 && s[0] <= 0xdf && (s[1] & 0xc0) == 0x80) {
@@ -139,7 +139,7 @@ static inline Status wide_character(Validator *v) {
   return STATUS_OK;
 }
 
-/* Skips a string; *escaped: it holds a backslash. PRECOND *at == '"' */
+/* Reads a string; *escaped: it holds a backslash. PRECOND *at == '"' */
 static Status string(Validator *v, bool *escaped) {
   const char *from = v->at++;
   *escaped = false;
@@ -262,7 +262,7 @@ static Status skipped_value(Validator *v, uint32_t below, JsonSkip *skip) {
   return copy_instead(v, from, v->at, "null", 4);
 }
 
-/* Skips a member. PRECOND *at == '"' */
+/* Reads a member. PRECOND *at == '"' */
 static Status member(Validator *v, uint32_t below) {
   const char *key = v->at + 1;
   bool escaped;
@@ -294,7 +294,7 @@ static Status literal(Validator *v, const char *word) {
   return STATUS_OK;
 }
 
-/* Skips an object or array. PRECOND *at == '{' or '[' */
+/* Reads an object or array. PRECOND *at == '{' or '[' */
 static Status container(Validator *v, uint32_t below) {
   bool object = *v->at == '{';
   char close = object ? '}' : ']';
@@ -331,7 +331,7 @@ static Status infinity(Validator *v) {
   return copy_instead(v, from, v->at, object, sizeof object - 1);
 }
 
-/* Skips a value. `below`: bit mask of the JsonSkips whose paths lead through the value. */
+/* Reads a value. `below`: bit mask of the JsonSkips whose paths lead through the value. */
 static Status value(Validator *v, uint32_t below) {
   bool escaped;
   if (v->copy && !v->muted && ++v->n_values > JSON_MAX_VALUES)

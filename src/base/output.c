@@ -17,8 +17,8 @@
 void output_begin(void) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* writing past the limit of a file's size fails, as on a full disk */
-  /* If descriptor 0, 1 or 2 is closed at the start, the next file to be opened would get this number, and the
-   * answer could be written into a checkpoint. /dev/null opened in the wrong mode fails like a closed
+  /* If descriptor 0, 1 or 2 is closed at the start, the next file to be opened would get its number, and the
+   * answer could be written into that file. /dev/null opened in the wrong mode fails like a closed
    * descriptor. */
   for (int descriptor = 0; descriptor <= 2; descriptor++) {
     if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)

@@ -74,7 +74,7 @@ Status private_file_read(int descriptor, const char *path, uint64_t offset, void
 Status private_file_create(const char *path, AtomicFile *file, Error *err) {
   *file = (AtomicFile){.descriptor = -1};
   struct stat info;
-  /* atomic_file_open() would follow a link and write into a fifo. ENOENT: another process removed it. */
+  /* atomic_file_open() would follow a link and write into a fifo. ENOENT: another process was first. */
   bool there = lstat(path, &info) == 0;
   if (there && !(S_ISREG(info.st_mode) && access(path, W_OK) == 0) && unlink(path) != 0 && errno != ENOENT)
     return error_set(err, STATUS_FAILED, "%s: cannot replace what is there: %s", path, strerror(errno));

@@ -520,8 +520,8 @@ static bool prefers_one(const Assistant *a) {
          guesser_is_for_one(&a->guesser, &a->model->config);
 }
 
-/* True if a single sequence is computed in a batch too, so that its answer equals one in a larger batch: on a
- * GPU a session rounds differently, and it has no --states. */
+/* True if even a single sequence is computed in a batch: with --states, which sessions do not have; with
+ * device.invariant on a GPU, where a session rounds differently from a batch. */
 static bool is_always_batch(const Assistant *a) {
   return a->flags->device.states != STATES_F32 || (a->device.invariant && a->device.backend->memory);
 }
@@ -659,7 +659,7 @@ static Status start_keeping(Assistant *a, Error *err) {
   return device_elsewhere(&a->flags->device, remote_facts(a->remote)->backend, &a->device, err);
 }
 
-/* choose_sizes(); if that fails, ends idle processes that keep models, and tries again. */
+/* choose_sizes(); after STATUS_FAILED, ends idle processes that keep models, and tries again. */
 static Status choose_sizes_or_make_room(Assistant *a, size_t n_prompt, int n, Error *err) {
   Status status = choose_sizes(a, n_prompt, n, err);
   if (status != STATUS_FAILED || keep_make_room() == 0) return status;

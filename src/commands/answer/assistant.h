@@ -132,8 +132,9 @@ typedef struct {
   Guesser guesser;
   SessionOptions session_options;
   BatchOptions batch_options;
-  /* NULL until assistant_start(), or if `remote` answers. It has a batch for several sequences, and on a GPU
-   * with device.invariant even for one; else a session. A process that keeps the model may have both. */
+  /* NULL until assistant_start(), or if `remote` answers. It has a batch for several sequences, and even for
+   * one with --states or, on a GPU, with device.invariant; else a session. A process that keeps the model can
+   * have both. */
   Engine *engine;
   Remote *remote;   /* in place of the engine: a process that keeps the model. NULL: none, or not yet */
   int keep_seconds; /* from keep_asked(). 0: uses no process that keeps the model; -1: starts none */
@@ -185,8 +186,8 @@ Status assistant_check_weights(const Assistant *assistant, Error *err);
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 /* assistant_start() for up to `n` sequences at once; 0: as many as measurements favour and the free memory
- * holds (batch_share()). Opens the batch; for one sequence the session, unless device.invariant needs a
- * batch. */
+ * holds (batch_share()). Opens the batch; for one sequence the session, unless device.invariant or
+ * --states needs a batch. */
 Status assistant_start_many(Assistant *assistant, int n, Error *err);
 
 /* assistant_start() in a process that keeps the model: opens a batch, if the backend has pages; and a session

@@ -71,7 +71,8 @@ static Status end_line(CodeBlock *block, Buffer *out, Error *err) {
   return buffer_append(out, "\n", 1, err);
 }
 
-/* Decides whether the received part of a line can still be a fence; if not, passes it on. */
+/* Decides whether the received part of a line can still be a fence; if not, passes it on inside the block,
+ * and drops it before the block. */
 static Status decide(CodeBlock *block, Buffer *out, Error *err) {
   Fence fence = read_fence(&block->line);
   if (block->state == BLOCK_BEFORE) {
