@@ -50,8 +50,9 @@ typedef enum {
   CACHE_PARTS
 } CachePart;
 
-/* Addresses of the parts of the cache that a layer reads, its own or another layer's (LayerConfig.kv_layer),
- * and the place of the layer's recurrent state among those of all layers. */
+/* Addresses of the parts of the cache that a layer reads: its own, another layer's (LayerConfig.kv_layer), or
+ * one of the target's layers' (StateOptions.target); and the place of the layer's recurrent state among those
+ * of all layers. */
 typedef struct {
   void *cache[CACHE_PARTS];
   size_t recurrent; /* offset in floats */
@@ -175,7 +176,7 @@ struct BackendState {
   void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  CachePlace *caches;         /* [n_layers][CACHE_PARTS]; CachePlace.first counts from cache[KEYS] */
+  CachePlace *caches;         /* several sequences: [n_layers][CACHE_PARTS], from cache[KEYS] on */
   void *workspace;            /* of attention_workspace_bytes() */
   int unit_places;            /* the argument of attention_workspace_bytes() */
   void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
