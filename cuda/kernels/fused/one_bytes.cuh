@@ -9,7 +9,7 @@
  * registers for all mma. The mma of the c-th inputs has x = 0 in all other columns, so that all mma of a
  * group (int8: of both groups) may add to the same accumulators.
  *
- * X is fp16, as with FP4. The four FP8 numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
+ * FP8: X is fp16, as with FP4. The four numbers of a word are of inputs k 2t, 2t + 8, 2t + 1, 2t + 9
  * (layout.cuh); the tensor cores expect 2t, 2t + 1, 2t + 8, 2t + 9. take_inputs() permutes x in the same way.
  *
  * int8 is W8A8: x is rounded to fp16, as between separate kernels, then to int8 as int8_token.cu defines it,
@@ -163,8 +163,8 @@ __device__ __forceinline__ uint32_t largest_of_clusters(const B &b, int matrix, 
   return __reduce_max_sync(~0u, (uint32_t)word);
 }
 
-/* The scale d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN.
- * x is the values times `inverse`. For all warps that multiply. */
+/* The scale d of a matrix's x, from magnitude_bits() of the lane's values: NaN if a value is infinite or NaN,
+ * FLT_EPSILON if d would be 0. x is the values times `inverse`. For all warps that multiply. */
 template <class B>
 __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bits, float inverse) {
   uint32_t *largest = (uint32_t *)b.lm_head_sums(); /* of each warp, then of all clusters */
@@ -187,7 +187,7 @@ __device__ __forceinline__ float int8_scale(const B &b, int matrix, uint32_t bit
   return scale == 0 ? FLT_EPSILON : scale;
 }
 
-/* Rounds the lane's values of a group, times `inverse`, to int8 and stores them in the group at `to`. */
+/* Stores the lane's values of a group, times `inverse`, divided by `scale`, as int8 in the group at `to`. */
 __device__ __forceinline__ void store_int8(const float (&v)[4], float inverse, float scale, unsigned char *to,
                                            int lane) {
   uint32_t word = 0;

@@ -62,7 +62,7 @@ template <> struct Task<STEP_FP4_PARTS> {
   }
 };
 
-/* The offset of the lane's word of scale[i] within the group's scales (layout.cuh). */
+/* The offset in bytes of the lane's scale[i] within the scales of group i (layout.cuh). */
 __device__ __forceinline__ int fp4_scales_at(int lane) {
   const int t = lane & 3, g = lane >> 2;
   return (t >> 1) * 64 + g * 8 + (t & 1) * 4;
@@ -74,14 +74,14 @@ __device__ __forceinline__ void fetch_scales(Task<STEP_FP4_PARTS> &task, uint32_
   task.factor = __uint_as_float(load_shared_4(factor));
 }
 
-/* Adds up the lanes of a row: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. */
+/* Adds up the lanes of a row. Lanes t = 0, 2 return the sum of row g, lanes t = 1, 3 that of row g + 8. */
 __device__ __forceinline__ float add_lanes(const float2 &rows, int t) {
   float y = t & 1 ? rows.y : rows.x;
   y += __shfl_xor_sync(~0u, t & 1 ? rows.x : rows.y, 1);
   return y + __shfl_xor_sync(~0u, y, 2);
 }
 
-/* Adds group i of a tile row; lane t adds parts 2t and 2t + 1. */
+/* Adds group i of a tile row to `rows`; lane t adds parts 2t and 2t + 1. */
 template <class AnyTask>
 __device__ __forceinline__ void add_group(float2 &rows, const AnyTask &task, const Inputs<STEP_FP4_PARTS> &in,
                                           int i, int t) {

@@ -64,7 +64,7 @@ __device__ __forceinline__ void keep_best(const B &b, unsigned long long greates
   if (b.lane() == 0) leave_best(b.args.peers, b.args.best_at, b.args.turn, {greatest, lowest});
 }
 
-/* Eight neighbouring inputs of lm_head as halves. */
+/* x of eight inputs of lm_head from `first` on, times `inverse`, as halves. */
 template <class B> __device__ __forceinline__ uint4 eight_inputs(const B &b, int first, float inverse) {
   const float4 *from = (const float4 *)(b.x() + first), low = from[0], high = from[1];
   return make_uint4(
