@@ -6,7 +6,7 @@
 extern const Backend cuda_backend;
 
 /* Members of cuda_backend and of its BackendProbe that the backend of cuda/several also has. */
-enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 256 };
+enum { CUDA_CHUNK = 2048, CUDA_SEQUENCES = 1024 };
 #define CUDA_ROW_COST 0.05
 Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err);
 Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);

@@ -5,6 +5,9 @@
 
 /* For scores, at least this many rows of a step (or max_chunk, if that is less) can have logits. */
 enum { LOGIT_ROWS = 32 };
+/* More than FEW_SEQUENCES sequences take memory from pages (recurrent states, rows of logits), so they need
+ * room for records of SHORT_TOKENS tokens each; fewer may share a long prompt and need less. */
+enum { FEW_SEQUENCES = 256, SHORT_TOKENS = 512 };
 
 int batch_pages(const Backend *backend, int n_tokens) {
   return backend->page_tokens ? (n_tokens - 1) / backend->page_tokens + 1 : 0;
@@ -107,18 +110,34 @@ BatchOptions batch_least(const BatchOptions *options, const Backend *backend, co
   return least;
 }
 
-int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
-                         int n, size_t bytes) {
+/* batch_most_sequences(), with at least n_pages pages for each sequence. */
+static int most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                          int n, int n_pages, size_t bytes) {
   int low = 0, high = n;
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
-    const BatchOptions least = batch_least(options, backend, config, middle);
+    BatchOptions least = batch_least(options, backend, config, middle);
+    if (least.n_pages < middle * n_pages) least.n_pages = middle * n_pages;
     if (batch_bytes(&least, backend, config) <= bytes)
       low = middle;
     else
       high = middle - 1;
   }
   return low;
+}
+
+int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                         int n, size_t bytes) {
+  return most_sequences(options, backend, config, n, 0, bytes);
+}
+
+int batch_usual_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                          size_t bytes) {
+  const int n_ctx = batch_sizes(options, backend, config).n_ctx,
+            n_tokens = n_ctx < SHORT_TOKENS ? n_ctx : SHORT_TOKENS, most = backend->sequences,
+            many = most_sequences(options, backend, config, most, batch_pages(backend, n_tokens), bytes);
+  if (many >= FEW_SEQUENCES) return many;
+  return batch_most_sequences(options, backend, config, most < FEW_SEQUENCES ? most : FEW_SEQUENCES, bytes);
 }
 
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,

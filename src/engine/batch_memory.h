@@ -33,6 +33,11 @@ BatchOptions batch_least(const BatchOptions *options, const Backend *backend, co
 int batch_most_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
                          int n, size_t bytes);
 
+/* The number of sequences to open if nobody says how many: as many of backend->sequences as fit into `bytes`
+ * with pages for 512 tokens each; if that is fewer than 256, up to 256 with the fewest pages. 0: not one fits. */
+int batch_usual_sequences(const BatchOptions *options, const Backend *backend, const ModelConfig *config,
+                          size_t bytes);
+
 /* The number of pages to open for options->n_sequences sequences: a whole context for each, or as many as fit
  * into `bytes`, but at least those of one context. */
 int batch_most_pages(const BatchOptions *options, const Backend *backend, const ModelConfig *config,

@@ -1,5 +1,5 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
- * that ends makes room for the next. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
+ * that ends makes room for the next; pages as memory allows. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
  * [states=bf16|f16] [no-graphs] [invariant] [chunk=N]; MODEL is a config.json or a folder with one; weights
  * are random, decoding is greedy, prompts share nothing. int8: activations in int8; states: as --states;
  * invariant: as with --invariant; chunk: most rows of a step. */
@@ -13,6 +13,7 @@
 extern "C" {
 #include "base/clock.h"
 #include "cuda/one/table.h"
+#include "engine/batch_memory.h"
 #include "engine/engine.h"
 }
 #include "test/cuda/check.cuh"
@@ -21,7 +22,7 @@ struct Records {
   int n, n_prompt, n_answer, vocab;
   std::vector<int32_t> ids;
   SamplerSettings sampler;
-  int n_asked, n_done, n_steps;
+  int n_asked, n_done, n_steps, n_taken_back;
   long long n_generated, n_rows;
 };
 
@@ -49,7 +50,7 @@ static Status done(void *user, const EngineRequest *, const EngineResult *result
 
 static void count_step(void *user, const EngineStep *step) {
   Records *r = (Records *)user;
-  r->n_steps++, r->n_rows += step->range.n_tokens;
+  r->n_steps++, r->n_rows += step->range.n_tokens, r->n_taken_back += step->n_taken_back;
 }
 
 int main(int argc, char **argv) {
@@ -81,6 +82,9 @@ int main(int argc, char **argv) {
   records.ids.resize(records.n_prompt), records.vocab = model->config.vocab_size;
   records.sampler.top_p = records.sampler.repetition_penalty = 1;
   sizes.n_sequences = atoi(argv[2]), sizes.n_ctx = records.n_prompt + records.n_answer;
+  size_t free_bytes, all_bytes;
+  MUST(cuda_memory_now(&options, &free_bytes, &all_bytes, &error));
+  sizes.n_pages = batch_most_pages(&sizes, backend, &model->config, batch_share(backend, free_bytes, false));
   EngineOptions whole = {};
   whole.batch = &sizes;
   MUST(engine_open(backend, loaded, model, &whole, &engine, &error));
@@ -91,10 +95,11 @@ int main(int argc, char **argv) {
   const double seconds = (clock_ms() - begin) * 1e-3;
   printf("| %d at once | %d records of %d/%d | %.2f s | %.0f answer tokens/s | %.0f rows/s | %d steps of "
          "%.2f ms, "
-         "%.0f rows | loaded in %.2f s |\n",
+         "%.0f rows | pages taken back %d times | loaded in %.2f s |\n",
          sizes.n_sequences, records.n_done, records.n_prompt, records.n_answer, seconds,
          (double)records.n_generated / seconds, (double)records.n_rows / seconds, records.n_steps,
-         seconds * 1e3 / records.n_steps, (double)records.n_rows / records.n_steps, (begin - start) * 1e-3);
+         seconds * 1e3 / records.n_steps, (double)records.n_rows / records.n_steps, records.n_taken_back,
+         (begin - start) * 1e-3);
   engine_close(engine);
   backend->unload(loaded);
   model_close(model);

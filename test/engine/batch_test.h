@@ -279,7 +279,7 @@ static inline Status memory_of_its_own(const Model *of, const BackendOptions *op
 static inline Backend like_a_gpu(void) {
   Backend gpu = paged_backend;
   gpu.memory = memory_of_its_own;
-  gpu.sequences = 2;
+  gpu.sequences = 8;
   gpu.take_rows = paged_take_rows;
   return gpu;
 }

@@ -1,6 +1,7 @@
 /* test_batch_limits.c - what a batch may take: an answer ends with its context, guesses fit what is left,
  * what does not fit is refused, and prompts enter at the rate of a device. */
 #include "batch_test.h"
+#include "engine/batch_memory.h"
 #include "test/tests.h"
 
 /* A record of n tokens whose answer, by greedy picks, ends by its length or by the context. */
@@ -165,6 +166,28 @@ TEST(prompts_of_a_gpu_are_spread_over_steps) {
     assert_true(runs[1].n_mixed > runs[0].n_mixed);
   }
 }
+/* Pages for a quarter of the sequences with whole answers: a sequence begins where half of what the others'
+ * answers still lack fits, so few lose their pages later (40); if only the tokens that it has had to fit, pages were taken back 290
+ * times. */
+TEST(a_sequence_begins_where_others_can_grow) {
+  enum { N = 200, ANSWER = 60 };
+  Item *items = calloc(N, sizeof *items);
+  Run run = {.at_once = true};
+  seed = 9;
+  for (int k = 0; k < N; k++) {
+    items[k] = (Item){.max_tokens = ANSWER, .has_no_end = true};
+    make_ids(&items[k], 12, 0);
+    items[k].sampler = (SamplerSettings){.top_p = 1, .repetition_penalty = 1};
+  }
+  paged = (PagedCounts){.turn = 1000};
+  const int whole = batch_pages(&paged_backend, 12 + ANSWER);
+  const BatchOptions options = {.n_sequences = 40, .n_pages = 10 * whole};
+  assert_int_equal(run_items(&model, items, N, options, &run), STATUS_OK);
+  assert_in_range(run.n_taken_back, 1, 60);
+  assert_in_range(run.most_sequences, 10, 20);
+  free(items);
+}
+
 /* Answers of 40 prompts of 12 tokens that end after two of thirty tokens: prompts enter by 8 rows a step, as
  * if all were long, and at the end by 4 * (1 + 480 / (36 * 2 + 4 * 30)), which makes 16. */
 TEST(the_rate_is_that_of_the_answers_so_far) {

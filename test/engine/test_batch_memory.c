@@ -110,6 +110,30 @@ TEST(sequences_fit_to_the_byte) {
   }
 }
 
+/* More than 256 sequences need pages for 512 tokens (or a context) each; up to 256 need only themselves. */
+TEST(many_sequences_leave_pages_for_short_records) {
+  Backend many = device;
+  many.sequences = 1000;
+  const BatchOptions options = {.n_sequences = 1};
+  const ModelConfig longer = {.n_layers = 1, .vocab_size = 50, .max_position = 4096};
+  for (int k = 0; k < 2; k++) {
+    const ModelConfig *of = k ? &longer : &config;
+    const int pages = k ? 512 / PAGE_TOKENS : PAGES;
+    for (int n = 250; n <= 1000; n += 250) {
+      BatchOptions asked = {.n_sequences = n, .n_pages = n * pages};
+      const size_t bytes = batch_bytes(&asked, &many, of);
+      assert_int_equal(batch_usual_sequences(&options, &many, of, bytes), n < 256 ? 256 : n);
+      assert_int_equal(batch_usual_sequences(&options, &many, of, bytes - 1), n < 256 ? 256 : n - 1);
+    }
+    assert_int_equal(batch_usual_sequences(&options, &many, of, SIZE_MAX), 1000);
+    const BatchOptions least = batch_least(&options, &many, of, 200);
+    assert_int_equal(batch_usual_sequences(&options, &many, of, batch_bytes(&least, &many, of)), 200);
+    assert_int_equal(batch_usual_sequences(&options, &many, of, 0), 0);
+  }
+  many.sequences = 32;
+  assert_int_equal(batch_usual_sequences(&options, &many, &config, SIZE_MAX), 32);
+}
+
 /* Likewise pages, but at least those of one context and at most those of all. */
 TEST(pages_fit_to_the_byte) {
   BatchOptions options = {.n_sequences = 3};

@@ -605,8 +605,8 @@ static Status choose_batch(Assistant *a, int n, Error *err) {
                             .kv = a->session_options.kv,
                             .states = states,
                             .invariant = a->device.invariant};
-  const int most =
-      batch_most_sequences(options, backend, config, n ? n : backend->sequences, n ? room : share);
+  const int most = n ? batch_most_sequences(options, backend, config, n, room)
+                     : batch_usual_sequences(options, backend, config, share);
   if (n > most && !fits_beside_fewer_weights(a, n)) {
     const BatchOptions least = batch_least(options, backend, config, n);
     return error_set(

@@ -13,7 +13,7 @@ static Pool pool_of(const Device *device, const Model *model, size_t room) {
   BatchOptions options = {
       .kv = KV_F16, .n_guesses = !backend->memory, .draft = draft_text_source}; /* CPUs guess by default */
   options.invariant = device_prefers_invariant(device, model);
-  const int most = room > 0 ? batch_most_sequences(&options, backend, config, backend->sequences, share) : 0;
+  const int most = room > 0 ? batch_usual_sequences(&options, backend, config, share) : 0;
   options.n_sequences = most > 0 ? most : backend->sequences;
   Pool pool = {.backend = backend, .n_sequences = options.n_sequences};
   options = batch_least(&options, backend, config, options.n_sequences);
