@@ -176,13 +176,13 @@ struct BackendState {
   void *cache[CACHE_PARTS];   /* of all layers that have one, one after the other */
   void *halves[2];            /* with KV_Q8: one layer's keys and values as fp16 (Attention.k_halves) */
   void *planes[PLANES_COUNT]; /* each of linear_planes_bytes() for LINEAR_MOST_PLANES rows */
-  CachePlace *caches;         /* several sequences: [n_layers][CACHE_PARTS], from cache[KEYS] on */
-  void *workspace;            /* of attention_workspace_bytes() */
-  int unit_places;            /* the argument of attention_workspace_bytes() */
-  void *gate_h;               /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
-  void *delta_workspace;      /* of delta_workspace_bytes() */
-  float *recurrent;   /* [state_sequences() + n_slots][state_floats()], the slots of state_save() last */
-  LayerPlace *layers; /* [n_layers] on the host */
+  CachePlace *caches;    /* several sequences: [n_layers][CACHE_PARTS]; `first` counts from cache[KEYS] */
+  void *workspace;       /* of attention_workspace_bytes() */
+  int unit_places;       /* the argument of attention_workspace_bytes() */
+  void *gate_h;          /* f16 [max_chunk][gate_rank, padded] input of a gate's second matrix */
+  void *delta_workspace; /* of delta_workspace_bytes() */
+  float *recurrent;      /* [state_sequences() + n_slots][state_floats()], the slots of state_save() last */
+  LayerPlace *layers;    /* [n_layers] on the host */
   HostRows host;
   StreamState stream; /* of models with streams */
   AltupState altup;

@@ -472,11 +472,11 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* The pages that the sequence is expected to take: for the tokens it has, and for half of those that its
- * answer lacks to the mean of the answers that ended (s->n_expected before one ended). Half, since others end
- * meanwhile and give theirs back. In simulations (answers all of one length, exponential and log-normal, twice
- * as many sequences as fit with whole answers) 0 to 7% of all rows are then computed again; 12 to 31% if only
- * the tokens that a sequence has must fit; 0 to 22% if the most pages that all will have at once must fit. */
+/* The pages that the sequence is expected to take: for the tokens it has, and for half of what its answer
+ * lacks to the mean of the answers that ended (to s->n_expected before one ended). Half, since others end
+ * meanwhile and give their pages back. Simulated with answers of one length, of exponential and of log-normal
+ * lengths, and twice as many sequences as fit with whole answers, 0 to 7% of the rows are computed again: 12
+ * to 31% if only the tokens that a sequence has need room, 0 to 22% if all that the answers lack does. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
   const int limit = request_context(&s->request, b->sizes.n_ctx), most = s->request.generate.max_tokens,
@@ -493,8 +493,8 @@ static void find_room(Batch *b) {
     if (b->active[i]->n_pages > 0) b->n_room -= coming_pages(b, b->active[i]);
 }
 
-/* True if the sequence has begun, or may: there is room for what it will need and a page is left, or it is the
- * oldest sequence that is not idle. */
+/* True if the sequence has begun, or may: there is room for what it will need and a page is left, or it is
+ * the oldest sequence that is not idle. */
 static bool may_begin(const Batch *b, const Sequence *s) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;

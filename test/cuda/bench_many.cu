@@ -1,8 +1,9 @@
 /* bench_many.cu - answer tokens a second of many records, as `auk --map --parallel N` answers them: a record
- * that ends makes room for the next; pages as memory allows. usage: bench_many MODEL N RECORDS PROMPT ANSWER [f32|q8] [int8]
- * [states=bf16|f16] [no-graphs] [invariant] [chunk=N]; MODEL is a config.json or a folder with one; weights
- * are random, decoding is greedy, prompts share nothing. int8: activations in int8; states: as --states;
- * invariant: as with --invariant; chunk: most rows of a step. */
+ * that ends makes room for the next, and there are pages as memory allows. usage: bench_many MODEL N RECORDS
+ * PROMPT ANSWER [f32|q8] [int8] [states=bf16|f16] [no-graphs] [invariant] [chunk=N]; MODEL is a config.json
+ * or a folder with one; weights are random, decoding is greedy, prompts share nothing. f32, q8: the type of
+ * the cache; int8: activations in int8; states: as --states; invariant: as with --invariant; chunk: most rows
+ * of a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -167,8 +167,8 @@ TEST(prompts_of_a_gpu_are_spread_over_steps) {
   }
 }
 /* Pages for a quarter of the sequences with whole answers: a sequence begins where half of what the others'
- * answers still lack fits, so few lose their pages later (40); if only the tokens that it has had to fit, pages were taken back 290
- * times. */
+ * answers still lack fits, so few lose their pages later (40); if only the tokens that it has had to fit,
+ * pages were taken back 290 times. */
 TEST(a_sequence_begins_where_others_can_grow) {
   enum { N = 200, ANSWER = 60 };
   Item *items = calloc(N, sizeof *items);
