@@ -108,8 +108,8 @@ typedef struct {
   int x_stride, y_stride;
 } Matrices;
 
-/* The group size that linear_lay_out() was given for `like`. That function pads a group of all inputs, so
- * like->group can exceed n_in. */
+/* A group size with which linear_lay_out() makes a matrix like `like`. That function pads a group of all
+ * inputs, so like->group can exceed n_in. */
 static int given_group(const DeviceLinear *like) {
   if (!weight_is_quantised(like->type)) return 0;
   return like->group < like->n_in ? like->group : like->n_in;
@@ -232,7 +232,8 @@ static bool is_wanted(const Bench *b, const LinearEntry *row) {
   return !b->options->kernel || strcmp(b->options->kernel, row->name) == 0;
 }
 
-/* Times every kernel of the dispatch table that can run the matrix, for n_tokens tokens. */
+/* Times the dispatch table's kernels that can run the matrix, or only that of --kernel, for n_tokens
+ * tokens. */
 static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOutput output, int n_tokens,
                         Error *err) {
   const LinearEntry *row, *forced, *choice;

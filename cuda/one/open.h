@@ -5,7 +5,7 @@
 
 /* The backend's state_bytes. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options);
-/* Takes all memory. Call state_close() also after a failure. PRECOND `loaded` and `options` are set, the rest
- * is zeros. */
+/* Takes all memory. Call state_close() also after a failure. PRECOND `loaded`, `options`, `peers.rank` and
+ * `notes_version` are set, the rest is zeros. */
 Status state_open(BackendState *s, Error *err);
 void state_close(BackendState *s); /* frees s as well */

@@ -22,7 +22,7 @@
  * table in shared memory says where each tile row (stacked) or unit (summed) of the block lies. Which experts
  * were chosen is known late, and a warp has few batches, so its ring holds two batches where they fit.
  *
- * With one or two tokens several of a row's four lanes, t = lane % 4, would hold the same sum. Instead
+ * In MmaLoop with one or two tokens several of a row's four lanes, t = lane % 4, would hold the same sum. So
  * kShared units are multiplied before they are scaled, and each such lane keeps the sum of a different unit:
  * it reads and applies the scale and zero of that unit only.
  *
@@ -192,8 +192,9 @@ template <class W, int kBlockIn> struct Groups {
   }
 };
 
-/* Reads the inputs of n_units units and passes them on: store(inputs of the lane, unit, token, inside).
- * Tokens past n_tokens repeat the last token. Their results, and inputs that are not inside, are dropped. */
+/* Reads the inputs of n_units units, and calls store(inputs of the lane, unit, token, inside); `unit` counts
+ * from first_unit. Tokens past n_tokens repeat the last token, and their results are dropped. If `inside` is
+ * false, store() has to drop the inputs. */
 template <int kTokens, bool kWhole, class Store>
 __device__ __forceinline__ void read_units(const Args &a, int first_unit, int n_units, Store store) {
   constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */

@@ -36,9 +36,9 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
-/* Work of n_tiles tiles of n_steps steps for at most `most` blocks, each with at least least_steps steps or a
- * whole tile. The number of blocks divides the tiles or is a multiple of them where that wastes little: then
- * no block has parts of two tiles. */
+/* Work of n_tiles tiles of n_steps steps for at most `most` blocks, each with at least least_steps steps, or
+ * n_steps if these are fewer. Where that wastes little, the number of blocks divides the number of tiles or
+ * is a multiple of it: then no block has parts of two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
@@ -77,7 +77,7 @@ template <class Sum> struct Four;
 template <> struct Four<float> { typedef float4 Vector; };
 template <> struct Four<int> { typedef int4 Vector; };
 
-/* This block of kThreads threads has summed steps [begin, end), counted from the first tile on, of `tile` in
+/* kThreads threads of the block have summed steps [begin, end), counted from the first tile on, of `tile` in
  * acc. Returns, in every thread, whether acc now holds the sum of the whole tile. `sync` is a barrier of
  * exactly those threads, `last` is in shared memory. */
 template <int kFloats, int kThreads, class Sum, class Sync>

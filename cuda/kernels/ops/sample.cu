@@ -207,7 +207,7 @@ struct Kept {
   Border border;
   double top;                   /* the greatest score */
   unsigned long long least;     /* weight that min-p asks for */
-  unsigned long long at_border; /* weight of a token at the border */
+  unsigned long long at_border; /* weight of a token at the border; 0: min-p drops it */
 };
 
 /* The weight of a token above the border; 0: min-p drops the token, or it is not above the border. */

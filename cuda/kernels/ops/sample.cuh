@@ -131,7 +131,8 @@ __device__ __forceinline__ unsigned long long top_p_limit(const Pick &p, unsigne
   return limit ? limit : 1;
 }
 
-/* Ends a pick in one thread: writes token and kind, with penalties counts a sampled token, resets Control. */
+/* Ends a pick in one thread: writes token and kind, with penalties counts a sampled token, and resets
+ * Control's extremes and `finished`. */
 __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
   *p.token = id;

@@ -28,7 +28,8 @@ struct GroupScale {
   float scale, zero;
 };
 
-/* The best scale (weighted least squares) for the codes to which `scale` rounds the weights. */
+/* The best scale (weighted least squares) for the codes to which `scale` rounds the weights; `scale` itself
+ * if the best is not above 0. */
 __device__ float fit_scale(const float *w, const float *importance, int n, float scale, float zero) {
   float dot = 0, square = 0;
   const float inverse = 1.0f / scale;

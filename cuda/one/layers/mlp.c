@@ -227,9 +227,9 @@ static Status sum_latent_experts(BackendState *s, int n_tokens, int layer, bool 
                          add ? LINEAR_ADD_F32 : LINEAR_TO_F32, to, m->model->config.hidden, err);
 }
 
-/* x = scalar * (x + rmsnorm(rmsnorm(e) * post_norm + rmsnorm(m) * shared_post_norm) * norms.post); also makes
- * h. e is the sum of the experts, m the output of the shared expert. One GPU: e is in s->branch, m in
- * s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of m. */
+/* x = scalar * (x + rmsnorm(rmsnorm(e) * expert_post_norm + rmsnorm(m) * shared_post_norm) * mlp_post_norm);
+ * also makes h. e is the sum of the experts, m the output of the shared expert. One GPU: e is in s->branch, m
+ * in s->shared_branch. Several GPUs: sum number `sum` has n_tokens rows of e, then n_tokens rows of m. */
 static Status add_expert_norms(BackendState *s, int n_tokens, int layer, int sum, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];

@@ -20,8 +20,8 @@ Holding parts_held(int which);
 /* Lists the matrices of joined[which] in the order of outputs; returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
                  const Linear *out[MAX_PROJECTIONS]);
-/* True if linear layer `which` does not multiply the layer's input but the output of another matrix: z and a
- * of the delta rule if there is a gate_rank, q if there is a q_rank. */
+/* True if linear layer `which`, HELD_JOINED or HELD_APART, multiplies the output of another matrix and so is
+ * joined with none: z and a of the delta rule if there is a gate_rank, q if there is a q_rank. */
 bool parts_are_apart(const ModelConfig *config, int which);
 
 /* Latent attention: takes memory for all layers' key_halves and value_halves, once key_heads and value_heads

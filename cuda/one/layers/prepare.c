@@ -35,7 +35,7 @@ static Status visit_layer(const Visit *v, const DeviceLayer *l, Error *err) {
   return v->work(v->user, &l->experts.down, true, v->rows, err);
 }
 
-/* Visits all matrices but a drafter's own (draft.c), up to the first that fails. */
+/* Visits all matrices but those that only drafters have (draft.c), up to the first that fails. */
 static Status visit_all(const Visit *v, Error *err) {
   const BackendModel *m = v->model;
   for (int i = 0; i < m->model->config.n_layers; i++) TRY(visit_layer(v, &m->layers[i], err));

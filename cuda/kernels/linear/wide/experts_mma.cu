@@ -183,7 +183,8 @@ __device__ __forceinline__ void add_steps(float (&acc)[S::kRows][4 * kT], const 
   }
 }
 
-/* Stores a warp's sums of a tile, which begin with row `row` of an expert's outputs. */
+/* Applies the epilogue to a warp's sums of a tile, and stores them; the first is of the expert's output
+ * `row`. */
 template <class S, int kT>
 __device__ __forceinline__ void store_tile(const Epilogue &out, const Tile &tile, int row,
                                            float (&acc)[S::kRows][4 * kT]) {

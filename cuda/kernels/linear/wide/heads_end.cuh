@@ -105,7 +105,7 @@ struct Head {
   __device__ __forceinline__ const float *weights() const {
     return is_value ? nullptr : is_query ? a.q_norm : a.k_norm;
   }
-  /* The token's row of q or of the cache; ~0: none. PRECOND a layer's cache has less than 2^32 rows. */
+  /* The token's row of q or of the cache; ~0: none. PRECOND a layer's cache has fewer than 2^32 rows. */
   __device__ __forceinline__ unsigned row_of(int token) const {
     if (is_query) return (unsigned)(token * a.n_heads + head);
     const int position = a.pos[token], kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);

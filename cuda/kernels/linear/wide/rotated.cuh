@@ -15,9 +15,9 @@
  *
  *   lane (g, t) = (lane / 4, lane % 4) reads inputs 32 g + 8 t + i of a tile: one 16-byte load
  *   first mma    sums over bits 0, 1, 3, 4 of the input (i and t), second over bits 2, 5, 6, 7 (i and g)
- *   bytes        the lane's 8 results are bytes 64 t + 8 g of the tile: with B = 64 or 128 a last, partial
- *                tile has its padding at its end. Which result is which byte is the same for W and x, and
- *                does not matter beyond that.
+ *   bytes        the lane's 8 results are the tile's bytes from 64 t + 8 g on: with B = 64 or 128 a last,
+ *                partial tile has its padding at its end. Which result is which byte is the same for W and x,
+ *                and does not matter beyond that.
  *
  * PRECOND  rotation_fits(n_in); rows 16-byte aligned. */
 #pragma once

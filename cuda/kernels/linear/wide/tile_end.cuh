@@ -31,7 +31,7 @@ inline bool whole_vectors(const Epilogue &out) {
 struct Place {
   const Epilogue &out;
   bool vectors;   /* rows of y are 16-byte aligned */
-  int row0;       /* first of 64 rows of the matrix */
+  int row0;       /* first of 64 rows of the matrix, or of the expert */
   int token0;     /* row of y of token 0 of the tile */
   int begin, end; /* tokens of the tile that are stored */
 };
@@ -215,7 +215,7 @@ template <int kN> __device__ __forceinline__ void set_zero(float (&sums)[kN]) {
   compute_now(sums);
 }
 
-/* Row of the matrix that is row g of the calling warp's 16. */
+/* Row of the matrix, or of the expert, that is row g of the calling warp's 16. */
 __device__ __forceinline__ int lane_row(const Place &p) {
   return p.row0 + warp_of_group() * kTileOut + (int)threadIdx.x % 32 / 4;
 }

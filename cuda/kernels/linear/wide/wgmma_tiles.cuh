@@ -3,7 +3,7 @@
  *
  * A block is kWarpgroups consumer warpgroups, each 64 outputs by kTokens tokens, and two producer warps that
  * load kStages stages of 64 kK inputs ahead. Blocks take whole tiles in turn, or stream-K cuts the tiles
- * evenly (stream_k.cuh), whichever is expected to be faster. Experts (linear.h) have tiles of their own,
+ * evenly (stream_k.cuh), as the caller chooses (TileWork.whole). Experts (linear.h) have tiles of their own,
  * never cut (expert_tiles.cuh); x is gathered by places, so that a tile's rows lie one after another. A low
  * tile, of at most 64 rows of an expert, takes as long as dequantising its weights, so four warpgroups share
  * the dequantising.
@@ -367,7 +367,8 @@ template <class S, int kBlockIn> struct LaneTile {
   uint4 v[W::kVectors];
   typename W::Meta meta[kPerTile];
 
-  /* Reads a tile of a stage of weights. same_block: its scales and zeros are those of the tile before. */
+  /* Reads tile number `tile` of a stage's `weights`. same_block: the tile before has the same scales and
+   * zeros. */
   __device__ __forceinline__ void take(const unsigned char *weights, int tile, bool same_block) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -474,7 +475,7 @@ __device__ __forceinline__ void run_block(const TileWork &a, XBytes x_bytes, Cop
 #endif
 
 /* Stream-K work in tiles of 16 tile_rows outputs by `tokens` tokens and steps of `tiles` x 64 inputs. A block
- * gets at least 256 inputs: with fewer it would only fill its pipeline. */
+ * gets at least 256 inputs, or all if x has fewer: with fewer it would only fill its pipeline. */
 inline stream_k::Work work_of(const LinearArgs &args, int tile_rows, int tokens, int tiles) {
   const QuantView w = quant_view(*args.w);
   return stream_k::even_work(ceil_div(w.n_tiles_out, tile_rows) * ceil_div(args.n_tokens, tokens),
