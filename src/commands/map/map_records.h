@@ -1,6 +1,6 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
- * Always true: at most one record is in memory, and no more of it than the limit: bytes beyond the limit are
- *              dropped. So the input may be endless; each record has to end within MOST_UNENDED bytes
+ * Always true: memory holds one record at most, without the bytes beyond the limit, and 64 KiB of input
+ *              (READ_AHEAD). So the input may be endless; each record has to end within MOST_UNENDED bytes
  *              (map_records.c). */
 #pragma once
 
@@ -56,7 +56,8 @@ typedef struct {
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
 
-/* The index, among all results, of the `nth` result of a share. Each record has n_copies results. */
+/* The index, among all results, of the `nth` result (from 0) of a share. Each record has n_copies results; 0
+ * means 1. */
 size_t record_index(const RecordShare *share, int n_copies, size_t nth);
 
 /* FNV-1a, 64 bits: detects changed records, not forged ones. */
@@ -89,6 +90,6 @@ Status record_reader_return(RecordReader *reader, const RecordPlace *place, Erro
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
-/* True if the next record, or the end, comes without waiting, except for the rest of a record that has
- * begun. */
+/* True if input for the next record, or the end, is there. Reading may still wait for the rest of that
+ * record, or for more records after those that it skips. */
 bool record_reader_is_ready(const RecordReader *reader);

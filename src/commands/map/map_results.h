@@ -53,9 +53,9 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
  * read. Refuses (STATUS_USAGE) what --map has not written there with these settings. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* Appends a result with its end. If the write fails, the written part is cut off, at once or by the next
- * --resume. STATUS_FAILED if another program has changed, moved or replaced the file since the last call; the
- * file is then left alone. */
+/* Appends a result with its end; `input` is its record's hash. If the write fails, the written part is cut
+ * off, at once or by the next --resume. STATUS_FAILED if another program has changed, moved or replaced the
+ * file since the last call; the file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
 /* Syncs the file to disk and checks once more for changes by another program. Zeroed results are fine. */
 Status results_close(Results *results, Error *err);

@@ -16,7 +16,7 @@ typedef struct {
   Results results;
   Record record;
   bool resuming;                    /* `record` may have a result already */
-  size_t n_found, n_errors, n_done; /* results that OUT had; results that are errors; results found or made */
+  size_t n_found, n_errors, n_done; /* results kept from OUT; results that are errors; results kept or made */
   size_t n_running;                 /* records that are being answered together */
   size_t n_waiting;                 /* results that wait until an earlier result is written */
   double start_ms, shown_ms;
@@ -30,7 +30,8 @@ Status map_read_record(Map *map, bool may_wait, bool *found, bool *at_end, Error
  * `found` is false at the end of the records. */
 Status map_look_for_result(Map *map, bool found, bool *stays, Error *err);
 Status map_keep_result(Map *map, Error *err);
-/* Writes a result; `note` about the record at `line` goes to standard error, unless it is empty. */
+/* Writes a result; `input` is its record's hash. `note`, about the record at `line`, goes to standard error,
+ * unless it is empty. */
 Status map_add_result(Map *map, uint64_t input, const Buffer *result, size_t line, const char *note,
                       Error *err);
 /* Draws the line of progress on a terminal, unless it was drawn a moment ago (at_once: even then). */

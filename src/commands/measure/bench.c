@@ -31,7 +31,7 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   SamplingFlags sampling;
-  IdList prompts, answers, depths; /* token counts; a 0 in prompts or answers is no test */
+  IdList prompts, answers, depths; /* token counts; 0 in prompts or answers: no test, --parallel refuses it */
   IdList parallel;                 /* counts of sequences; none: one at a time */
   IdList guesses;                  /* counts of tokens that a step guesses */
   double accept;                   /* the chance that a guess is right; NAN: no guesses */
@@ -172,7 +172,7 @@ static const Column columns[] = {
     {"first_token_prompt", NULL, true, 0},
 };
 
-/* Writes "greedy" for temperature 0, then each setting that is not neutral under its flag's name: "temp 0.7,
+/* Writes "greedy" for temperature 0, then flag and value of each setting that is not neutral: "temp 0.7,
  * top-k 20". */
 static void name_sampling(const SamplerSettings *s, char name[160]) {
   const struct {
@@ -339,8 +339,8 @@ static Status report_memory(const Bench *bench, Error *err) {
   return STATUS_OK;
 }
 
-/* Measures the time from the start of the process to the first token. The prompt is as long as the first
- * test's; if that has none, one token. */
+/* Measures the time from the start of the process to the first token. The prompt has as many tokens as the
+ * first number of -p says, but at least one. */
 static Status time_first_token(Bench *bench, Error *err) {
   const IdList *prompts = &bench->options->prompts;
   bench->load_ms = clock_ms() - bench->start_ms;
@@ -389,7 +389,8 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
-/* Multiplies the machine's rates by the GPUs that share the model, and prints the all-reduce's time. */
+/* Multiplies the machine's rates by the number of GPUs that share the model. Prints the all-reduce's time if
+ * all GPUs are this process's. */
 static Status measure_sums(Bench *bench, Error *err) {
   const int n = bench->device.options.split, rows[] = {1, bench->max_chunk > 1 ? bench->max_chunk : 2};
   double microseconds[2];

@@ -13,5 +13,5 @@ typedef struct {
 /* Refuses (STATUS_USAGE) tests longer than the model's context. The model need not be loaded. */
 Status bench_guesses_check(const GuessTests *tests, Error *err);
 
-/* Prints a row for each combination of guesses, depths and answers. */
+/* Prints a row for each combination of guesses, depths and answers; none for answers of 0 tokens. */
 Status bench_guesses(const GuessTests *tests, Error *err);

@@ -1,5 +1,5 @@
 /* bench_table.h - prints rows as they come: in columns for a terminal, as a Markdown table, CSV, or a JSON
- * list of objects. On a terminal, cells that are alike in all rows appear once above them.
+ * list of objects. In FORM_TABLE, cells that are alike in all rows appear once above them.
  *
  *   static const Column columns[] = {{"test", "test", false, 12}, {"avg_ts", NULL, true, 0}};
  *   table_begin(&table, form, columns, 2, err);

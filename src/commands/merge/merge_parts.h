@@ -21,7 +21,8 @@ typedef struct {
   size_t n_records, n_copies;
   MergePart *parts; /* [n_parts] */
   size_t n_parts;
-  size_t block; /* --claim: adjacent records of a part; 0 (--shard): part i has every n_parts-th record */
+  size_t block; /* --claim: number of adjacent records in a part, fewer in the last one; 0 (--shard): part i
+                 * has every n_parts-th record */
 } MergeParts;   /* starts zeroed */
 
 /* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, or not of one

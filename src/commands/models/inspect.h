@@ -33,7 +33,8 @@ typedef struct {
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
   double tokens_per_second;       /* what these bytes at these rates allow; without a GPU, the host's alone */
 } Prediction;
-/* `size`: of --gpu-memory, or NULL: predicts nothing. Measures the rates that device_predict() measures. */
+/* `size`: the value of --gpu-memory; NULL: predicts nothing. Measures the rates that device_predict()
+ * measures. */
 Status inspect_predict(const Model *model, const char *size, Prediction *out, Error *err);
 Status inspect_print_places(Buffer *out, const Model *model, const Prediction *prediction, Error *err);
 

@@ -115,7 +115,7 @@ static Status print_operation(Buffer *out, const Model *model, const Op *op, Err
   return of_layer ? print_tensors(out, model, op, err) : print_others(out, model, op->kind, err);
 }
 
-/* Prints *op and the operations after it of the same layer, and moves *op past them. */
+/* Prints *op and the following operations of its layer, and moves *op past them. */
 static Status print_layer(Buffer *out, const Model *model, const Program *program, const Op **op,
                           Error *err) {
   const int layer = (*op)->layer;

@@ -32,7 +32,7 @@ typedef struct {
   uint64_t bytes;               /* bytes of the weights */
   Status status;                /* STATUS_OK: it runs */
   Error reason;
-  bool is_drafter; /* `reason` then says what the drafter is for */
+  bool is_drafter; /* `reason` then says what the drafter is for, or why its config is refused */
   Names targets;   /* checkpoints in the list that the drafter fits */
 } Facts;
 
