@@ -276,8 +276,8 @@ template <int kParts, class B> __device__ __forceinline__ void keep_inverse(cons
     if (matrix == GATE_UP) weigh(b, inverse);
 }
 
-/* Multiplies the whole share of `matrix`, whose weights have kParts, after take_x(). All warps that multiply
- * call it, and afterwards all may read the sums.
+/* Calls take_x(), then multiplies the whole share of `matrix`, whose weights have kParts parts a group. All
+ * warps that multiply call it, and afterwards all may read the sums.
  *
  * A warp loads its part of a stage into registers at once, even before x has come if the stage is loaded:
  * four more stages are in flight while it waits for x. Half of the warpgroups begin half a stage's products
@@ -317,10 +317,11 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   };
   RingCursor cursor = first_stage(b, matrix);
   Task<kParts, kHalves> task = {}; /* cleared, since else the compiler keeps it live between matmuls */
-  /* A slot must not be freed before the warp's loads from it have ended. Waiting for them as soon as they are
-   * issued (kAtOnce) costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%, so they wait during
-   * their products. Kernels with experts do so, too, at no cost: freeing the slot of a first stage before x
-   * has come would cost 1% (H200). */
+  /* A slot must not be freed before the warp's loads from it have ended. A warp waits for them as soon as
+   * they are issued (kAtOnce), which costs 0.7 to 0.8% of a step. With groups of 128 it would cost 2.5%:
+   * there the warp waits during the products, except for a first stage that it loads before x has come. With
+   * experts it always waits during the products, since freeing the slot of such a first stage would cost 1%
+   * (H200). */
   constexpr bool kAtOnce = !B::kExperts && kParts != 1;
   uint32_t empty = 0;
   bool is_free = false;
@@ -348,7 +349,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
   if (fetched) fetch(!B::kExperts);
   const bool has_norm = matrix == QKV || matrix == GATE_UP;
   take_x(b, matrix);
-  if (!has_norm || !b.owns_groups()) b.sync(); /* waits for other warps' planes; peers' planes have come */
+  if (!has_norm || !b.owns_groups()) b.sync(); /* other warps' planes; take_x() awaited those of peers */
   if constexpr (B::kExperts && !B::kLatent)
     if (matrix == O) route_outputs(b);
   if (B::kExperts && has_norm && b.warp() == STEP_WARPS - 1)
@@ -360,7 +361,7 @@ template <int kParts, class B> __device__ __forceinline__ void matmul_of(B &b, i
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
-      if (!B::kExperts || !is_first) place(); /* again: its results in registers would cost FP4 2% */
+      if (!B::kExperts || !is_first) place(); /* again: keeping its results costs FP4 2% */
       take_inputs(in, b.smem + share.x_at, (const float2 *)(b.smem + share.x_scales_at), first, mine,
                   b.lane());
     }

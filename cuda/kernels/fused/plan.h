@@ -115,8 +115,8 @@ enum {
   STEP_LM_HEAD_PAD = 64,     /* bytes between a stage's rows, which then begin in different banks */
 };
 
-/* Split-K of a block's share of a matrix: the inputs are cut into `splits`, one stage each. Within a
- * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
+/* Split-K of a block's share of a matrix: the inputs are cut into `splits`. A stage is one split of `rows`
+ * tile rows: k_warps warps of a warpgroup divide its inputs, and the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
   int splits;   /* 1 .. step_most_splits(): split s begins with group s * n_groups / splits */
@@ -170,8 +170,8 @@ typedef struct {
                   * for lm_head best logits, or ScreenScratch. Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
   int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
-                 * with int8 as bytes. If a block owns whole groups: only x of down, and scratch of 256 bytes
-                 * for each of the 16 warps */
+                 * with int8 as bytes. If a block owns whole groups: only x of down and of q_b, and scratch
+                 * of 256 bytes for each of the 16 warps */
   int attention; /* at the offset of planes, states of the 8 blocks: half [8][heads_per_kv][step_state_dim()],
                   * then float2 {maximum, sum} [8][heads_per_kv] */
   int scales;    /* float2 [groups][step_x_scales()] {scale, scale * sum} */
@@ -231,7 +231,7 @@ typedef struct {
   /* one token */
   int slice;           /* columns of hidden that a block owns: hidden / 8 */
   int attending;       /* clusters that attend */
-  int log_sharers;     /* log2 of how many clusters, up to step_sharers(), share a KV head; 0 in a hybrid */
+  int log_sharers;     /* log2 of clusters that share a KV head, up to step_sharers(); hybrid, latents: 0 */
   int expert_blocks;   /* step_expert_blocks() */
   int screen_rows;     /* rows in a stage of lm_head in 8 bits (screen.h) */
   int n_screen_stages; /* stages of lm_head in 8 bits, in all blocks */
@@ -377,7 +377,8 @@ typedef struct {
  * and value. Heads are shared where clusters without a head would otherwise wait long: with experts, since
  * the chosen experts' weights are few bytes, and where KV heads are few, as in hybrids and on each of several
  * GPUs. Except in hybrids, all clusters that attend have the same number of query heads. Varied experts may
- * have fewer sharers, since a cluster has whole packs of queries (step_plan_heads()). */
+ * have fewer sharers, since a cluster has whole packs of queries (step_plan_heads()). Not for latent
+ * attention: step_latent_clusters(). */
 STEP_BOTH static inline int step_sharers(const StepShape *s) {
   int n = 1;
   if (s->head_dim == STEP_WIDE_HEAD) return s->n_clusters / s->n_kv_heads;

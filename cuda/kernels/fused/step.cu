@@ -175,7 +175,7 @@ static Status copy_table(void *from, size_t bytes, void *to, cudaStream_t stream
   return cuda_status(failed, "cannot copy the layers' places", err);
 }
 
-/* Copies the tensor maps of all layers, and waits for the stream. */
+/* Copies the tensor maps of all layers, if weights need them, and waits for the stream. */
 static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
                         Error *err) {
   const size_t of_layer = layer_maps_bytes(s), of_matrix = of_layer / step::MATRICES;

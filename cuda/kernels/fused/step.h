@@ -100,9 +100,9 @@ typedef struct {
   int n_tokens;    /* 1 .. the plan's tokens */
   int first_logit; /* the first token whose logits are wanted; with one token: 0 */
   float *logits;   /* [n_tokens - first_logit][vocab_size] */
-  /* 0: all logits. Else the n_best greatest are computed; any other is either computed or -infinity.
-   * PRECOND n_best <= STEP_MOST_BEST, step_screens(), head_x is not NULL. The step then writes the input of
-   * lm_head to head_x, fp16 [hidden], from which screen_all_logits() makes all logits. */
+  /* 0: all logits. Else the n_best greatest are computed; any other is either computed or -infinity. n_best >
+   * 0 is an error unless n_best <= STEP_MOST_BEST, step_screens(), and head_x is not NULL. The step then
+   * writes lm_head's input to head_x, fp16 [hidden], from which screen_all_logits() makes all logits. */
   int n_best;
   void *head_x;
   /* If k and v are int8: their fp16 scales, laid out alike, but with kv_key_scales() numbers for a key and

@@ -2,10 +2,10 @@
  * of use, through a ring of stages in shared memory.
  *
  * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
- * issue. The first loads tiles of weights, keys, recurrent states, rows of the folded router, and lm_head;
- * the second scales of weights, and values; the third zero points or factors, and the scales of keys and
- * values in 8 bits. (With several tokens each loads every third row of lm_head.) t is the turn of the stage's
- * slot (ptx/cluster.cuh):
+ * issue. The first loads tiles of weights, keys, latents with key_halves and value_halves, recurrent states,
+ * rows of the folded router, and lm_head; the second scales of weights, and values; the third zero points or
+ * factors, and the scales of keys and values in 8 bits. (With several tokens each loads every third row of
+ * lm_head.) t is the turn of the stage's slot (ptx/cluster.cuh):
  *
  *   3 loading warps   wait empty, parity (t + 1) % 2 -> 1 arrival and its bytes each -> full: 3
  *                          ^                                                              |
@@ -108,10 +108,10 @@ template <class B, int kKind> struct Copier {
   }
 
   /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: the start of the matrix's
-   * tiles, scales or zeros, whichever this warp loads. waits: true to wait, after all preparations, until
-   * experts are chosen. Pieces do not depend on the choice, since an expert's matrix has an even number of
-   * groups. So a stage's piece is made before the warp waits for a slot, or for the choice (LOG.md, "Shares
-   * and stages"). halves: entries count half groups. */
+   * tiles (int8, fp16: tensor maps), scales or zeros, whichever this warp loads; NULL: scales of 1. waits:
+   * true to wait, after all preparations, until experts are chosen. Pieces do not depend on the choice, since
+   * an expert's matrix has an even number of groups. So a stage's piece is made before the warp waits for a
+   * slot, or for the choice (LOG.md, "Shares and stages"). halves: entries count half groups. */
   template <int kParts = B::kParts>
   __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share, const unsigned char *from0,
                                           bool waits, bool halves = false) {
@@ -209,9 +209,10 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o: a stage for
-   * each warpgroup. A stage without rows gets the first row, since a stage without bytes would be full before
-   * earlier stages are, and the parity of later stages would be uncertain (step.cu, set_in_flight()). */
+  /* Loads this block's rows of the folded router, in the columns of the cluster's inputs of o:
+   * folded_stages() stages. A stage without rows gets the first row, since a stage without bytes would be
+   * full before earlier stages are, and the parity of later stages would be uncertain (step.cu,
+   * set_in_flight()). */
   __device__ __forceinline__ void folded(const float *from, const Share &o) {
     const int bytes = o.n_groups * STEP_GROUP * (int)sizeof(float), lane = b.lane();
 #pragma unroll 1

@@ -1,9 +1,9 @@
 /* cublas_matmul.cu - the matmul of many tokens by cuBLAS, for quantised and dense weights.
  *
  * cuBLAS takes slices of the matrix's rows. Quantised weights are dequantised to fp16 slice by slice
- * (awq_dequant.cu) and bf16 is converted to fp16 (its 8 bits of mantissa fit; below 2^-17 numbers are
- * rounded to multiples of 2^-24), so that the scratch is bounded and a slice is still in L2 when cuBLAS
- * reads it. For fp32 weights x is converted to fp32.
+ * (awq_dequant.cu) and bf16 is converted to fp16 (its 8 bits of mantissa fit; below 2^-17 numbers are rounded
+ * to multiples of 2^-24, and from 2^16 on they become infinite), so that the scratch is bounded and a slice
+ * is still in L2 when cuBLAS reads it. For fp32 weights x is converted to fp32.
  *
  * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; with a bias, factors, SwiGLU or fp32 weights it
  * writes fp32 sums to a scratch, and a kernel finishes them. Results are repeatable for one device and

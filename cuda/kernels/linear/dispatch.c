@@ -27,8 +27,8 @@
 #define NEVER -1
 #define A8    ACT_INT8
 
-/* With fewer fp16 weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded:
- * dense_rows multiplies. */
+/* With fewer fp16 weights than DISPATCH_TINY and at most DENSE_MAX_TOKENS tokens cuBLAS is not loaded, if
+ * dense_rows can hold x. */
 #define DISPATCH_TINY    (1L << 20)
 #define DENSE_MAX_TOKENS 8
 

@@ -133,7 +133,7 @@ typedef struct {
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
   int n_tokens;    /* > 0 */
-  int n_experts;   /* > 0: n_in and n_out are those of the matrix that one token's chosen experts form */
+  int n_experts;   /* if not 0: n_in and n_out are of the matrix that one token's chosen experts form */
   DeviceLimits device;
   bool rotated; /* 4 bits: the matrix has a rotated copy in int8 (DeviceLinear.rotated) */
 } LinearQuery;
