@@ -1,4 +1,4 @@
-/* charsmap.c - looks up and replaces characters by a table in the file; see compose.h.
+/* charsmap.c - replaces characters as a table in the file says; see compose.h.
  *
  * Called by: normalize.c, load/load_normalizer.c. The table, as SentencePiece makes it, is a trie of the
  * strings to be replaced (a double array of darts-clone), and their replacements:
@@ -9,10 +9,10 @@
  * by byte c of the node at `at` is at (at ^ offset ^ c), if its label is c. With bit 8 a string ends at the
  * node, and the unit at (at ^ offset) holds in bits 0-30 where its replacement begins.
  *
- * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme replaces all of it,
- * if the grapheme has less than 6 bytes; else each character is looked up by itself. Letters of Hangul, the
- * two letters of a flag and Indic conjuncts are not joined here. That makes no difference: joined they
- * would have 6 bytes or more, and apart the usual table (nmt_nfkc) replaces none of them. */
+ * As in the reference (crate spm_precompiled) the SHORTEST string that begins a grapheme of less than 6 bytes
+ * replaces all of it. Without such a string, and in longer graphemes, each character is looked up by itself.
+ * Letters of Hangul, the two letters of a flag and Indic conjuncts are not joined here. That makes no
+ * difference: joined they would have 6 bytes or more, and apart the usual table (nmt_nfkc) replaces none. */
 #include "tokenizer/compose.h"
 
 #include <string.h>

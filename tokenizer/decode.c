@@ -132,7 +132,8 @@ static int fallback_byte(const char *token, size_t size) {
   return high > 15 || low > 15 ? -1 : high << 4 | low;
 }
 
-/* Ends the run of bytes: it becomes one token of text or, if it is invalid, U+FFFD for each byte. */
+/* Passes the held bytes on: as one token of text or, if `invalid` or if a character is not whole, each byte
+ * as U+FFFD. */
 static Status flush_bytes(Decoding *d, size_t i, Buffer *out, Error *err) {
   DecodeState *state = &d->states[i];
   if (state->held.size > 0 && !state->invalid && state->checked == state->held.size) {

@@ -46,7 +46,7 @@ typedef struct {
   size_t checked;   /* BYTE_FALLBACK: length of the valid prefix of `held` */
   bool invalid;     /* BYTE_FALLBACK: the run of bytes is broken */
   bool seen;        /* METASPACE: a token has come */
-  int64_t stripped; /* STRIP: characters stripped so far; -1: another character has come */
+  int64_t stripped; /* STRIP: characters stripped at the start so far; -1: the start is over */
 } DecodeState;
 
 /* The state of decoding one text. Zero-initialise all but the decoder. */
@@ -55,7 +55,7 @@ typedef struct {
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
   bool seen; /* a token has come; used without a decoder */
-  /* came: for each token its bytes plus 1; work: for each text that a step passes on its bytes plus 1. */
+  /* Sums of sizes in bytes, each plus 1. came: of the tokens; work: of all texts given to a step or `out`. */
   size_t came, work;
 } Decoding;
 

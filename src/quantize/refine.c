@@ -128,7 +128,8 @@ static void make_slopes(const Part *p) {
   }
 }
 
-/* Moves the levels of a group of a block of outputs; changes[n][group] = how much their weights grew. */
+/* Moves the levels of group g of the n outputs from `row` on; changes[n][group] = by how much q = scale k
+ * grew; h[group][group]. */
 static void move_block(const Part *p, size_t g, size_t row, size_t n, const float *h, float *changes) {
   const size_t group = (size_t)p->of->weights->group, n_in = p->n_in,
                place = g * rounded_row(p->of->weights->n_out) + (size_t)p->first + row;

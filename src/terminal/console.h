@@ -40,5 +40,5 @@ typedef enum {
 ConsoleEvent console_wait(void);
 
 int terminal_columns(int descriptor); /* of a terminal; 0 if unknown */
-int console_columns(void);            /* of the screen; 80 if unknown */
+int console_columns(void);            /* of the screen; 80 if unknown or 1 */
 int console_rows(void);               /* 24 if unknown */

@@ -131,7 +131,7 @@ static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-/* Draws the line; only moves the cursor if the line is drawn already (`same`) and its new row is shown. */
+/* Draws the line. If the line is drawn already (`same`) and the cursor's new row is shown, only moves it. */
 static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);

@@ -123,7 +123,8 @@ static bool is_waiting(void) {
   return poll(&keys, 1, 0) > 0;
 }
 
-/* Reads a byte; false, with `cancelled` or `left` set, after Ctrl-C or at the end of input. */
+/* Reads a byte. False after Ctrl-C, with `cancelled` set; at the end of input, after a failed read() and when
+ * the chat is to end (CONSOLE_LEAVE), with `left` set. */
 static bool next_byte(LineEditor *e, unsigned char *byte) {
   while (e->at_input == e->n_input) {
     const bool typed_ahead = is_waiting() && clock_ms() >= e->pasting_until_ms;
@@ -239,7 +240,7 @@ static int name_width(const char *name) {
   return width;
 }
 
-/* Appends the candidates in columns. */
+/* Appends at most MOST candidates, in columns. */
 static Status put_list(const Buffer *list, int columns, Buffer *out, Error *err) {
   enum { MOST = 100, BETWEEN = 2 };
   const char *const end = list->data + list->size;

@@ -97,8 +97,8 @@ static Status put_all(Markdown *m, const char *text, size_t size, TextStyle styl
 
 /* --- the beginning of a line */
 
-/* The beginning of a line: the first character after the indentation, how often it is repeated, and the text
- * after that. */
+/* The beginning of a line: the first character after the indentation, how many times in a row it stands
+ * there (`length`), and the text after that. */
 typedef struct {
   char character;
   size_t length;

@@ -28,8 +28,8 @@ RELEASE_BY(chat_release, Chat, chat_close)
 /* As tokenizer_heed(), for rendering. */
 void chat_heed(Chat *chat, const volatile int *interrupted);
 
-/* The template's origin, printed with -v (verbose): "chat_template.jinja", "tokenizer_config.json",
- * "built-in chatml", a path. */
+/* The template's origin, printed with -v (verbose): the name of a file of the checkpoint, "built-in chatml",
+ * the path of FILE, or NAME for additional_chat_templates/NAME.jinja. */
 const char *chat_source(const Chat *chat);
 
 /* chat_takes_tools(): true if the template reads the variable `tools`; chat_has_tool_use(): if the checkpoint

@@ -25,7 +25,8 @@ static bool is_ignored(uint32_t code) {
   return strstr("Mn Me Cf Lm Sk", code_category(code)) != NULL;
 }
 
-/* Returns whether the sigma at `at` ends a word: a cased letter precedes it and none follows. */
+/* Returns whether the sigma at `at` ends a word: the next character before it that is_ignored() does not skip
+ * is a cased letter, the next one after it is none. */
 static bool ends_word(Text text, size_t at) {
   size_t before = at, behind = at + text_step(text, at);
   bool begun = false;
@@ -49,8 +50,8 @@ static uint32_t to_title(uint32_t code) {
 }
 
 /* Maps the character at `at` to one to three characters, the rest of `out` to 0. In upper and title case a
- * character whose full case folding has several characters becomes these, mapped one by one: except those
- * that are upper case already and, in title case, those with a title case character of their own. */
+ * character whose full case folding has several characters becomes these, mapped one by one, unless it is
+ * upper case already or, in title case, has a title case character of its own. */
 static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   utf8proc_int32_t folded[4] = {0}, same = (utf8proc_int32_t)code;

@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
   char sign[8];            /* with `alternate` followed by 0x, 0X, 0o or 0b */
   char digits[MAX_DIGITS]; /* digits before the point */
-  char rest[MAX_DIGITS];   /* the text from the point on */
+  char rest[MAX_DIGITS];   /* what follows: point and fraction, exponent, % */
 } NumberParts;
 
 /* --- numbers */
@@ -55,7 +55,7 @@ static void integer_digits(int64_t value, const FormatSpec *spec, NumberParts *o
   out->rest[0] = '\0';
 }
 
-/* Removes trailing zeros of a fraction, and the point if none is left. */
+/* Removes trailing zeros of a fraction, and the point if no digit follows it then. */
 static void drop_zeros(char *text) {
   if (!strchr(text, '.')) return;
   char *exponent = strpbrk(text, "eE"), *end = exponent ? exponent : text + strlen(text), *keep = end;

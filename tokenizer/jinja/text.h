@@ -52,7 +52,7 @@ size_t text_find(Text text, Text needle, size_t from, size_t to);
 size_t text_find_last(Text text, Text needle, size_t from, size_t to);
 
 size_t text_count(Text text);                          /* in characters */
-size_t text_offset(Text text, size_t characters);      /* offset of the n-th character, at most size */
+size_t text_offset(Text text, size_t characters);      /* offset after so many characters, at most size */
 static inline size_t text_step(Text text, size_t at) { /* bytes of the character at `at`. PRECOND at < size */
   unsigned char lead = (unsigned char)text.data[at];
   return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
