@@ -135,7 +135,7 @@ static Status take_rule(MergeReader *r, const char *left, size_t left_size, cons
   return ++r->n_rules == BATCH ? add_rules(r, err) : STATUS_OK;
 }
 
-/* Reads "left right" with exactly one space. Header lines of merges.txt may be among the rules. */
+/* Reads "left right" with exactly one space; skips header lines of merges.txt. */
 static Status read_line(MergeReader *r, JsonCursor *cursor, Error *err) {
   const char *line = "";
   size_t size = 0;

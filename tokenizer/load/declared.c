@@ -199,8 +199,8 @@ static Status append_all(const char *where, const DeclaredFiles *files, const Js
   return STATUS_OK;
 }
 
-/* Appends a special token. If an added token has the same content, added_load() leaves it as it is, or makes
- * it special ("promotes" in `rule`). */
+/* Appends a special token. If a token of tokenizer.json or one declared with an id has the same content,
+ * added_load() leaves that as it is, or makes it special ("promotes" in `rule`). */
 static Status append_special(const Json *token, const char *rule, Buffer *out, Error *err) {
   const Json *content = content_of(token);
   size_t size;
