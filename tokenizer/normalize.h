@@ -83,6 +83,6 @@ typedef struct {
 } NormalScratch;
 void normal_scratch_release(NormalScratch *scratch);
 
-/* Replaces *text by its normalized form, which belongs to the scratch (or is the text itself). */
+/* Makes *text its normalized form: in the scratch or, if no step but Strip changed it, a part of the text. */
 Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);
