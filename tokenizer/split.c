@@ -132,7 +132,8 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* --- steps that write a new text */
 
-/* Replaces spaces by the mark (pattern.literal); puts one before an unmarked piece if the scheme says so. */
+/* Writes the piece with the mark (pattern.literal) in place of each space. If the scheme says so, puts a mark
+ * before a piece that begins with neither mark nor space. */
 static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;
@@ -168,8 +169,8 @@ static Status alphabet_piece(const Traced *text, ByteSpan piece, TracedBuffer *o
 
 typedef enum { WRITE_METASPACE, WRITE_PREFIX, WRITE_ALPHABET } Writing;
 
-/* The state of pre_tokenize(): a step reads lists[list] and *text, and writes the other list or
- * buffers[buffer]. */
+/* The state of pre_tokenize(). Cutting reads the pieces in lists[list] and writes the other list; writing a
+ * new text fills buffers[buffer] and moves the pieces in lists[list]. */
 typedef struct {
   SplitScratch *scratch;
   RegexScratch *regex;

@@ -1,7 +1,8 @@
 /* filters.c - filters over texts and single values, and the table of all filters.
  *
- * Called by: eval.c and map through the table, parse_expression.c; the functions of arguments and of HTML by
- * methods.c, sequences.c and arithmetic.c, too. Filters over several elements are in sequences.c. */
+ * Called by: eval.c and map through the table, where parse_expression.c, sequences.c and tests.c look up
+ * names; the functions of arguments and of HTML by methods.c, sequences.c and arithmetic.c, too. Filters over
+ * several elements are in sequences.c. */
 #include "tokenizer/jinja/filters.h"
 
 #include <math.h>

@@ -79,8 +79,8 @@ static Status wrap(RegexParser *p, size_t start, Error *err) {
 
 /* --- characters */
 
-/* Refuses "ss" and the like: if case is ignored, several characters in a row can match one other character
- * (U+00DF), also across the borders of plain groups. */
+/* Refuses U+00DF, "ss" and the like: if case is ignored, several characters in a row can match one other
+ * character, also across the borders of plain groups. */
 static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
   if (p->n_literals == 3) {
     memmove(p->literals, p->literals + 1, 2 * sizeof *p->literals);
@@ -304,7 +304,8 @@ static bool read_number(RegexParser *p, uint32_t *value) {
   return p->at > from;
 }
 
-/* Parses {n} {n,} {,m} {n,m}; in any other form '{' means itself: *found is false and nothing is skipped. */
+/* Parses {n}, {n,}, {,m} or {n,m}; *exact is true for {n}. In any other form '{' means itself: *found is
+ * false, and nothing is skipped. */
 static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *err) {
   size_t from = p->at++;
   uint32_t low = 0, high = 0;
