@@ -606,8 +606,8 @@ Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang ke
   return known->keys;
 }
 
-/* CLOSE_SURE if the value may end here and, in a uniqueItems array, the values around it may end after it, up
- * to that array. */
+/* CLOSE_SURE if the value may end here and, in a uniqueItems array, the values around it can close after it,
+ * up to that array. */
 static Closing ending(Machine *m, const Frame *frame) {
   bool few[32], *verdicts = few;
   const uint32_t n = frame->up->n_children;

@@ -22,8 +22,9 @@ bool closing_is_searched(Machine *m, const Frame *frame);
  * array. PRECOND all children of the frame have ended */
 Closing closing_of(Machine *m, const Frame *frame);
 /* The verdicts of the open child after which the frame can close, as a formula over ATOM_GOAL, whose number
- * i stands for "the child satisfies frame_children()[i]". `before` is the frame before the child began.
- * *unsure: no verdicts were found to be CLOSE_SURE. */
+ * i stands for "the child satisfies frame_children()[i]". Verdicts that no search has reached are among
+ * them; those that a search left without an answer are, too, if *unsure or m->is_judging. `before` is the
+ * frame before the child began. *unsure: no verdicts were found to be CLOSE_SURE. */
 Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, bool *unsure);
 /* `keys` without those whose members would keep the frame from ever closing. If `keys` is lang_is_endless(),
  * or has too many keys to judge, an unwanted key may stay: it is refused where it ends.
@@ -31,7 +32,8 @@ Formula closing_child_need(Machine *m, const Frame *frame, const Frame *before, 
  * one, but not if frame->order is set, since key_order_next() then judges them. */
 Lang closing_keys(Machine *m, const Frame *frame, const KeyOrder *order, Lang keys);
 /* `texts` of the open child, without those after which the frame, or a frame around it, could not close
- * because an item repeats. PRECOND machine->text[0..text_size) is the text so far. */
+ * because an item repeats; all of them if `texts` is lang_is_endless(). PRECOND machine->text[0..text_size)
+ * is the text so far. */
 Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, uint32_t text_size);
 /* closing_texts() for keys of the frame, an object that must not be equal to an item before it. */
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);

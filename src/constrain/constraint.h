@@ -61,7 +61,8 @@ Status constraint_take(Constraint *constraint, int32_t id, bool *allowed, Error 
 Status constraint_take_bytes(Constraint *constraint, const char *bytes, size_t size, bool *allowed,
                              size_t *taken, Error *err);
 /* Appends the forced bytes, but takes none: every text goes on with them, apart from escapes for the same
- * characters. The last token of the forced bytes may be only the beginning of a longer token of the text. */
+ * characters and, with constraint_write_plainly(), white space before a colon. The last token of the forced
+ * bytes may be only the beginning of a longer token of the text. */
 Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
 /* Appends the forced tokens, but takes none: the tokens in which the tokenizer writes the forced bytes,
  * whatever follows them. before[0..n_before): the bytes of the last whole tokens of the text. */

@@ -168,7 +168,8 @@ static bool same_state(const Grammar *g, const State *s) {
          (s->n == 0 || memcmp(g->places + s->first, g->made, s->n * sizeof *g->made) == 0);
 }
 
-/* The number of the state with the places g->made[0..n_made), which is added if it is new. */
+/* The number of the state with the places g->made[0..n_made) and g->accepts, which is added if it is new.
+ * GRAMMAR_DEAD without places if the text may not end, and after a failure. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
   if (has_failed(&g->failure) || langs_check(&g->set.langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;
@@ -342,7 +343,6 @@ void grammar_mask(Grammar *g, const Vocabulary *v, uint32_t state, uint64_t *mas
 
 /* --- opening */
 
-/* Forgets all states. */
 static void forget_states(Grammar *g) {
   number_table_reset(&g->states_by_content);
   key_table_release(&g->transitions);
@@ -373,7 +373,7 @@ uint32_t grammar_settle(Grammar *g, uint32_t state) {
   return intern(g);
 }
 
-/* Makes a grammar without productions, which takes over the store and has state 0 and stack 0. */
+/* Makes a grammar without productions, with state 0 and stack 0. The grammar takes over the store. */
 static Status open_empty(Langs *langs, Grammar **grammar, Error *err) {
   Grammar *g = *grammar = mem_alloc(1, sizeof *g, "a grammar", err);
   if (!g) return langs_close(langs), STATUS_FAILED;

@@ -16,7 +16,7 @@
 #define MAX_ROW_BYTES          ((size_t)1 << 27) /* bytes of transitions at which langs_tidy() drops them */
 #define MAX_SEARCHED           ((size_t)1 << 15) /* expressions in a search for a string */
 #define MAX_SEARCHED_MULTIPLES ((size_t)1 << 11) /* the same, if a MULTIPLE (multipleOf) is in them */
-#define MAX_WITNESSES          ((size_t)1 << 8)  /* has_witness() tries so many expressions of a search */
+#define MAX_WITNESSES          ((size_t)1 << 8)  /* expressions of a search that has_witness() tries */
 #define MAX_WORD               ((size_t)1 << 12) /* bytes of a string that lang_without() follows */
 #define MAX_RUNS               64                /* join_runs() leaves unions of more parts as they are */
 
@@ -711,7 +711,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True if `a` is any text, perhaps with more after it, or a union with such a part. */
+/* True if `a` is every text of some least length, perhaps with more after it, or a union with such a
+ * part. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;
