@@ -42,6 +42,7 @@ typedef struct {
 /* Takes text[0..size) that terminal_text() has made safe, cut anywhere, and appends to wrap.out what can be
  * shown. */
 Status markdown_push(Markdown *markdown, const char *text, size_t size, Error *err);
-/* Appends what was held back. The next push begins a new text at the cursor, with no open marks. */
+/* Appends what was held back, but drops an incomplete character. The next push begins a new text at the
+ * cursor, with no open marks. */
 Status markdown_end(Markdown *markdown, Error *err);
 void markdown_release(Markdown *markdown); /* also zeroes it */

@@ -25,8 +25,8 @@ static bool is_ignored(uint32_t code) {
   return strstr("Mn Me Cf Lm Sk", code_category(code)) != NULL;
 }
 
-/* Returns whether the sigma at `at` ends a word: the next character before it that is_ignored() does not skip
- * is a cased letter, the next one after it is none. */
+/* Returns whether the sigma at `at` ends a word: leaving out ignored characters, the one before it is a cased
+ * letter, and no cased letter comes next. */
 static bool ends_word(Text text, size_t at) {
   size_t before = at, behind = at + text_step(text, at);
   bool begun = false;
