@@ -104,6 +104,6 @@ typedef enum {
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
-/* The layer's operation that reads tensor `which`: a linear layer below N_LAYER_LINEARS, or a vector.
- * PRECOND the layer has the tensor. */
+/* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer below
+ * N_LAYER_LINEARS. PRECOND the layer has the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

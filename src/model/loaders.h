@@ -137,7 +137,7 @@ float stored_float(const void *data, Dtype dtype, size_t index);
 Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, const char *file,
                     const char *name, Error *err);
 
-/* Refuses sizes of a linear layer that cannot be quantised in groups of `group` inputs. `file` and `what` (a
+/* Refuses a linear layer whose n_in is no multiple of `group`, or n_out none of 8. `file` and `what` (a
  * tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 

@@ -43,7 +43,7 @@ typedef struct {
 /* n_rows x n_columns numbers, rows contiguous: an embedding, or another table of rows. */
 typedef struct {
   const void *data; /* [n_rows][n_columns] */
-  Dtype dtype;      /* F32, F16 or BF16 */
+  Dtype dtype;      /* F32, F16 or BF16; in an NgramShard also F8_E4M3 or I8 */
   int n_rows, n_columns;
 } Matrix;
 

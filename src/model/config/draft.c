@@ -206,7 +206,8 @@ static Status fit_number(const char *file, const char *what, int found, int expe
 }
 
 /* Sets kv_layer of each layer of an assistant: the target's last layer of the same kind (with a window or
- * without) that has keys and values of its own. Refuses a target without a fitting layer. */
+ * without) that has keys and values of its own. Sets n_kv_heads to that layer's. Refuses a target whose layer
+ * does not fit. */
 static Status fit_layers(const char *file, const ModelConfig *target, ModelConfig *config, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     LayerConfig *layer = &config->layers[i];

@@ -216,8 +216,8 @@ static void set_dense(ModelConfig *config, int layer, bool dense) {
   config->layers[layer].mlp = dense ? MLP_DENSE : MLP_OF_MODEL;
 }
 
-/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers (absent: the
- * first dense_layers). */
+/* decoder_sparse_step n: every n-th layer has experts, except those in mlp_only_layers. Without that list the
+ * first arch->experts.dense_layers layers are excepted. */
 static Status parse_sparse_step(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const char key[] = "mlp_only_layers";
   const Json *list = json_member(r->object, key);

@@ -360,8 +360,8 @@ static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, M
   if (has(arch, LOCAL_THETA))
     TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, local_theta, &local_theta));
   TRY(check_common_part(r, arch, &full, &local));
-  /* The default of partial_rotary_factor: rotary_part with BOTH_ROTARY, for `full` also if it has no object;
-   * else 1. */
+  /* The default of partial_rotary_factor: for both ropes rotary_part with BOTH_ROTARY, else 1. If full.object
+   * is NULL, the default of the rope for full attention is rotary_part (0: 1). */
   const bool both = has(arch, BOTH_ROTARY);
   const double part = arch->rotary_part != 0 && (both || !full.object) ? arch->rotary_part : 1;
   TRY(parse_rotary_dim(&full, &full, arch, part, config, &config->rope));

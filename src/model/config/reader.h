@@ -32,7 +32,8 @@ Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *
 Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected);
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
-/* *which: the index of the member's value in `names`, which ends with NULL; `usual` if it is absent. */
+/* *which: the index of the member's value in `names`, which ends with NULL; `usual` if the member is absent.
+ * Refuses any other value. */
 Status reader_choice(const ConfigReader *r, const char *key, const char *const *names, int usual, int *which);
 
 /* Refuses `list`, the member `key`, unless it is a list of n items; `what` is the message's word for

@@ -22,7 +22,7 @@
 static const struct {
   const char *name, *key; /* its name in messages; its key in config.json */
   size_t offset;          /* offset in the file */
-  int32_t max;            /* at least 1 */
+  int32_t max;            /* the minimum is 1 */
   size_t field;           /* offset in a ModelConfig */
 } fields[] = {
     /* clang-format off */

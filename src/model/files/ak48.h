@@ -52,7 +52,7 @@ typedef struct {
   Ak48Part part;
   int layer;           /* for a layer's norms and linear layers */
   int which;           /* for linear layers: LAYER_Q .. LAYER_UP */
-  StoredTensor stored; /* dtype, rank, shape and bytes are set */
+  StoredTensor stored; /* dtype, dtype_name, rank, shape and bytes are set */
   uint64_t offset;     /* offset in the file */
 } Ak48Tensor;
 

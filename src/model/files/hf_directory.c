@@ -283,11 +283,11 @@ static Status take_everything(HfLoader *loader) {
   return take_head(loader);
 }
 
-/* Finds the prefixes of tensor names. In the order of names[]: text models, Qwen2-VL and Qwen2.5-VL;
- * multimodal models as transformers 4.51 saves them, and as later versions do; Qwen's Omni models (two rows);
- * Idefics 3, SmolVLM and Granite Docling; HyperCLOVA X Think and Nemotron 3 Nano Omni as published. If no row
- * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves it),
- * or that of the first row if names.body is NULL. */
+/* Finds the prefixes of tensor names. Without text_part, the first row of names[] alone is tried. The rows:
+ * text models, Qwen2-VL and Qwen2.5-VL; multimodal models as transformers 4.51 saves them, and as later
+ * versions do; Qwen's Omni models (two rows); Idefics 3, SmolVLM and Granite Docling; HyperCLOVA X Think and
+ * Nemotron 3 Nano Omni as published. If no row fits, the prefix is config.names.body (Nemotron-H:
+ * "backbone.", but "model." as transformers 5 saves it), or that of the first row if names.body is NULL. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;

@@ -109,7 +109,7 @@ static void make_views(const AllExperts *all, int expert, StoredTensor *views) {
   }
 }
 
-/* Memory for the views of n matrices of a layer's experts, which the model keeps: [n][N_VIEW_KINDS]. */
+/* Allocates the views of n matrices of experts: [n][N_VIEW_KINDS], which the model frees. NULL: no memory. */
 static StoredTensor *views_memory(HfLoader *loader, int n) {
   ModelFiles *files = loader->model->files;
   if (mem_grow(&files->views, &files->views_capacity, files->n_views + 1, sizeof *files->views,
@@ -126,7 +126,8 @@ typedef struct {
   int n_out, first, row_skip;
 } Rows;
 
-/* Takes the bias of some rows, if there is one; it is copied if other rows lie between them. */
+/* Takes the bias of some rows. It may be missing unless experts have biases by the config. It is copied if
+ * other rows lie between them. */
 static Status take_bias(HfLoader *loader, Rows rows, Linear *linear) {
   Vector *bias = &linear->bias;
   if (!loader->model->config.experts.biases && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
@@ -175,8 +176,8 @@ static Status take_of_all(HfLoader *loader, const AllExperts *all, int first, in
   return status;
 }
 
-/* Refuses a checkpoint with more experts than the config says; first_name: the name of the first expert that
- * is too many. */
+/* Refuses a checkpoint with more experts than the config says; first_name: the name of a matrix of the
+ * first expert that is too many. */
 static Status refuse_more(HfLoader *loader, const char *first_name, int n_experts) {
   static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -23,8 +23,8 @@ Status hf_take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, in
 /* The layout of FP8 or FP4 weights, known by their tensors; QUANT_NONE for other weights (hf_float.c). */
 QuantMethod hf_float_method(const HfLoader *loader, const char *name, const StoredTensor *weights);
 
-/* Reads the tensor that names the group of each input (g_idx), and sets the Linear's order if inputs are
- * permuted (hf_order.c). */
+/* Reads the tensor that names the group of each input (g_idx). If inputs are permuted, sets the Linear's
+ * order and stored->places. The tensor may be missing unless `required` (hf_order.c). */
 Status hf_order_take(const QuantLayer *layer, const char *suffix, bool required, StoredWeights *stored);
 
 /* Takes weights and scales in FP8 or FP4 and sets the Linear's fields about them (hf_float.c). */

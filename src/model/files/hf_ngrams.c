@@ -84,8 +84,8 @@ static Status take_part(HfLoader *loader, const char *table, int index, int64_t 
   return codes ? take_scales(loader, table, name, shard) : STATUS_OK;
 }
 
-/* The number of tensors that a layer's table is stored in: 1 if *whole, else of its shards 0, 1, ...; 0: the
- * table is missing. */
+/* Returns the number of tensors that a layer's table is stored in: 1 if it is stored whole (*whole), else the
+ * number of its shards; 0: the table is missing. */
 static int count_parts(const HfLoader *loader, int index, bool *whole) {
   char table[NAME_SIZE], name[NAME_SIZE];
   int n = 0;

@@ -66,8 +66,8 @@ Status hf_vector_take(HfLoader *loader, const char *base, const char *suffix, in
  * be 0. */
 Status hf_order_mlp(HfLoader *loader, Linear *gate, Linear *up, Linear *down);
 
-/* Takes a dense layer out of a tensor [n_in][n_out]: the layer is its outputs first_out, first_out + step,
- * ... model_prepare() transposes them. */
+/* Takes a dense layer out of a tensor [n_in][n_out]: the layer is the tensor's outputs first_out,
+ * first_out + step, ... model_prepare() transposes them. */
 Status hf_transposed_take(HfLoader *loader, int n_out, int first_out, int step, StoredTensor *tensor,
                           Linear *linear);
 

@@ -69,8 +69,8 @@ void quantization_release(QuantConfig *quant);
 /* Refuses an object without quant_method, recognising MLX and old bitsandbytes by their members. */
 Status quantization_refuse_nameless(const struct ConfigReader *r);
 
-/* Limits the time to find the schemes of n layers to about a second: sets max_steps, sorts rules that are
- * names, and refuses too many other rules. To be called before quantization_of(). `file` is for the
+/* Limits the time to find the schemes of n_layers matrices to about a second: sets max_steps, sorts rules
+ * that are names, and refuses too many other rules. To be called before quantization_of(). `file` is for the
  * message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
