@@ -8,8 +8,8 @@
  * or if the target's cannot be rounded (linear_can_round()). PRECOND the weights are loaded. */
 Status draft_load(BackendModel *loaded, Error *err);
 void draft_unload(BackendModel *loaded);
-/* Checks that there are kernels for max_tokens rows, and makes the workspace large enough; does nothing for a
- * model that is no drafter. */
+/* Checks that there are kernels for every number of rows up to max_tokens, and makes the workspace large
+ * enough; does nothing for a model that is no drafter. */
 Status draft_prepare(BackendModel *loaded, int max_tokens, Error *err);
 Status draft_take(BackendState *s, BackendState *target, int row, int n, const int *taps, int to, Error *err);
 Status draft_move(BackendState *s, int from, int to, Error *err);

@@ -1,4 +1,5 @@
-/* kernel_bench.h - times each kernel of the dispatch table with all matrices of a model that it takes.
+/* kernel_bench.h - times each kernel of the dispatch table with those matrices of a model that the kernel
+ * takes.
  *
  * table.c has these functions in its BackendProbe (contracts: engine/probe.h). Each matrix is random and has
  * more copies than L2 holds; a captured graph cycles through the copies, and the median over launches of the

@@ -259,7 +259,8 @@ static size_t measure(BackendState *s, const ModelConfig *c, bool separate_gate_
   return buffers_fit(memory, 256);
 }
 
-/* Upper bound, before the weights are known: assumes separate gate and up, and a fused step. */
+/* Upper bound, before the weights are known: assumes separate gate and up, and a fused step unless
+ * `invariant`. */
 size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Buffers memory;

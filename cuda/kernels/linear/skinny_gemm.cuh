@@ -57,7 +57,7 @@ __device__ __forceinline__ int divide_small(int a, int b) {
   return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
-/* A batch of a block: its tile row, and its number in the tile row. */
+/* A batch of a block: its tile row, and its number there, both counted from the block's first. */
 struct Cursor {
   int tile, batch;
 

@@ -35,7 +35,7 @@ __device__ __forceinline__ float silu(float v) {
 
 /* The MLP's gate and up together: activation(gate) * up, or the formula of ACTIVATION_CLAMPED or
  * ACTIVATION_LIMITED (config.h); `most` is ACTIVATION_LIMITED's limit. NaN stays NaN. PRECOND activation <=
- * ACTIVATION_RELU, for which gate and up are the same number; later ones are in norm_rope.cu. */
+ * ACTIVATION_RELU (later ones are in norm_rope.cu); with ACTIVATION_RELU gate and up are the same number. */
 __device__ __forceinline__ float gated_product(Activation activation, float gate, float up, float most) {
   if (activation == ACTIVATION_SILU) return silu(gate) * up;
   if (activation == ACTIVATION_RELU) return (gate < 0 ? 0 : gate) * up;

@@ -91,7 +91,7 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
 
 /* Makes the scores of ids first .. end - 1, each thread those of every kStep-th id, and updates the thread's
  * greatest ranked() and lowest key. Eight logits are loaded at once, since their way from L2 takes longer
- * than all else. The last id may be judged more than once. */
+ * than all else. The last id can be judged more than once. */
 template <int kStep>
 __device__ __forceinline__ void judge(const Pick &p, int first, int end, unsigned long long *greatest,
                                       unsigned int *lowest) {

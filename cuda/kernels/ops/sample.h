@@ -39,7 +39,8 @@ typedef struct {
 } __attribute__((aligned(8))) Sampled;
 
 /* Enqueues pick number `draw` of sequence 0 from logits[vocab_size] on the device. The token goes to *token
- * (device) and to *slot (mapped host memory; may be NULL). With penalties the token counts as generated. */
+ * (device) and, unless slot is NULL, to *slot (mapped host memory). With penalties the token counts as
+ * generated. */
 Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
                            const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
                            Error *err);

@@ -71,7 +71,7 @@ __device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int 
   }
 }
 
-/* The number of tokens of s.groups that reach `bound`. All threads call it. */
+/* The number of tokens that read_groups() takes. All threads of the block call it. */
 __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
   __syncthreads();
   if (threadIdx.x == 0) s.count = 0;

@@ -1,5 +1,5 @@
 /* streams_few.h - a mix of residual streams (ops/streams.h) for one or two rows as two launches, its matmuls
- * included. Each only enqueues. */
+ * included. ops_streams_few() only enqueues. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -216,7 +216,7 @@ __device__ __forceinline__ float power_of_2(float x) {
   return r;
 }
 
-/* 1 / x, off by at most one unit in the last place; below 2^-126 x counts as 0. 9.7.3 "rcp". */
+/* 1 / x, off by at most one unit in the last place; |x| below 2^-126 counts as 0. 9.7.3 "rcp". */
 __device__ __forceinline__ float reciprocal(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

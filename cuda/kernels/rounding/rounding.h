@@ -86,7 +86,7 @@ Status rounding_multiply(size_t n, float factor, float *numbers, cudaStream_t st
 /* Copies the lower triangle to the upper one. */
 Status rounding_mirror(int n, float *square, cudaStream_t stream, Error *err);
 Status rounding_dampen(int n, float more, float *square, cudaStream_t stream, Error *err);
-/* Quantizer.rescale(); lower may be NULL. */
+/* Quantizer.rescale(); lower: or NULL. */
 Status rounding_rescale(int n, const float *scales, float *square, float *lower, cudaStream_t stream,
                         Error *err);
 /* to[r][i] = share * from[r][i] / scales[i]; scales NULL: ones */

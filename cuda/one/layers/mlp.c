@@ -9,7 +9,8 @@
 #include "cuda/one/residual.h"
 #include "cuda/one/shared.h"
 
-/* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. */
+/* g = activation(gate_scale * Wgate h) * (mlp_scale * Wup h), times factors [n_tokens] unless NULL. With
+ * LayerConfig.sparsity ops_cut_gates() cuts Wgate h first. */
 static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const float *factors,
                                LinearNorm norm, Error *err) {
   const BackendModel *m = s->loaded;

@@ -7,8 +7,8 @@
  * are its register operand of four wgmma m64nNk16; while one runs, the lane dequantises the next 16 inputs
  * into the other of two sets of registers (with one or four warpgroups two run, and it dequantises 32). x in
  * a stage: [kK][kTokens][128 bytes], 128-byte swizzle. Rows of x past an expert's last are another expert's,
- * and their results are dropped. Weights have 4 bits, FP4 or FP8; the epilogue multiplies by the factors of
- * FP4 and FP8.
+ * and their results are dropped. Weights are 4-bit integers, FP4 or FP8; the epilogue multiplies by the
+ * factors of FP4 and FP8.
  * PRECOND  group % kBlockIn == 0; kBlockIn is 32, 64 or 128 inputs (FP4: 64, a tile with four groups); x
  *          16-byte aligned, x_stride % 8 == 0.
  * READS    from L2: weights once for every kTokens tokens, x once a tile of outputs (InPairs: two tiles). */
@@ -276,8 +276,8 @@ constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down
 
 /* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
  * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 for a forced shape,
- * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full, for
- * which tile_times.h is not exact enough. */
+ * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full:
+ * then tile_times.h is not exact enough to tell which is faster. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);

@@ -123,7 +123,8 @@ struct Floats {
   }
 };
 
-/* Stores one vector of a token's results; rows past the first `inside` do not exist and are left out. */
+/* Stores one vector of a token's results, or adds it with LINEAR_ADD_F32. Rows past the first `inside` do not
+ * exist and are left out. */
 __device__ __forceinline__ void store_vector(const Place &p, __half *y, int inside, const uint4 &value) {
   if (inside >= 8 && p.vectors) {
     *(uint4 *)y = value;
