@@ -277,7 +277,7 @@ constexpr double kWorthWhile = 0.96; /* a second launch must bring the time down
 /* How many of the last tokens narrow_wgmma multiplies, since they would fill little of a tile: of 1,056
  * tokens, four tiles of 256 leave 32, for which weights would be dequantised once more. 0 for a forced shape,
  * for experts, and for heads, which narrow_wgmma does not make; and 0 if the best shape's tiles are full:
- * then tile_times.h is not exact enough to tell which is faster. */
+ * then tile_times.h is not exact enough for a choice. */
 int tokens_left(const LinearArgs &args) {
   if (args.experts || args.variant != 0 || args.next.kind) return 0;
   const Choice all = fastest_of(args);
