@@ -25,7 +25,7 @@ Status cpu_sample(BackendState *state, Sampler *sampler, int row, int32_t *id, E
 
 Status cpu_sample_rows(BackendState *state, Sampler *const *samplers, int n, int32_t *ids, Error *err) {
   const size_t vocab = (size_t)state->loaded->model->config.vocab_size;
-  int failed = n; /* the first row that failed */
+  int failed = n; /* the first row that failed; n: none did */
   if (n > state->n_logit_rows)
     return error_set(err, STATUS_FAILED, "tokens of %d rows were asked for, the last step made logits of %d",
                      n, state->n_logit_rows);

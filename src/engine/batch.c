@@ -50,7 +50,7 @@ typedef struct {
   int n_pages;
   bool long_rope;
   bool again; /* it gave its pages back, and computes their tokens again */
-  int n_rows; /* its rows in this step */
+  int n_rows; /* its rows in this step, without guesses */
   SequenceState state;
   Drafting drafting;
   int first_row;  /* its first row of logits in this step, if it has any */
@@ -537,7 +537,7 @@ static bool is_of_prompt(const Batch *b, const Sequence *s) {
 /* The number of rows up to which rows of prompts fill a step; on a CPU max_chunk. A GPU takes as long for a
  * few rows as for some hundred, so prompts are spread over the steps in which other sequences generate: for
  * each token of an answer, n_prompt / n_answer tokens of prompts. Rounded to a multiple of
- * backend->sequences, for full tiles. */
+ * backend->sequences, for full tiles; max_chunk if that is less. */
 static int paced_rows(const Batch *b) {
   const int least = b->backend->sequences, most = b->sizes.max_chunk;
   const double rows = b->sizes.n_sequences * (1 + b->n_prompt / (b->n_answer > 1 ? b->n_answer : 1));
@@ -759,8 +759,8 @@ static Status pass_on_late(Batch *b, const EngineJob *job, int n_ahead, Error *e
   return STATUS_OK;
 }
 
-/* Accepts guesses that equal the sequence's next tokens: this step has computed them. True if some were right
- * and all of s->ids is computed, so that row logits_row + n_right has the logits after the last token. */
+/* Accepts guesses that equal the sequence's next tokens; this step has computed their rows. True if some were
+ * right and all of s->ids is computed: row logits_row + n_right has the logits after the last token. */
 static bool take_right_guesses(Batch *b, Sequence *s) {
   Drafting *d = &s->drafting;
   const int page_tokens = b->backend->page_tokens;
@@ -799,7 +799,7 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
   }
 }
 
-/* Gives a drafter to each sequence that is not scored. If there are fewer drafters than sequences, none gets
+/* Gives a drafter to each sequence that is not scored. If there are fewer drafters than sequences, none has
  * one: steps are then full without guesses. */
 static void lend_drafters(Batch *b) {
   const bool enough = b->n_active <= b->drafters.n;

@@ -26,7 +26,9 @@ typedef struct {
   bool guess_always; /* makes guesses even where they do not pay */
   DraftSource draft;
   int n_drafters; /* while more sequences than this are active, none has guesses; 0: one for each sequence */
-  int chunk;      /* most rows of a step, raised to at least n_sequences; 0: the backend's default */
+  /* Most rows of a step, at least n_sequences (with `invariant`, n_sequences + page_tokens): a smaller number
+   * is raised. 0: the backend's default. */
+  int chunk;
   KvType kv;
   StatesType states;
   bool invariant; /* StateOptions.invariant; a step's guesses are then at most GUESS_ROWS in all */

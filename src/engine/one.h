@@ -41,7 +41,7 @@ typedef struct {
   int n_ctx;            /* the context that the session was opened with */
   int chunk;            /* Backend.chunk: tokens of a prefill step */
   bool rounds_by_rows;  /* the bits of a row depend on the number of rows in its step */
-  int32_t *ids;         /* [session_context() + 1] of the request */
+  int32_t *ids;         /* [n_ctx + 1] of the request */
   const EngineJob *job; /* of the current step */
   OneState state;
   EngineRequest request;

@@ -108,7 +108,7 @@ typedef struct {
    * wait for input. *found false: none now, or none any more if may_wait was true. */
   Status (*next)(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err);
   Status (*done)(void *user, const EngineRequest *request, const EngineResult *result, Error *err);
-  void (*step)(void *user, const EngineStep *step); /* before each step; may be NULL */
+  void (*step)(void *user, const EngineStep *step); /* before each step of a batch; may be NULL */
   const volatile int *interrupted;                  /* or NULL */
   void *user;
   /* After a step that computed a part of a request's prompt, and in a session before the first one: `done` of

@@ -4,9 +4,9 @@
  * cache; session_length() <= n_ctx; nothing allocates after session_open().
  *
  * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
- * of each prompt, where two texts began to differ, before a scored continuation, and every KEPT_STATES_STEP
- * tokens. After a cut, what follows the last kept state is computed again, by session_sync() or when the next
- * step needs the state. */
+ * of each prompt, where two texts began to differ, before a scored continuation, and before a step that is
+ * KEPT_STATES_STEP tokens or more after the last kept state. After a cut, what follows the last kept state is
+ * computed again, by session_sync() or when the next step needs the state. */
 #pragma once
 
 #include "engine/drafters/guessing.h"
@@ -59,8 +59,8 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
  * session_length() < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
-/* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text grows beyond
- * LongRoPE's original context, session_decode(), session_decode_held() and session_score() prefill all of it.
+/* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text's new length needs
+ * LongRoPE's other factors, session_decode(), session_decode_held() and session_score() prefill all of it.
  * After session_keep() the same three functions, and also session_prefill() and session_decode_async(),
  * compute again what follows the last kept recurrent state. After an interruption the session may hold fewer
  * tokens. */
@@ -167,5 +167,5 @@ Status session_drain(Session *session, Error *err);
 size_t session_head_spares(const Session *session, int pos);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
-/* The same logits in the session's own memory, valid until its next call. */
+/* The same logits in the session's own memory, valid until the session's next call. */
 Status session_last_logits(Session *session, const float **logits, Error *err);

@@ -4,10 +4,10 @@
  * A number is rounded up or down at random, so that the mean is the number itself. Rounded to nearest, a
  * state that forgets less than half a unit of its last place a token would never forget: with bf16 decays
  * between 0.998 and 1 would be 1, and Mamba-2 has such. With 6 taken from dt_bias of two miniatures, 4,000
- * tokens have a mean KL of 0.06 and 0.11 from fp32 with bf16 rounded to nearest, 1.2e-3 and 8e-4 at random;
- * with fp16 4e-5 and 5e-5, and 2.6e-5 and 1.5e-5. Where states forget faster, nearest has half the KL of
- * random. The noise depends on the position and the place in the state alone, so that a row has the same bits
- * in any step. */
+ * tokens have these mean KL divergences from fp32: bf16 rounded to nearest 0.06 and 0.11, at random 1.2e-3
+ * and 8e-4; fp16 to nearest 4e-5 and 5e-5, at random 2.6e-5 and 1.5e-5. Where states forget faster, nearest
+ * has half the KL of random. The noise depends on the position and the place in the state alone, so that a
+ * row has the same bits in any step. */
 #pragma once
 
 #include <math.h>
@@ -45,9 +45,9 @@ STATE_FUNCTION uint32_t states_noise_at(uint32_t pos, uint32_t index) {
  * the scaled numbers are subnormal there, in fp32 as in fp16. */
 #define STATES_F16_SCALE 0x1p-112f
 
-/* The fp32 bits of x (for fp16 of x * STATES_F16_SCALE) plus 16 bits of noise below the type's last place.
- * Without the digits after that place they are x rounded at random. Numbers that are not finite stay so:
- * fminf() makes NaN infinite, as noise could carry into a NaN's sign. */
+/* The fp32 bits of x (for fp16 of x * STATES_F16_SCALE) plus noise below the last place of bf16 (16 bits) or
+ * fp16 (13 bits). Without the digits after that place they are x rounded at random. Numbers that are not
+ * finite stay so: fminf() makes NaN infinite, as noise could carry into a NaN's sign. */
 STATE_FUNCTION uint32_t states_noisy(StatesType type, float x, uint32_t noise) {
   const float number = fminf(x, INFINITY) * (type == STATES_F16 ? STATES_F16_SCALE : 1);
   uint32_t bits;

@@ -50,7 +50,7 @@ typedef struct Drafter {
   double cost;      /* time of making a guess, in steps of the target; 0: guesses cost nothing */
   void *self;
   Status (*take)(void *self, const DraftRows *rows, Error *err);
-  /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call *guesses is zeros. */
+  /* Guesses at most `most` (1 .. DRAFT_MOST) tokens after the text. Before the call guesses->n is 0. */
   Status (*propose)(void *self, const DraftText *text, int most, Guesses *guesses, Error *err);
   void (*forget)(void *self); /* another text follows, with n_same 0; NULL: n_same says enough */
   void (*close)(void *self);

@@ -11,7 +11,7 @@ typedef struct {
   int n, n_idle;
 } DrafterPool; /* starts zeroed */
 
-/* Opens n drafters, which may be 0. Release with drafter_pool_close(), also after a failure. */
+/* Opens n >= 0 drafters. Release with drafter_pool_close(), also after a failure. */
 Status drafter_pool_open(const DraftSource *source, int n, int n_ctx, DrafterPool *pool, Error *err);
 void drafter_pool_close(DrafterPool *pool);
 
@@ -40,5 +40,5 @@ Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int 
 /* The next token of the text is id: true if it is the next guess, which counts as taken. A wrong guess makes
  * all after it wrong. */
 bool drafting_judge(Drafting *d, int32_t id);
-/* Asks for as many guesses as pay, up to `most`. */
+/* Gets as many guesses as pay, at most `most`. PRECOND the sequence has a drafter, guesses.n is 0 */
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err);

@@ -7,9 +7,9 @@
  *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)   a document of 690 tokens, then a question
  *                                       [512 .. 768)   the same document, then a longer question
  *
- * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used
- * up to the first different token, if these are PREFIX_MIN_USE tokens or more. So two texts share their
- * common prefix, and no text has to mark its end.
+ * Whole blocks are found by name. After the last of them, the block with the most tokens in common is
+ * used up to the first different token, if it has PREFIX_MIN_USE tokens or more in common. So two texts share
+ * their common prefix, and no text has to mark its end.
  *
  * A model with a recurrent state needs that state as well. The store has a file of it for some of a text's
  * positions: the ends of prompts, and where two texts began to differ (kept_states.h). The longest common
