@@ -14,8 +14,8 @@
  * c < n_kv_heads has KV head c and its query heads (or several clusters share a KV head: step_sharers()); the
  * FFN blocks are divided among all clusters. A block streams stages through a ring of slots: a stage is
  * `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their values (64 in 8 bits, 16 with
- * heads of 256 or latents), a block's rows of a head's recurrent state, or a few rows of the folded router or
- * of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
+ * heads of 256 or latents), a block's rows of a head's recurrent state, or a few rows of key_halves,
+ * value_halves, the folded router or lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
  * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
  * block owns some groups of 128 columns of hidden (with 20 groups, two or three a block), and no other block
@@ -82,7 +82,7 @@ enum {
   STEP_KEYS_256 = 16,        /* positions in a stage of an fp16 cache with heads of 256, and of latents */
   STEP_MAX_HIDDEN = 8192,
   STEP_ROUTER_ROWS = 8,                 /* rows of the router that a warp multiplies at once */
-  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages that a block's rows of the folded router are divided into */
+  STEP_FOLDED_STAGES = STEP_WARPGROUPS, /* stages of a block's rows of the folded router, at most */
   STEP_MAX_EXPERTS = STEP_BLOCKS * STEP_FOLDED_STAGES * 4, /* experts at most; a hybrid: twice as many */
   STEP_MAX_CHOSEN = 16,       /* chosen experts of a token, at most, a shared expert included */
   STEP_VARS_BYTES = 784,      /* bytes of Vars (block.cuh), which lies before the areas of StepOffsets */
@@ -166,8 +166,9 @@ typedef struct {
                  * planes (FP4: halves), which make_halves() turns in place into halves over rms */
   int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
                  * owns whole groups, else at that of planes. Its scales: x_scales */
-  int exchange; /* float: q, k, v; attention's output as planes and, with experts, float; the gated product;
-                  * for lm_head best logits, or ScreenScratch. Several tokens: lm_head's sums */
+  int exchange; /* float: q, k, v, or with latent attention the outputs of q_a, kv_a and q_b; attention's
+                  * output as planes and, with experts, float; the gated product; for lm_head best logits, or
+                  * ScreenScratch. Several tokens: lm_head's sums */
   int sums;     /* float: partial sums of o and down */
   int planes;   /* [groups][256 bytes]: x of a matmul as two int8 planes; with FP4, FP8 and fp16 as halves,
                  * with int8 as bytes. If a block owns whole groups: only x of down and of q_b, and scratch

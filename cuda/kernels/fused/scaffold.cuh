@@ -57,6 +57,7 @@ template <class B> __device__ __forceinline__ void begin(B &b) {
  * instruction cache (LOG.md, "The instruction cache"). A layer from top to bottom:
  *
  *     QKV      normalise(): residual += down of the previous layer, x;   attend(), or the delta rule
+ *     Q_B      latent attention alone: x is q_a's latent;                attend(), which QKV then omits
  *     O        x is attention's output;                                  all-reduce
  *     GATE_UP  normalise(): residual += o, x;                            gated product
  *     DOWN     x is the gated product;                                   all-reduce

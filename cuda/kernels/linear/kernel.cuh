@@ -37,7 +37,7 @@ inline size_t output_bytes(LinearOutput output) {
   return output == LINEAR_TO_F32 || output == LINEAR_ADD_F32 ? sizeof(float) : sizeof(__half);
 }
 
-/* An error if a kernel that has n tile shapes has none for the call's variant. */
+/* An error if the call's variant is beyond the kernel's n tile shapes. */
 inline Status check_variant(const LinearArgs &args, int n, Error *err) {
   if (args.variant <= n) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);

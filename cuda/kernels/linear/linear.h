@@ -167,7 +167,7 @@ bool linear_experts_gathered(const LinearContext *context, const DeviceLinear *w
 bool linear_experts_as_one(const LinearContext *context, const DeviceLinear *weights);
 
 typedef enum {
-  LINEAR_TO_F16,  /* y = v, the result, clamped to fp16's range */
+  LINEAR_TO_F16,  /* y = v, the result, clamped to fp16's range, but not where cuBLAS writes y */
   LINEAR_TO_F32,  /* y = v */
   LINEAR_ADD_F32, /* y += v: the residual stream */
   /* Interleaved: y = activation(gate) * up, clamped; n_out / 2 values. Experts with ACTIVATION_RELU, whose
@@ -277,7 +277,8 @@ typedef struct {
 /* LinearHeads.w_stride for n_in inputs: n_in rounded up to 8. */
 size_t linear_heads_stride(int n_in);
 /* Fills `to`, a LinearHeads.w, from all heads' matrices, which are stacked in `weights` as experts are;
- * clamps to fp16's range. PRECOND weights are dense, or n_in is a multiple of 8. */
+ * clamps dense, FP8 and FP4 weights to fp16's range. PRECOND weights are dense, or n_in is a multiple of
+ * 8. */
 Status linear_fill_heads(const DeviceLinear *weights, void *to, cudaStream_t stream, Error *err);
 /* linear_prepare_heads() prepares for up to max_tokens, linear_run_heads() enqueues the products. kernel:
  * NULL or LINEAR_INVARIANT. If it is NULL, cuBLAS multiplies more than 8 tokens, and does not clamp results

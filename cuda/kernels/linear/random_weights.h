@@ -1,5 +1,5 @@
 /* random_weights.h - for measuring speed: random weights on the device instead of a checkpoint's, and a
- * kernel that only reads memory, whose bandwidth bounds all others.
+ * kernel that only reads memory: its bandwidth bounds that of all others.
  *
  * Numbers are made as a checkpoint would store them, and laid out by linear_fill_*().
  * A seed gives the same numbers on any device. Outputs of a matmul have about the variance of its inputs, as

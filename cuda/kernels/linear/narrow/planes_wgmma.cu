@@ -6,10 +6,11 @@
  *   planes_wgmma  up to 32 tokens, two planes: x to 16 bits, d = max |x| / 32512
  *   int8_wgmma    9 tokens and more, one plane: x to 8 bits, d = max |x| / 127 (--act int8)
  *
- * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight.
- * The second multiplies; its blocks and its ring are those of wgmma_parts.cuh, and with a norm it multiplies
- * its sums by 1 / rms. A unit is 128 inputs. A product sums one part of a unit for kChunk tokens. The four
- * consumer warps on a scheduler take turns: one waits for wgmma while others unpack or scale.
+ * Two kernels. The first quantises x, or with LinearCall.norm the residual stream times the norm's weight; it
+ * does not run if x comes as LinearCall.planes. The second multiplies; its blocks and its ring are those of
+ * wgmma_parts.cuh, and with a norm it multiplies its sums by 1 / rms. A unit is 128 inputs. A product sums
+ * one part of a unit for kChunk tokens. The four consumer warps on a scheduler take turns: one waits for
+ * wgmma while others unpack or scale.
  *
  *   stage  a unit of x (quantise.cuh); then as wgmma_parts.cuh
  *
