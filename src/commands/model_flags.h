@@ -51,7 +51,7 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
 Status tokenizer_place_open(const ModelFlags *values, Tokenizer **tokenizer, Error *err);
 
 typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
-/* Refuses ids without an embedding in the model. Such ids from a tokenizer are STATUS_MODEL, since it is
- * another model's; ids from the user are STATUS_USAGE. */
+/* Refuses ids without an embedding in the model. Such ids from a tokenizer are STATUS_MODEL, since the
+ * tokenizer is another model's; ids from the user are STATUS_USAGE. */
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);

@@ -56,7 +56,8 @@ static bool has_good_stacks(rlim_t limit) {
   return limit == RLIM_INFINITY || (limit >= STACK_BYTES && limit <= LARGEST_STACK_BYTES);
 }
 
-/* Executes the program again if the environment needs a change; if that fails, returns. */
+/* Executes the program again if the environment needs a change. Returns if it needs none, or after a
+ * failure. */
 static void set_environment(char **argv, rlim_t stack_limit) {
   const char *program = (const char *)getauxval(AT_EXECFN); /* the executed file: argv[0] may differ */
   bool good_spins = !spins || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT");

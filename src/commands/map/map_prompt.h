@@ -37,7 +37,7 @@ const char *prompt_find_name(const char *text, int *size);
 void prompt_pattern_release(PromptPattern *pattern);
 
 typedef struct {
-  bool is_chat;          /* the record has its own "messages" */
+  bool is_chat;          /* the prompt is `messages`, not `text` */
   Buffer text;           /* the prompt, or all strings of the messages */
   ChatMessage *messages; /* [n_messages] pointing into `text` */
   size_t n_messages, capacity;

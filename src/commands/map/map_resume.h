@@ -47,8 +47,9 @@ typedef struct {
   const char *other; /* the file of results that has these settings; NULL: they are this run's */
 } ResumeRules;
 
-/* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings, and a
- * missing file beside text results. Close it also after a failure. */
+/* Opens an existing file without changing it, and refuses (STATUS_USAGE) one that is no OUT.resume. With
+ * has_results also refuses another format, other settings and, except for JSON, a missing file. Close it
+ * also after a failure. */
 Status map_resume_open(const char *results_path, const ResumeRules *rules, bool has_results,
                        MapResume *resume, Error *err);
 void map_resume_close(MapResume *resume);

@@ -97,8 +97,8 @@ static int tokens_before(const Test *test) {
   return test->decode && test->depth == 0 ? 1 : test->depth;
 }
 
-/* Runs a test once; *ms: its time. Decoding is timed from the first token, which the prompt's logits give, to
- * the last: as many steps as tokens, in the same loop as `auk -p`. */
+/* Runs a test once; *ms: its time. Decoding is timed from the first token, which the prompt's logits give,
+ * over test->n steps, in the same loop as `auk -p`. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   const int before = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
@@ -209,7 +209,7 @@ static Status put_test(const Bench *bench, const Test *test, Table *table, Error
 }
 
 /* Writes the number of steps, the mean bytes that a step must read, the GB/s read, the ideal time divided by
- * the time, and the machine's rates. */
+ * the measured time, and the machine's rates. */
 static Status put_roofline(const Bench *bench, const Test *test, const Speed *speed, Table *table,
                            Error *err) {
   const Model *model = bench->model;

@@ -38,7 +38,8 @@ static Status flush(Merge *m, Error *err) {
                       : output_write(m->bytes.data, size, err);
 }
 
-/* Reads the next result or, unless one is expected, the part's end, where a block's hash is checked. */
+/* Reads the next result if one is expected, else the part's end, where a block's hash is checked. Fails if
+ * the part has changed since. */
 static Status read_result(MergePart *part, bool expected, EarlierResult *earlier, Error *err) {
   bool found;
   TRY(results_earlier(&part->results, earlier, &found, err));
@@ -57,7 +58,7 @@ static Status copy_result(Merge *m, MergePart *part, Error *err) {
   return m->bytes.size < CHUNK ? STATUS_OK : flush(m, err);
 }
 
-/* Copies all results of one record, then closes the part's file if no record of it is left. */
+/* Copies all results of one record, then closes the part's file if that was the part's last record. */
 static Status copy_record(Merge *m, size_t record, Error *err) {
   MergePart *part = merge_part_of(&m->parts, record);
   TRY(merge_part_open(&m->parts, part, err));

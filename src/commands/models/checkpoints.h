@@ -31,9 +31,10 @@ enum { CHECKPOINTS_MAX_DEPTH = 12, CHECKPOINTS_MAX_DIRECTORIES = 10000 };
 
 Status checkpoints_add_hub(Checkpoints *list, Error *err);
 
-/* Adds `path` if it is a checkpoint, else the checkpoints below it. A checkpoint is a directory with a
- * config.json and any kind of weight file, which is not searched further, or a packed file. Skips dot names
- * and dangling links, notes unreadable directories. STATUS_FAILED if `path` itself cannot be read. */
+/* Adds `path` if it is a checkpoint, else the checkpoints below it. A checkpoint is a packed file, or a
+ * directory with a config.json and any kind of weight file; such a directory is not searched further. Skips
+ * dot names and dangling links, notes unreadable directories. STATUS_FAILED if `path` itself cannot be
+ * read. */
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
 /* Marks the checkpoint at `path` as the default, appending it as `name` if it is not in the list; does
