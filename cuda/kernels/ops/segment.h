@@ -14,7 +14,8 @@ typedef struct {
   int first_chunk; /* number of chunks of the earlier segments, those of single rows not counted */
 } Segment;
 
-/* The segments of a step; all members are 0 if all rows are one sequence's. */
+/* The segments of a step with TokenRange.parts. All members are 0 in other steps: their rows are of one
+ * sequence. */
 typedef struct {
   const Segment *device, *host; /* [n], the single rows first */
   const int *of_row;            /* device: the segment of each row of the step */
