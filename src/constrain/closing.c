@@ -153,9 +153,9 @@ static bool text_exists(Machine *m, const Cube *cube) {
          lang_is_alive(l, lang_and(l, cube->numbers, m->set->bounded_number));
 }
 
-/* The Closing of the frame after its child. In a search, a child that changes no goal is CLOSE_NEVER, since
- * the frame is no nearer to its end, unless prefixItems has further items or goals name counts. In an array
- * such a child stands for several items, up to just below the next count that a goal names. */
+/* The Closing of the frame after its child. In a search, a child that changes no goal brings the frame no
+ * nearer to its end: that is CLOSE_NEVER, unless prefixItems has further items or goals name counts. In an
+ * array such a child stands for several items, up to just below the next count that a goal names. */
 static Closing after_any(const Split *s, const Frame *at) {
   Machine *m = s->m;
   const Formulas *f = formulas_of(m);
@@ -222,8 +222,8 @@ static Formula put_verdict(void *user, const FormulaNode *atom, Formula itself) 
   return atom->a == v->schema ? (Formula)v->verdict : itself;
 }
 
-/* The frame with the verdict of one of the child's schemas put into its goals; the frame itself if no goal
- * names that schema. */
+/* The frame with the verdict of the child's `schema` put into its goals; the frame itself if no goal names
+ * `schema`, or after a failure. */
 static const Frame *with_verdict(Machine *m, const Frame *frame, uint32_t schema, bool verdict) {
   Verdict v = {schema, verdict};
   Frame *made = frame_copy(m, frame, frame->n_goals, 0);
@@ -526,8 +526,9 @@ static Closing search_object(Machine *m, const Frame *frame) {
   return best;
 }
 
-/* Takes out of `keys` those that no keyword of the frame's schemas names and with which no member may begin;
- * *all: no key was taken out. If one was, the named keys are out, too, unless `keys` is LANG_ALL. */
+/* Takes out of `keys` those unnamed ones with which no member may begin; no keyword of the frame's schemas
+ * names them. *all: none was taken out. If one was, the named keys are out, too, unless `keys` is
+ * LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;
@@ -702,7 +703,8 @@ Closing closing_of(Machine *m, const Frame *frame) {
 
 /* --- texts that may not repeat */
 
-/* True if the frame, or a frame around it, could not close after the text. */
+/* True if the frame, or a frame around it, could not close after the text, or with v->keys after a member
+ * with this key. */
 static bool is_dead_end(Values *v, const char *bytes, size_t size) {
   Machine *m = v->m;
   uint64_t hash;

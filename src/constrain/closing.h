@@ -38,9 +38,9 @@ Lang closing_texts(Machine *m, const Frame *frame, JsonKind kind, Lang texts, ui
 /* closing_texts() for keys of the frame, an object that must not be equal to an item before it. */
 Lang closing_unrepeated_keys(Machine *m, const Frame *frame, Lang keys, uint32_t text_size);
 
-/* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. No value
- * satisfies the others, such as a schema that requires a value of its own kind inside each of its values: if
- * the root is proven, they become `false` as schemas of members, keys and items. */
+/* Sets is_proven of the subschemas that some value satisfies, or for which the search has no answer. No
+ * value satisfies the others, for example because each would have to contain another value of the same
+ * schema. If the root is proven, the others become `false` as schemas of members, keys and items. */
 void closing_find_dead(Machine *m);
 
 /* --- of closing_plain.c, for closing.c */

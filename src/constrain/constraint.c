@@ -321,7 +321,7 @@ static bool needs_wordy_escape(Constraint *c, int32_t id) {
   return needs;
 }
 
-/* drop_tokens() for tokens with \u or \/, whose backslash may end the text so far, and for tokens after which
+/* drop_tokens() for tokens with \u or \/ (the backslash may end the text so far), and for tokens after which
  * only such tokens may come. */
 static void drop_escapes(Constraint *c, uint64_t *mask) {
   const uint32_t n_words = c->vocabulary->n_words;

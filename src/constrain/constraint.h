@@ -69,5 +69,6 @@ Status constraint_forced(Constraint *constraint, Buffer *bytes, Error *err);
 Status constraint_forced_tokens(Constraint *constraint, const Tokenizer *tokenizer, const char *before,
                                 size_t n_before, IdList *ids, Error *err);
 bool constraint_may_end(Constraint *constraint);
-/* True if nothing but white space may follow. */
+/* True if the text has ended: only white space may follow, with a grammar nothing. A text that is a number
+ * ends only with the byte after it. */
 bool constraint_must_end(Constraint *constraint);

@@ -110,7 +110,8 @@ static void append_text(Explainer *e, Buffer *out, const char *text) {
   keep(e, buffer_append_string(out, text, e->err));
 }
 
-/* Appends a value, cut where `out` is over `end` bytes. */
+/* Appends a value. Arrays and objects are cut where `out` is over `end` bytes, strings and numbers after
+ * SHOWN_BYTES. */
 static void append_until(Explainer *e, Buffer *out, const Value *v, size_t end) {
   static const char *const names[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true"};
   if (v->kind >= JSON_ARRAY) {

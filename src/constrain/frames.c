@@ -192,8 +192,9 @@ static void collect_children(Relax *r, Formula formula) {
 
 static bool child_is_possible(Machine *m, const Frame *frame);
 
-/* Completes `frame`, the frame after `before` in which a child begins; its goals are set. Adds the schemas of
- * the child that the goals name, and child_need. NULL if the goals, or the child, have become impossible. */
+/* Completes `frame`, which follows `before` and in which a child begins; the goals of `frame` are set
+ * already. Adds child_need, and the schemas of the child that the goals name. NULL if the goals, or the
+ * child, have become impossible. */
 static const Frame *with_child(Machine *m, Frame *frame, const Frame *before) {
   Relax *r = malloc(sizeof *r);
   if (!r) return machine_fail(m, "out of memory"), NULL;
@@ -288,7 +289,7 @@ Lang frame_child_lang(Machine *m, const Frame *frame, JsonKind kind) {
   return lang_of(m, frame, frame->child_need, kind);
 }
 
-/* True if an array or object may be the child. */
+/* True if an array or object, as `kind` says, may be the child. */
 static bool container_is_possible(Machine *m, const Frame *frame, FrameKind kind) {
   const ArenaMark mark = machine_mark(m);
   const bool may = frame_open(m, frame, kind) != NULL;

@@ -42,8 +42,8 @@ bool frame_child_scalar(Machine *m, const Frame *frame, JsonKind kind, bool *ver
 bool frame_keys_are_alike(const Machine *m, const Frame *frame);
 /* ATOM_BIT() of all atoms of the frame's goals. */
 uint32_t frame_atoms(const Machine *m, const Frame *frame);
-/* A hash of all that decides, in the frame and the frames above it, what may follow: frames with equal hashes
- * allow the same texts. */
+/* A hash of everything in the frame and the frames above it that decides what may follow: frames with equal
+ * hashes allow the same texts. */
 uint64_t frame_print(const Machine *m, const Frame *frame);
 bool frame_has_had(const Frame *frame, const char *key, size_t size);
 

@@ -28,7 +28,7 @@ typedef enum {
 
 typedef struct {
   ResultsFormat format;
-  const MapSettings *settings; /* NULL: there is no OUT.resume, and the functions do nothing */
+  const MapSettings *settings; /* NULL: there is no OUT.resume; cutting, writing and checking do nothing */
   const char *results_path;
   char *path;
   int descriptor;         /* -1: the file does not exist yet */
