@@ -91,7 +91,7 @@ enum {
   STEP_ENTRY_GROUPS = 31,     /* groups (varied experts' down: half groups) in a copy, at most: 5 bits
                                * (stages.cuh) */
   STEP_LONG = 4096,           /* from this position on, reading the KV cache limits attention */
-  STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2, at most */
+  STEP_PREFETCH_STAGES = 16,  /* stages prefetched into L2 by default, at most */
   STEP_MOST_BEST = 64,        /* best logits that a step finds by lm_head in 8 bits, at most */
   STEP_SCREEN_ROWS = 16,      /* rows in a stage of lm_head in 8 bits, at most */
   STEP_SCREEN_TAIL = 16,      /* bytes of such a row's tail; tails follow all rows (screen.h) */
@@ -163,7 +163,7 @@ typedef struct {
   int x;        /* float [hidden]: x of lm_head and, unless a block owns whole groups (step_owns_groups()), of
                  * qkv, gate and up; at other times partial sums, or softmax states of warps. Several tokens:
                  * [groups of hidden][tokens][256 bytes]: x of lm_head as it arrives, in int8
-                 * planes (FP4: halves), which make_halves() turns in place into halves over rms */
+                 * planes (FP4: halves), which make_halves() turns in place into halves divided by rms */
   int x_planes; /* [groups][256 bytes]: x of qkv, gate and up as in `planes`; at the offset of x if a block
                  * owns whole groups, else at that of planes. Its scales: x_scales */
   int exchange; /* float: q, k, v, or with latent attention the outputs of q_a, kv_a and q_b; attention's

@@ -48,8 +48,9 @@ typedef struct {
 } StepLayer;
 
 typedef struct {
-  int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
-  int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
+  int in_flight; /* bytes of weight loads in flight in a block; 0: the default */
+  /* One token, no experts, no hybrid: stages to prefetch into L2; 0: the default, negative: none. */
+  int prefetch_stages;
   const StepLayer *layers;     /* [n_layers]; read only by step_open() */
   const DeviceLinear *lm_head; /* fp16 */
   const float *final_norm;     /* [hidden] */

@@ -131,7 +131,7 @@ typedef struct {
   WeightType weights;
   ActType act;
   int n_in, n_out; /* > 0 */
-  int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
+  int group;       /* quantised: inputs per scale, as laid out (linear.h); dense, int8: 0 */
   int n_tokens;    /* > 0 */
   int n_experts;   /* if not 0: n_in and n_out are of the matrix that one token's chosen experts form */
   DeviceLimits device;

@@ -19,7 +19,7 @@ __device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
   return z ^ z >> 31;
 }
 
-/* E4M3's codes of NaN, 0x7f and 0xff, lose their last bit and become its largest numbers. */
+/* E4M3's codes of NaN, 0x7f and 0xff, lose their last bit and become 448 and -448. */
 __device__ __forceinline__ uint64_t without_nans(uint64_t codes) {
   const uint64_t past = (codes & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u;
   return codes & ~(past >> 7 & 0x0101010101010101u);

@@ -143,8 +143,8 @@ __device__ __forceinline__ void fill_ring(const PartArgs &a, const Ring &ring, L
   });
 }
 
-/* One thread loads weights by tensor copies: a bulk copy for each tile row is slower than memory. Rows past
- * the matrix are 0. */
+/* One thread loads weights by tensor copies: bulk copies, one for each tile row, would not keep up with
+ * memory. Rows past the matrix are 0. */
 template <class S> __device__ __forceinline__ void load_weights(const PartArgs &a, const Ring &ring) {
   fill_ring<S::kEarly>(a, ring, [&](const Part &part) {
     return [&a, row = out_tile(a, part.tile) * S::kTileRows](int unit, unsigned char *stage, uint64_t *full) {
