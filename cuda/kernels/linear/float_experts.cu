@@ -97,7 +97,7 @@ struct Walk {
   int tile, unit;        /* where the next stretch begins: tile row and unit, 0: the block's first */
   int row, within, left; /* of this stretch: tile row of the matrix, next unit of that row, units left */
 
-  /* Finds the next stretch. id: the expert of choice `lane`. For all lanes. */
+  /* Finds the next stretch. id: in lane i the expert of choice i. For all lanes. */
   __device__ __forceinline__ void find(const Args &a, int id, int tile0, int unit0, int n_units) {
     const ChosenExperts &c = a.chosen;
     row = tile0 + tile, within = unit0 + unit;
