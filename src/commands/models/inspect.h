@@ -29,7 +29,7 @@ typedef struct {
   size_t limit; /* bytes */
   int context;  /* tokens of the context that is assumed beside the weights */
   DeviceMemory memory;
-  MachineRates rates, host_rates; /* rates: of the GPU, zeros without one */
+  MachineRates rates, host_rates; /* of the GPU, 0 without one; of the host, 0 if memory.on_host is 0 */
   double gpu_bytes, host_bytes;   /* bytes that decoding a token reads from each memory */
   double tokens_per_second;       /* what these bytes at these rates allow; without a GPU, the host's alone */
 } Prediction;

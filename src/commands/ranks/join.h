@@ -1,10 +1,10 @@
 /* join.h - `--split auto`: the processes of a job, one GPU each, share a model (cuda/several/ranks.h).
  *
  * Environment, the same for all processes: MASTER_ADDR and MASTER_PORT say where rank 0 listens. Without
- * MASTER_ADDR it is this machine if all processes are here, else the first host of Slurm's step. By default,
- * and always with torchrun, the port depends on the job. AUK_RANKS_KEY is text that only the job knows (by
- * default the file ranks-key in auk's directory of settings, which rank 0 makes). AUK_RANKS_TIMEOUT: seconds
- * to wait for the other processes. */
+ * MASTER_ADDR that is on this machine if all processes are here, else on the first host of Slurm's step. By
+ * default, and always with torchrun, the port depends on the job. AUK_RANKS_KEY is text that only the job
+ * knows (by default the file ranks-key in auk's directory of settings, which rank 0 makes).
+ * AUK_RANKS_TIMEOUT: seconds to wait for the other processes. */
 #pragma once
 
 #include "base/status.h"
