@@ -110,7 +110,8 @@ static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
   }
 }
 
-/* out[0..n) = the weights of output o by inputs first .. first + n - 1, as fp32; n > 0. */
+/* out[0..n) = the weights of output o by inputs first .. first + n - 1 (with `order`: by inputs order[first]
+ * and so on), as fp32; n > 0. */
 void linear_read(const Linear *linear, int o, int first, int n, float *out);
 
 /* The parameters of a layer's ACTIVATION_XIELU (Huang and Schlag, arXiv:2411.13010):

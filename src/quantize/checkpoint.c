@@ -177,7 +177,8 @@ static bool has_tensor(const Model *model, const char *base, const char *suffix)
   return false;
 }
 
-/* True if the model stores the layer's experts stacked in one tensor. The checkpoint has them one by one. */
+/* True if the model stores the layer's experts stacked: a tensor has a matrix of each. The checkpoint has
+ * them one by one. */
 static bool experts_are_together(const LayerWork *work) {
   return config_layer(&work->model->config, work->index).n_experts > 0 &&
          !has_tensor(work->model, work->model->layers[work->index].experts[0].down.name, ".weight");

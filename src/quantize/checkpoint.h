@@ -26,5 +26,6 @@ Status checkpoint_shard_open(const Checkpoint *checkpoint, int index, Safetensor
 Status checkpoint_layer_write(const Checkpoint *checkpoint, LayerWork *work, Error *err);
 /* Sets `before` and `after` of a layer's matrices from its file. */
 Status checkpoint_losses(const Safetensors *file, LayerWork *work, Error *err);
-/* Writes the rest: other tensors, the index, the tokenizer and config.json. Sets the report's bytes. */
+/* Writes the rest: other tensors, the index, the tokenizer and config.json. Adds to the report's
+ * bytes and source_bytes. */
 Status checkpoint_finish(const Checkpoint *checkpoint, QuantizeReport *report, Error *err);

@@ -506,7 +506,8 @@ static bool bias_is_plain(const LayerWork *work, const LayerMatrix *m) {
 }
 
 /* Scales the inputs of `reader`, which are made of the outputs of `maker`: input i is made of output
- * sources[i], or of output i if sources is NULL. */
+ * sources[i], or of output i if sources is NULL. Does nothing unless `maker` is rounded, `reader` is
+ * quantised in this stage, no unquantised matrix reads these inputs, and maker's bias_is_plain(). */
 static Status scale_pair(LayerWork *work, const Linear *maker, const Linear *reader, const int *sources,
                          Error *err) {
   const int index = input_of(work, reader);

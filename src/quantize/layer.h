@@ -88,8 +88,8 @@ typedef struct {
 } LayerWork;
 
 typedef bool KeepMatrix(void *user, const char *name);
-/* Lists the layer's matrices; keeps(user, name) is true for a matrix that must not be quantised. PRECOND
- * model_prepare(). Call layer_release() also after a failure. */
+/* Lists the layer's matrices; keeps(user, name) is true for a matrix that must not be quantised (keeps NULL:
+ * there is none). Call layer_release() also after a failure. PRECOND model_prepare() */
 Status layer_begin(Model *model, int index, int group, KeepMatrix *keeps, void *user, LayerWork *work,
                    Error *err);
 void layer_release(LayerWork *work);

@@ -18,11 +18,11 @@ Products products_make(int n_threads);
 enum { PRODUCT_BLOCK = 64 };
 
 /* c[r][i] += factor * sum over k < n_k of a[r][k] b[k][i], for r < n_rows and i < n, in this thread alone.
- * PRECOND n % ALIGN_FLOATS == 0 */
+ * PRECOND n % ALIGN_FLOATS == 0, factor != 0 */
 void product_add(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k, float factor, Rows c);
 
 /* c[r][i] += factor * sum over k < n_k of a[r][k] b[i][k]: product_add() of blocks of b, which are transposed
- * first. */
+ * first. PRECOND as for product_add() */
 void product_add_transposed(const Products *products, Rows a, int n_rows, Rows b, int n, int n_k,
                             float factor, Rows c);
 

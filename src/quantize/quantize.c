@@ -186,7 +186,7 @@ static Status find_missing(Run *run, Error *err) {
   return STATUS_OK;
 }
 
-/* Checks that the tensors outside the layers are finite. */
+/* Checks the numbers of the tensors outside the layers (finite.h). */
 static Status check_rest(const Run *run, Error *err) {
   const char *name = run->model->layers[0].q.name; /* "model.layers.0. ..." */
   return finite_check_rest(run->model, name, tensor_layer_prefix(name) - strlen("0."),

@@ -49,7 +49,8 @@ void quantize_report_release(QuantizeReport *report);
 /* Refuses a packed file, a model that is quantised already, samples longer than the model's context, and
  * head_bits 8 where the layout or the lm_head rules it out. */
 Status quantize_check(const Model *model, const QuantizeOptions *options, Error *err);
-/* Refuses options by which no matrix is quantised, and `keeps` that keeps none. PRECOND quantize_check(). The
- * model's weights are prepared here. */
+/* Writes the checkpoint. Refuses options by which no matrix is quantised, and `keeps` that keeps none. The
+ * model's weights are prepared here. *report starts zeroed; call quantize_report_release() also after a
+ * failure. PRECOND quantize_check() */
 Status quantize(const Backend *backend, Model *model, const QuantizeOptions *options, QuantizeReport *report,
                 Error *err);
