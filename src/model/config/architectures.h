@@ -39,8 +39,8 @@ typedef enum {
   ROPES_PROPORTIONAL, /* "proportional" alone; rope_parameters has a rope for each kind of layer */
 } RopeTypes;
 
-/* Traits that an architecture has and others lack. The first ones stand for members of
- * config.json, which architectures without the trait ignore, as transformers does. */
+/* Traits that an architecture has and others lack. The first ones stand for members of config.json. An
+ * architecture without the trait ignores the member, as transformers does, or refuses it. */
 typedef enum {
   END_OF_TRAITS,
   ATTENTION_BIAS, /* attention_bias: q, k, v and o have a bias */
@@ -58,7 +58,7 @@ typedef enum {
   LOCAL_ROPE,     /* another rope in windowed layers: rope_parameters has a rope for each kind */
   LOCAL_THETA,    /* rope_local_base_freq: theta of the rope in windowed layers */
   QUERY_SCALE,    /* llama_4_scaling_beta among rope parameters; without these, a fixed YaRN and beta */
-  ALPHA,          /* alpha of the rope type "dynamic" or "xdrope": theta times alpha^(dim / (dim - 2)) */
+  ALPHA,          /* alpha of rope types "dynamic", "xdrope": theta times alpha^(d / (d - 2)), d = head_dim */
   QK_FACTOR,      /* qk_scale_factor, output_multiplier, post_norm_eps */
   USE_QK_NORM,    /* use_qk_norm: if true, the row's qk_norm holds; true is refused if that is QK_NORM_NONE */
   QK_NORM_USUAL,  /* the default of use_qk_norm is true */
@@ -275,9 +275,10 @@ typedef struct {
 extern const Multimodal multimodals[];
 extern const size_t n_multimodals;
 
-/* The row of this architecture: of several, the row with this model_type, else the first. Without an
- * architecture, the row of this model_type. NULL if there is no such row. */
+/* The row of this architecture, perhaps as other_name: of several, the row with this model_type, else the
+ * first. architecture NULL: the row of this model_type. Text parts alone are not found. NULL: no such row. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
+/* The row of this architecture or, if that is NULL, of this model_type; NULL: no such row. */
 const Multimodal *multimodal_find(const char *architecture, const char *model_type);
 
 /* The row of this model_type, also of text parts alone; NULL if there is none. */
@@ -315,8 +316,7 @@ ParsePart config_parse_layer_lists; /* ropes, limits of gates and up, numbers of
 ParsePart config_parse_altup;       /* altup, widths and sparsity of MLPs (altup.c) */
 ParsePart config_parse_value_heads; /* value_dim, value_scale, KV heads and sinks (value_heads.c) */
 
-/* Functions for Architecture.last. PRECOND all of the config is filled except quantisation and special
- * tokens. */
+/* Functions for Architecture.last. PRECOND sizes, arithmetic, positions and experts are filled. */
 ParsePart config_parse_dense_prefix; /* windows and ropes of Command A+ (dense_prefix.c) */
 ParsePart config_parse_falcon;       /* parallel blocks, KV heads, biases of Falcon (falcon.c) */
 ParsePart config_check_norm_type;   /* refuses q and k norms not per head, ropes scaled in some layers only */
@@ -350,7 +350,7 @@ ParsePart config_parse_positions;
  * of the text model (config.c). */
 ParsePart config_parse_text;
 Status config_parse_quantization(const ConfigReader *r, const ConfigReader *text, ModelConfig *config);
-/* Refuses a config with more quantisation rules than the model has matrices. */
+/* Calls quantization_limit() with the number of the model's matrices. */
 Status config_limit_rules(const char *file, ModelConfig *config, Error *err);
 
 /* Refuses a drafter where a model is expected (draft.c). */

@@ -2,7 +2,7 @@
  *
  * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
  *              models/NAME/configuration_NAME.py); members that would change the result and are not
- *              implemented are refused by name; products of three sizes fit int64. */
+ *              implemented are refused by name; a tensor's count of numbers fits int64. */
 #include "model/config/config.h"
 
 #include <math.h>
@@ -371,7 +371,8 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 /* --- files */
 
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
- * compressed-tensors used in 2024. MLX's name, quantization, is refused. */
+ * compressed-tensors used in 2024. Where these are absent, MLX's object, quantization with bits, is refused.
+ * */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));

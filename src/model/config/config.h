@@ -17,8 +17,8 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE, R
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* Maxima of sizes. The minimum is 1 unless a member's comment says otherwise. Within these limits products of
- * three sizes fit int64, and an ak48 file is shorter than 2^60 bytes. */
+/* Maxima of sizes. The minimum is 1 unless a member's comment says otherwise. Within these limits a tensor's
+ * count of numbers fits int64, and an ak48 file is shorter than 2^60 bytes. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
@@ -215,8 +215,8 @@ typedef struct {
   const char *all_down;
   SharedName shared;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
-  /* There are as many experts for images as for text: numbered after these, with a router `weight_1` of their
-   * own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
+  /* There are as many experts for images as for text: numbered after the text's, with a router `weight_1` of
+   * their own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
   bool two_kinds;
   bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
   bool alternate;     /* in all_gate_up rows of gate and up alternate (gpt-oss) */
@@ -450,7 +450,7 @@ typedef struct {
   /* Rows of the checkpoint's embedding, where those from vocab_size on are tokens of images and sound
    * (Apertus 1.5); 0: vocab_size. */
   int embedding_rows;
-  int max_position; /* max_position_embeddings: the longest context */
+  int max_position; /* the longest context: max_position_embeddings, or more with some ropes */
   double norm_eps;  /* rms_norm_eps */
 
   NormKind norm;
