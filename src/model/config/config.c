@@ -371,8 +371,7 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 /* --- files */
 
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
- * compressed-tensors used in 2024. Where these are absent, MLX's object, quantization with bits, is refused.
- * */
+ * compressed-tensors used in 2024. Where these are absent, MLX's `quantization` with bits is refused. */
 static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
   TRY(reader_object(r, "quantization_config", quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", quant));
