@@ -89,7 +89,7 @@ typedef struct {
 } EngineRequest;
 
 typedef struct {
-  Status status; /* of this request alone: of its sink, allow() or score(), or request_check() */
+  Status status; /* of this request alone: for example of its sink, allow(), score() or request_check() */
   Error error;
   GenerateResult generated;
   int n_reused;      /* tokens of the prompt that did not have to be computed */

@@ -18,7 +18,7 @@ typedef struct {
   int n_ctx; /* 0: the model's max_position; the caller checks that it fits into memory */
   int chunk; /* tokens of one prefill step; 0: the backend's default */
   KvType kv;
-  int max_logit_rows; /* most rows of logits in a step, raised to n_guesses + 1 (to 1 without a drafter) */
+  int max_logit_rows; /* of a step: raised to n_guesses + 1 (1 without a drafter), then at most a chunk */
   SamplerSettings sampler;
   /* Guesses what comes next (drafters/drafter.h), so that session_decode_held() computes several tokens in a
    * step; NULL: no guesses. The drafter stays the caller's and outlives the session. */
