@@ -125,8 +125,7 @@ static Status replace_part(Decoding *d, size_t i, const char *text, size_t size,
 
 /* --- ByteFallback */
 
-/* The byte of "<0xNN>", or -1. The reference's number reader also takes "+N". */
-static int fallback_byte(const char *token, size_t size) {
+int fallback_byte(const char *token, size_t size) {
   if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
   int high = token[3] == '+' ? 0 : digit_value(token[3]), low = digit_value(token[4]);
   return high > 15 || low > 15 ? -1 : high << 4 | low;

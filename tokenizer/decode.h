@@ -62,6 +62,8 @@ typedef struct {
 /* Appends the bytes that a token stands for under ByteLevel or, if it contains a character outside of the
  * alphabet, the token itself. */
 Status append_mapped(Buffer *bytes, const char *token, size_t size, Error *err);
+/* The byte of the token "<0xNN>", or -1. The reference's number reader also takes "+N". */
+int fallback_byte(const char *token, size_t size);
 /* Appends a text in which `to` replaces each `from`. PRECOND from_size > 0 */
 Status append_replaced(Buffer *buffer, const char *text, size_t size, const char *from, size_t from_size,
                        const char *to, size_t to_size, Error *err);

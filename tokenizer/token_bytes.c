@@ -20,10 +20,9 @@ static Status decode_byte_level(Buffer *bytes, Error *err) {
 }
 
 static void decode_fallback(Buffer *bytes) {
-  if (bytes->size != 6 || memcmp(bytes->data, "<0x", 3) != 0 || bytes->data[5] != '>') return;
-  int high = digit_value(bytes->data[3]), low = digit_value(bytes->data[4]);
-  if (high > 15 || low > 15) return;
-  bytes->data[0] = (char)(high << 4 | low);
+  const int byte = fallback_byte(bytes->data, bytes->size);
+  if (byte < 0) return;
+  bytes->data[0] = (char)byte;
   bytes->size = 1;
 }
 

@@ -166,6 +166,9 @@ def test_inspect_predicts(auk, name):
     lines = inspect("--gpu-memory", limit).stdout.decode()
     assert re.search(r"^on the host +.* \(layers 0 to 1\)$", lines, re.M) and re.search("^decode +at most", lines, re.M)
     assert re.search("^on the host +no weights$", inspect("--gpu-memory", "1T").stdout.decode(), re.M)
+    whole = json.loads(inspect("--json", "--gpu-memory", "1T").stdout)["gpu_memory"]
+    assert whole["most_tokens_per_second"] == pytest.approx(
+        1e9 * whole["gpu_gbps"] / whole["gpu_bytes_per_token"], rel=1e-3)
     assert json.loads(inspect("--json").stdout)["gpu_memory"] is None
 
 

@@ -347,12 +347,23 @@ static Status put_percent_number(Render *render, Value value, FormatSpec *spec) 
   return put_number_as(render, value, spec);
 }
 
-/* str(value) for the conversion 's', else repr(value). */
+static bool escape_for_ascii(uint32_t code, int option, char out[16]) {
+  (void)option;
+  if (code >= 0x80) escape_code(code, out);
+  return code >= 0x80;
+}
+
+/* str(value), repr(value) or ascii(value) for the conversions 's', 'r' and 'a'. */
 static Status convert(Render *render, Value value, char conversion, Text *out) {
   if (conversion == 's') return value_string(render, value, out);
   size_t mark = put_mark(render);
   TRY(put_repr(render, value));
   TRY(put_take(render, mark, &value));
+  if (conversion == 'a') {
+    mark = put_mark(render);
+    TRY(put_escaped(render, *value.text, escape_for_ascii, 0));
+    TRY(put_take(render, mark, &value));
+  }
   *out = *value.text;
   return STATUS_OK;
 }

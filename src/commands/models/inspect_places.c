@@ -18,7 +18,7 @@ Status inspect_predict(const Model *model, const char *size, Prediction *out, Er
   const double all = step_cost(model, KV_F16, 0, 1, 1).bytes;
   out->host_bytes = step_host_bytes(model, out->memory.host_experts, out->memory.host_layers);
   out->gpu_bytes = all - out->host_bytes;
-  const double host_seconds = out->host_bytes / (out->host_rates.read_gbps * 1e9);
+  const double host_seconds = out->host_bytes > 0 ? out->host_bytes / (out->host_rates.read_gbps * 1e9) : 0;
   const bool gpu_known = out->rates.read_gbps > 0;
   const double gpu_seconds = gpu_known ? out->gpu_bytes / (out->rates.read_gbps * 1e9) : 0;
   if (host_seconds + gpu_seconds > 0) out->tokens_per_second = 1 / (host_seconds + gpu_seconds);
