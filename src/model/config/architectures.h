@@ -294,11 +294,11 @@ ParsePart config_parse_windows;    /* windows, and layers without a rope (positi
 ParsePart config_parse_chunks;     /* chunks, NoPE layers, norms of q and k, factors of q (chunks.c) */
 ParsePart config_parse_short_conv; /* conv, the MLP's width, windows, norms and gate of LFM3 (short_conv.c) */
 ParsePart config_parse_delta;      /* delta (delta.c) */
-ParsePart config_parse_delta_apart; /* delta with three matrices for q, k, v; norms of layers (Olmo Hybrid) */
+ParsePart config_parse_delta_apart;   /* delta with q, k, v apart; norms and ropes of layers (Olmo Hybrid) */
 ParsePart config_parse_delta_windows; /* delta, and windows in layers with a rope (Lara 4 Mini) */
-ParsePart config_parse_channel_delta; /* delta, with a decay for each dimension of a key (Kimi, Ling) */
+ParsePart config_parse_channel_delta; /* delta, a decay for each number of a key (Kimi: no rope; Ling) */
 ParsePart config_parse_streams;       /* config_parse_delta(), streams, ngrams and indexer (streams.c) */
-ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types (mamba.c) */
+ParsePart config_parse_mamba;         /* delta as Mamba-2, by layer_types; layers without a rope (mamba.c) */
 ParsePart config_parse_listed_mamba;  /* Mamba-2 by attn_layer_indices (Bamba) */
 ParsePart config_parse_beside;        /* attention and Mamba-2 in every layer, and factors (Falcon-H1) */
 ParsePart config_parse_blocks;        /* Mamba-2, attention, MLP or experts alone in a layer (Nemotron-H) */
