@@ -12,7 +12,7 @@ typedef struct {
   BackendState *state;
   float *rows;        /* [n_samples][length][carried] before operation `at` */
   int at;             /* index in Calibration.program */
-  unsigned char **kv; /* [n_layers][n_samples][kv_bytes()] keys and values for later layers, or NULL */
+  unsigned char **kv; /* [n_layers] NULL, or keys and values for later layers: [n_samples][kv_bytes()] */
 } CalibrationModel;
 
 typedef struct {

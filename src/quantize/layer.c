@@ -657,7 +657,7 @@ static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
   return status;
 }
 
-/* Rounds all matrices that read one input, whose statistics are then released. */
+/* Rounds all matrices that read one input, then releases the input's statistics. */
 static Status round_readers(LayerWork *work, int index, Error *err) {
   LayerInput *input = &work->inputs[index];
   float *lower = NULL;

@@ -21,9 +21,10 @@ typedef struct {
   BackendOptions device; /* options of the quantizer; its n_threads are also the forward pass's */
   KeepMatrix *keeps;     /* true for matrices that must not be quantised; NULL: there are none */
   void *keeps_user;
-  const char *keeps_text; /* text that determines keeps(), hashed into Checkpoint.run; or NULL */
-  const volatile int *interrupted;
-  void (*progress)(void *user, int layer, int n_layers, double seconds_left); /* or NULL */
+  const char *keeps_text;          /* text that determines keeps(), hashed into Checkpoint.run; or NULL */
+  const volatile int *interrupted; /* not NULL; nonzero: the run ends with STATUS_INTERRUPTED */
+  /* NULL: none. seconds_left -1: not known yet. */
+  void (*progress)(void *user, int layer, int n_layers, double seconds_left);
   void *progress_user;
 } QuantizeOptions;
 

@@ -495,7 +495,8 @@ static Status parse_thetas(const ConfigReader *r, int n_layers, double *thetas) 
   return STATUS_OK;
 }
 
-/* Gives each layer one of at most two ropes, which differ in theta alone, or none. */
+/* Gives each layer one of at most two ropes, which differ in theta alone, or none. Without layer_rope_theta
+ * changes nothing. */
 Status config_parse_layer_thetas(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   double of_layers[MAX_LAYERS], thetas[2] = {0, 0};
   if (!json_member(r->object, "layer_rope_theta")) return STATUS_OK;

@@ -30,7 +30,7 @@ Status reader_double(const ConfigReader *r, const char *key, double low, double 
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);
 /* Refuses a bool that is not `expected`. */
 Status reader_expect_bool(const ConfigReader *r, const char *key, bool expected);
-Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
+Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL: absent */
 
 /* *which: the index of the member's value in `names`, which ends with NULL; `usual` if the member is absent.
  * Refuses any other value. */

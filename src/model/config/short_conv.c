@@ -64,7 +64,7 @@ static void default_layers(int window, ModelConfig *config) {
 
 /* --- both */
 
-/* sliding: whether the type sliding_attention is permitted. window: that of its layers; -1: none is given. */
+/* sliding: whether the type sliding_attention is permitted. window: the window of its layers; -1: null. */
 static Status parse_layer_types(const ConfigReader *r, bool sliding, int window, ModelConfig *config) {
   static const char conv[] = "conv", full[] = "full_attention";
   const char *const two[] = {conv, full, NULL}, *const three[] = {conv, "sliding_attention", full, NULL};

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Refuses a number other than `expected`; it may be absent. */
+/* Refuses a number other than `expected`; the member may be absent. */
 static Status expect_number(const ConfigReader *r, const char *key, int expected) {
   int found;
   TRY(reader_int(r, key, 0, INT32_MAX, expected, &found));

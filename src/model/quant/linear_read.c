@@ -28,7 +28,7 @@ static float unscaled(const Linear *l, size_t i, size_t o, size_t at, float zero
   return code & 8 ? -e2m1[code & 7] : e2m1[code];
 }
 
-/* The scale that input i of output o has, and the zero point. */
+/* The scale of the weight (input i, output o); *zero = its zero point, set only for AWQ and GROUPED. */
 static float scale_of(const Linear *l, size_t i, size_t o, size_t at, float *zero) {
   const size_t group = i / (size_t)l->group, own = group * (size_t)(l->n_out + l->skip) + o;
   switch (l->kind) {
