@@ -39,7 +39,7 @@ typedef struct {
 } InputOrder;
 enum { RECENT_ORDERS = 8 };
 
-/* True if the weights are used as stored. stored_groups_are_canonical(): the same of zero points and scales. */
+/* True if the weights are used as stored. stored_groups_are_canonical(): of zero points and scales. */
 bool stored_weights_are_canonical(const StoredWeights *stored);
 bool stored_groups_are_canonical(const StoredWeights *stored);
 
