@@ -23,7 +23,7 @@ static float llama3_frequency(const RopeConfig *rope, float frequency) {
 /* --- yarn: a ramp over the pairs from unchanged (extrapolated) to slowed (interpolated) frequencies. */
 
 typedef struct {
-  /* The ramp's start and width in pairs. width < 0 is possible: if beta_fast < beta_slow, or theta is small. */
+  /* The ramp's start and width in pairs. width can be < 0: if beta_fast < beta_slow, or theta is small. */
   float low, width;
   float factor;
 } YarnRamp;
