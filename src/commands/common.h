@@ -36,7 +36,7 @@ Status append_json_member(Buffer *out, const char *key, const char *text, size_t
 Status file_name_check(const char *what, const char *path, Error *err);
 
 /* Reads a flag's size, of `least` bytes or more: a number, then optionally K, M, G or T (powers of 1024),
- * then optionally B or iB. */
+ * then optionally B, or iB after such a letter. */
 Status size_parse(const char *flag, const char *text, uint64_t least, uint64_t *bytes, Error *err);
 
 /* Sets the error "PATH: cannot WHAT: " and errno's text; returns STATUS_FAILED. */

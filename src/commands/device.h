@@ -74,7 +74,7 @@ int device_split(const DeviceFlags *values);
 
 const char *device_kinds(void); /* where this build computes: "CUDA and CPU" or "CPU only" */
 
-/* True if --gpu names more than device_split() GPUs, or is "all" without --split. */
+/* True if --gpu names more GPUs than share a model in this process, or is "all" without --split. */
 bool device_is_several(const DeviceFlags *values);
 
 /* "GPU 0", or "GPUs 2 and 3" that share a model. */

@@ -208,7 +208,7 @@ static size_t glued_name(const Interface *interface, const char *text) {
   return text[size] && takes_value ? size : 0;
 }
 
-/* Adds to the message parse->unknown that the command lacks a flag, and what may have been meant. */
+/* Adds to parse->unknown the message that the flag text[0..size) is unknown, with advice. */
 static Status add_unknown(FlagParse *parse, const char *text, size_t size, Error *err) {
   const Interface *interface = parse->interface;
   const char *instead = foreign_flag(text, size);

@@ -34,7 +34,7 @@ static size_t mark_size(const char *text, size_t size) {
   return size >= length && memcmp(text, mark, length) == 0 ? length : 0;
 }
 
-/* Drops the byte order mark that some editors write at the beginning of a file: here byte `start`. */
+/* Drops a byte order mark at byte `start`, where a file begins: some editors write one. */
 static void drop_mark(Buffer *text, size_t start) {
   const size_t length = text->size > start ? mark_size(text->data + start, text->size - start) : 0;
   if (length == 0) return;

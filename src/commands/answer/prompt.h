@@ -14,17 +14,18 @@ typedef struct {
   StringList files;     /* -f; "-" is standard input */
   int truncate;         /* Truncation */
   const char *messages; /* --messages, or NULL */
-} PromptFlags;          /* starts zeroed; release the lists and prompt_flags_release() */
+} PromptFlags;          /* starts zeroed; release the lists, and call prompt_flags_release() */
 
 extern const Flag prompt_flags[5];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
 
 /* The parts of a prompt; prompt_join() combines them:
  *   no -p                    the input
- *   -p with {}, and input    -p with the input in place of each {}; {{}} becomes {}
- *   -p without {}, input     the input, a newline, and -p
+ *   -p with {}, and input    -p with the input in place of each {}
+ *   -p without {}, input     the input, a newline unless it is empty, and -p
  *   -p alone                 -p unchanged, with its braces
- * With -P, the named prompt is the -p of this table, and -p is the last part of the input. */
+ * Beside an input, {{}} in -p becomes {}. With -P, the named prompt is the -p of this table, and -p is the
+ * last part of the input. */
 typedef struct {
   const char *frame; /* -p if there is an input, else NULL */
   size_t n_places;   /* number of {} in `frame` */

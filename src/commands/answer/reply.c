@@ -1,6 +1,6 @@
 /* reply.c - see reply.h. Called by: run.c; in part by choose.c and map_answer.c.
- * Always true: only the answer or its JSON object goes to standard output or the file; notes and figures go
- *              to standard error. */
+ * Always true: only thoughts, answer and calls, as text or JSON, go to standard output or the file; notes and
+ *              figures go to standard error. */
 #include "commands/answer/reply.h"
 
 #include <fcntl.h>

@@ -20,7 +20,7 @@ typedef struct {
 } TruncationResult;
 
 /* On entry ids has the whole prompt, longer than the room; afterwards, the cut prompt. Cuts are at token
- * boundaries of the text encoded alone, never within a character. STATUS_USAGE, with the counts, if the
- * prompt does not fit even without the text. */
+ * boundaries of the text encoded alone (estimated if the tokenizer changes the text), never within a
+ * character. STATUS_USAGE, with the counts, if the prompt does not fit even without the text. */
 Status truncate_text(const Truncator *truncator, const char *text, size_t size, IdList *ids,
                      TruncationResult *result, Error *err);

@@ -162,8 +162,8 @@ static Status open_terminal(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Encodes the chat that is continued, since the template decides if its order of messages is valid, and says
- * which chat it is. */
+/* Encodes the continued chat (the template refuses an invalid order of messages), says which chat it is, and
+ * shows its last turn. */
 static Status show_continued(Dialogue *d, Error *err) {
   const Conversation *c = &d->conversation;
   char title[CONVERSATION_TITLE];

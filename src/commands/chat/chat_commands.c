@@ -120,8 +120,8 @@ static Status undo(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Answers a copy of the conversation: its first `keep` messages and a new user message (NULL: none). If there
- * is no answer, the old conversation is kept. */
+/* Answers a copy of the conversation: its first `keep` messages and the user message `text` (NULL: none). If
+ * there is no answer, the old conversation is kept. */
 static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
   Conversation old = d->conversation, fresh = {0};
   bool answered = false;

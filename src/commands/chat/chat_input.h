@@ -19,9 +19,9 @@ typedef struct {
   Buffer kept;        /* lines typed before a question appeared, each with a NUL, to be read next */
 } ChatInput;          /* starts zeroed */
 
-/* Opens the editor and the history on a terminal, which takes escape sequences if `ansi`. `style` is that of
- * the user's lines. Without this call, input is the lines of standard input. PRECOND console_begin(); style
- * is STYLE_NONE unless `ansi` */
+/* Opens the editor on a terminal (`ansi`: it takes escape sequences), and the history if with_history.
+ * `style` is that of the user's lines. Without this call, input is the lines of standard input. PRECOND
+ * console_begin(); style is STYLE_NONE unless `ansi` */
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, TextStyle style, bool with_history,
                        Error *err);
 void chat_input_close(ChatInput *input);
@@ -43,5 +43,6 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 Status chat_input_show(const ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Asks a yes/no question. Ctrl-C, Ctrl-D and input from a pipe mean no. After a line other than y, yes, n and
- * no the question is repeated; such a line is saved and read next if it was typed before the question. */
+ * no the question is repeated. If such a line is not empty and was typed before the question, it is saved and
+ * read next; Ctrl-C discards saved lines. */
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err);

@@ -1,6 +1,6 @@
 /* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c, tool_results.c.
- * Always true: the session holds a prefix of `held`; dropping turns from a conversation is always
- *              reported. */
+ * Always true: after an answer the session holds a prefix of `held`; dropping turns from a conversation is
+ *              always reported. */
 #include "commands/chat/dialogue.h"
 
 #include <stdarg.h>
@@ -40,7 +40,7 @@ void dialogue_release(Dialogue *d) {
   assistant_release(&d->assistant);
 }
 
-/* Writes a text and ends its last line; words wrap. PRECOND d->interactive */
+/* Writes a text and ends its last line; words wrap unless --no-wrap. PRECOND d->interactive */
 static Status put_wrapped(const Dialogue *d, bool dim, const char *text, size_t size, Error *err) {
   const bool wraps = !d->assistant.flags->answer.no_wrap;
   OWNED(markdown_release)
@@ -161,7 +161,7 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
 }
 
 /* Tokens to keep free for an answer: a quarter of the context if turns are dropped without a question, else
- * 1/16 of it, but at most -n. */
+ * 1/16 of it; in both cases at most -n, and at least 1. */
 static size_t wanted_room(const Dialogue *d) {
   size_t n_ctx = (size_t)assistant_n_ctx(&d->assistant);
   size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;

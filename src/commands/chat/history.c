@@ -1,6 +1,6 @@
 /* history.c - see history.h. Called by: chat_input.c.
  * Always true: the file is written only under its exclusive lock, by one write or a rename; if it is
- *              replaced while a process waits for its lock, the process opens the new file. */
+ *              replaced while a writer waits for its lock, the writer opens the new file. */
 #include "commands/chat/history.h"
 
 #include <errno.h>

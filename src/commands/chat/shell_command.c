@@ -72,7 +72,7 @@ static Status await_output(pid_t child, int from, const ShellOptions *o, int *ho
   enum { LOOK_MS = 50, LAST_WORDS_MS = 100 };
   Status status = STATUS_OK;
   bool runs = true, open = true;
-  const bool before = interrupt_came(); /* a SIGTERM or SIGHUP came before */
+  const bool before = interrupt_came(); /* a signal came before the command */
   int n_passed = 0;
   double end_ms = 0;
   while (runs || (open && clock_ms() < end_ms)) {

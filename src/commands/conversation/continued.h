@@ -13,7 +13,7 @@ typedef struct {
   bool model_is_chats;  /* the command line names no model: the chat's model is used */
   KeptChat kept;
   ConversationHead head; /* head of the file: as it was opened, later as it is written */
-  bool failed;           /* continued_keep() has reported a failure */
+  bool failed;           /* a failure was reported: continued_keep() reports no other */
 } Continued;             /* starts zeroed */
 
 /* Opens the chat of --continue (`resume`), if that is given: the chat that it names, else the last chat. The

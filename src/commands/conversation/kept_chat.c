@@ -1,6 +1,6 @@
 /* kept_chat.c - see kept_chat.h.   Called by: continued.c, chats.c, chat_commands.c.
  * Always true: a file is created or replaced under the lock of its folder, and replaced only while it is as
- *              this process left it. */
+ *              this process last read or wrote it. */
 #include "commands/conversation/kept_chat.h"
 
 #include <dirent.h>

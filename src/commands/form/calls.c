@@ -81,7 +81,7 @@ static Status encode_mark(const Calls *c, const char *before, const char *mark, 
   return tokenizer_encode_pieces(c->bound->form->tokenizer, pieces, 2, false, ids, err);
 }
 
-/* Begins the part of a call whose form written_calls.c has set. */
+/* Begins a part of a call; written_calls.c has set the form of the part. */
 static Status begin_part(Calls *c, Error *err) {
   const char *after = written_call_after(&c->written);
   c->call.size = c->exit.count = 0;

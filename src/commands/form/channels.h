@@ -6,8 +6,8 @@
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {...} <|call|>
  *
  * No spaces are written beside THOUGHT, ANSWER and {...}. The prompt ends before the first header. Where the
- * answer has a form, may have calls or may have no thought, a header has to consist of exactly the tokens of
- * an allowed header. */
+ * answer has a form, can have calls or must not have a thought, a header has to consist of exactly the tokens
+ * of an allowed header. */
 #pragma once
 
 #include "commands/form/bound.h"

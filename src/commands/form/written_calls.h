@@ -41,10 +41,10 @@ typedef struct {
 } WrittenFunctions; /* starts zeroed, except the marks */
 
 /* Adds a function. `schema`: a valid JSON Schema of the arguments (without text: there are none);
- * `parameters`: as in WrittenFunction. Refuses (STATUS_USAGE) names that are empty or would be read as marks.
- * If arguments are written one by one, also refuses keywords about several arguments together, and required
- * arguments that no value fits or `properties` lacks; optional arguments that no value fits are never
- * written. */
+ * `parameters`: as in WrittenFunction. Refuses (STATUS_USAGE) a name that is empty or would be read as a
+ * mark. If arguments are written one by one, also refuses such names of arguments, keywords about several
+ * arguments together, and required arguments that no value fits or `properties` lacks; optional arguments
+ * that no value fits are never written. */
 Status written_functions_add(WrittenFunctions *functions, const char *file, JsonSpan name, JsonSpan schema,
                              const Buffer *parameters, SchemaOptions options, Error *err);
 void written_functions_release(WrittenFunctions *functions);

@@ -15,7 +15,7 @@
  *   LOOK                         ->
  *                                <-   STATE
  *   STOP                         ->
- *                                <-   STATE; the end of the connection is the end of the holder */
+ *                                <-   STATE; if the holder stops, the connection ends with it */
 #pragma once
 
 #include <stdbool.h>
@@ -120,7 +120,7 @@ typedef struct {
 
 /* One end of a connection. */
 typedef struct {
-  int socket; /* non-blocking; -1: none */
+  int socket; /* -1: none; it is read and written without blocking */
   Buffer in, out;
   size_t in_used, out_sent;
   size_t largest; /* most bytes of a body; fewer than WIRE_LARGEST before a client has greeted */

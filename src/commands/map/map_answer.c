@@ -241,8 +241,8 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-/* Sets the prefix of the prompt that is computed by itself (base), and whether requests come one at a time
- * (alone). */
+/* Sets `base`, the prefix of all prompts that is computed by itself, and `alone`, true if requests come one
+ * at a time. */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;
   static const int32_t none[1]; /* an empty base: NULL would mean that there is no base */

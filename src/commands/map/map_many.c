@@ -246,7 +246,7 @@ static void wait_for_change(Many *many) {
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
 }
 
-/* Finds a record for the lane. A single lane waits in the reader; several also wait for each other. */
+/* Finds a record for the lane. A single lane waits in the reader; several wait for changes (WAIT_MS). */
 static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
   Many *many = lane->many;
   for (;;) {
