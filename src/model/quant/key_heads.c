@@ -118,6 +118,7 @@ static Status gather_as_floats(const Gathering *g, Linear *to) {
                  .n_out = to->n_out,
                  .weight = weight,
                  .dtype = DTYPE_F32,
+                 .order = from->order,
                  .name = from->name};
   return STATUS_OK;
 }

@@ -160,6 +160,37 @@ def test_the_order_of_activations(logits, run, tmp_path, name, layout):
     assert b"; in the order of activations" in run("inspect", folder).stdout
 
 
+@pytest.mark.parametrize("layout", ["gptq-4", "packed-8"])
+def test_the_order_of_activations_of_b_and_a(logits, tmp_path, layout):
+    """A key head has too few outputs of b and of a to fill a word, so they are gathered as fp32. The matrix must have
+    eights of outputs, and so the layers 8 value heads."""
+    directory = DATA / "miniatures" / "qwen3-next-awq"
+    config, _, dense, meant = in_order_of_activations(directory, layout)
+    bits, rng, keys = int(layout[-1]), np.random.default_rng(2), config["linear_num_key_heads"]
+    size, ratio = config["linear_value_head_dim"], 8 // config["linear_num_value_heads"] + 1
+    wide = {"in_proj_qkvz.weight": keys * 2 * config["linear_key_head_dim"] + 16 * size, "in_proj_ba.weight": 16,
+            "conv1d.weight": keys * 2 * config["linear_key_head_dim"] + 8 * size, "A_log": 8, "dt_bias": 8}
+    for name in [name for name in meant if ".linear_attn." in name]:
+        for end, n in wide.items():
+            if name.endswith(end):
+                meant[name] = np.concatenate([meant[name]] * (ratio + 1))[:n]
+        if name.endswith("out_proj.weight"):
+            meant[name] = np.concatenate([meant[name]] * ratio, axis=1)[:, :8 * size]
+    config["linear_num_value_heads"] = dense["linear_num_value_heads"] = 8
+    stored = dict(meant)
+    for name in [name for name in meant if name.endswith("in_proj_ba.weight")]:
+        n_out, n_in = stored.pop(name).shape
+        layer, groups = name.removesuffix(".weight"), rng.permutation(np.arange(n_in) * 2 // n_in).astype(np.int32)
+        q, zeros = rng.integers(0, 1 << bits, (n_out, n_in)).astype(np.uint8), np.full((n_out, 2), 1 << bits - 1)
+        zeros, scales = zeros.astype(np.uint8), (rng.random((n_out, 2)) / (4 << bits)).astype(np.float16)
+        stored.update(tensors_of(layout, layer, q, zeros, scales, n_in // 2))
+        stored[layer + (".g_idx" if layout.startswith("gptq") else ".weight_g_idx")] = groups
+        meant[name] = (q - zeros[:, groups].astype(np.float32)) * scales[:, groups].astype(np.float32)
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    got = logits(write(tmp_path / "ordered", config, stored), ids)
+    close(logits(write(tmp_path / "dense", dense, meant), ids)[rows], got, rows)
+
+
 def as_bytes(weight, group):
     """int8 weights [n_out][n_in], a scale in F16 for each output and group, and what they mean in fp32."""
     group = weight.shape[1] if group == -1 else group
