@@ -1,6 +1,6 @@
 /* kept_chat.h - chats that are saved automatically: a file each in $XDG_STATE_HOME/auk/chats, or
  * ~/.local/state/auk/chats. The folder has mode 0700, the files have 0600 and the format of /save
- * (conversation_file.h). A name is the time when the chat began and the first words of its title,
+ * (conversation_file.h). A name is the time when the file was made and the first words of its title,
  * "2026-11-22-1510-why-is-the-sky-blue"; the time of the file is that of the last change.
  *
  * A file is rewritten after each turn, completely or not at all. If another process has written to it in the

@@ -1,6 +1,6 @@
 /* holder.h - the process that keeps a model for later clients (auk processes that connect) of the same user:
- * it has the weights and the KV cache of the last prompts, and answers the requests of all clients (wire.h)
- * in one batch. */
+ * it has the weights and the KV cache of the last prompts, and answers the requests (wire.h) of all
+ * clients. */
 #pragma once
 
 #include "commands/answer/assistant.h"

@@ -5,7 +5,8 @@
  *              in full.
  *
  * The common beginning of the prompts is computed once: a session keeps the longest prefix of its tokens that
- * the next prompt shares, and sequences of a batch share the KV pages of equal prefixes. */
+ * the next prompt shares (or that all prompts share: map_begin()), and sequences of a batch share the KV
+ * pages of equal prefixes. */
 #include "commands/map/map.h"
 
 #include <stdarg.h>
