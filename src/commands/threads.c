@@ -3,7 +3,7 @@
  * A decode step is some hundred short parallel regions. Threads that sleep between regions wake too late, so
  * libgomp spins: 300,000 times by default, which is 10 ms or more where a spin is x86's pause. That long a
  * spin is never needed while each thread has a core; on a busy machine it keeps the awaited thread from
- * running, and decoding slows down tenfold. So threads spin only for about the time between two regions,
+ * running, and decoding slows down eightfold. So threads spin only for about the time between two regions,
  * some ten microseconds. Measured on two cores (AMD EPYC Zen 5, SmolLM2-135M, gcc 12), in tokens/s: alone 348
  * with 300,000 spins and 346 with 1,000; beside ten other processes 3 and 24. */
 #include "commands/threads.h"

@@ -581,7 +581,7 @@ static uint64_t print_of(const Machine *m, const Frame *frame) {
   for (const Seen *seen = frame->seen; seen; seen = seen->before) {
     const uint32_t key = frame->order ? schema_key(m->set, seen->bytes, seen->size, false) : 0;
     const uint32_t rank = frame->order ? key_order_rank(frame->order, key) : UINT32_MAX;
-    if (rank > frame->rank || rank > frame->order->keys.count) /* keys before `rank` cannot come again */
+    if (rank > frame->rank || rank > frame->order->keys.count) /* others cannot come again */
       sum += hash64(&seen->hash, sizeof seen->hash, 7);
   }
   const uint64_t order = (uint64_t)(uintptr_t)frame->order;

@@ -122,9 +122,9 @@ static void try_beginnings(Machine *m, uint32_t schema) {
   if (machine_push(m, &next, '1')) try_bytes(m, &next, '.', '9');
 }
 
-/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. Texts
- * that are only judged have keys in any order, but schemas that are too hard in order are refused for such
- * texts, too. */
+/* Tries schemas that are likely to be too hard, so that they are refused now and not within an answer. A
+ * schema that is too hard if its keys come in order is also refused for texts that are only judged, whose
+ * keys may come in any order. */
 static Status try_hard_schemas(Machine *m, Error *err) {
   SchemaSet *set = m->set;
   const bool ordered = set->options.ordered_keys;

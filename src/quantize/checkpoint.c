@@ -443,8 +443,8 @@ static Status write_index(const Checkpoint *c, QuantizeReport *report, Error *er
   return write_file(c->options->output, "model.safetensors.index.json", whole.data, whole.size, err);
 }
 
-/* Copies an object's members except, at any depth, those that say how weights are quantised: config.c also
- * reads the text part's, and compression_config, an older name. */
+/* Copies an object's members except, at any depth (config.c also reads text_config's), quantization_config
+ * and compression_config, its older name. */
 static Status copy_members(JsonSpan from, int depth, Buffer *to, Error *err) {
   OWNED(buffer_release) Buffer key = {0};
   bool first = true, is_string;

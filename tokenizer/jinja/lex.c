@@ -64,8 +64,8 @@ static void move_to(Lexer *lexer, size_t at) {
   lexer->at = at;
 }
 
-/* The offset after the end of a tag, `close` at `at`, and after the white space that it drops; SIZE_MAX if no
- * tag ends there. */
+/* If a tag ends at `at`, with an optional sign and then `close`: the offset after it and after the white
+ * space that the tag drops. Else SIZE_MAX. */
 static size_t tag_end(const Lexer *lexer, size_t at, const char *close) {
   bool is_variable = close[0] == '}';
   char sign = byte_at(lexer, at);

@@ -1,4 +1,5 @@
-/* awq_tensorcore.cu - 2 to some hundred tokens on fp16 tensor cores, weights dequantised in registers.
+/* awq_tensorcore.cu - up to some hundred tokens, for experts any number, on fp16 tensor cores; weights are
+ * dequantised in registers.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *

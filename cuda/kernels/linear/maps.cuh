@@ -1,5 +1,5 @@
-/* maps.cuh - the tensor maps of a call's x and weights that wgmma and mma kernels have in common, and which
- * tokens the copies of x bring. */
+/* maps.cuh - tensor maps of a call's x and weights, for wgmma and mma kernels alike, and the first token that
+ * a tile loads. */
 #pragma once
 
 #include "cuda/kernels/linear/kernel.cuh"

@@ -1,8 +1,8 @@
 /* cluster.cuh - instructions of compute capability 9.0: mbarriers that count bytes, bulk copies, clusters,
  * stores into a peer's shared memory, relaxed loads and stores between clusters, and register reallocation.
  *
- * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. Sections
- * are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
+ * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. A name
+ * after PTX is that of an instruction or chapter of the PTX ISA manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
  * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. As long
  * as an arrival is missing, bytes are allowed to come before they are announced.
  *
@@ -19,7 +19,7 @@
 
 #include "cuda/kernels/ptx/ptx.cuh"
 
-/* --- barriers in shared memory that count arrivals and bytes: 9.7.13 "mbarrier" */
+/* --- barriers in shared memory that count arrivals and bytes: PTX "mbarrier" */
 
 /* The shared_address() of a barrier: functions take either this address or a pointer to the barrier. */
 struct SharedBarrier {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void barrier_wait(SharedBarrier barrier, int parity) 
                : "memory");
 }
 
-/* L2 policy for data that is read once: evicted first. 9.7.9 "createpolicy". */
+/* L2 policy for data that is read once: evicted first. PTX "createpolicy". */
 __device__ __forceinline__ uint64_t stream_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -103,7 +103,7 @@ __device__ __forceinline__ uint64_t stream_policy() {
 
 /* --- copies that complete on a barrier */
 
-/* Copies contiguous bytes to this block; `bytes` and both addresses are multiples of 16. 9.7.9
+/* Copies contiguous bytes to this block; `bytes` and both addresses are multiples of 16. PTX
  * "cp.async.bulk". */
 __device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
   asm volatile(
@@ -122,7 +122,7 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int byt
 }
 
 /* Copies the box at (column, row, plane) of the stack of matrices that a tensor map describes; `to` and
- * `barrier` are shared_address()es. 9.7.9 "cp.async.bulk.tensor". */
+ * `barrier` are shared_address()es. PTX "cp.async.bulk.tensor". */
 __device__ __forceinline__ void copy_box(uint32_t to, const void *map, uint32_t barrier, int column, int row,
                                          int plane, uint64_t policy) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -131,13 +131,13 @@ __device__ __forceinline__ void copy_box(uint32_t to, const void *map, uint32_t 
                : "memory");
 }
 
-/* Brings `bytes` of device memory, a multiple of 16, into L2. 9.7.9 "cp.async.bulk.prefetch". */
+/* Brings `bytes` of device memory, a multiple of 16, into L2. PTX "cp.async.bulk.prefetch". */
 __device__ __forceinline__ void prefetch_bulk(const void *from, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 /* Address of p's counterpart in the shared memory of block `rank` of the cluster, for send_ functions and
- * barrier_arrive_at_peer(). 9.7.9 "mapa". */
+ * barrier_arrive_at_peer(). PTX "mapa". */
 __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   uint32_t r;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared_address(p)), "r"(rank));
@@ -145,7 +145,7 @@ __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
 }
 
 /* Stores 4, 8 or 16 bytes, aligned to their size, in a peer's shared memory, and counts them on a barrier of
- * that peer; `to` and `barrier` are peer_address()es. Stores arrive in any order. 9.7.9 "st.async". */
+ * that peer; `to` and `barrier` are peer_address()es. Stores arrive in any order. PTX "st.async". */
 __device__ __forceinline__ void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(v),
                "r"(barrier)
@@ -165,7 +165,7 @@ __device__ __forceinline__ void send_16(uint32_t to, uint4 v, uint32_t barrier) 
       : "memory");
 }
 
-/* --- clusters: 10 "special registers", 9.7.13 "barrier.cluster" */
+/* --- clusters: PTX "special registers" and "barrier.cluster" */
 
 /* Rank of this block in its cluster. */
 __device__ __forceinline__ int cluster_rank() {
@@ -193,7 +193,7 @@ __device__ __forceinline__ void cluster_sync() {
 }
 
 /* --- named barriers of kThreads threads of the block, in whole warps; kId 1 .. 15, as 0 is __syncthreads():
- * 9.7.13 "bar" */
+ * PTX "bar" */
 
 template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_sync() {
   asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
@@ -214,7 +214,7 @@ template <int kThreads> __device__ __forceinline__ void named_barrier_arrive(int
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
-/* --- device memory that other clusters write while this one reads it: 9.7.9 "ld", 8 "memory model"
+/* --- device memory that other clusters write while this one reads it: PTX "ld", "memory model"
  *
  * Relaxed: each 8 bytes are read whole, bypassing L1, but the access does not order others. The value itself
  * must show that it has been written. */
@@ -238,17 +238,17 @@ __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
-/* *p += v, atomic against all clusters. 9.7.13 "red". */
+/* *p += v, atomic against all clusters. PTX "red". */
 __device__ __forceinline__ void add_relaxed_8(uint64_t *p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* Backoff between two polls of memory that many threads poll. 9.7.13 "nanosleep". */
+/* Backoff between two polls of memory that many threads poll. PTX "nanosleep". */
 __device__ __forceinline__ void backoff() {
   __nanosleep(20);
 }
 
-/* --- registers moved between the warpgroups of a block: 9.7.18 "setmaxnreg", sm_90a only. On other targets
+/* --- registers moved between the warpgroups of a block: PTX "setmaxnreg", sm_90a only. On other targets
  * every thread keeps the registers it started with. */
 
 template <int kN> __device__ __forceinline__ void registers_up_to() {

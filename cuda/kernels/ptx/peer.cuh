@@ -1,4 +1,4 @@
-/* peer.cuh - loads and stores in the memory of other GPUs, as PTX. Sections are of the PTX ISA 9.0 manual.
+/* peer.cuh - loads and stores in the memory of other GPUs, as PTX; a name after PTX is an instruction.
  *
  * A packet carries two numbers, each with a tag beside it, in one store of 16 bytes. The reader takes a
  * packet when both tags have the expected value, so no fence is needed: a number and its tag are 8
@@ -14,7 +14,7 @@ struct Packet {
   uint32_t tag_b;
 };
 
-/* 9.7.9 "st", "ld" with .relaxed.sys: bypass L1, and are seen by all GPUs. */
+/* PTX "st", "ld" with .relaxed.sys: bypass L1, and are seen by all GPUs. */
 __device__ __forceinline__ void store_packet(Packet *to, float a, float b, uint32_t tag) {
   asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(__float_as_uint(a)),
                "r"(tag), "r"(__float_as_uint(b))

@@ -1,5 +1,5 @@
-/* ptx.cuh - one inline function for each PTX instruction that C++ cannot express. Sections are those of the
- * PTX ISA 9.0 manual.
+/* ptx.cuh - one inline function for each PTX instruction that C++ cannot express. A name after PTX is that
+ * of an instruction or chapter of the PTX ISA manual.
  *
  * Chips before sm_80 have neither cp.async nor the larger mma shapes: on them the same functions copy
  * synchronously and build an mma from smaller ones, so that kernels run on sm_75 too. Functions that need a
@@ -28,7 +28,7 @@ __device__ __forceinline__ void compiler_fence() {
   asm volatile("" ::: "memory");
 }
 
-/* Loads of 16, 8, 4 or 1 bytes at a shared_address(), kept in program order. 9.7.9 "ld". */
+/* Loads of 16, 8, 4 or 1 bytes at a shared_address(), kept in program order. PTX "ld". */
 __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
   return v;
 }
 
-/* Loads a word, bypassing L1. 9.7.9 "ld.global.cg". */
+/* Loads a word, bypassing L1. PTX "ld.global.cg". */
 __device__ __forceinline__ uint32_t load_past_l1(const void *from) {
   uint32_t v;
   asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(v) : "l"(from));
@@ -71,21 +71,21 @@ __device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
-/* (v & kMask) | kBits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
+/* (v & kMask) | kBits in one instruction. PTX "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
 template <uint32_t kMask, uint32_t kBits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
   uint32_t r;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "n"(kMask), "n"(kBits));
   return r;
 }
 
-/* Selects four of the eight bytes of (a, b). 9.7.9 "prmt". */
+/* Selects four of the eight bytes of (a, b). PTX "prmt". */
 template <uint32_t kSelector> __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b) {
   uint32_t r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(kSelector));
   return r;
 }
 
-/* acc + the sum of the products of four unsigned bytes (u) by four signed bytes (s). 9.7.1 "dp4a". */
+/* acc + the sum of the products of four unsigned bytes (u) by four signed bytes (s). PTX "dp4a". */
 __device__ __forceinline__ int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
   int r;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(u), "r"(s), "r"(acc));
@@ -99,7 +99,7 @@ __device__ __forceinline__ int dp4a_s8s8(uint32_t a, uint32_t b, int acc) {
   return r;
 }
 
-/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t),
+/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. PTX "mma", fragments of m16n8k16: lane (g, t),
  * which is lane 4 g + t, holds
  *   a0: row g, k 2t 2t+1   a1: row g + 8   a2: row g, k + 8   a3: row g + 8, k + 8
  *   b0: column g, k 2t 2t+1   b1: k + 8;   c0 c1: row g, columns 2t 2t+1   c2 c3: row g + 8 */
@@ -180,7 +180,7 @@ __device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&
 #endif
 }
 
-/* Loads four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. 9.7.15
+/* Loads four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. PTX
  * "ldmatrix". */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -196,7 +196,7 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
-/* Transposes an 8x8 matrix of halves that a warp holds; each lane has two halves of row lane / 4. 9.7.15
+/* Transposes an 8x8 matrix of halves that a warp holds; each lane has two halves of row lane / 4. PTX
  * "movmatrix". */
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t value) {
   uint32_t result;
@@ -209,21 +209,21 @@ __device__ __forceinline__ uint32_t pack_half2(float low, float high) {
   return *(uint32_t *)&pair;
 }
 
-/* 2^x; 2^-infinity is 0. 9.7.3 "ex2". */
+/* 2^x; 2^-infinity is 0. PTX "ex2". */
 __device__ __forceinline__ float power_of_2(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-/* 1 / x, off by at most one unit in the last place; |x| below 2^-126 counts as 0. 9.7.3 "rcp". */
+/* 1 / x, off by at most one unit in the last place; |x| below 2^-126 counts as 0. PTX "rcp". */
 __device__ __forceinline__ float reciprocal(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-/* The larger of a and b; NaN if one of them is. 9.7.3 "max". */
+/* The larger of a and b; NaN if one of them is. PTX "max". */
 __device__ __forceinline__ float max_or_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float r;
@@ -234,7 +234,7 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
 #endif
 }
 
-/* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
+/* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. PTX "cp.async".
  * `from` is 16-byte aligned and is not read if valid is 0. On sm_75 `valid` is rounded up to an even
  * number. */
 __device__ __forceinline__ void copy_async_16(void *to, const void *from, int valid) {
@@ -290,7 +290,7 @@ template <int kNewest> __device__ __forceinline__ void copy_async_wait() {
 #endif
 }
 
-/* Loads 16 or 8 bytes that are read once: kept out of L1. 9.7.9 "ld". */
+/* Loads 16 or 8 bytes that are read once: kept out of L1. PTX "ld". */
 __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -305,14 +305,14 @@ __device__ __forceinline__ uint2 load_once(const uint2 *p) {
   return v;
 }
 
-/* Prefetches the cache line of p into L1. 9.7.9 "prefetch". */
+/* Prefetches the cache line of p into L1. PTX "prefetch". */
 __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
 /* Increments a counter at device scope and returns its old value. Called after __syncthreads(), it publishes
  * what all threads of the block wrote. After a second __syncthreads() all threads see, with loads that bypass
- * L1, what the blocks that counted earlier had written. 9.7.13 "atom", 8.10. */
+ * L1, what the blocks that counted earlier had written. PTX "atom", "causality order". */
 __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #if __CUDA_ARCH__ >= 700
   unsigned before;
@@ -324,7 +324,7 @@ __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #endif
 }
 
-/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel of the stream can start once all
+/* Programmatic dependent launch, PTX "griddepcontrol": the next kernel of the stream can start once all
  * blocks have called dependents_may_start(), and sees the results of its predecessor only after
  * wait_for_previous(). Without the launch attribute both do nothing. */
 __device__ __forceinline__ void dependents_may_start() {

@@ -1,6 +1,6 @@
 /* wgmma.cuh - instructions for kernels of sm_90a: warpgroup matmuls, which only it has, and tensor copies.
  *
- * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". */
+ * PTX "wgmma" and "cp.async.bulk.tensor". */
 #pragma once
 
 #include "cuda/kernels/ptx/cluster.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void prefetch_map(const void *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* p[0 .. 3] += v, 16-byte aligned, each atomic. 9.7.13 "red". */
+/* p[0 .. 3] += v, 16-byte aligned, each atomic. PTX "red". */
 __device__ __forceinline__ void add_4(float *p, float4 v) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y),
                "f"(v.z), "f"(v.w)
@@ -50,7 +50,7 @@ __device__ __forceinline__ void add_4(float *p, float4 v) {
 }
 
 /* Stores four 8x8 matrices of halves, transposed; lane l gives the address of row l % 8 of matrix l / 8, and
- * two halves of column l / 4 of each. 9.7.15 "stmatrix". */
+ * two halves of column l / 4 of each. PTX "stmatrix". */
 __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
                                                           uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint
 
 /* --- warpgroup matmuls */
 
-/* Makes this thread's stores to shared memory visible to wgmma, before a barrier. 9.7.13 "fence.proxy". */
+/* Makes this thread's stores to shared memory visible to wgmma, before a barrier. PTX "fence.proxy". */
 __device__ __forceinline__ void fence_stores_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

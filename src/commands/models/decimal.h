@@ -1,4 +1,4 @@
-/* decimal.h - doubles as text that reads back to the same double. */
+/* decimal.h - writes a double as text that reads back to the same double. */
 #pragma once
 
 /* The shortest text that strtod() converts back to `value`, which is finite: "1e-06", not
