@@ -274,8 +274,8 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
 }
 
 /* Sets the plan and the pointers of a state with these options. Kernels read a matmul's input row to the next
- * multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros, and these stay only in
- * buffers that share memory with no other buffer; rows of a matmul's input in all others need pad_rows(). */
+ * multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros; a buffer that shares
+ * memory with another one loses them, so that its rows need pad_rows() before a matmul reads them. */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const size_t rows = (size_t)options->max_chunk;
@@ -592,7 +592,7 @@ static Status cpu_norm_short_conv(BackendState *state, TokenRange range, int lay
   return STATUS_OK;
 }
 
-/* Zeroes each row from number n to a multiple of ALIGN_FLOATS: a wider layer may have left numbers there. */
+/* Zeroes rows from number n to a multiple of ALIGN_FLOATS: other layers and buffers leave numbers there. */
 static void pad_rows(float *rows, int stride, int n_rows, int n) {
   for (int r = 0; r < n_rows; r++)
     for (int i = n; i < cpu_padded(n); i++) rows[(size_t)r * (size_t)stride + (size_t)i] = 0;

@@ -110,7 +110,7 @@ typedef struct {
   int sparse_up;                                           /* up's outputs in layers with sparse gates */
   /* selected: the most positions that a row selects; block_scores: floats for the blocks' scores, twice. */
   int selected, block_scores;
-  size_t gathered_bytes;           /* K and V of `selected` positions of one KV head */
+  size_t gathered_bytes;           /* K, V and scales of `selected` positions of one KV head */
   size_t recurrent_bytes;          /* a sequence's states, of all layers together */
   int n_segments, n_ropes, angles; /* angles: rotated pairs of a row, for one rope */
   int n_sequences, n_table;        /* n_table: entries of a page table */
@@ -256,8 +256,8 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
 /* Computes matmuls, each of its own rows. PRECOND the rows of all LINEAR_INT8 matmuls together fit into
  * memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
-/* Passes rows of x to the sink StateOptions.inputs as what `linear` multiplies, for a matrix that no function
- * above gets: latent attention multiplies kv_b head by head in another form. */
+/* Passes rows of x to StateOptions.inputs as the inputs of `linear`. The functions above do so themselves,
+ * but none gets kv_b, which latent attention multiplies head by head in another form. */
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 
@@ -282,8 +282,8 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
-/* For products.c: y[n_rows][y_stride] = the weighted sum of the outputs of the experts in
- * state->experts.choices, for rows `from` of plan.expert_row numbers. */
+/* For products.c: y[n_rows][y_stride] = the sum of the outputs of the experts in state->experts.choices,
+ * weighted as by norm_experts_residual, for rows `from` of plan.expert_row numbers. */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);
 /* A causal convolution of rows; each column has its own taps. */

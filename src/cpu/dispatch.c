@@ -21,7 +21,7 @@ const Kernels *const *kernels_usable(int *n) {
   static const Kernels *const tables[] = {&kernels_baseline, &kernels_avx2, &kernels_avx512};
   *n = 1;
   if (USABLE(AVX2, "avx2") && USABLE(FMA, "fma") && USABLE(F16C, "f16c")) *n = 2;
-  /* A CPU with AVX512BW has AVX512VL too, whose bit glibc's header reads by a shift of an int by 31. */
+  /* AVX512VL is not tested: a CPU with AVX512BW has it, and glibc's header shifts an int by 31 to read it. */
   if (*n == 2 && USABLE(AVX512F, "avx512f") && USABLE(AVX512BW, "avx512bw") && USABLE(AVX512DQ, "avx512dq"))
     *n = 3;
 #else

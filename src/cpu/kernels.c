@@ -15,7 +15,7 @@
 #include "cpu/vector.h"
 
 /* matmul_few() of weights that lie output by output. With more than PASS_ROWS rows: FEW_OUTPUTS outputs at a
- * time, whose weights stay in the L1 cache for all passes of rows. */
+ * time, whose weights stay in the caches for all passes of rows. */
 static void outputs_few(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   const int most = x.n <= PASS_ROWS ? n : FEW_OUTPUTS;
   for (int o = 0, some; o < n; o += some) {

@@ -156,8 +156,8 @@ typedef struct {
    * [c - first] of row r and split p - split becomes
    *   the sum over the inputs i of split p of w[i][c] x[r][i],
    * for p in [split, splits_end), c in [first, first + n). The sums of all splits, added in order, are W x.
-   * Each weight is read from memory once; the bits of y do not depend on the number of rows. The weights at
-   * `next`, which this thread reads afterwards, are prefetched.
+   * Each weight is read from memory once; the bits of y do not depend on the number of rows. If w lies
+   * input by input, the weights at `next`, which this thread reads afterwards, are prefetched.
    * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0 */
   void (*matmul_few)(const Linear *w, InputRows x, int split, int splits_end, int first, int n,
                      NextWeights next, PartialSums y);

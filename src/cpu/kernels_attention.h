@@ -99,8 +99,8 @@ INLINE void attend_run_dims(const KvHead *kv, const QueryTile *tile, int place, 
 #endif
 }
 
-/* scores[i][key] = attend_run_dims() over all dimensions. With KV_Q8 the sum over the dimensions that
- * share a scale is multiplied by it, then added. */
+/* scores[i][key] = attend_run_dims() over all dimensions. With KV_Q8 it adds, for each scale, the
+ * scale times the sum over the scale's dimensions. */
 INLINE void attend_run_scores(const KvHead *kv, const QueryTile *tile, int place, int n, float *scores) {
   const int n_scales = kv_key_scales(kv->type, kv->head_dim);
   float sums[MAX_QUERIES * SEGMENT] __attribute__((aligned(64)));

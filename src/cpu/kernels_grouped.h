@@ -337,8 +337,8 @@ INLINE int group_end(int begin, int end, int group) {
   return end - begin < left ? end : begin + left;
 }
 
-/* A band's columns that are whole units, for one row: in runs of nearly equal width, since a narrower run
- * takes hardly less time than one of four vectors. Returns the number of columns. */
+/* Multiplies one row by a band's columns that are whole units, in runs of nearly equal width: a run of fewer
+ * than four vectors takes hardly less time than one of four. Returns the number of columns. */
 INLINE int band_of_row(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
                        int first, int n, Prefetch *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
@@ -370,7 +370,7 @@ INLINE void band(const Form form, const int n_rows, const Linear *linear, InputR
     run_half(form, n_rows, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c, y_stride);
 }
 
-/* band() for two rows or more: up to TOGETHER at a time, so that later rows find the band in the L1 cache. */
+/* band() for two rows or more: up to TOGETHER at a time, so that later rows find the band in the caches. */
 INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int begin, int end, bool fresh,
                          int first, int n, Prefetch *ahead, float *y, size_t y_stride) {
 #define BAND(n_rows)                                                                                         \
@@ -395,8 +395,8 @@ INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int
 #undef BAND
 }
 
-/* A few rows of x; bands of weights fit into the L1 cache and stay in one group. `one` is a constant: x has
- * one row, so that the prefetch cursor stays in registers. */
+/* A few rows of x, band by band of weights; a band lies in one group. `one` is a constant: x has one row, so
+ * that the prefetch cursor stays in registers. */
 INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
                         int splits_end, int first, int n, NextWeights next, PartialSums y) {
   Columns w = columns_of(form, linear, first);

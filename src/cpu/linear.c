@@ -22,10 +22,10 @@
 
 enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
 
-/* For a few rows. PIECES_A_THREAD: pieces into which a thread's share of the bytes is cut; LEAST_PIECE: bytes
- * of the smallest piece; PIECES_FROM_THREADS: with fewer threads nothing is cut. Without pieces 2 threads are
- * up to 8% faster (a dense model of 0.6B, two cores), 15 threads 12% slower (experts of 2.4 MB, 16 cores of
- * an Intel Xeon). */
+/* For a few rows. PIECES_A_THREAD: pieces that would make up a thread's equal share of all bytes;
+ * LEAST_PIECE: bytes of the smallest piece; PIECES_FROM_THREADS: with fewer threads nothing is cut. Without
+ * pieces 2 threads are up to 8% faster (a dense model of 0.6B, two cores), 15 threads 12% slower (experts of
+ * 2.4 MB, 16 cores of an Intel Xeon). */
 enum { PIECES_A_THREAD = 16, LEAST_PIECE = 16384, PIECES_FROM_THREADS = 4 };
 
 static int blocks(int n, int size) {
@@ -380,8 +380,8 @@ static int column_blocks(const MatmulGroup *group) {
   return blocks(group->matmul.w.linear->n_out, MATMUL_COLUMNS);
 }
 
-/* Sets task_rows: cuts the group's rows into blocks so that all groups together have enough tasks for all
- * threads. Returns the number of blocks. */
+/* Sets task_rows: cuts the group's rows into blocks of at most MATMUL_ROWS. If all groups together have too
+ * few tasks for all threads, blocks are smaller: MIN_TASK_ROWS or more on average. Returns their number. */
 static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
   const int n_rows = group->n_rows;
   int n_blocks = blocks(n_rows, MATMUL_ROWS);
