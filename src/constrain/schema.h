@@ -172,8 +172,8 @@ Formula schema_member(SchemaSet *set, uint32_t schema, uint32_t key, const char 
 bool schema_refuses_key(SchemaSet *set, uint32_t schema, uint32_t key);
 /* The schema that prefixItems and items give the item at `index`. */
 uint32_t schema_item(const SchemaSet *set, uint32_t schema, uint32_t index);
-/* Keys that properties, patternProperties and additionalProperties allow; all keys, if these refuse
- * only single ones. */
+/* Keys that properties, patternProperties and additionalProperties allow; all keys, if only
+ * `properties` refuses some. */
 Lang schema_member_keys(SchemaSet *set, uint32_t schema);
 static inline bool schema_is_false(uint32_t schema) {
   return schema == SCHEMA_FALSE;

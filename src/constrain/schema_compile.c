@@ -246,8 +246,8 @@ static Status take_format(const Keyword *k) {
 
 /* --- numbers */
 
-/* minimum, maximum and their exclusive forms. In draft 4 a boolean beside minimum or maximum makes it
- * exclusive. */
+/* minimum, maximum and their exclusive forms. In draft 4 a boolean beside minimum or maximum says
+ * whether it is exclusive. */
 static Status take_bound(const Keyword *k) {
   Decimal d;
   const bool above = strstr(k->key, "inimum");
@@ -467,7 +467,7 @@ static const struct {
 
 /* --- keywords that are not enforced: they are "let go" */
 
-/* Records in set->let_go that a keyword is not enforced, and why. */
+/* Records in set->let_go that a keyword is not enforced, and why; marks the schema as widened. */
 static Status let_go(SchemaSet *set, uint32_t number, const char *key, const char *why, Error *err) {
   static const char *const evaluating[] = {"patternProperties", "$ref", "$dynamicRef", "$recursiveRef", "if"};
   Schema *s = &set->schemas[number];

@@ -1,8 +1,8 @@
 /* schema_meaning.c - a subschema with its in-place subschemas as languages and formulas; see schema.h.
  *
- * In-place subschemas ($ref, allOf, anyOf, oneOf, not, if, then, else, dependentSchemas) judge the same
- * value, so that for strings and numbers they are unions, intersections and complements, and for arrays and
- * objects formulas. */
+ * In-place subschemas ($ref, $dynamicRef, allOf, anyOf, oneOf, not, if, then, else, dependentSchemas) judge
+ * the same value, so that for strings and numbers they are unions, intersections and complements, and for
+ * arrays and objects formulas. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,7 +298,8 @@ static bool are_tagged_by(SchemaSet *set, const NumberList *list, uint32_t key) 
   return tagged;
 }
 
-/* True if required members show that no object satisfies two of the schemas: oneOf then means anyOf. */
+/* True if required members, or kinds, show that no object satisfies two of the schemas: for objects, oneOf
+ * then means anyOf. */
 static bool exclude_one_another(SchemaSet *set, const NumberList *list) {
   const NumberList *required = list->count > 0 ? &set->schemas[list->items[0]].required : NULL;
   for (size_t i = 0; required && i < required->count && i < MAX_TAGS; i++)

@@ -175,8 +175,8 @@ uint32_t lang_shortest(Langs *langs, Lang a);
  * lang_shortest(); also where the latter returns LANG_UNKNOWN. langs->ending is tried before a search. */
 bool lang_ends_within(Langs *langs, Lang a, uint32_t left);
 /* `a` with no upper limit on repetitions of text whose limit is LANG_RELAXED or more: a larger language, with
- * the same strings of up to LANG_RELAXED characters and a smaller automaton. Parts that are too deep or have
- * too many parts themselves stay as they are. */
+ * the same strings of up to LANG_RELAXED characters and a smaller automaton. Complements, and parts that
+ * are too deep or have too many parts themselves, stay as they are. */
 #define LANG_RELAXED 48
 Lang lang_relaxed(Langs *langs, Lang a);
 /* Splits `a`: `a` is the intersection of the language returned and the strings of at most *max characters

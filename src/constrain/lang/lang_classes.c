@@ -15,8 +15,8 @@ static bool is_in_class(unsigned lead, WideClass class) {
   return lead >= 0xc2 && lead <= 0xf4;
 }
 
-/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; else
- * 0. */
+/* The length of the strings of `a` if all are equally long and have only continuation bytes of UTF-8; 0 if
+ * not, or where the expression does not show it. */
 static int middle_bytes(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) {
@@ -34,7 +34,7 @@ static int middle_bytes(const Langs *langs, Lang a) {
   return n;
 }
 
-/* True if each string of `a` is one character. */
+/* True if each string of `a` is one character; false where the expression does not show that. */
 static bool is_character_set(const Langs *langs, Lang a) {
   const LangNode *node = &langs->nodes[a];
   if (node->kind == SET) return !langs->sets[node->a].bits[2] && !langs->sets[node->a].bits[3];
@@ -50,8 +50,8 @@ static bool is_character_set(const Langs *langs, Lang a) {
   return true;
 }
 
-/* The derivative of `a` by any n continuation bytes, the first of them in first..last; LANG_UNKNOWN unless it
- * is the same for all of them. */
+/* The derivative of `a` by any n continuation bytes, the first of them in first..last; LANG_UNKNOWN unless
+ * after each byte it is the same for all of them. */
 static Lang after_middle(Langs *l, Lang a, unsigned first, unsigned last, int n) {
   const Lang next = lang_next(l, a, (unsigned char)first);
   for (unsigned byte = first + 1; byte <= last; byte++)

@@ -59,12 +59,13 @@ bool lang_is_character_set(Langs *langs, Lang a);
 /* The derivative of a MULTIPLE; keeps in `cell` only bytes with the same derivative. */
 Lang multiple_next(Langs *langs, LangNode node, unsigned char byte, ByteSet *cell);
 /* True if the number that a MULTIPLE has read so far is no multiple, and only an exponent can make it one:
- * its fraction has the digits that a multiple can have, or more. */
+ * its fraction has as many digits as that of a multiple can have, or more. */
 bool multiple_needs_exponent(const Langs *langs, LangNode node);
 /* True if a MULTIPLE has read no point and no exponent, and its divisor is a whole number. */
 bool multiple_is_whole(const Langs *langs, LangNode node);
 /* Writes n / 2 digits, after a point if n is odd, to out[0..*size): appended to the number that a MULTIPLE
- * has read, they make it a multiple. *size 0: no such digits exist, or none are needed. False: n is
- * MULTIPLE_WITNESSES or more, or the number has an exponent. */
+ * has read, they make it a multiple. *size 0: no such digits exist or are needed, or the fraction
+ * would have over Divisor.scale digits. False: n is MULTIPLE_WITNESSES or more, or the number has an
+ * exponent. */
 #define MULTIPLE_WITNESSES 24
 bool multiple_witness(const Langs *langs, LangNode node, int n, char out[80], size_t *size);

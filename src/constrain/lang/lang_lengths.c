@@ -86,7 +86,7 @@ static bool known_shortest(Langs *langs, Lang a, uint32_t *shortest) {
 }
 
 /* Adds the derivatives of item `at` by bytes that begin a character or, with `begins` false, continue one. A
- * derivative whose shortest string is known improves `best` instead. */
+ * derivative whose shortest string is known is not added; it lowers `best` if it can. */
 static void measure_next(Measure *m, uint32_t at, bool begins) {
   Langs *langs = m->langs;
   const uint32_t characters = m->items[at].characters + begins;

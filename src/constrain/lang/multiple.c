@@ -3,7 +3,7 @@
  * A state knows the digits read so far modulo the divisor, how many of them are fraction digits, and the
  * exponent. Value of a text with digits m, k fraction digits and exponent K: m * 10^(K - k), a multiple of
  * divisor / 10^scale if m * 10^(scale - k + K) is a whole multiple of the divisor. Zeros at the end of a
- * fraction wait (`zeros`) until another digit makes them count, so that they add nothing to k. */
+ * fraction wait (`zeros`) until a digit other than 0 makes them count, so that they add nothing to k. */
 #include <string.h>
 
 #include "constrain/lang/byte_classes.h"

@@ -86,8 +86,7 @@ static Lang compile_sequence(Compiler *c, const RegexNode *sequence, bool at_sta
     may_be_later = !part->only_empty && part->can_be_empty;
   }
   if (!push_children(c, sequence)) rest = LANG_NONE;
-  const size_t end =
-      l->n_stack; /* from here on, neighbouring lookaheads lie, which are intersected at once */
+  const size_t end = l->n_stack; /* neighbouring lookaheads lie from here on, to be intersected at once */
   for (size_t n = end - start; n > 0; n--) {
     const int part = (int)l->stack[start + n - 1];
     if (c->tree->nodes[part].kind != REGEX_AHEAD) {

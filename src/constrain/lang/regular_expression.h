@@ -3,7 +3,7 @@
  * Supported: alternatives, classes, quantifiers (greedy or lazy, which is the same set of strings), groups, ^
  * and $, lookahead. Refused: back references, lookbehind, word boundaries, properties that are no general
  * category, lookahead in a repetition of over 16 rounds, some ^ after what may be empty, what exceeds a limit
- * (nesting, counts, names), and what is no regular expression. */
+ * (nesting, counts, names, properties), and what is no regular expression. */
 #pragma once
 
 #include "constrain/lang/lang.h"

@@ -252,7 +252,7 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
 }
 
 /* Sets enough[n]: n plus the most characters that a string needs to end after any n characters of the first
- * plan; n plus `beyond` if the plan has no n characters, or they lead to too many states. */
+ * plan; n plus `beyond` if n is over the plan's depth, or up to n characters lead to too many states. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};
@@ -291,7 +291,7 @@ static void fill_base(const Vocabulary *v, uint64_t whole, uint32_t depth, uint6
   }
 }
 
-/* The bit set of the tokens of either plan, made once. */
+/* The bit set of the tokens that plan `a` or plan `b` has, made once. */
 static const uint64_t *find_base(LexMasks *masks, const LexPlan *a, const LexPlan *b) {
   const Vocabulary *v = masks->v;
   for (size_t i = 0; i < masks->n_bases; i++) {
@@ -530,7 +530,7 @@ static bool takes_token(LexMasks *masks, uint32_t lex, int32_t id, uint32_t left
 
 #define MAX_TRIED 4096 /* tokens that are tried one by one */
 
-/* The largest n, up to a token's max_characters, such that any n characters of the plan and the end of a
+/* The largest n, up to Vocabulary.max_characters, such that any n characters of the plan and the end of a
  * string fit into `left` characters. */
 static uint32_t surely_enough(const LexMasks *masks, const LexMask *made, const LexPlan *plan,
                               uint32_t left) {
