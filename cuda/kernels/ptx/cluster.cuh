@@ -2,9 +2,10 @@
  * stores into a peer's shared memory, relaxed loads and stores between clusters, and register reallocation.
  *
  * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. A name
- * after PTX is that of an instruction or chapter of the PTX ISA manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
- * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. As long
- * as an arrival is missing, bytes are allowed to come before they are announced.
+ * after PTX is that of an instruction or chapter of the PTX ISA manual. A barrier is 8 bytes of shared
+ * memory, 8-byte aligned. Its phase completes when all arrivals of barrier_init and all announced bytes have
+ * come; the next phase begins at once. As long as an arrival is missing, bytes are allowed to come before
+ * they are announced.
  *
  * A ring of n slots: stage i is in slot i % n, in turn t = i / n of the slot. Phase t of `full` is the fill
  * of turn t, phase t of `empty` its release, and a wait names the parity of a phase:
