@@ -27,7 +27,7 @@ typedef struct {
 
 /* A layer's tensors (model/tensors.def): matrices stay where they are, vectors are copied as fp32. A NULL
  * linear or vector: the layer has no such tensor. Some vectors have another form than in the checkpoint:
- *   taps       [taps][channels], transposed; channels are padded with zeros, also those of biases
+ *   taps       [taps][channels], transposed; their rows and the convolutions' biases are padded with zeros
  *   conv_bias  zeros where a LAYER_CONV has no bias
  *   delta_a_log   [n_value_heads] -exp(a_log), the rate of decay
  *   router_scale  [hidden] divided by sqrt(hidden)

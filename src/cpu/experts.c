@@ -82,8 +82,8 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   float sum = 0;
   score(config->score, outputs, n, weights);
   /* SCORE_SIGMOID always chooses by the weights, SCORE_CHOSEN_SIGMOID always by the outputs. The others
-   * choose by the outputs, since softmax keeps their order but may round two weights to the same; with a
-   * bias, which is added to the weights, or groups, judged by sums of weights, they choose by the weights. */
+   * choose by the outputs, since softmax keeps their order but may round two weights to the same. With a
+   * bias (added to the weights) or groups (judged by their weights), they choose by the weights. */
   if (layer->choice_bias || config->score == SCORE_SIGMOID || config->n_groups > 1)
     for (int e = 0; e < n; e++) {
       if (config->score != SCORE_CHOSEN_SIGMOID) outputs[e] = weights[e];
