@@ -32,7 +32,7 @@ struct Lex {
 
 /* A string (after its quote) or a number with the given languages; LEX_NONE if no text is allowed. */
 uint32_t lex_begin(Machine *m, bool number, const Lang *langs, uint32_t n);
-/* Forgets all states but `kept`; returns the new number of `kept`. */
+/* Forgets all states but `kept`; returns the new number of `kept`, LEX_NONE on failure. */
 uint32_t lex_forget(Machine *m, uint32_t kept);
 /* The state after a byte of the text; LEX_NONE: refused. A string's closing quote is not part of the text. */
 uint32_t lex_next(Machine *m, uint32_t lex, unsigned char byte);

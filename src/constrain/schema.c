@@ -69,7 +69,7 @@ static const struct {
   size_t at; /* offset in Schema. ONE: of a number (SCHEMA_NONE: none), LIST: NumberList, KEYED: KeyList */
   unsigned parts;
 } parts[] = {
-    /* rows with PART_ORDERS: in their order these parts' keys follow a schema's own (key_order.c) */
+    /* PART_ORDERS: these parts' keys follow a schema's own, in the order of the rows (key_order.c) */
     {KEYED, AT(properties), PART_CHILD},
     {KEYED, AT(patterns), PART_CHILD},
     {ONE, AT(additional), PART_CHILD},
