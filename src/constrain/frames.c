@@ -55,7 +55,7 @@ typedef struct {
 
 static Formula relaxed(Relax *r, Formula formula, bool positive);
 
-/* True if n more members may come whose keys ATOM_MEMBERS of the schema allows. */
+/* True if ATOM_MEMBERS of the schema leaves keys for n more members. */
 static bool has_keys_left(const Relax *r, uint32_t schema, uint32_t n) {
   const SchemaSet *set = r->m->set;
   const Schema *s = &set->schemas[schema];

@@ -279,7 +279,7 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
   if (status == STATUS_OK && rest.size)
     status = cells_of_text(&e->cells, rest.data, rest.size, &cells, e->err);
   const bool listed = status == STATUS_OK && rest.size == 0 && list.size;
-  if (listed) show_line(e); /* keys that came together are not drawn yet */
+  if (listed) show_line(e); /* keys that were read with Tab are not drawn yet */
   if (listed) status = show_list(e, &list, e->err);
   bool found = !failed(e, status) && (listed || (cells.size && el_winsertstr(line, cells.data) == 0));
   cell_string_release(&cells);

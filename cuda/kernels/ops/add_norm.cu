@@ -6,9 +6,10 @@
  *            inbox until both tags are this sum's
  *   pulled   GPU i -> its part is in its memory, by the kernel before -> flags[j][i] = tag, release
  *            GPU j -> polls flags[j][i] >= tag, acquire -> reads the part
- *   shared   the same, but each GPU reads 1 / n of the rows, and stores what it makes of them in each other
- *            GPU's memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all
- *            GPUs' flags. No GPU stores before all have begun the sum: by then they have read that memory.
+ *   shared   the same, but each GPU reads 1 / n of the rows, and stores their results in each other GPU's
+ *            memory; the last of GPU i's blocks -> flags[j][PEERS_GAVE + i] = tag, and waits for all GPUs'
+ *            flags. No GPU stores before all have begun the sum: by then all have read what the stores
+ *            overwrite.
  *   freed    by the next sum: a GPU that has all others' parts of sum k + 1 knows that they have read sum k,
  *            since each began k + 1 when its kernel of k had ended; so k + 2 can overwrite k
  *

@@ -58,8 +58,8 @@ typedef struct {
   bool masked;       /* by device_sampler_allow_all() */
   Sampled *slot;     /* mapped host memory, for the result */
 } RowPick;
-/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call before the last one
- * are complete. */
+/* Enqueues n picks at once from logits[rows][vocab_size]. PRECOND the picks of the call two before this
+ * one are complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
 /* Replaces ids[row] of a step's n_rows rows (device) that are negative by the token that
