@@ -1,6 +1,6 @@
-/* several.h - a model on several GPUs that compute each layer together (tensor parallel). A model or session
- * of this backend has for each GPU an ordinary one of cuda_backend (one/), of a part of the model
- * (model/slice.h), with its own stream and graphs.
+/* several.h - a model on several GPUs that compute each layer together (tensor parallel). A model of
+ * this backend holds for each GPU a model of cuda_backend (folder one/) that is a part of the whole
+ * (model/slice.h); a session holds such sessions. Each GPU has its own stream and graphs.
  *   a step    a thread for each GPU runs forward() over its part. The results of o and down are added
  *             up, and the logits gathered, by kernels that wait for each other (ops/add_norm.h)
  *   a pick    each GPU picks the token itself, from the same logits and by the same random number

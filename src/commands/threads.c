@@ -66,7 +66,7 @@ static void set_environment(char **argv, rlim_t stack_limit) {
   if (!good_spins && setenv("GOMP_SPINCOUNT", spins, 1) != 0) return;
   if (!good_stacks && setenv(stack_variable, stack_size, 1) != 0) return;
   execv(program, argv);
-  if (!good_stacks) unsetenv(stack_variable); /* libgomp has not read it */
+  if (!good_stacks) unsetenv(stack_variable); /* libgomp has read the environment before */
 }
 
 /* --- the stack of the program */

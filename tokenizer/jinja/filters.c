@@ -121,9 +121,9 @@ static Status filter_indent(Render *render, const CallArgs *args, Value *out) {
   Value newline, lines;
   TRY(argument_text(render, "the text to indent", args->self, &text));
   TRY(argument_indent(render, args->items[0], &indent));
-  size_t mark = put_mark(render); /* one more newline, so that a last empty line counts */
+  size_t mark = put_mark(render);
   TRY(put_text(render, text));
-  TRY(put_trusted(render, "\n"));
+  TRY(put_trusted(render, "\n")); /* so that a last empty line counts */
   TRY(put_take(render, mark, &newline));
   TRY(string_lines(render, *newline.text, false, &lines));
   if (given_truth(args->items[1])) TRY(put_text(render, indent));

@@ -193,8 +193,8 @@ __device__ __forceinline__ int token_of(uint32_t tokens, int row) {
 struct EntryRows {
   float weights[2];     /* of rows 2 t and 2 t + 1; 0 past the last */
   int choice;           /* of row lane % kRows */
-  uint32_t x;           /* shared_address() in row lane % kRows of h, where the lane's ldmatrix begins */
-  const float *sums[2]; /* sums of rows 2 t and 2 t + 1 of h over each scale block */
+  uint32_t x;           /* shared_address() in h of row lane % kRows, where the lane's ldmatrix begins */
+  const float *sums[2]; /* of rows 2 t and 2 t + 1: sums of h over each scale block */
 
   /* Four lanes look for the choice of a row. */
   __device__ __forceinline__ void find(const List &list, const Entry &of, int n_chosen, int lane, uint32_t h,

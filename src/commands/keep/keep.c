@@ -209,7 +209,7 @@ static const struct {
     {"run", "auk keep MODEL keeps one"},
 };
 
-/* Refuses a verb in place of the model, unless a model has that name, and any second operand. */
+/* Refuses any second operand, and a verb in place of the model unless a model has that name. */
 static Status check_words(const CommandCall *call, const char *model, Error *err) {
   for (size_t i = 0; model && i < sizeof verbs / sizeof *verbs; i++)
     if (strcmp(model, verbs[i].word) == 0 && !model_is_there(model))

@@ -11,7 +11,8 @@
 /* Most bytes of a record: longer texts fit no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
-/* A part of the records: numbers first, first + step, first + 2 step, ... (from 0). Zeroed: all records. */
+/* A part of the records: those with the numbers `first`, `first` + `step`, `first` + 2 `step` and so on,
+ * counted from 0. Zeroed: all records. */
 typedef struct {
   size_t first, step;
 } RecordShare;
