@@ -493,23 +493,23 @@ static void find_room(Batch *b) {
     if (b->active[i]->n_pages > 0) b->n_room -= coming_pages(b, b->active[i]);
 }
 
-/* True if the sequence has begun, or may: there is room for what it will need and a page is left, or it is
- * the oldest sequence that is not idle. */
-static bool may_begin(const Batch *b, const Sequence *s) {
+/* True if the sequence has begun, or may: there is room for the n_coming pages that it will need and a page
+ * is left, or it is the oldest sequence that is not idle. */
+static bool may_begin(const Batch *b, const Sequence *s, int n_coming) {
   int oldest = 0;
   while (is_idle(b->active[oldest])) oldest++;
-  return s->n_past > 0 || s == b->active[oldest] || b->n_room > coming_pages(b, s);
+  return s->n_past > 0 || s == b->active[oldest] || b->n_room > n_coming;
 }
 
 /* Gives the sequence at most n rows of this step. *n_logits: rows of logits that may still be asked for. */
 static Status plan_sequence(Batch *b, Sequence *s, int n, int *n_logits, Error *err) {
-  const bool begins = s->n_pages == 0;
-  const int n_coming = coming_pages(b, s);
   bool later = false;
-  if (n <= 0 || !may_begin(b, s)) return STATUS_OK; /* a full step needs no search for shared pages */
+  if (n <= 0) return STATUS_OK; /* a full step needs no search for shared pages */
+  const int n_coming = s->n_pages == 0 ? coming_pages(b, s) : 0;
+  if (!may_begin(b, s, n_coming)) return STATUS_OK;
   TRY(share_pages(b, s, &later, err));
   if (later) return STATUS_OK;
-  if (begins) b->n_room -= n_coming;
+  b->n_room -= n_coming;
   const int left = s->n_ids - s->n_past, ahead = first_logits(s) - s->n_past, before = ahead > 0 ? ahead : 0,
             most = before + *n_logits;
   if (n > left) n = left;
@@ -605,7 +605,7 @@ static Status plan_step(Batch *b, Error *err) {
     n_generating += !is_idle(b->active[i]) && !is_prefilled(b->active[i]);
   }
   for (int prompts = 0; prompts < 2; prompts++) {
-    if (prompts) find_room(b);
+    find_room(b); /* again for prompts: answers may have taken pages back */
     for (int i = 0; i < b->n_active; i++) {
       Sequence *s = b->active[i];
       if (is_idle(s)) continue;
