@@ -102,7 +102,8 @@ typedef struct {
   const int *order; /* device: [n_in] input i of the matrix multiplies x[order[i]] */
 } OrderedMatrix;
 
-enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; then LongRoPE's global rope for long texts */
+/* BackendModel.ropes: those of ROPE_GLOBAL and ROPE_LOCAL, then LongRoPE's global rope for long texts. */
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 };
 
 /* A model on one GPU, or one GPU's part of a model that several GPUs share. */
 struct BackendModel {

@@ -77,8 +77,8 @@ Status residual_sum(BackendState *s, int n_rows, int sum, float **to, Error *err
  * x, and each other GPU replaces x by its part; residual_sum_x() then makes x the sum of all GPUs' x. It does
  * nothing on one GPU. */
 Status residual_sum_x(BackendState *s, int n_rows, Error *err);
-/* x += W from, or with norms.post x = scalar * (x + rmsnorm(W from) * norms.post); from: fp16
- * [n_tokens][n_in, padded]. Makes h by norms.next, too, but only with norms.post, or if GPUs add branches in
- * memory. */
+/* x += W f, W being `weights` and f `from`, fp16 [n_tokens][n_in, padded]; or with norms.post
+ * x = scalar * (x + rmsnorm(W f) * norms.post). Makes h by norms.next, too, but only with norms.post, or if
+ * GPUs add branches in memory. */
 Status residual_linear(BackendState *s, const DeviceLinear *weights, const void *from, int n_tokens,
                        Norms norms, int sum, Error *err);

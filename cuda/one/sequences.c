@@ -168,8 +168,8 @@ static void note_sequences(Sequences *s, TokenRange range) {
   }
 }
 
-/* Pads a step (only_singles) with rows of position -1 and units of row -1, which kernels skip, and logit_rows
- * with row 0. */
+/* Pads a step of single rows (only_singles): adds rows of position -1 and units of row -1, which kernels
+ * skip, and fills logit_rows up with row 0. */
 static void pad(Sequences *s, StepRows *rows) {
   const int all = padded_to(s->n_rows, PADDED_ROWS), most = s->n_sequences;
   for (const int n = all < most ? all : most; s->n_rows < n; s->n_rows++) {

@@ -105,7 +105,7 @@ static const char *unsupported_part(const ModelConfig *config) {
   return NULL;
 }
 
-/* True if AltUp's small matrices, which are vectors on a GPU, are all dense. */
+/* True if AltUp's small matrices are all dense: a GPU keeps them as arrays of fp32. */
 static bool has_dense_coefficients(const Model *model) {
   bool dense = true;
   for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++) {

@@ -119,7 +119,7 @@ typedef struct {
   size_t lex_langs_count, lex_langs_capacity;
   Buffer decoded;          /* a key or string without its escapes */
   bool has_open;           /* some schema has unevaluatedItems or unevaluatedProperties */
-  size_t tidy_at;          /* number of chunks from which machine_tidy() copies the frames; 0: TIDY_CHUNKS */
+  size_t tidy_at;          /* at so many chunks machine_tidy() copies the frames; 0: at TIDY_CHUNKS */
   uint32_t lex_generation; /* grows when lexes are numbered anew */
   uint32_t max_prefix;     /* longest list of prefixItems */
   uint32_t *places;        /* [set->count] scratch of frames.c: index of a schema in a list of children */

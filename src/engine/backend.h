@@ -217,8 +217,8 @@ typedef struct Backend {
   int chunk;                 /* default number of tokens of a prefill step */
   double row_cost;           /* extra time of one more row in a step of few rows; a step of one row is 1 */
   /* Returns [GUESS_ROWS + 1]: entry n is the extra time of n more rows; the unit is the time of a step of one
-   * row. For a device whose steps are not timed (guessing.h): every run then computes the same rows. NULL:
-   * n * row_cost. */
+   * row. For a device whose steps are not timed (guessing.h), so that every run computes the same rows.
+   * NULL: n * row_cost. */
   const double *(*row_costs)(const BackendModel *loaded);
   int guesses;                  /* default limit of guesses of a sequence in a step (guessing.h) */
   Operation *run[N_OPERATIONS]; /* NULL: forward_prepare() refuses models that have such an operation */

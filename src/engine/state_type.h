@@ -26,8 +26,9 @@ static inline const char *states_type_name(StatesType type) {
   return type == STATES_F32 ? "f32" : type == STATES_BF16 ? "bf16" : "f16";
 }
 
-/* A hash of the token's position and of the numbers 2 pair and 2 pair + 1 of a layer's states
- * [n_value_heads][value_dim][key_dim]. The hash of (pos, a + b) is that of (pos, a) plus that of (0, b). */
+/* A hash of the token's position and of `pair`, for the two numbers with the indices 2 pair and 2 pair + 1 in
+ * a layer's states [n_value_heads][value_dim][key_dim]. The hash of (pos, a + b) is that of (pos, a) plus
+ * that of (0, b). */
 STATE_FUNCTION uint32_t states_hash(uint32_t pos, uint32_t pair) {
   return (pair + pos * 0x9e3779b9u) * 0x85ebca6bu;
 }

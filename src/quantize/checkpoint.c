@@ -346,7 +346,8 @@ static Status note_kept(Rest *rest, const StoredTensor *tensor, Error *err) {
   return note_module(rest, tensor->name, n - 7, err);
 }
 
-/* note_module() for unquantised experts that the model stores stacked and the checkpoint one by one. */
+/* note_module() for each expert that stays unquantised, if the model read has its experts in one tensor: the
+ * checkpoint written has them one by one. */
 static Status note_experts(Rest *rest, const LayerWork *work, Error *err) {
   if (!experts_are_together(work)) return STATUS_OK;
   for (const LayerMatrix *m = work->matrices; m < work->matrices + work->n_matrices; m++)

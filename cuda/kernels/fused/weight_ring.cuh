@@ -236,8 +236,9 @@ template <class B, int kKind> struct Copier {
     }
   }
 
-  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. They
-   * are copied in units of 16 bytes, so of eight positions, some still unwritten. */
+  /* Loads the scales of this block's keys and values: lane 0 those of keys, lane 1 those of values. The
+   * number of positions is rounded up to eight, whose values have 16 bytes of scales, so that the last ones
+   * may not be written yet. */
   __device__ __forceinline__ void scales_of_keys() {
     constexpr int kKeys = B::kKeys, kPerKey = key_scales(B::kDim);
     const StepCall &c = b.args.call;

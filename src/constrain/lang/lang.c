@@ -711,8 +711,8 @@ bool lang_is_alive(Langs *langs, Lang a) {
 
 /* --- beginnings */
 
-/* True if `a` is every text of some least length, perhaps with more after it, or a union with such a
- * part. */
+/* True if `a` has all texts of at least some number of characters, each perhaps followed by what a further
+ * expression allows, or is a union with a part like that. */
 static bool takes_any_beginning(const Langs *langs, Lang a) {
   LangNode *node = &langs->nodes[a];
   if (node->takes_any) return node->takes_any == 1;

@@ -241,7 +241,8 @@ static bool write_content(Masks *masks, const JsonState *state, uint32_t group, 
   return true;
 }
 
-/* Adds the group's tokens that may end the string after the group's content, in state `lex`. */
+/* Adds those of the group's tokens that may end the string; `lex` is the string's state after the group's
+ * content. */
 static void end_string(Masks *masks, const JsonState *state, uint32_t group, uint32_t lex, uint64_t *mask) {
   JsonState next;
   if (!write_content(masks, state, group, &next)) return;

@@ -59,7 +59,7 @@ struct Args : PartArgs {
 /* State of a consumer thread. */
 template <class S> struct Consumer : StageCursor<S, S::kInGroups> {
   const uint32_t weights;            /* offset of the lane's weights in a stage */
-  const unsigned char *const groups; /* scales and zeros, as if their stage lay at address 0 */
+  const unsigned char *const groups; /* scales and zeros in a stage, as add_stages() takes them */
   float y[S::kSumFloats];            /* as store_fragments() takes it */
 
   __device__ __forceinline__ Consumer(const Ring &ring, int first_slot)

@@ -2,7 +2,8 @@
  *
  *     y[o] = sum_groups s (sum q x - z sum x), the zero factored out of the sum
  *
- * x is held as int16 in two bytes, so dp4a multiplies four weights an instruction and the sums are exact.
+ * x is held as int16, in a high and a low byte (quantise.cuh), so that dp4a multiplies four weights by either
+ * in an instruction, and the sums are exact.
  * Eight weights take 6 instructions; with halves (lop3, packed fma, short chains flushed to fp32) they would
  * take 13 and could overflow. Each weight word is read and unpacked once for all tokens; up to about 3 tokens
  * the time is that of reading the weights. Kept as a reference to compare with: other kernels are faster on
