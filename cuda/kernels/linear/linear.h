@@ -113,8 +113,7 @@ Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const voi
 
 /* Bytes of memory for a rotated copy (wide/rotated.cuh) of a 4-bit matrix, for the kernel int8_bytes: a byte
  * for each weight, a scale for each output. kernel: the kernel that is forced, or NULL. 0 if the matrix can
- * have no copy, if another kernel is forced, and, with none forced, if groups are not a multiple of 64
- * inputs: int8_mma then serves the matrix better, with a scale of x for each 32 inputs. */
+ * have no copy, or if another kernel is forced. */
 size_t linear_rotated_bytes(const DeviceLinear *linear, const char *kernel);
 
 /* Makes the rotated copy of a filled matrix in `memory`, 256-byte aligned, on the stream, and sets

@@ -1,7 +1,7 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
  * A pick is a chain of small kernels over the vocabulary, each of kBlocks blocks with equal runs of ids (a
- * small top-k is one kernel: sample_top_k.cu):
+ * small top-k is one kernel: sample_top_k.cu; scores of many sequences have fewer blocks each):
  *   scores      mask, penalties; the greatest key and its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: such histograms by weight, of what top-k left
@@ -10,6 +10,8 @@
  * weights, so top-k, top-p and min-p each keep a prefix of the ranking, and one key and one count describe
  * what stays. READS  vocab_size * 4 bytes from L2 in each kernel. */
 #include "cuda/kernels/ops/sample.h"
+
+#include <algorithm>
 
 #include "cuda/kernels/ops/sample.cuh"
 #include "cuda/kernels/ptx/lanes.cuh"
@@ -46,10 +48,10 @@ template <class Picks> __global__ void __launch_bounds__(kThreads) scores_kernel
   const bool greedy = p.way == WAY_GREEDY;
   unsigned long long *bins = &p.control->bins[0][0][0];
   for (int i = blockIdx.x * kThreads + threadIdx.x; !greedy && i < 2 * kLevels * kBins;
-       i += kBlocks * kThreads)
+       i += (int)gridDim.x * kThreads)
     bins[i] = 0;
   int first, end;
-  run_range(p.vocab_size, kBlocks, blockIdx.x, &first, &end);
+  run_range(p.vocab_size, gridDim.x, blockIdx.x, &first, &end);
   unsigned long long greatest = 0;
   unsigned int lowest = 0xffffffffu;
   judge<kThreads>(p, first, end, &greatest, &lowest);
@@ -451,11 +453,16 @@ struct Ways {
   }
 };
 
+/* About how many blocks of scores_kernel fill a GPU. */
+static const int kScoresBlocks = 4096;
+
 template <class Picks>
 static Status launch_picks(const Picks &picks, int n, const Ways &ways, cudaStream_t stream, Error *err) {
   const dim3 grid(kBlocks, n);
   if (ways.top_k) TRY(pick_top_k(picks, n, stream, err));
-  if (ways.others) TRY(launch(scores_kernel<Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks));
+  const dim3 of_scores(std::max(1, std::min(kBlocks, kScoresBlocks / n)), n);
+  if (ways.others)
+    TRY(launch(scores_kernel<Picks>, of_scores, kThreads, 0, stream, true, "sampling", err, picks));
   for (int level = 0; ways.by_count && level < kLevels; level++)
     TRY(launch(cut_kernel<0, Picks>, grid, kThreads, 0, stream, true, "sampling", err, picks, level));
   for (int level = 0; ways.by_weight && level < kLevels; level++)

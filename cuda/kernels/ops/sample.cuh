@@ -140,12 +140,12 @@ __device__ inline void finish(const Pick &p, int32_t id, int kind) {
   if (p.penalties && kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | kSeen;
 }
 
-/* Returns true in the last of kBlocks blocks to arrive, which then sees what the other blocks wrote. */
+/* Returns true in the last of a pick's blocks to arrive, which then sees what the other blocks wrote. */
 __device__ inline bool is_last_block(unsigned int *finished) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(finished, 1) == kBlocks - 1;
+  if (threadIdx.x == 0) last = atomicAdd(finished, 1) == gridDim.x - 1;
   __syncthreads();
   __threadfence();
   return last;

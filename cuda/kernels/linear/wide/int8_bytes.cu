@@ -12,8 +12,6 @@ namespace {
 
 using namespace int8_gemm;
 
-constexpr int kLeastGroup = 64;
-
 /* Bytes of a row of W or X. */
 size_t row_bytes(const DeviceLinear *w) {
   return (size_t)ceil_div(w->n_in, kPart) * kPart;
@@ -87,7 +85,7 @@ static size_t copy_bytes(const DeviceLinear *w) {
 }
 
 size_t linear_rotated_bytes(const DeviceLinear *w, const char *kernel) {
-  const bool wanted = kernel ? strcmp(kernel, "int8_bytes") == 0 : w->group % kLeastGroup == 0;
+  const bool wanted = !kernel || strcmp(kernel, "int8_bytes") == 0;
   const bool can = w->type == WEIGHT_AWQ4 && w->n_experts == 0 && rotation_fits(w->n_in);
   return wanted && can ? copy_bytes(w) : 0;
 }

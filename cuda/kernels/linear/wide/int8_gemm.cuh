@@ -113,14 +113,15 @@ __device__ __forceinline__ void multiply(int (&y)[S::kTokens / 2], const Ring &r
 }
 
 /* Multiplies the sums by both scales and stores them, as many tokens at a time as registers allow. d: scales
- * of the tile's tokens. */
+ * of the tile's tokens. The loop is not unrolled, so that its instructions are fetched once a tile: gate and
+ * up take 1 to 3% less (H200, 512 to 2,048 tokens; pieces of 64 and 32 tokens 4 and 19% more). The pieces'
+ * sums move to the first registers, so that y is lost. */
 template <class S>
 __device__ __forceinline__ void store(const Args &a, const Tile &tile, const float (&scale)[2],
-                                      const float *d, const int (&y)[S::kTokens / 2],
-                                      unsigned char *staging) {
+                                      const float *d, int (&y)[S::kTokens / 2], unsigned char *staging) {
   constexpr int kAtOnce = 128;
   const int row0 = (tile.out * S::kTileRows + threadIdx.x / 128 * 4) * kTileOut;
-#pragma unroll
+#pragma unroll 1
   for (int part = 0; part < S::kTokens / kAtOnce; part++) {
     const int token0 = tile.token * S::kTokens + part * kAtOnce;
     if (token0 >= a.n_tokens) return;
@@ -130,12 +131,13 @@ __device__ __forceinline__ void store(const Args &a, const Tile &tile, const flo
       const float2 by = *(const float2 *)(d + part * kAtOnce + n * 8 + threadIdx.x % 4 * 2);
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        v[4 * n + i] = __fmul_rn((float)y[part * (kAtOnce / 2) + 4 * n + i],
-                                 __fmul_rn(i % 2 ? by.y : by.x, scale[i / 2]));
+        v[4 * n + i] = __fmul_rn((float)y[4 * n + i], __fmul_rn(i % 2 ? by.y : by.x, scale[i / 2]));
     }
     wgmma_tiles::store_groups<S::kWarpgroups, kAtOnce / 8, false>(
         wgmma_tiles::Place{a.out, a.vectors, row0, token0, 0, min(a.n_tokens - token0, kAtOnce)}, 0, v,
         staging);
+#pragma unroll
+    for (int i = 0; i < (S::kTokens - kAtOnce) / 2; i++) y[i] = y[i + kAtOnce / 2];
   }
 }
 
