@@ -11,12 +11,18 @@
 
 /* For LEAST_ROWS to MOST_ROWS rows five kernels a layer were measured as the fastest (LOG.md, "A layer as
  * five kernels") where no fused step runs; more rows are faster by narrow_wgmma. MOST_ROWS_OF_FEW_WEIGHTS
- * takes the place of MOST_ROWS in layers whose o has fewer than DISPATCH_MIDDLE weights. */
-enum { LEAST_ROWS = 2, MOST_ROWS = LINEAR_MOST_PLANES, MOST_ROWS_OF_FEW_WEIGHTS = 16 };
+ * takes the place of MOST_ROWS in layers whose o has fewer than FEW_WEIGHTS weights (Qwen3-8B's o has as
+ * many). */
+enum {
+  LEAST_ROWS = 2,
+  MOST_ROWS = LINEAR_MOST_PLANES,
+  MOST_ROWS_OF_FEW_WEIGHTS = 16,
+  FEW_WEIGHTS = 16 << 20
+};
 
 static int most_rows(const DeviceLayer *l) {
   const long weights = (long)l->o.n_in * l->o.n_out;
-  return weights < DISPATCH_MIDDLE ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
+  return weights < FEW_WEIGHTS ? MOST_ROWS_OF_FEW_WEIGHTS : MOST_ROWS;
 }
 
 /* True if planes_wgmma can multiply by the matrix. 128 inputs, which share a scale of x, must lie in one
