@@ -213,8 +213,8 @@ static uint32_t string_next(Machine *m, uint32_t index, unsigned char byte) {
   return low_next(m, index, byte);
 }
 
-/* Makes a row of LANG_UNKNOWN, in a string outside of escapes LEX_NONE for control characters and the quote;
- * false on failure. */
+/* Makes a row that is LANG_UNKNOWN everywhere; in a string, outside of escapes, it is LEX_NONE for control
+ * characters and the quote. False on failure. */
 static bool make_row(Machine *m, uint32_t index) {
   const bool plain = !m->lexes[index].number && m->lexes[index].escape == 0;
   uint32_t *next = malloc(256 * sizeof *next);

@@ -26,7 +26,7 @@
  *
  *   32 warps of the cluster   gate, up -> st.async of 512 bytes to both blocks -> sums_full: 1, and 16 KB
  *                                                                                     |
- *   16 warps of a block       g_full: 16, a warp each <- make_g(), the first 8 or 4 <- wait
+ *   16 warps of a block       g_full: 16, a warp each <- make_g() by the first 8 (4 without gates) <- wait
  *                                 |
  *   the same, in step s + 1       +-> wait -> down of item s
  *

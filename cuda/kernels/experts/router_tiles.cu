@@ -175,8 +175,8 @@ template <class T> struct FourSteps {
         v[i][r] = k + 32 * i < stride ? __ldg((const uint4 *)(rows[r] + k + 32 * i)) : make_uint4(0, 0, 0, 0);
   }
 
-  /* sum += products of the weights with x of halves `first` to `last` of the tokens. x: address of token 0's
-   * number for the steps' first input. */
+  /* sum[m] += products of the weights with x of tokens 8 m .. 8 m + 7, m from `first` to `last`. x: address
+   * of token 0's number for the steps' first input. */
   __device__ __forceinline__ void multiply(const T *x, int first, int last, float (&sum)[2][4]) const {
     const T *own = x + (int)threadIdx.x % 32 / 4 * kRowNumbers + (int)threadIdx.x % 4 * 8;
 #pragma unroll

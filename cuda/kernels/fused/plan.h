@@ -152,8 +152,8 @@ typedef struct {
 } StepShape;
 
 /* Byte offsets in a block's shared memory. one_kernel.cuh and few/kernel.cuh have tables of the areas that
- * change their use with the phase. A kernel uses the shared offsets, those of its list, and those of the
- * other list whose comments name it. */
+ * change their use with the phase. The first offsets are of all kernels; those under "one token" and "several
+ * tokens" are of such kernels, and also of the others where a comment says so. */
 typedef struct {
   int stage_table; /* table of a layer's stages */
   int heads; /* half [8 * StepPlan.columns][head_dim] queries; new keys [tokens][head_dim], and values */

@@ -62,7 +62,7 @@ typedef struct {
  * one are complete. */
 Status device_sampler_pick_rows(DeviceSampler *sampler, const RowPick *rows, int n, const float *logits,
                                 cudaStream_t stream, Error *err);
-/* Replaces ids[row] of a step's n_rows rows (device) that are negative by the token that
+/* ids: device [n_rows] of a step. In place of each negative id comes the token that
  * device_sampler_pick_rows() picked last for the row's sequence. PRECOND there is such a token. */
 Status device_sampler_fill(const DeviceSampler *sampler, const Segments *segments, int32_t *ids, int n_rows,
                            cudaStream_t stream, Error *err);

@@ -82,7 +82,8 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* Writes the fields that differ between architectures (src/model/config/config.h), and the devices. */
+/* Writes the fields that differ between architectures (src/model/config/config.h), then the devices that run
+ * the model. */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};

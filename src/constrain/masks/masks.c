@@ -2,8 +2,8 @@
  *
  * Most tokens are parts of strings. Inside a string that may hold anything, or any text of some length,
  * the mask is one made with the vocabulary; lex_masks.c finds the masks of other strings. Tokens that end a
- * string alike differ only in what follows the quote, the rest: rests are walked once for such an end. White
- * space changes nothing between values, so that tokens that begin with it are walked without it.
+ * string alike differ only in what follows the quote, called the rest. For each such end the rests are walked
+ * once. White space changes nothing between values, so that tokens that begin with it are walked without it.
  *
  * Whole masks are kept by a hash of all that they depend on (frame_print()), so that a member or item like an
  * earlier one costs a copy. */

@@ -219,7 +219,7 @@ typedef struct {
    * their own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
   bool two_kinds;
   bool bias_may_miss; /* choice_bias may be missing, in all layers (A.X-K1) */
-  bool alternate;     /* in all_gate_up rows of gate and up alternate (gpt-oss) */
+  bool alternate;     /* rows of gate and rows of up alternate in all_gate_up (gpt-oss) */
   InputsFirst inputs_first;
 } ExpertNames;
 

@@ -40,8 +40,8 @@ static int has_experts(const LayerConfig *own) {
   return own->mlp != MLP_DENSE;
 }
 
-/* Refuses the list `key`, a 0 or 1 for each layer, if it contradicts what the list `names`, or its default,
- * says of the layers. */
+/* Refuses the list `key`, a 0 or 1 for each layer, if it contradicts the layers as another list (whose key is
+ * `names`) or that list's default has them. */
 static Status expect_list(const ConfigReader *r, const char *key, int (*says)(const LayerConfig *),
                           const char *names, const ModelConfig *config) {
   const Json *list = json_member(r->object, key);

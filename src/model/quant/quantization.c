@@ -156,7 +156,7 @@ static Status check_awq_layout(const ConfigReader *r) {
   TRY(get_format(r, &format));
   TRY(reader_string(r, "version", &version));
   TRY(reader_string(r, "backend", &backend));
-  /* Other backends name the kernels to use, not the layout. */
+  /* The backend llm-awq names a layout; all others name the kernels to use. */
   const char *layouts[] = {version, format, backend && strcmp(backend, "llm-awq") == 0 ? backend : NULL};
   for (int i = 0; i < 3; i++) {
     if (layouts[i] && strcasecmp(layouts[i], "gemm") != 0)

@@ -29,8 +29,8 @@
 
 namespace step::one {
 
-/* Sets of four rows of the folded router in each of a block's four stages; a row belongs to one of the
- * block's experts. */
+/* Sets of four rows of the folded router in each of a block's folded_stages() stages; a row belongs to one of
+ * the block's experts. */
 template <class B> constexpr int kQuads = B::kHybrid ? 2 : 1;
 
 constexpr int kRouterStep = 256; /* inputs of the router that a warp multiplies at once */

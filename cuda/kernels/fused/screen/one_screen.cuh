@@ -192,7 +192,7 @@ template <class B> __device__ __forceinline__ float reported_bound(const B &b, i
 }
 
 /* Makes the logits of the block's candidates, whose upper bounds are not below `bound`, and sets all other
- * logits to -infinity. Then leaves the block's best logit. */
+ * logits to -infinity. Then stores the block's best logit for the pick (keep_best()). */
 template <class B> __device__ __forceinline__ void multiply_candidates(B &b, float bound, float inverse) {
   const StepPlan &p = b.plan;
   const int n = (p.n_screen_stages - 1 - (int)blockIdx.x + head_turn(b)) / head_turn(b) * p.screen_rows;
