@@ -362,6 +362,14 @@ Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *
   return error_set(err, STATUS_FAILED, "this build has no device %s", backend);
 }
 
+Status device_check_elsewhere(const Device *device, Error *err) {
+  const DeviceFlags *values = device->flags;
+  if (device->backend != &cpu_backend) return STATUS_OK;
+  if (values->gpu && !values->gpu_is_usual)
+    print_note("--gpu %s: the process that keeps the model computes on the CPU", values->gpu);
+  return check_on_cpu(values, values->device == DEVICE_AUTO, err);
+}
+
 /* --- its name */
 
 /* The first processor's name in /proc/cpuinfo, or the architecture's if there is no name (aarch64). */

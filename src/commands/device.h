@@ -86,6 +86,8 @@ GpusText device_gpus_text(const Device *device);
 /* Describes the device on which another process computes with these flags; it is neither chosen nor loaded
  * here. */
 Status device_elsewhere(const DeviceFlags *values, const char *backend, Device *device, Error *err);
+/* Where such a device is the CPU: refuses GPU-only flags, and says that --gpu has no effect. */
+Status device_check_elsewhere(const Device *device, Error *err);
 
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);

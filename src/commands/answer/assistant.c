@@ -264,8 +264,9 @@ static Status find_holder(Assistant *a, Error *err) {
   if (status == STATUS_INTERRUPTED) return error_set(err, status, "interrupted");
   if (status && (silent || flags->answer.verbose)) print_note("%s", reason.text);
   if (silent) a->keep_seconds = 0; /* the holder would not answer a second time either */
-  return a->remote ? device_elsewhere(&flags->device, remote_facts(a->remote)->backend, &a->device, err)
-                   : STATUS_OK;
+  if (!a->remote) return STATUS_OK;
+  TRY(device_elsewhere(&flags->device, remote_facts(a->remote)->backend, &a->device, err));
+  return device_check_elsewhere(&a->device, err);
 }
 
 static Status choose_device(Assistant *a, Error *err) {

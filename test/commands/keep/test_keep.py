@@ -131,6 +131,12 @@ def test_it_has_the_flags_of_the_call_that_started_it(keeper, flags):
     assert f"process {keeper.pid()} keeps the model" in done.stderr.decode()
 
 
+def test_a_gpu_that_it_does_not_use_is_told(keeper):
+    for why in ("computing on the CPU", "the process that keeps the model computes on the CPU"):
+        said = keeper.ask("-p", "x", "-n", "1", "--keep", "20s", "--gpu", "0").stderr.decode()
+        assert keeper.list()[0]["device"] != "cpu" or (said.startswith("auk: --gpu 0: ") and why in said)
+
+
 @pytest.mark.parametrize("flags", [["-n", "5"], ["--stop", "a"], ["--regex", "[a-z ]{3}"]])
 def test_what_was_there_already_is_counted_however_an_answer_ends(keeper, flags):
     counts = [json.loads(keeper.ask("--raw", "-p", "One day, Tim went to the", "--temp", "0", "--json", "--keep", "20s",
