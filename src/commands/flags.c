@@ -290,15 +290,28 @@ static bool is_exempt(const FlagRule *rule, const void *value) {
   return text && strtod(text, NULL) == 0; /* a text that is no number is refused later */
 }
 
+/* True if the flag chooses what happens without it. */
+static bool is_default(const FlagParse *parse, const Found *found) {
+  const char *defaults = parse->interface->defaults;
+  const void *value = (const char *)parse->options + found->offset,
+             *usual = defaults ? defaults + found->offset : NULL;
+  return found->flag->kind == KIND_CHOICE && *(const int *)value == (usual ? *(const int *)usual : 0);
+}
+
 /* The first flag of `names` that was given, as the user spelled it; NULL if none was. Flags whose value
- * `rule` exempts are skipped; `rule` may be NULL. */
-static const Word *first_given(const FlagParse *parse, const char *names, const FlagRule *rule) {
+ * `rule` exempts are skipped (`others`: those of rule->others), and defaults that it excludes; `setting`, if
+ * given, has no value yet. */
+static const Word *first_given(const FlagParse *parse, const FlagRule *rule, bool others,
+                               const Word *setting) {
+  const char *names = others ? rule->others : rule->flags;
   Word name;
   while (flag_next_name(&names, &name)) {
     const Found found = find_flag(parse->interface, name.text, name.size);
-    if (!found.flag || !parse->given[found.index].text) continue;
-    if (rule && is_exempt(rule, (const char *)parse->options + found.offset)) continue;
-    return &parse->given[found.index];
+    const Word *given = found.flag ? &parse->given[found.index] : NULL;
+    if (!given || !given->text) continue;
+    if (others && is_exempt(rule, (const char *)parse->options + found.offset)) continue;
+    if (rule->kind != NEEDS && given != setting && is_default(parse, &found)) continue;
+    return given;
   }
   return NULL;
 }
@@ -323,8 +336,8 @@ static Status check_rules(const FlagParse *parse, const Word *setting, Error *er
   for (size_t r = 0; r < parse->interface->n_rules; r++) {
     const FlagRule *rule = &parse->interface->rules[r];
     if (rule->kind == IDLE_AT_ZERO && !setting) continue;
-    const Word *other = first_given(parse, rule->others, rule);
-    const Word *flag = first_given(parse, rule->flags, NULL);
+    const Word *other = first_given(parse, rule, true, setting);
+    const Word *flag = first_given(parse, rule, false, setting);
     if (setting && setting != flag && setting != other) continue;
     if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
   }

@@ -74,10 +74,11 @@ static void write_values(const Values *v, FILE *out) {
   fprintf(out, "\n");
 }
 
-/* Below a heading with "llama.cpp" foreign flags are taken, below one with "rules" there are two. */
+/* Below a heading with "llama.cpp" foreign flags are taken, below one with "rules" there are three. */
 static void write_parsed(const char *old, FILE *out) {
   static const FlagRule rules[] = {{"--raw, -n", EXCLUDES, "--temp", "it is cold"},
-                                   {"--seed", NEEDS, "-p, --kv", NULL}};
+                                   {"--seed", NEEDS, "-p, --kv", NULL},
+                                   {"--kv", EXCLUDES, "--stop", NULL}};
   Interface of = interface;
   of.rules = rules;
   char line[TRANSCRIPT_LINE], *argv[32];
@@ -87,7 +88,7 @@ static void write_parsed(const char *old, FILE *out) {
     if (!*line) continue;
     if (*line == '#') {
       of.takes_foreign = strstr(line, "llama.cpp") != NULL;
-      of.n_rules = strstr(line, "rules") ? 2 : 0;
+      of.n_rules = strstr(line, "rules") ? 3 : 0;
       continue;
     }
     Values v = {0};
@@ -179,7 +180,7 @@ static size_t list_flags(const Interface *of, Named *named, size_t room) {
   return n;
 }
 
-/* With a value that the flag takes. */
+/* With a value that the flag takes, no choice's default. */
 static int put_flag(const Named *named, char **argv, char *word, size_t room) {
   const char *at = named->flag->argument;
   Word choice;
@@ -187,7 +188,7 @@ static int put_flag(const Named *named, char **argv, char *word, size_t room) {
   if (named->flag->kind == KIND_SWITCH) return 1;
   argv[1] = (char *)"1";
   if (named->flag->kind != KIND_CHOICE) return 2;
-  assert_true(flag_next_choice(&at, &choice));
+  while (flag_next_choice(&at, &choice)) continue;
   snprintf(word, room, "%.*s", (int)choice.size, choice.text);
   argv[1] = word;
   return 2;
