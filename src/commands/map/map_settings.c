@@ -113,9 +113,13 @@ static bool has_name(const char *lines, size_t size, const Line *line) {
   return false;
 }
 
-/* Refuses a setting that results were made with and that is not given now. */
-static Status refuse_more(const char *path, const char *other, const Line *was, Error *err) {
+/* Refuses a setting that results were made with and that is not given now, or (`now`) the other way round. */
+static Status refuse_more(const char *path, const char *other, const Line *was, bool now, Error *err) {
   const int n_name = (int)was->name_size, n_was = (int)was->what_size;
+  if (now)
+    return error_set(err, STATUS_USAGE, "%s: its results were made without %.*s, %s%s %s %.*s", path, n_name,
+                     was->name, other ? "those of " : "now", other ? other : "", other ? "with" : "it is",
+                     n_was, was->what);
   if (other)
     return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, those of %s without", path,
                      n_name, was->name, n_was, was->what, other);
@@ -133,10 +137,11 @@ Status map_settings_compare(const MapSettings *settings, const char *lines, size
     if (there && now_invariant != is_named(&was, invariant_name))
       return refuse_invariant(path, other, now_invariant, err);
     const bool is_same = there && same(was.name, was.name_size, is.name, is.name_size);
-    if (there && !is_same && has_name(lines, size, &is)) return refuse_more(path, other, &was, err);
+    if (there && !is_same && has_name(lines, size, &is)) return refuse_more(path, other, &was, false, err);
+    if (there && !is_same && has_name(now, n_now, &was)) return refuse_more(path, other, &is, true, err);
     if (!is_same)
-      return error_set(err, STATUS_USAGE, "%s.resume does not say which %.*s its results were made with",
-                       path, (int)is.name_size, is.name);
+      return error_set(err, STATUS_USAGE, "%s: nothing says which %.*s its results were made with", path,
+                       (int)is.name_size, is.name);
     const bool may_differ = (tolerance & CONTEXT_MAY_DIFFER && is_named(&is, context_name)) ||
                             (tolerance & SHARD_MAY_DIFFER && is_named(&is, shard_name)) ||
                             (tolerance && is_named(&is, seal_name));

@@ -76,7 +76,7 @@ def test_results_with_other_states_are_not_mixed(run, root, tmp_path):
            "--resume", tmp_path / "out"]
     for states, others in (("bf16", {"f16": "made with --states bf16, now it is f16",
                                      None: "made with --states bf16, now it is not given"}),
-                           (None, {"f16": "out.resume does not say which --states its results were made with"})):
+                           (None, {"f16": "made without --states, now it is f16"})):
         flags = {None: [], "bf16": ["--states", "bf16"], "f16": ["--states", "f16"]}
         assert run(*job, *flags[states]).returncode == 0
         for other, words in others.items():

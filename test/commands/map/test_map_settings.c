@@ -66,14 +66,14 @@ TEST(lines_that_are_missing_or_none_are_refused_by_name) {
   static const struct {
     const char *lines, *error;
   } cases[] = {
-      {"", "out.resume does not say which -n its results were made with"},
-      {HASH " -n 1", "out.resume does not say which -n its results were made with"},
-      {HASH "  \n", "out.resume does not say which -n its results were made with"},
-      {HASH "-n 1\n", "out.resume does not say which -n its results were made with"},
-      {"0123456789abcde -n 1\n", "out.resume does not say which -n its results were made with"},
-      {HASH " -n\n", "out.resume does not say which -n its results were made with"},
-      {HASH " -nn 1\n", "out.resume does not say which -n its results were made with"},
-      {HASH " - 1\n", "out.resume does not say which -n its results were made with"},
+      {"", "out: nothing says which -n its results were made with"},
+      {HASH " -n 1", "out: nothing says which -n its results were made with"},
+      {HASH "  \n", "out: nothing says which -n its results were made with"},
+      {HASH "-n 1\n", "out: nothing says which -n its results were made with"},
+      {"0123456789abcde -n 1\n", "out: nothing says which -n its results were made with"},
+      {HASH " -n\n", "out: nothing says which -n its results were made with"},
+      {HASH " -nn 1\n", "out: nothing says which -n its results were made with"},
+      {HASH " - 1\n", "out: nothing says which -n its results were made with"},
       {HASH " -n 2\n", "out: its results were made with -n 2, now it is 1"},
       {HASH " -n \n", "out: its results were made with -n , now it is 1"},
       {HASH " -n 1\n", "out: its results were made with another -n than this one (1)"},
@@ -94,7 +94,7 @@ TEST(lines_that_are_missing_or_none_are_refused_by_name) {
   size_t first = (size_t)((char *)memchr(all->data, '\n', all->size) + 1 - all->data);
   assert_int_equal(map_settings_compare(&settings, all->data, all->size, 0, "out", NULL, NULL), STATUS_OK);
   assert_int_equal(map_settings_compare(&settings, all->data, first, 0, "out", NULL, &err), STATUS_USAGE);
-  assert_string_equal(err.text, "out.resume does not say which -s its results were made with");
+  assert_string_equal(err.text, "out: nothing says which -s its results were made with");
   map_settings_release(&settings);
 }
 
@@ -116,12 +116,10 @@ TEST(settings_that_one_run_has_are_named) {
       const MapSettings *was = had_more ? &all : &some, *is = had_more ? &some : &all;
       assert_int_equal(map_settings_compare(is, was->lines.data, was->lines.size, 0, "out", other, &err),
                        STATUS_USAGE);
-      if (!had_more)
-        snprintf(want, sizeof want, "out.resume does not say which %s its results were made with",
-                 names[more]);
-      else
-        snprintf(want, sizeof want, "out: its results were made with %s 1, %s", names[more],
-                 other ? "those of a without" : "now it is not given");
+      const char *ends[][2] = {{"now it is 1", "those of a with 1"},
+                               {"now it is not given", "those of a without"}};
+      snprintf(want, sizeof want, "out: its results were made with%s %s%s, %s", had_more ? "" : "out",
+               names[more], had_more ? " 1" : "", ends[had_more][other != NULL]);
       assert_string_equal(err.text, want);
       map_settings_release(&some);
       map_settings_release(&all);
