@@ -192,6 +192,8 @@ TEST(a_template_is_found_in_its_order) {
   assert_source(NULL, "chat_template.jinja");
   assert_source("gemma", "gemma");
   assert_source("rag", "tokenizer_config.json");
+  put_file("chat_template.json", "{", 1);
+  assert_source(NULL, "chat_template.jinja"); /* a faulty file that is not needed */
   Chat *chat;
   Error err;
   assert_int_not_equal(chat_open(own_directory, "deep/er", NULL, &chat, &err), STATUS_OK); /* it is a path */

@@ -32,9 +32,8 @@ void chat_heed(Chat *chat, const volatile int *interrupted);
  * the path of FILE, or NAME for additional_chat_templates/NAME.jinja. */
 const char *chat_source(const Chat *chat);
 
-/* chat_takes_tools(): true if the template mentions the variable `tools`; chat_has_tool_use(): if
- * tokenizer_config.json or additional_chat_templates/ has a template named "tool_use"; chat_writes(): if the
- * template's text has `string` in it. */
+/* chat_takes_tools(): true if the template mentions the variable `tools`; chat_has_tool_use(): if the
+ * checkpoint has a template named "tool_use"; chat_writes(): if the template's text has `string` in it. */
 bool chat_takes_tools(const Chat *chat);
 bool chat_has_tool_use(const Chat *chat);
 bool chat_writes(const Chat *chat, const char *string);

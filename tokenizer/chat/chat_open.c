@@ -165,13 +165,20 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Refuses a checkpoint with named templates (in lists or files) but no default: transformers chooses none
- * of them either. */
-static Status refuse_lists(const char *directory, const Json *config, const Json *own, Error *err) {
+/* Appends ", NAME" for each named template of the checkpoint: of the lists of two files, and the files. */
+static Status append_all(const char *directory, const Json *config, char *known, size_t capacity,
+                         Error *err) {
+  OWNED(json_release) Json *own = NULL;
+  TRY(checkpoint_json(directory, "chat_template.json", &own, err));
+  append_names(json_member(config, "chat_template"), known, capacity);
+  append_names(json_member(own, "chat_template"), known, capacity);
+  return append_files(directory, known, capacity, err);
+}
+
+/* Refuses a checkpoint with named templates but no default: transformers chooses none of them either. */
+static Status refuse_lists(const char *directory, const Json *config, Error *err) {
   char known[512] = "";
-  append_names(json_member(config, "chat_template"), known, sizeof known);
-  append_names(json_member(own, "chat_template"), known, sizeof known);
-  TRY(append_files(directory, known, sizeof known, err));
+  TRY(append_all(directory, config, known, sizeof known, err));
   if (!*known) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
                    "none of this model's chat templates is named \"default\": choose one with "
@@ -190,7 +197,7 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
   OWNED(json_release) Json *own = NULL;
   TRY(checkpoint_json(directory, "chat_template.json", &own, err));
   TRY(parse_member(chat, own, "chat_template.json", name, err));
-  return name || chat->template ? STATUS_OK : refuse_lists(directory, config, own, err);
+  return name || chat->template ? STATUS_OK : refuse_lists(directory, config, err);
 }
 
 /* Parses additional_chat_templates/NAME.jinja. */
@@ -208,8 +215,7 @@ static Status refuse_name(const char *directory, const char *name, const Json *c
   size_t n = 0;
   for (const ChatBuiltin *builtin = chat_builtins; builtin->name; builtin++)
     n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", builtin->name);
-  append_names(json_member(config, "chat_template"), known, sizeof known);
-  if (directory) TRY(append_files(directory, known, sizeof known, err));
+  if (directory) TRY(append_all(directory, config, known, sizeof known, err));
   return error_set(err, STATUS_USAGE, "there is no chat template \"%s\": expected a file, or one of %s", name,
                    known);
 }
@@ -224,17 +230,19 @@ static Status choose(Chat *chat, const char *directory, const Json *config, cons
   return refuse_name(directory, choice, config, err);
 }
 
+static bool lists_tool_use(const Json *file) {
+  const Json *templates = json_member(file, "chat_template"), *item;
+  for (item = json_is_array(templates) ? json_first(templates) : NULL; item; item = json_next(item))
+    if (json_string_is(json_member(item, "name"), "tool_use")) return true;
+  return false;
+}
+
 static Status find_tool_use(Chat *chat, const char *directory, const Json *config, Error *err) {
-  const Json *templates = json_member(config, "chat_template");
-  for (const Json *item = json_is_array(templates) ? json_first(templates) : NULL; item;
-       item = json_next(item)) {
-    const Json *name = json_member(item, "name");
-    chat->has_tool_use |= name && json_is_string(name) && json_string_is(name, "tool_use");
-  }
-  char *path = path_join(directory, "additional_chat_templates/tool_use.jinja", err);
+  OWNED(json_release) Json *own = NULL;
+  OWNED(mem_release) char *path = path_join(directory, "additional_chat_templates/tool_use.jinja", err);
   if (!path) return STATUS_FAILED;
-  chat->has_tool_use |= file_is_named(path);
-  free(path);
+  checkpoint_json(directory, "chat_template.json", &own, NULL); /* if faulty, refused where it is needed */
+  chat->has_tool_use = lists_tool_use(config) || lists_tool_use(own) || file_is_named(path);
   return STATUS_OK;
 }
 

@@ -187,16 +187,19 @@ def test_tools_of_mcp_and_anthropic(talk, run, tmp_path, key, more):
     assert json.loads(done.stdout.decode().splitlines()[0]) == {"name": "f", "arguments": PARIS}
 
 
-@pytest.mark.parametrize("files", [
-    {"tokenizer_config.json": json.dumps({"chat_template": [{"name": "default", "template": TURNS},
-                                                            {"name": "tool_use", "template": FORMATS["qwen"]}]})},
-    {"chat_template.jinja": TURNS, "tokenizer_config.json": "{}"}])
-def test_tool_use_is_named_where_it_is(run, variant, tmp_path, files):
+LISTED = json.dumps({"chat_template": [{"name": "default", "template": TURNS},
+                                       {"name": "tool_use", "template": FORMATS["qwen"]}]})
+
+
+@pytest.mark.parametrize("files, listed", [
+    ({"tokenizer_config.json": LISTED}, True), ({"tokenizer_config.json": "{}", "chat_template.json": LISTED}, True),
+    ({"chat_template.jinja": TURNS, "tokenizer_config.json": "{}"}, False)])
+def test_tool_use_is_named_where_it_is(run, variant, tmp_path, files, listed):
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     model = variant(tokenizer=with_marks, name="m", files=files)
     ask = ["-m", model, "-t", 1, "-p", "x", "-n", 1, "--tools", tmp_path / "tools.json"]
     for _ in range(2):
-        named = len(files) == 1 or (pathlib.Path(model) / "additional_chat_templates").is_dir()
+        named = listed or (pathlib.Path(model) / "additional_chat_templates").is_dir()
         done = run(*ask)
         assert done.returncode == 2 and b"takes no tools" in done.stderr
         assert (b"--chat-template tool_use may" in done.stderr) == named
