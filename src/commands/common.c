@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "terminal/console.h"
 
 int command_finish(Status status, const Error *err) {
   bool printed = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
@@ -101,6 +102,16 @@ Status system_error(const char *path, const char *what, Error *err) {
 bool terminal_takes_escapes(int descriptor) {
   const char *terminal = getenv("TERM");
   return isatty(descriptor) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
+void progress_show(const char *format, ...) {
+  char text[200];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  const int columns = terminal_columns(STDERR_FILENO);
+  fprintf(stderr, "\r\033[K%.*s", columns > 0 ? columns - 1 : (int)sizeof text, text);
 }
 
 Spinner loading_spinner(bool is_wanted) {

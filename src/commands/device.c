@@ -594,7 +594,7 @@ static void show_progress(void *shown, size_t done, size_t total) {
   memset(cells, '.', sizeof cells - 1);
   memset(cells, '#', (size_t)full);
   cells[40] = 0;
-  fprintf(stderr, "\rloading [%s] %3d%%", cells, permille / 10);
+  progress_show("loading %3d%% [%s]", permille / 10, cells);
 }
 
 /* Says which weights stay in the host's memory. */

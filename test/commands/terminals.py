@@ -1,5 +1,12 @@
 """Terminals that a test holds the other side of."""
+import fcntl
 import os
+import struct
+import termios
+
+
+def resize(descriptor, columns):
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
 def read_all(descriptor):

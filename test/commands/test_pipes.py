@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ import time
 import pytest
 from renamed_tokens import renamed
 from screen import Screen
-from terminals import read_all
+from terminals import read_all, resize
 
 PROMPT = "Once upon a time"
 STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red "
@@ -279,6 +280,29 @@ def test_a_terminal_that_takes_nothing_back_is_shown_no_progress(start, variant,
     os.close(main)
     assert process.wait(60) == 0
     assert seen.startswith(b"auk: prompt ") and b"\x1b" not in seen
+
+
+@pytest.mark.parametrize("command", [
+    ["quantize", "FLOATS", "-o", "OUT", "--samples", "2", "--length", "32", "--group", "32", "--calibration", "TEXT"],
+    ["eval", "-m", "MODEL", "--window", "99", "-f", "TEXT"],
+    ["-m", "MODEL", "--raw", "-n", "2", "--parallel", "1", "--map", "TEXT"]],
+    ids=lambda command: command[0].replace("-m", "map"))
+def test_progress_does_not_wrap(start, root, stories, tmp_path, command):
+    """Only the last row of a line that wraps could be erased."""
+    (tmp_path / "text").write_text("Once upon a time there was a dog.\n" * 40)
+    words = {"FLOATS": root / "test" / "data" / "stories260K-f32", "MODEL": stories, "TEXT": tmp_path / "text",
+             "OUT": tmp_path / "out"}
+    for columns in (9, 20, 0):  # 0: unknown
+        main, terminal = pty.openpty()
+        resize(terminal, columns)
+        process = start(*(str(words.get(word, word)) for word in command), stderr=terminal, stdout=subprocess.DEVNULL)
+        os.close(terminal)
+        seen = read_all(main).decode()
+        os.close(main)
+        assert process.wait(60) == 0
+        lines = seen.split("auk: ")[0].split("\r\x1b[K")
+        assert 0 < max(map(len, lines[1:])) < columns if columns else max(map(len, lines)) > 14
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
 @pytest.mark.parametrize("command, typed, wanted", [

@@ -276,30 +276,36 @@ static size_t expected_results(const Map *map, bool *counted) {
   return (size_t)((double)reader->n_records / share + 0.5);
 }
 
-void map_show_progress(Map *map, bool at_once) {
-  enum { EVERY_MS = 200 };
-  const double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
-  if (!draws_progress(map) || (!at_once && now - map->shown_ms < EVERY_MS)) return;
+static void describe_progress(const Map *map, double seconds, Buffer *line) {
   bool counted;
   const size_t n_answered = map->n_done + map->n_waiting, n_made = n_answered - map->n_found;
   const size_t n_all = expected_results(map, &counted);
   const size_t n_elsewhere = map->blocks ? blocks_elsewhere(map->blocks) : 0;
-  map->on_screen = true;
-  map->shown_ms = now;
-  fprintf(stderr, "\r\033[K%zu", n_answered + n_elsewhere);
-  if (n_all) fprintf(stderr, " of %s%zu", counted ? "" : "about ", n_all);
-  fprintf(stderr, " records");
-  if (map->n_running) fprintf(stderr, ", %zu running", map->n_running);
-  if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
+  buffer_printf(line, NULL, "%zu", n_answered + n_elsewhere);
+  if (n_all) buffer_printf(line, NULL, " of %s%zu", counted ? "" : "about ", n_all);
+  buffer_printf(line, NULL, " records");
+  if (map->n_running) buffer_printf(line, NULL, ", %zu running", map->n_running);
+  if (map->n_errors) buffer_printf(line, NULL, ", %zu errors", map->n_errors);
   if (n_made == 0) return;
-  fprintf(stderr, ", %.1f/s", (double)n_made / seconds);
+  buffer_printf(line, NULL, ", %.1f/s", (double)n_made / seconds);
   if (map->mapping.n_generated)
-    fprintf(stderr, ", %.0f tokens/s", (double)map->mapping.n_generated / seconds);
+    buffer_printf(line, NULL, ", %.0f tokens/s", (double)map->mapping.n_generated / seconds);
   if (n_all == 0 || map->blocks) return; /* the speed of the other processes is not known */
   const double n_left = n_all > n_answered ? (double)(n_all - n_answered) : 0;
   const int left = (int)(seconds * n_left / (double)n_made + 0.5);
-  if (left >= 3600) fprintf(stderr, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
-  if (left < 3600) fprintf(stderr, ", %d:%02d left", left / 60, left % 60);
+  if (left >= 3600) buffer_printf(line, NULL, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
+  if (left < 3600) buffer_printf(line, NULL, ", %d:%02d left", left / 60, left % 60);
+}
+
+void map_show_progress(Map *map, bool at_once) {
+  enum { EVERY_MS = 200 };
+  const double now = clock_ms();
+  OWNED(buffer_release) Buffer line = {0};
+  if (!draws_progress(map) || (!at_once && now - map->shown_ms < EVERY_MS)) return;
+  map->on_screen = true;
+  map->shown_ms = now;
+  describe_progress(map, (now - map->start_ms) / 1e3, &line);
+  progress_show("%.*s", (int)line.size, line.data ? line.data : "");
 }
 
 static void print_summary(const Map *map) {

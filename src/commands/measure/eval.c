@@ -87,7 +87,7 @@ static Status take_logits(void *user, int row, const float *logits, Error *err) 
     eval->n_scored++;
   }
   if (eval->shows_progress && row % EVALUATED_ROWS == 0)
-    fprintf(stderr, "\r%zu of %zu tokens", eval->window_start + (size_t)row, eval->ids.count);
+    progress_show("%zu of %zu tokens", eval->window_start + (size_t)row, eval->ids.count);
   return STATUS_OK;
 }
 

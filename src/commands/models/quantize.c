@@ -267,12 +267,13 @@ static bool is_kept(void *user, const char *name) {
 /* --- progress and report */
 
 static void show_progress(void *user, int layer, int n_layers, double seconds_left) {
-  progress_clear();
-  if (layer == n_layers) return;
-  fprintf(stderr, "\rlayer %d of %d", layer + 1, n_layers);
-  if (seconds_left >= 0)
-    fprintf(stderr, ", about %d:%02d left", (int)seconds_left / 60, (int)seconds_left % 60);
-  fflush(stderr);
+  const int left = (int)seconds_left;
+  if (layer == n_layers)
+    progress_clear();
+  else if (seconds_left < 0)
+    progress_show("layer %d of %d", layer + 1, n_layers);
+  else
+    progress_show("layer %d of %d, about %d:%02d left", layer + 1, n_layers, left / 60, left % 60);
 }
 
 static int compare_after(const void *a, const void *b) {

@@ -208,7 +208,7 @@ static void append_bar(char *text, int cells, int percent) {
   memset(bar, '.', 40);
   memset(bar, '#', (size_t)cells);
   bar[40] = 0;
-  sprintf(text + strlen(text), "\rloading [%s] %3d%%", bar, percent);
+  sprintf(text + strlen(text), "\r\033[Kloading %3d%% [%s]", percent, bar);
 }
 
 TEST(a_terminal_is_shown_how_much_is_loaded) {
@@ -239,7 +239,7 @@ TEST(a_terminal_is_shown_how_much_is_loaded) {
     assert_true(more > 0);
     n += (size_t)more;
     got[n] = 0;
-  } while (!strstr(got, "\033[K"));
+  } while (n < strlen(want));
   assert_string_equal(got, want);
   close(before);
   close(other);

@@ -229,7 +229,7 @@ def test_progress_is_told_on_a_terminal_and_taken_off_it(auk, stories, ids):
     seen = read_all(parent).decode()
     os.close(parent)
     assert process.wait(60) == 0 and LINE.fullmatch(out)
-    assert seen == "".join(f"\r{n} of 200 tokens" for n in (0, 64, 128, 150)) + "\r\x1b[K"
+    assert seen == "".join(f"\r\x1b[K{n} of 200 tokens" for n in (0, 64, 128, 150)) + "\r\x1b[K"
 
 
 def test_ids_may_stand_in_brackets(evaluate, ids, tmp_path):

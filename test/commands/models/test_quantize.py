@@ -689,7 +689,7 @@ def test_progress_is_for_terminals_that_can_erase_it(run, text, tmp_path, termin
     done = run("quantize", STORIES, "-o", tmp_path / "out", "--group", 32, "--samples", 2, "--length", 32,
                "--calibration", text, stderr=theirs, env={**os.environ, "TERM": terminal})
     os.close(theirs)
-    assert done.returncode == 0 and (b"\rlayer 5 of 5, about " in read_all(ours)) == shows
+    assert done.returncode == 0 and (b"\r\x1b[Klayer 5 of 5, about " in read_all(ours)) == shows
     os.close(ours)
 
 
