@@ -298,6 +298,8 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   return check_on_cpu(values, true, err);
 #else
   const bool named = values->gpu && !values->gpu_is_usual;
+  if (named && gpus.count > 1)
+    return error_set(err, STATUS_FAILED, "--gpu %s: this build has no CUDA", values->gpu);
   if (values->device == DEVICE_AUTO && (named || access("/dev/nvidiactl", F_OK) == 0))
     fprintf(stderr, "auk: %s%s%sthis build has no CUDA: computing on the CPU\n", named ? "--gpu " : "",
             named ? values->gpu : "", named ? ": " : "");

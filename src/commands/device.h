@@ -56,9 +56,8 @@ typedef struct {
 Status device_check_flags(const DeviceFlags *values, Error *err);
 
 /* Chooses the device. Where "auto" finds no usable GPU, it fails if several are asked for; else it takes
- * the CPU and says why on standard error. A build without CUDA takes the CPU also for several of --gpu, and
- * says why only if --gpu is given or a GPU seems to be there. GPU-only flags are STATUS_USAGE on the CPU.
- * The flags must outlive the device. */
+ * the CPU and says why on standard error, in a build without CUDA only if --gpu is given or a GPU seems to be
+ * there. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* Checks that the device supports this model. An unsuitable GPU that "auto" chose is replaced by the CPU,

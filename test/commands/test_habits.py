@@ -24,6 +24,9 @@ def test_a_gpu_that_this_build_has_not_is_told_whatever_its_number(run, stories)
         refused(run(*asked, "--device", "cpu"), "--gpu is for GPUs, but this would compute on the CPU")
         if without:
             assert run(*asked).stderr.decode() == f"auk: --gpu {number}: this build has no CUDA: computing on the CPU\n"
+    if without:
+        several = run("-m", stories, "--raw", "--map", "-", "--gpu", "0,1", input=b"x")
+        refused(several, "--gpu 0,1: this build has no CUDA", 1)
     kinds = "CPU only" if without else "CUDA and CPU"
     assert re.fullmatch(rf"auk [0-9.]+, {kinds}\n", run("--version").stdout.decode())
 
