@@ -217,7 +217,8 @@ static void check_cost_of_bytes(int n_in, int n_out, int group, int n_tokens) {
   free_operands(&o);
 }
 
-/* int8_bytes of 4 bits: each size of the rotation's blocks, several warps of a row, tiles that end early. */
+/* int8_bytes: each size of the rotation's blocks of 4 bits, several warps of a row, tiles that end early; a
+ * tile in parts, and several tiles a block. */
 static void check_few_rotated(void) {
   const char *asked = only;
   if (*asked && !wanted("int8_bytes")) return;
@@ -227,6 +228,8 @@ static void check_few_rotated(void) {
     check_counts(WEIGHT_AWQ4, n_in, 24, 64, {66}, 2);
   check_counts(WEIGHT_AWQ4, 1024, 136, 128, {1, 66, 300}, 2);
   check_counts(WEIGHT_AWQ4, 4480, 8, 32, {66}, 2);
+  check_counts(WEIGHT_AWQ4, 8192, 24, 128, {66}, 2);
+  check_counts(WEIGHT_INT8, 640, 520, 0, {300}, 2);
   only = asked;
 }
 

@@ -39,13 +39,16 @@ size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device
   return scratch_of(w, n_tokens, device).all;
 }
 
-/* True if tiles of 256 tokens are expected to be faster than tiles of 128. Microseconds with tiles of 128 /
- * of 256 on an H200: 24,576 outputs: 168 / 164 for 1,024 tokens, 744 / 701 for 4,096; 6,144 outputs: 46 / 63
- * for 1,024 tokens, 87 / 84 for 2,048; 4,096 outputs: 130 / 133 for 4,096 tokens. Pairs of blocks that share
- * x (wgmma_tiles.cuh) are not used: with tiles of 256 tokens they take 104 to 107% of the time. */
+/* True if tiles of 256 tokens are expected to be faster than tiles of 128: by the rounds in which all SMs
+ * take a tile each. One of 256 tokens takes about 1.9 times as long as one of 128, and with few inputs, where
+ * most of it is the end of a tile, 2.1 times (H200). Pairs of blocks that share x (wgmma_tiles.cuh) are not
+ * used: with tiles of 256 tokens they take 104 to 107% of the time. */
 bool takes_long_tiles(const LinearArgs &args) {
-  const int n_tiles = ceil_div(args.w->n_out, Shape<256>::kRows) * (args.n_tokens / 256);
-  return args.w->n_out >= 6144 && n_tiles >= 5 * args.device.n_sms / 2;
+  const auto rounds = [&](int tokens) {
+    return ceil_div(ceil_div(args.w->n_out, Shape<128>::kRows) * ceil_div(args.n_tokens, tokens),
+                    args.device.n_sms);
+  };
+  return rounds(256) * (args.w->n_in < 4096 ? 21 : 19) < rounds(128) * 10;
 }
 
 /* Rounds x and multiplies by the `variant`-th shape, or the one that is expected to be faster. */
