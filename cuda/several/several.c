@@ -670,7 +670,7 @@ static Status copy_kept(SeveralState *s, int slot, int layer, void *host, bool t
 
 static Status read_states(BackendState *state, int slot, int layer, void *out, Error *err) {
   SeveralState *s = state_of(state);
-  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* the gaps between runs stay 0 */
+  memset(out, 0, state_recurrent_bytes(&s->loaded->model->config, layer)); /* copy_kept() skips padding */
   return copy_kept(s, slot, layer, out, true, err);
 }
 

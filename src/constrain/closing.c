@@ -526,9 +526,9 @@ static Closing search_object(Machine *m, const Frame *frame) {
   return best;
 }
 
-/* Unnamed keys are those that no keyword of the frame's schemas names. Takes out of `keys` the unnamed ones
- * with which no member may begin. *all: none had to go. If some did, the result lacks the named keys, too,
- * unless `keys` is LANG_ALL. */
+/* Unnamed keys are those that no keyword of the frame's schemas names. Returns `keys` without those unnamed
+ * ones with which no member may begin. *all = true if there are no such keys, so that it returns `keys`. Else
+ * the result lacks the named keys, too, unless `keys` is LANG_ALL. */
 static Lang unnamed_keys(Machine *m, const Frame *frame, const Mentioned *found, const KeyOrder *order,
                          Lang keys, bool *all) {
   Langs *l = &m->set->langs;

@@ -44,7 +44,7 @@ static void keep_places(Machine *m, const uint32_t *children, uint32_t n) {
 
 /* --- what is still possible */
 
-/* The goals of a frame, and the schemas of its open child that their atoms name. */
+/* The goals of a frame, and the schemas that the goals' atoms name for the frame's open child. */
 typedef struct {
   Machine *m;
   const Frame *frame;

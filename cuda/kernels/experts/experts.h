@@ -95,8 +95,8 @@ Status experts_gather(const ExpertChoices *choices, int n_chosen, const void *h,
  * activation(gate(h), up(h))), always in one order; with `add` out += the sum. */
 typedef struct {
   const DeviceLinear *gate_up, *down; /* gate and up interleaved, or only up, which then is gate, too */
-  /* ids and weights are read; a token's ids differ. `choices` becomes the number of parts of each choice,
-   * `places` the row of the choice's first part. */
+  /* Read are choices.ids, those of a token being different, and choices.weights. Written are choices.choices,
+   * here the number of parts of each choice, and choices.places, here the row of its first part. */
   ExpertChoices choices;
   const void *h; /* fp16 [n_tokens][h_stride], h_stride % 8 == 0 */
   int h_stride, n_tokens;

@@ -60,8 +60,8 @@ void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* Counts the tokens of a conversation that has only the messages of no turn and a user message with this
- * text, as the template renders it. */
+/* Counts the tokens, as the template renders them, of a conversation with those messages alone that belong to
+ * no turn (conversation.h), and a user message with this text. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
 /* Advice for a context that is too short: " (-c N sets it, ...)", or empty at the model's maximum. */
 typedef struct {

@@ -83,7 +83,7 @@ typedef struct {
   size_t line;   /* lines before the place */
   uint64_t hash; /* hash of the hashes of all records before the place */
 } RecordPlace;
-/* record_reader_place(): the place of the next record. PRECOND no copies of a record are left to return.
+/* record_reader_place(): the place of the next record. PRECOND all copies of the last record are given out.
  * record_reader_return(): continues at a place. PRECOND the input is a regular file, opened by its name. */
 RecordPlace record_reader_place(const RecordReader *reader);
 Status record_reader_return(RecordReader *reader, const RecordPlace *place, Error *err);

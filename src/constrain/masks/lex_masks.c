@@ -252,7 +252,8 @@ static void bound_plans(LexMasks *masks, uint32_t lex, LexMask *made) {
 }
 
 /* Sets enough[n]: n plus the most characters that a string needs to end after any n characters of the first
- * plan; n plus `beyond` if n is over the plan's depth, or up to n characters lead to too many states. */
+ * plan; n plus `beyond` if n is over the plan's depth, or if there are too many states after n or fewer
+ * characters. */
 static void measure_plan(LexMasks *masks, uint32_t lex, LexMask *made) {
   const LexPlan *plan = &made->plans[0];
   Plan p = {.masks = masks, .whole = plan->whole};

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) kernel(const 
 }
 
 template <class T> Status launch_type(const LinearArgs &args, Error *err) {
-  constexpr int kLeastSteps = 256 / Shape::kIn; /* of 256 inputs: fewer would only fill a block's pipeline */
+  constexpr int kLeastSteps = 256 / Shape::kIn; /* 256 inputs: with fewer a block would only fill its ring */
   const DeviceLinear *w = args.w;
   const Args a = {w->dense,
                   w->stride,
