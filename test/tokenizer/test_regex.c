@@ -273,9 +273,9 @@ TEST(other_work_in_a_pause_does_not_count) {
   regex_free(regex);
 }
 
-/* The clock is read after each 128 places: seven times in 1000 characters without a match. The time before
- * the first reading counts as 50 ns for each of 64 places, so the six intervals have the rest of 0.5 s and
- * of 1.2 us for each byte. */
+/* The clock is read after each 128 places and at the end: eight times in 1000 characters without a match.
+ * The time before the first reading counts as 50 ns for each of 128 places, so the seven intervals have the
+ * rest of 0.5 s and of 1.2 us for each byte. */
 TEST(the_limit_of_time_is_half_a_second_and_some_for_each_byte) {
   char text[1000];
   memset(text, 'a', sizeof text);
@@ -291,15 +291,36 @@ TEST(the_limit_of_time_is_half_a_second_and_some_for_each_byte) {
       ByteSpanList spans = {0};
       Error err = {{0}};
       looks = 0;
-      look_ns = (cases[i].limit - 64 * 50) / 6 + more;
+      look_ns = (cases[i].limit - 128 * 50) / 7 + more;
       Status status = regex_spans(regex, &scratch, text, cases[i].size, 0, &spans, &err);
       look_ns = 0;
-      assert_int_equal(looks, 7);
+      assert_int_equal(looks, 8);
       assert_int_equal(status, more ? STATUS_MODEL : STATUS_OK);
       if (more) assert_string_equal(err.text, "where: regular expression: matching takes too long");
       byte_span_list_release(&spans);
       regex_scratch_release(&scratch);
     }
+  regex_free(regex);
+}
+
+/* Each part has 41 places, the last one after its last character: too few for a reading of the clock. */
+TEST(parts_without_a_match_count_and_can_be_interrupted) {
+  enum { SIZE = 40, PARTS = 10 };
+  char text[2 * SIZE];
+  memset(text, 'a', sizeof text);
+  Regex *regex = compiled("b");
+  const volatile int interrupted = 1;
+  RegexScratch scratch = {.interrupted = &interrupted};
+  ByteSpanList spans = {0};
+  Error err = {{0}};
+  for (int i = 0; i < PARTS; i++) {
+    assert_int_equal(regex_spans(regex, &scratch, text, SIZE, 0, &spans, &err), STATUS_OK);
+    regex_pause(&scratch);
+  }
+  assert_int_equal(scratch.spent_ns, PARTS * (SIZE + 1) * 50);
+  assert_int_equal(regex_spans(regex, &scratch, text, 2 * SIZE, 0, &spans, &err), STATUS_INTERRUPTED);
+  byte_span_list_release(&spans);
+  regex_scratch_release(&scratch);
   regex_free(regex);
 }
 

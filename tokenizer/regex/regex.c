@@ -261,15 +261,14 @@ static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from
 static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, bool *found,
                    size_t *start, size_t *end, Error *err) {
   int result;
-  size_t first = from;
   for (;; from += STARTS) {
     size_t until = n - from < STARTS ? n : from + STARTS - 1;
     result = match_once(regex, scratch, n, from, until);
-    if (result != PCRE2_ERROR_NOMATCH || until >= n) break;
-    TRY(check_time(regex, scratch, CLOCK_EACH, err));
+    *found = result >= 0;
+    if (result != PCRE2_ERROR_NOMATCH) break;
+    TRY(check_time(regex, scratch, until - from + 1, err));
+    if (until >= n) return STATUS_OK;
   }
-  *found = result >= 0;
-  if (result == PCRE2_ERROR_NOMATCH) return STATUS_OK;
   if (result == PCRE2_ERROR_CALLOUT) return check_time(regex, scratch, CLOCK_EACH, err);
   if (result < 0)
     return error_set(err, STATUS_FAILED, "%s: regular expression: matching ended with PCRE2 error %d",
@@ -277,7 +276,7 @@ static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t f
   const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(scratch->match_data);
   *start = offsets[0];
   *end = offsets[1];
-  return check_time(regex, scratch, *start < first ? 1 : 1 + (*start - first) % STARTS, err);
+  return check_time(regex, scratch, 1 + *start - from, err);
 }
 
 /* Skips `n` characters of valid UTF-8. */
