@@ -40,6 +40,9 @@ Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const 
   if (size + more_size > WIRE_LARGEST)
     return error_set(err, STATUS_USAGE, "a message of %zu bytes, the limit is %d", size + more_size,
                      WIRE_LARGEST);
+  /* All of it or, without memory, nothing: a head alone would take the next message for its body. */
+  TRY(mem_grow(&wire->out.data, &wire->out.capacity, wire->out.size + sizeof head + size + more_size, 1,
+               "a message", err));
   TRY(buffer_append(&wire->out, &head, sizeof head, err));
   if (size) TRY(buffer_append(&wire->out, body, size, err));
   return more_size ? buffer_append(&wire->out, more, more_size, err) : STATUS_OK;
@@ -98,15 +101,16 @@ static void keep_descriptor(Wire *wire, struct msghdr *message) {
 }
 
 Status wire_receive(Wire *wire, Error *err) {
-  enum { MOST_AT_ONCE = 1 << 20 };
+  enum { MOST_AT_ONCE = 1 << 20, PART = 1 << 14 };
   const size_t before = wire->in.size;
   while (!wire->ended && wire->in.size - before < MOST_AT_ONCE) {
-    char bytes[16384];
+    /* Without memory nothing is received, since the socket gives each byte once. */
+    TRY(mem_grow(&wire->in.data, &wire->in.capacity, wire->in.size + PART, 1, "a message", err));
     union {
       struct cmsghdr header;
       char room[CMSG_SPACE(sizeof(int))];
     } control;
-    struct iovec part = {bytes, sizeof bytes};
+    struct iovec part = {wire->in.data + wire->in.size, PART};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
@@ -117,8 +121,8 @@ Status wire_receive(Wire *wire, Error *err) {
     wire->ended = n <= 0;
     if (n <= 0) return STATUS_OK;
     keep_descriptor(wire, &message);
-    TRY(buffer_append(&wire->in, bytes, (size_t)n, err));
-    if ((size_t)n < sizeof bytes) return STATUS_OK;
+    wire->in.size += (size_t)n;
+    if (n < PART) return STATUS_OK;
   }
   return STATUS_OK;
 }

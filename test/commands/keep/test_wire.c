@@ -107,6 +107,21 @@ TEST(one_descriptor_is_kept) {
   close(sent);
 }
 
+/* No buffer can grow beyond PTRDIFF_MAX. */
+TEST(a_message_that_finds_no_memory_is_received_later) {
+  Wire wires[2];
+  Error err;
+  open_pair(wires);
+  put_text(&wires[0], "later");
+  const Buffer in = wires[1].in;
+  wires[1].in.size = wires[1].in.capacity = PTRDIFF_MAX;
+  assert_int_equal(wire_receive(&wires[1], &err), STATUS_FAILED);
+  wires[1].in = in;
+  expect_text(&wires[1], "later");
+  wire_close(&wires[0]);
+  wire_close(&wires[1]);
+}
+
 /* A holder lives for days: memory of a large message is given back when it was taken, and none is taken for
  * what is only announced. */
 TEST(memory_grows_with_what_was_sent_and_shrinks) {
