@@ -34,6 +34,17 @@ static Status integer_power(Render *render, int64_t a, int64_t b, Value *out) {
   return STATUS_OK;
 }
 
+/* a / b rounded once, as in Python. */
+static double divide(int64_t a, int64_t b) {
+  __extension__ typedef unsigned __int128 Wide;
+  if (a == 0) return b < 0 ? -0.0 : 0.0;
+  const uint64_t n = a < 0 ? -(uint64_t)a : (uint64_t)a, d = b < 0 ? -(uint64_t)b : (uint64_t)b;
+  const int shift = 64 + __builtin_clzll(n);
+  const Wide shifted = (Wide)n << shift, quotient = shifted / d; /* has at least 64 bits; rounded to 53 */
+  const double size = ldexp((double)(quotient | (shifted % d != 0)), -shift);
+  return (a < 0) != (b < 0) ? -size : size;
+}
+
 static Status integer_binary(Render *render, Operator op, int64_t a, int64_t b, Value *out) {
   int64_t result = 0;
   bool overflow = false;
@@ -43,7 +54,7 @@ static Status integer_binary(Render *render, Operator op, int64_t a, int64_t b, 
   case OP_ADD: overflow = __builtin_add_overflow(a, b, &result); break;
   case OP_SUB: overflow = __builtin_sub_overflow(a, b, &result); break;
   case OP_MUL: overflow = __builtin_mul_overflow(a, b, &result); break;
-  case OP_DIV: *out = value_float((double)a / (double)b); return STATUS_OK;
+  case OP_DIV: *out = value_float(divide(a, b)); return STATUS_OK;
   case OP_FLOORDIV:
     if (b == -1)
       overflow = __builtin_sub_overflow((int64_t)0, a, &result);

@@ -308,29 +308,58 @@ static Status filter_float(Render *render, const CallArgs *args, Value *out) {
   return STATUS_OK;
 }
 
-/* Python's round(): to nearest, ties to even; on the exact binary value if precision >= 0. */
-static Status round_common(Render *render, Value self, int64_t precision, Value *out) {
-  if (value_is_integer(self) && precision >= 0) {
-    *out = value_int(value_integer(self));
-    return STATUS_OK;
-  }
-  double number = value_number(self), scale = pow(10, (double)-precision);
-  if (precision >= 0) {
-    char text[512];
-    int digits = precision > 340 ? 340 : (int)precision; /* further digits of a double make no difference */
-    snprintf(text, sizeof text, fabs(number) < 1e100 ? "%.*f" : "%.*e", fabs(number) < 1e100 ? digits : 20,
-             number);
-    *out = value_float(strtod(text, NULL));
-    return STATUS_OK;
-  }
-  double rounded = precision < -308 ? 0 : nearbyint(number / scale) * scale;
-  int64_t integer;
-  if (!value_is_integer(self))
-    *out = value_float(rounded);
-  else if (truncated(rounded, &integer))
-    *out = value_int(integer);
+/* Python's round() of a float: of its exact value, ties to even. */
+static double round_float(double number, int precision) {
+  char text[1024];
+  if (!isfinite(number)) return number;
+  snprintf(text, sizeof text, "%.800e", fabs(number)); /* exact: a double has at most 767 digits */
+  const int exponent = atoi(strchr(text, 'e') + 1), kept = exponent + precision; /* digits after the first */
+  const bool up = *text > '5' || (*text == '5' && text[2 + strspn(text + 2, "0")] != 'e');
+  if (kept >= 0)
+    snprintf(text, sizeof text, "%.*e", kept, fabs(number));
   else
+    snprintf(text, sizeof text, "%de%d", kept == -1 && up, exponent + 1);
+  return copysign(strtod(text, NULL), number);
+}
+
+/* Python's round(). */
+static Status round_common(Render *render, Value self, int64_t precision, Value *out) {
+  __extension__ typedef __int128 Wide;
+  if (!value_is_integer(self)) {
+    const double number = self.number, rounded = round_float(number, (int)precision);
+    if (isinf(rounded) && !isinf(number)) return render_fail(render, "rounded value too large to represent");
+    *out = value_float(rounded);
+    return STATUS_OK;
+  }
+  Wide unit = 1, number = value_integer(self); /* a unit above UINT64_MAX rounds all numbers to 0 */
+  for (; precision < 0 && unit <= UINT64_MAX; precision++) unit *= 10;
+  const Wide rest = number % unit, twice = 2 * (rest < 0 ? -rest : rest);
+  const bool away = twice > unit || (twice == unit && number / unit % 2 != 0);
+  const Wide rounded = number - rest + (away ? rest < 0 ? -unit : unit : 0);
+  if (rounded < INT64_MIN || rounded > INT64_MAX)
     return render_fail(render, "the result of round is beyond 64 bits");
+  *out = value_int((int64_t)rounded);
+  return STATUS_OK;
+}
+
+/* jinja2's math.ceil(x * 10**precision) / 10**precision, or math.floor(); from precision 0 on the power is an
+ * integer, and the division exact. */
+static Status round_towards(Render *render, Value self, int64_t precision, bool ceils, Value *out) {
+  if (value_is_integer(self) && precision >= 0) {
+    *out = value_float(value_number(self));
+    return STATUS_OK;
+  }
+  if (precision > 308) return render_fail(render, "int too large to convert to float");
+  char text[512];
+  snprintf(text, sizeof text, "1e%d", (int)precision);
+  const double scale = precision < 0 ? pow(10, (double)precision) : strtod(text, NULL),
+               scaled = value_number(self) * scale,
+               whole = (ceils ? ceil(scaled) : floor(scaled)) + 0.0; /* + 0.0 makes 0.0 of -0.0 */
+  if (isnan(whole) || isinf(whole))
+    return render_fail(render, "cannot convert float %s to integer", isnan(whole) ? "NaN" : "infinity");
+  if (scale == 0) return render_fail(render, "float division by zero");
+  snprintf(text, sizeof text, "%.0fe%d", whole, -(int)precision);
+  *out = value_float(precision < 0 ? whole / scale : strtod(text, NULL));
   return STATUS_OK;
 }
 
@@ -346,10 +375,10 @@ static Status filter_round(Render *render, const CallArgs *args, Value *out) {
     return render_fail(render, "method must be common, ceil or floor");
   if (!value_is_number(self))
     return render_fail(render, "type %s doesn't define __round__ method", value_type(self));
-  if (!ceils && !floors) return round_common(render, self, precision, out);
-  double scale = pow(10, (double)precision), scaled = value_number(self) * scale;
-  *out = value_float(((ceils ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* + 0.0 makes 0.0 of -0.0 */
-  return STATUS_OK;
+  if (precision > 400) precision = 400; /* a double has no digit beyond these */
+  if (precision < -400) precision = -400;
+  if (ceils || floors) return round_towards(render, self, precision, ceils, out);
+  return round_common(render, self, precision, out);
 }
 
 static Status filter_filesizeformat(Render *render, const CallArgs *args, Value *out) {
