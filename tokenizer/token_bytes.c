@@ -1,7 +1,7 @@
 /* token_bytes.c - the bytes that a single token stands for in a text; see tokenizer.h.
  *
  * Called by: constrain/masks/vocabulary.c, reply.c and channels.c of commands. Applies the decoders that work
- * on each token by itself, except Replace by a regular expression; none to added tokens. Changes at the
+ * on each token by itself, to added tokens too, except Replace by a regular expression. Changes at the
  * beginning or end of a text (Strip, Metaspace's first mark) are left out: the token is in the middle. */
 #include <string.h>
 
@@ -28,13 +28,11 @@ static void decode_fallback(Buffer *bytes) {
 
 Status tokenizer_token_bytes(const Tokenizer *tokenizer, int32_t id, Buffer *out, bool *is_text, Error *err) {
   size_t size;
-  const char *content = tokenizer_content(tokenizer, id, &size);
+  const char *content = decoded_content(tokenizer, id, true, &size);
   out->size = 0;
   *is_text = content && !tokenizer_is_special(tokenizer, id);
   if (!*is_text) return STATUS_OK;
   TRY(buffer_append(out, content, size, err));
-  const AddedTokens *added = &tokenizer->added;
-  if (id < added->n_ids && added->by_id[id] >= 0) return STATUS_OK;
   for (size_t i = 0; i < tokenizer->decoder.count && out->size > 0; i++) {
     const DecodeStep *step = &tokenizer->decoder.steps[i];
     if (step->kind == DECODE_BYTE_LEVEL) TRY(decode_byte_level(out, err));

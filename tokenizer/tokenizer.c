@@ -113,17 +113,17 @@ Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, Toke
   return STATUS_OK;
 }
 
+const char *decoded_content(const Tokenizer *tokenizer, int32_t id, bool skip_special, size_t *size) {
+  const AddedToken *token = added_token(tokenizer, id);
+  if (!token) return vocab_content(&tokenizer->model.vocab, id, size);
+  if (skip_special && tokenizer->skipped[tokenizer->added.by_id[id]]) return NULL;
+  *size = token->normal ? token->normal_size : token->size;
+  return token->normal ? token->normal : token->content;
+}
+
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err) {
-  const Tokenizer *t = stream->tokenizer;
-  const AddedToken *token = added_token(t, id);
-  if (token) {
-    if (stream->skip_special && t->skipped[t->added.by_id[id]]) return STATUS_OK;
-    const char *bytes = token->normal ? token->normal : token->content;
-    return decoding_push(&stream->decoding, bytes, token->normal ? token->normal_size : token->size, text,
-                         err);
-  }
   size_t size;
-  const char *content = vocab_content(&t->model.vocab, id, &size);
+  const char *content = decoded_content(stream->tokenizer, id, stream->skip_special, &size);
   return content ? decoding_push(&stream->decoding, content, size, text, err) : STATUS_OK;
 }
 

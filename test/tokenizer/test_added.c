@@ -438,3 +438,50 @@ TEST(broken_text_is_refused_with_its_place) {
   id_list_release(&ids);
   tokenizer_close(t);
 }
+
+/* --- decoding */
+
+#define MISTRAL                                                                                              \
+  "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "               \
+  "\"\xe2\x96\x81\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}"
+#define METASPACE                                                                                            \
+  "{\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": \"always\", \"split\": " \
+  "true}"
+
+/* The reference, tokenizers 0.23.3, gives all tokens to the decoders. */
+TEST(bytes_of_added_tokens_are_those_that_they_decode_to) {
+  static const struct {
+    const char *decoder, *normalizer, *content, *bytes;
+  } cases[] = {
+      {BYTE_LEVEL, NULL, "\xc4\xa0x", " x"},              /* U+0120, the alphabet's blank */
+      {BYTE_LEVEL, NULL, "x y", "x y"},                   /* not in the alphabet, so it is text */
+      {BYTE_LEVEL, NULL, "\xc3\x83\xc2\xa9", "\xc3\xa9"}, /* the two bytes of U+00E9 */
+      {BYTE_LEVEL, NULL, "\xe2\x96\x81x", "\xe2\x96\x81x"},
+      {BYTE_LEVEL, "{\"type\": \"Lowercase\"}", "ABC", "abc"},
+      {METASPACE, NULL, "\xe2\x96\x81x", " x"},
+      {METASPACE, NULL, "<0x41>", "<0x41>"},
+      {MISTRAL, NULL, "\xe2\x96\x81x\xe2\x96\x81", " x "},
+      {MISTRAL, NULL, "<0x41>", "A"},
+      {MISTRAL, NULL, "\xc4\xa0x", "\xc4\xa0x"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char token[TOKEN_SIZE], added[TOKEN_SIZE + 8], around[TOKEN_SIZE], *vocab = byte_vocab(NULL);
+    snprintf(added, sizeof added, "[%s]", token_json(token, cases[i].content, "n"));
+    snprintf(around, sizeof around, "x%sx", cases[i].bytes);
+    Tokenizer *t = make((Parts){
+        .added = added, .normalizer = cases[i].normalizer, .decoder = cases[i].decoder, .vocab = vocab});
+    Buffer text = {0}, bytes = {0};
+    bool is_text;
+    assert_int_equal(tokenizer_decode(t, (int32_t[]){'x', 256, 'x'}, 3, true, &text, NULL), STATUS_OK);
+    assert_int_equal(tokenizer_token_bytes(t, 256, &bytes, &is_text, NULL), STATUS_OK);
+    assert_true(is_text);
+    if (text.size != strlen(around) || memcmp(text.data, around, text.size) != 0)
+      fail_msg("case %zu decodes to \"%.*s\"", i, (int)text.size, text.data);
+    if (bytes.size != strlen(cases[i].bytes) || memcmp(bytes.data, cases[i].bytes, bytes.size) != 0)
+      fail_msg("case %zu has the bytes \"%.*s\"", i, (int)bytes.size, bytes.data);
+    buffer_release(&text);
+    buffer_release(&bytes);
+    tokenizer_close(t);
+    free(vocab);
+  }
+}
