@@ -188,7 +188,8 @@ static Status read_gpus(const DeviceFlags *values, GpuList *gpus, Error *err) {
   else
     TRY(list_gpus(text, gpus, err));
   if (device_split(values) != 1) return choose_shared(values, gpus, err);
-  if (values->split_by != SUMS_AUTO) return error_set(err, STATUS_USAGE, "--split-by needs --split");
+  if (values->split_by != SUMS_AUTO)
+    return error_set(err, STATUS_USAGE, "--split-by needs --split with two or more GPUs");
   if (values->gpu_is_usual && !values->several_gpus) gpus->count = 1;
   if (gpus->count == 1 || values->several_gpus) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "--gpu %s: only many records (--map) are answered by several GPUs",
