@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the tables of FIGURES.md, README.md's table and the plots of speeds, and the times by which matmuls choose
-their tiles, from scripts/figures/*.csv.
+their tiles, from scripts/figures/*.csv; and README.md's screens from scripts/figures/*.txt.
 
   scripts/figures_page.py           writes them into the pages, between the marks, figures/*.svg and tile_times.h
   scripts/figures_page.py --check   fails if a page or the plot has others
@@ -16,6 +16,7 @@ card, the command, and the values. The marks:
 A file that no page prints is named by one: [NAME.csv](figures/NAME.csv).
 """
 import csv
+import html
 import math
 import pathlib
 import re
@@ -110,6 +111,21 @@ def curves():
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
+def screen(name):
+    """A terminal with the lines of NAME.txt, as they were typed after "$ " and "> " and answered in a real run
+    (test_readme.py repeats it)."""
+    lines = (ROOT / f"scripts/figures/{name}.txt").read_text(encoding="utf-8").splitlines()
+    width, typed = round(max(map(len, lines)) * 7.9) + 32, re.compile("[$>] ")
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{19 * len(lines) + 54}" font-size="13" '
+           'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace">',
+           '<rect width="100%" height="100%" rx="8" fill="#1d2228"/>']
+    out += [f'<circle cx="{20 + 18 * i}" cy="18" r="5" fill="{colour}"/>' for i, colour in enumerate(COLOURS[2:])]
+    for i, line in enumerate(lines):
+        colour = "#9fd28f" if typed.match(line) else "#8b949e" if line.startswith("[") else "#e6e6e6"
+        out.append(f'<text x="16" y="{52 + 19 * i}" fill="{colour}" xml:space="preserve">{html.escape(line)}</text>')
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
 def tile_times():
     """The rows of tiles.csv as macros, for each kernel a list of TILE(...) with the columns as arguments."""
     columns, rows = read("tiles")
@@ -140,6 +156,7 @@ def main():
     made = {name: MARKS.sub(lambda m: m[1] + table(m[2], m[3].split("; ") if m[3] else None) + m[4], text)
             for name, text in pages.items()}
     made[PLOT], made[CURVES], made[TILES] = plot(), curves(), tile_times()
+    made |= {f"scripts/figures/{path.stem}.svg": screen(path.stem) for path in (ROOT / "scripts/figures").glob("*.txt")}
     for name, text in made.items():
         path = ROOT / name
         if sys.argv[1:] != ["--check"]:

@@ -368,6 +368,54 @@ def test_a_chat_of_the_pages_is_one_on_a_terminal(place, run, standin):
             terminal.drop()
 
 
+@pytest.fixture
+def demo_shell(demo, auk, tmp_path):
+    """A folder, and an environment in which `auk` is the program and AUK_MODEL the demo's model, greedy, on 2 cores."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/auk").write_text(f'#!/bin/sh\nexec {shlex.join(map(str, auk))} "$@"\n')
+    (tmp_path / "bin/auk").chmod(0o755)
+    (tmp_path / ".config/auk").mkdir(parents=True)
+    (tmp_path / ".config/auk/config").write_text("temp 0\ndevice cpu\nt 2\n")
+    keep = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return tmp_path, {**keep, "HOME": str(tmp_path), "AUK_MODEL": str(DEMO), "NO_COLOR": "1", "TERM": "xterm",
+                      "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+
+
+def typed_and_answered(name, mark):
+    """The lines before the first that begins with the mark; then pairs of a line typed after it, and its answer."""
+    before, *parts = re.split(f"(?m)^{re.escape(mark)} ", (ROOT / f"scripts/figures/{name}.txt").read_text())
+    return before, [part.split("\n", 1) for part in parts]
+
+
+def test_the_picture_of_a_pipe_is_a_real_run(demo_shell):
+    folder, environment = demo_shell
+    if not shutil.which("jq"):
+        pytest.skip("needs jq")
+    before, pairs = typed_and_answered("pipe", "$")
+    assert not before and len(pairs) > 3
+    for command, came in pairs:
+        if command.startswith("cat "):
+            (folder / command[4:]).write_text(came)
+        done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True,
+                              check=True, timeout=LIMIT_S)
+        assert done.stdout == came, command
+
+
+def test_the_picture_of_a_chat_is_a_real_run(demo_shell):
+    Terminal = pytest.importorskip("chat_terminal").Terminal
+    folder, environment = demo_shell
+    before, pairs = typed_and_answered("chat", ">")
+    plain = lambda text: re.sub(r"[\d.]+/s", "N/s", text).strip()  # the speed is another one
+    assert before.startswith("$ auk\n") and len(pairs) > 1
+    terminal = Terminal(["auk"], environment)
+    try:
+        assert plain(terminal.ready()).endswith(plain(before.removeprefix("$ auk\n")).replace("\n", "\r\n"))
+        for message, came in pairs:
+            assert plain(terminal.say(message)) == plain(came)
+    finally:
+        terminal.drop()
+
+
 def test_every_line_of_help_and_manual_does_what_it_says(place, run, standin, sanitized):
     if sanitized:
         pytest.skip("the program without sanitizers has typed these lines")

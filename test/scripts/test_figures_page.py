@@ -73,6 +73,17 @@ def test_lines_go_from_the_least_to_the_most_at_once(project):
     assert drawn.index('y="45" fill="#2f6f9f">8B 32,768<') < drawn.index('y="65" fill="#b8b8b8">30B 2,048<')
 
 
+def test_a_screen_has_the_lines_of_its_text(project):
+    """Typed lines have a colour of their own."""
+    folder, run = project
+    (folder / "scripts/figures/pipe.txt").write_text("$ auk < a\nb & c\n")
+    assert run().returncode == 0
+    drawn = (folder / "scripts/figures/pipe.svg").read_text()
+    assert 'fill="#9fd28f" xml:space="preserve">$ auk &lt; a</text>' in drawn and ">b &amp; c</text>" in drawn
+    (folder / "scripts/figures/pipe.txt").write_text("$ auk < a\nd\n")
+    assert run("--check").returncode == 1
+
+
 def test_rows_of_one_command_have_it_below_them(project):
     folder, run = project
     (folder / "scripts/figures/other.csv").write_text("n,date,commit,card,command,ms\n1,2026-11-20,,H200,auk bench,7\n")
