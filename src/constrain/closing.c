@@ -558,7 +558,7 @@ static Lang judge_keys(Machine *m, const Frame *frame, const KeyOrder *order, La
   bool all;
   Lang made = unnamed_keys(m, frame, &found, order, keys, &all);
   if (all && lang_is_endless(l, keys))
-    return keys; /* the beginnings of a refused key also begin allowed ones */
+    return keys; /* each beginning of a refused key also begins allowed keys: it is no dead end */
   for (size_t i = 0; i < n_ordered + found.n; i++) {
     const uint32_t number = i < n_ordered ? order->keys.items[i] : found.keys[i - n_ordered];
     const Key *key = &m->set->keys[number];

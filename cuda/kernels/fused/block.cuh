@@ -471,8 +471,8 @@ template <bool kDebug, class TheForm> struct Thread {
       if (matrix == Q_B || (matrix >= GATE_UP && is_dense())) return share_at(share_index(matrix));
     return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
   }
-  /* The number of a block's shares, in the order of share_at(): those of matrices, then in a hybrid qkv and o
-   * of layers of the delta rule, with latent attention LatentVars.more. */
+  /* How many shares a block has. share_at() numbers them: first those of matrices, then in a hybrid those of
+   * qkv and o in layers of the delta rule, with latent attention LatentVars.more. */
   static constexpr int kShares = kHybrid ? MATRICES + 2 : kLatent ? MATRICES + 3 : MATRICES;
   /* Latent attention: the index of a matrix's share in the current layer. */
   __device__ __forceinline__ int share_index(int matrix) const {

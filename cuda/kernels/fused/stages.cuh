@@ -5,9 +5,9 @@
  *     [stages of all shares, in the order of share_at()][4 tile rows]
  *         uint32 {27 bits first group, 5 bits groups}
  *
- * The first group is counted from the matrix's first, tile row by tile row; with 4 bits in groups of 128 its
- * units are 1024 bytes of tiles, 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile
- * rows.
+ * The first group is given by its number in the matrix, counted tile row by tile row; a group of 128 inputs
+ * in 4 bits is 1024 bytes of tiles, 32 of scales and 8 of zeros. An entry has 0 groups if the stage has fewer
+ * tile rows.
  *
  * A mixture of experts has a table [stages][2 parts][4 tile rows] of two words, since a stage of down can
  * begin with the last groups of one choice and end with the first of the next: {the first word as for expert

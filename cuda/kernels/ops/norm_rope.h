@@ -36,7 +36,7 @@ typedef struct {
 } RopeAngles;
 Status ops_rope_table(const RopeAngles *angles, int n_tokens, void *table, cudaStream_t stream, Error *err);
 
-/* out[i] = row rows[i] of x; rows are n fp32 numbers. */
+/* out[i] = row rows[i] of x, for i < n_rows; a row of x or out has n fp32 numbers. */
 Status ops_gather_rows(const float *x, const int *rows, int n, int n_rows, float *out, cudaStream_t stream,
                        Error *err);
 

@@ -168,8 +168,8 @@ static bool same_state(const Grammar *g, const State *s) {
          (s->n == 0 || memcmp(g->places + s->first, g->made, s->n * sizeof *g->made) == 0);
 }
 
-/* The number of the state with the places g->made[0..n_made) and g->accepts, which is added if it is new.
- * GRAMMAR_DEAD without places if the text may not end, and after a failure. */
+/* The number of the state that has the places g->made[0..n_made) and g->accepts; a new state is added.
+ * GRAMMAR_DEAD if there are no places and the text may not end, or after a failure. */
 static uint32_t intern(Grammar *g) {
   const size_t n = g->n_made;
   if (has_failed(&g->failure) || langs_check(&g->set.langs, NULL) != STATUS_OK) return GRAMMAR_DEAD;

@@ -365,8 +365,8 @@ typedef struct {
   LexMasks *masks;
   LexMask *made;
   const Trie *trie;
-  bool exits; /* note the quotes that end the string */
-  bool ends;  /* note where the part of a grammar may end */
+  bool exits; /* quotes that end the string are to be noted */
+  bool ends;  /* and so is where the part of a grammar may end */
   bool measured;
   int plans_left;
 } Inside;

@@ -283,22 +283,22 @@ static Status take_everything(HfLoader *loader) {
   return take_head(loader);
 }
 
-/* Finds the prefixes of tensor names. Without text_part, the first row of names[] alone is tried. The rows:
- * text models, Qwen2-VL and Qwen2.5-VL; multimodal models as transformers 4.51 saves them, and as later
- * versions do; Qwen's Omni models (two rows); Idefics 3, SmolVLM and Granite Docling; HyperCLOVA X Think and
- * Nemotron 3 Nano Omni as published. If no row fits, the prefix is config.names.body (Nemotron-H:
- * "backbone.", but "model." as transformers 5 saves it), or that of the first row if names.body is NULL. */
+/* Finds the prefixes of tensor names. Without text_part, the first row of names[] alone is tried. If no row
+ * fits, the prefix is config.names.body (Nemotron-H: "backbone.", but "model." as transformers 5 saves it),
+ * or that of the first row if names.body is NULL. */
 static void find_names(HfLoader *loader) {
   static const struct {
     const char *body, *head;
-  } names[] = {{"model.", "lm_head"},
-               {"language_model.model.", "language_model.lm_head"},
-               {"model.language_model.", "lm_head"},
-               {"thinker.model.", "thinker.lm_head"},
-               {"thinker.model.language_model.", "thinker.lm_head"},
-               {"model.text_model.", "lm_head"},
-               {"model.language_model.model.", "model.language_model.lm_head"},
-               {"language_model.backbone.", "language_model.lm_head"}};
+  } names[] = {
+      {"model.", "lm_head"},                                /* texts; Qwen2-VL, Qwen2.5-VL */
+      {"language_model.model.", "language_model.lm_head"},  /* as transformers 4.51 saves */
+      {"model.language_model.", "lm_head"},                 /* as later versions do */
+      {"thinker.model.", "thinker.lm_head"},                /* Qwen's Omni models */
+      {"thinker.model.language_model.", "thinker.lm_head"}, /* the same */
+      {"model.text_model.", "lm_head"},                     /* Idefics 3, SmolVLM, Granite Docling */
+      {"model.language_model.model.", "model.language_model.lm_head"}, /* HyperCLOVA X Think */
+      {"language_model.backbone.", "language_model.lm_head"},          /* Nemotron 3 Nano Omni */
+  };
   const ModelConfig *config = &loader->model->config;
   const char *head = config->names.head;
   size_t n = config->text_part ? sizeof names / sizeof *names : 1;

@@ -263,8 +263,8 @@ __device__ __forceinline__ void finish(const PartArgs &a, const Consumer &c, flo
   }
 }
 
-/* Adds up the groups' sums of all rounds, in the order of the groups: y gets the sums that this group
- * finishes, and the group's own contribution to them stays in registers. last: this block multiplies no
+/* Adds up the groups' sums, in the order of the groups, one round after another: y gets the sums that this
+ * group finishes, and the group's own contribution to them stays in registers. last: this block multiplies no
  * further part. */
 template <class S>
 __device__ __forceinline__ void exchange_sums(const float (&sums)[S::kSumFloats], float (&y)[4 * S::kMine],
