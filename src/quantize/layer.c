@@ -224,8 +224,9 @@ static bool has_all_rows(const LayerWork *work, int index) {
   return false;
 }
 
-/* to[n_rows][n] = a - b, each token's row times the root of its weight, so that the product of two such rows of
- * a token has the token's weight; b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the same. */
+/* to[n_rows][n] = a - b, each token's row times the root of its weight, so that the product of two such rows
+ * of a token has the token's weight; b.at NULL: 0; weights NULL: 1. Returns these rows, or a if they are the
+ * same. */
 static Rows weigh(const LayerWork *work, const float *weights, int n_rows, int n, Rows a, Rows b, float *to) {
   const size_t size = (size_t)n;
   if (!weights && !b.at) return a;
