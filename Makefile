@@ -146,8 +146,9 @@ OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
 # What the programs in test/fuzz use of the rooms that are above model.
-OBJECTS_fuzz := $(foreach name,common conversation conversation_file form input_text messages map_prompt map_records map_results \
-  map_resume map_settings npy prefix_file tools written_calls,$(filter %/$(name).o,$(OBJECTS_commands) $(OBJECTS_engine)))
+OBJECTS_fuzz := $(foreach name,common console conversation conversation_file form input_text messages map_prompt map_records \
+  map_results map_resume map_settings npy prefix_file tools written_calls,\
+  $(filter %/$(name).o,$(OBJECTS_commands) $(OBJECTS_engine) $(OBJECTS_terminal)))
 archive_of = $(if $(filter cuda commands,$(1)),$(BUILD),$(HOST))/$(1).a
 archives = $(foreach room,$(BELOW_$(1)),$(call archive_of,$(room)))
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
