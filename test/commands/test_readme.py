@@ -45,6 +45,7 @@ TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfo
             "{% if tools %}{{ ' as {\"name\": function name, \"parameters\": dictionary}' }}{% endif %}")
 FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", "text.txt": "Once upon a time.\n" * 9,
          "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n", "names.txt": "Ann\n",
+         "people.jsonl": '{"name": "Ann"}\n',
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
          "person.json": json.dumps({"type": "object", "required": ["name"], "additionalProperties": False,
                                     "properties": {"name": {"enum": ["Ann", "Bo"]}, "age": {"enum": [6, 7]}}}),

@@ -96,9 +96,8 @@ static Status run(CommandCall *call, Error *err) {
   }
   if (how == NOT_FOUND)
     return error_set(err, STATUS_FAILED,
-                     "Hugging Face's tool hf is not installed: pip install huggingface_hub, then auk get %s "
-                     "(or hf download %s)",
-                     call->operands[0], call->operands[0]);
+                     "Hugging Face's tool hf is not installed: pip install huggingface_hub, then auk get %s",
+                     call->operands[0]);
   if (how == 128 + SIGINT || how == STATUS_INTERRUPTED)
     return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (how != 0) return error_set(err, STATUS_FAILED, "hf download %s failed (exit status %d)", name, how);
