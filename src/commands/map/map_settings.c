@@ -116,10 +116,12 @@ static bool has_name(const char *lines, size_t size, const Line *line) {
 /* Refuses a setting that results were made with and that is not given now, or (`now`) the other way round. */
 static Status refuse_more(const char *path, const char *other, const Line *was, bool now, Error *err) {
   const int n_name = (int)was->name_size, n_was = (int)was->what_size;
+  if (now && other)
+    return error_set(err, STATUS_USAGE, "%s: its results were made without %.*s, those of %s with %.*s", path,
+                     n_name, was->name, other, n_was, was->what);
   if (now)
-    return error_set(err, STATUS_USAGE, "%s: its results were made without %.*s, %s%s %s %.*s", path, n_name,
-                     was->name, other ? "those of " : "now", other ? other : "", other ? "with" : "it is",
-                     n_was, was->what);
+    return error_set(err, STATUS_USAGE, "%s: its results were made without %.*s, now it is %.*s", path,
+                     n_name, was->name, n_was, was->what);
   if (other)
     return error_set(err, STATUS_USAGE, "%s: its results were made with %.*s %.*s, those of %s without", path,
                      n_name, was->name, n_was, was->what, other);
