@@ -253,6 +253,14 @@ def demo(sanitized, tmp_path):
     return tmp_path / "demo"
 
 
+def path_with(auk, folder):
+    """A PATH whose first `auk` is the program that is tested: a script in FOLDER/bin."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "auk").write_text(f'#!/bin/sh\nexec {shlex.join(map(str, auk))} "$@"\n')
+    (folder / "bin" / "auk").chmod(0o755)
+    return f"{folder / 'bin'}:{os.environ['PATH']}"
+
+
 class Place:
     """A home, a repository and a model, and a shell in which lines are typed."""
 
@@ -282,12 +290,9 @@ class Place:
         (hub / "refs" / "main").write_text(COMMIT)
         with gzip.open(ROOT / "test" / "data" / "tokenizers" / "smollm2" / "tokenizer.json.gz") as file:
             (folder / "tokenizer.json").write_bytes(file.read())
-        (folder / "bin").mkdir()
-        (folder / "bin" / "auk").write_text(f'#!/bin/sh\nexec {shlex.join(auk)} "$@"\n')
-        (folder / "bin" / "auk").chmod(0o755)
         keep = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HF_", "GIT_"))}
         self.environment = {**keep, "HOME": str(self.home), "AUK_MODEL": str(model), "GIT_CONFIG_NOSYSTEM": "1",
-                            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+                            "PATH": path_with(auk, folder)}
         if shutil.which("git"):
             who = "git -c user.name=A -c user.email=a@b"
             self.run(f"git init -q && git add notes.txt && {who} commit -qm 'Add the notes' && git add LICENSE && "
@@ -372,14 +377,11 @@ def test_a_chat_of_the_pages_is_one_on_a_terminal(place, run, standin):
 @pytest.fixture
 def demo_shell(demo, auk, tmp_path):
     """A folder, and an environment in which `auk` is the program and AUK_MODEL the demo's model, greedy, on 2 cores."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/auk").write_text(f'#!/bin/sh\nexec {shlex.join(map(str, auk))} "$@"\n')
-    (tmp_path / "bin/auk").chmod(0o755)
     (tmp_path / ".config/auk").mkdir(parents=True)
     (tmp_path / ".config/auk/config").write_text("temp 0\ndevice cpu\nt 2\n")
     keep = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     return tmp_path, {**keep, "HOME": str(tmp_path), "AUK_MODEL": str(DEMO), "NO_COLOR": "1", "TERM": "xterm",
-                      "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+                      "PATH": path_with(auk, tmp_path)}
 
 
 def typed_and_answered(name, mark):
