@@ -68,8 +68,7 @@ def table(name, only):
 
 
 def plot():
-    """The rows of speed.csv that have both values, as pairs of bars: as long as each is of the larger. A value - has no
-    bar: it was not measured."""
+    """The rows of speed.csv that have two numbers, as pairs of bars: as long as each is of the larger."""
     columns, rows = read("speed")
     pairs = [(row["what"], *(row[column].strip("*\\") for column in columns[1:])) for row in rows if row[columns[2]]]
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="760" height="{44 * len(pairs) + 40}" '
@@ -78,12 +77,12 @@ def plot():
         out += [f'<rect x="{270 + 90 * i}" y="12" width="12" height="12" fill="{COLOURS[i]}"/>',
                 f'<text x="{288 + 90 * i}" y="23">{label}</text>']
     for line, (what, *texts) in enumerate(pairs):
-        values = [0 if text == "-" else float(text.replace(",", "")) for text in texts]
+        values = [float(text.replace(",", "")) for text in texts]
         out.append(f'<text x="258" y="{62 + 44 * line}" text-anchor="end">{what}</text>')
         for i, (text, value) in enumerate(zip(texts, values)):
             width, y = round(400 * value / max(values)), 40 + 44 * line + 16 * i
             out += [f'<rect x="270" y="{y}" width="{width}" height="14" fill="{COLOURS[i]}"/>',
-                    f'<text x="{276 + width}" y="{y + 12}">{"not measured" if text == "-" else text}</text>']
+                    f'<text x="{276 + width}" y="{y + 12}">{text}</text>']
     return "\n".join([*out, "</svg>"]) + "\n"
 
 

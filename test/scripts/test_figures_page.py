@@ -64,15 +64,6 @@ def test_tables_come_between_the_marks_with_how_they_were_measured(project):
     assert "CPU" not in drawn and run("--check").returncode == 0
 
 
-def test_a_value_that_was_not_measured_has_no_bar(project):
-    folder, run = project
-    (folder / "scripts/figures/speed.csv").write_text(SPEED.replace("auk bench,264,", "auk bench,264,-"))
-    assert run().returncode == 0 and "| CPU, decode | 264 | - |" in (folder / "README.md").read_text()
-    drawn = (folder / "scripts/figures/speed.svg").read_text()
-    assert '<rect x="270" y="84" width="400"' in drawn and '<rect x="270" y="100" width="0"' in drawn
-    assert '<text x="276" y="112">not measured</text>' in drawn and ">-<" not in drawn
-
-
 def test_lines_go_from_the_least_to_the_most_at_once(project):
     """Both axes are logarithmic; names stand in the order of the lines' ends."""
     folder, run = project
