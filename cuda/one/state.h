@@ -200,7 +200,7 @@ struct BackendState {
   uint64_t mask_pick;     /* number of the last pick with a mask, plus one */
   uint64_t notes_version; /* sampler_version() of the token counts on the device; UINT64_MAX: out of date */
   PicksAhead ahead;
-  bool has_best;     /* the last step left its best token (fused_leaves_pick()) */
+  bool has_best;     /* the last step wrote its best token to device memory (fused_leaves_pick()) */
   bool is_deferred;  /* pick n_enqueued - 1 is left to the next step: greedy, without mask or penalties */
   int n_wanted;      /* how many of the best logits a single sequence's last pick wanted; 0: all */
   int n_best;        /* how many of the best logits the last step made (StepCall.n_best); 0: all */
