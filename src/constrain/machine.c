@@ -241,7 +241,7 @@ uint64_t machine_literal_hash(JsonKind kind) {
   return 6 + (uint64_t)kind;
 }
 
-/* The state in which a string or number of the open child begins after n_text bytes of text. */
+/* The lexer's state at the beginning of the open child, a string or number, which n_text bytes precede. */
 static uint32_t text_lex(Machine *m, const Frame *frame, JsonKind kind, uint32_t n_text) {
   Langs *l = &m->set->langs;
   Lang langs[1 + MAX_GOALS];

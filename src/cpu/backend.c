@@ -273,7 +273,7 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state with these options. Kernels read a matmul's input row to the next
+/* Sets the plan and the pointers of a state, as its options and the config require. Kernels read a matmul's input row to the next
  * multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros; a buffer that shares
  * memory with another one loses them, so that its rows need pad_rows() before a matmul reads them. */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {

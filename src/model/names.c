@@ -60,7 +60,7 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
 }
 
 typedef struct {
-  int which; /* LAYER_Q .. of linear layers, or of vectors; or MODEL_HEAD .. */
+  int which; /* a slot (slots.h): of a layer's or the model's linear layers or vectors, as the table says */
   int when;
   size_t own; /* offset in TensorNames of the name; used if `name` is NULL */
   const char *name;

@@ -5,8 +5,9 @@
  * escape HTML. It differs in this: integers have 64 bits, and exceeding them fails; tags that read other
  * templates (include, import, extends, block), autoescape, and the filters random, pprint, striptags,
  * urlize, wordwrap and xmlattr are refused by name; rare forms, such as \N{...} in a string or a print of
- * several values, are refused, too; addresses in Python's output are omitted; a variable of the input that a
- * loop or macro reads before the top level sets it has its input value (in jinja2 it is undefined).
+ * several values, are refused, too; addresses in Python's output are omitted; if a loop or macro reads a
+ * variable of the input before the top level sets it, the variable still has its input value (in jinja2 it is
+ * undefined).
  *
  * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a
  * rendering to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which

@@ -18,7 +18,7 @@
 #define MAX_PLANS     6    /* plans made in the walk for one mask */
 #define MIN_PLAN_NODE 64   /* a plan is made for a subtree of the trie with at least this many nodes */
 #define FEW_NODES     4    /* a subtree of fewer nodes is walked even if there is a plan */
-#define FEW_IDS       2048 /* tokens of a plan that are listed; more get a bit set */
+#define FEW_IDS       2048 /* most tokens of a plan that are kept as a list; more are kept as a bitmap */
 
 void lex_masks_release(LexMasks *masks) {
   for (size_t i = 0; i < masks->n_made; i++) {

@@ -1,9 +1,10 @@
 /* one_experts.cuh - a mixture of experts in the step of one token: which experts the token takes.
  *
  * The chosen experts act as one MLP, whose FFN blocks are those of one expert after another. So the matmuls
- * are those of dense layers; only the loading warps add the place of the chosen experts to entries of the
- * table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A shared expert
- * is the last choice of every token; its weight is the sigmoid of its gate, or with latent attention 1.
+ * are those of dense layers, with two differences: the loading warps add the place of the chosen experts to
+ * entries of the table of stages (stages.cuh), and the gated product is multiplied by the expert's weight. A
+ * shared expert is the last choice of every token; its weight is the sigmoid of its gate, or with latent
+ * attention 1.
  *
  * The router's logits are sums over all clusters, of two kinds of terms (folded_router.h), with R the router,
  * w the norm's weights, r the residual stream, F the folded router and a the output of attention:
