@@ -273,9 +273,10 @@ static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, cons
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state, as its options and the config require. Kernels read a matmul's input row to the next
- * multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros; a buffer that shares
- * memory with another one loses them, so that its rows need pad_rows() before a matmul reads them. */
+/* Sets the plan and the pointers of a state, as its options and the config require. Kernels read a matmul's
+ * input row to the next multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros; a
+ * buffer that shares memory with another one loses them, so that its rows need pad_rows() before a matmul
+ * reads them. */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
   const size_t rows = (size_t)options->max_chunk;

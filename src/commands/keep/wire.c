@@ -64,8 +64,8 @@ void wire_send(Wire *wire) {
                            MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) wire->out_sent += (size_t)n;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    /* Output is dropped, but `ended` not set: messages that the other end sent before it closed are still to be
-     * read, and reading sets it. */
+    /* Output is dropped, but `ended` not set: messages that the other end sent before it closed are still to
+     * be read, and reading sets it. */
     if (n < 0 && errno != EINTR) wire->out_sent = wire->out.size;
   }
   drop_sent(wire);

@@ -54,6 +54,6 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
                             PrefixReport *report, Error *err);
 
 /* Saves those of the session's first n tokens that the store lacks, except what exceeds the limit and a last
- * block with fewer than PREFIX_MIN_NEW such tokens. Of a recurrent model it saves those up to the last kept
+ * block with fewer than PREFIX_MIN_NEW such tokens. With a recurrent model it saves those up to the last kept
  * state, also in a short last block, if they are PREFIX_MIN_NEW or more. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);

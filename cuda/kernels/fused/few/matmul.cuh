@@ -32,7 +32,8 @@
 
 namespace step::few {
 
-/* How many of n packs or FFN blocks a block takes that is number `turn` of the Block::kTurns blocks of its token. */
+/* How many of n packs or FFN blocks a block takes that is number `turn` of the Block::kTurns blocks of its
+ * token. */
 template <class B> __device__ __forceinline__ int items_of(int n, int turn) {
   return (n - turn + B::kTurns - 1) / B::kTurns;
 }
