@@ -62,8 +62,8 @@ size_t state_sequences(const StateOptions *o) {
 
 int page_positions(const StateOptions *o) {
   if (o->n_sequences > 0) return KV_PAGE_TOKENS;
-  /* With such a multiple of positions, and heads of 64 or more, every part of a layer's cache is a multiple
-   * of 256 bytes, the unit to which arena_take() rounds. So layers follow one another without gaps, as the
+  /* Positions are a multiple of `unit`, so that with heads of 64 or more every part of a layer's cache is a
+   * multiple of 256 bytes, to which arena_take() rounds. So layers follow one another without gaps, as the
    * fused step needs. An even number of pages (state_pages()) has the same effect. */
   const int unit = o->kv == KV_Q8 ? 128 : 2;
   return (o->n_ctx + unit - 1) / unit * unit;

@@ -22,7 +22,7 @@ Status tokens_join_logits(BackendState *s, Error *err);
 /* Makes all logits of the last step complete: those that a fused step left out because only the best were
  * wanted (BackendState.n_best), and those of other GPUs. */
 Status tokens_make_logits(BackendState *s, Error *err);
-/* tokens_gather(): makes the logits complete that the sampler's next pick needs; sampler NULL: all logits.
+/* tokens_gather(): completes the logits that the sampler's next pick needs; sampler NULL: all logits.
  * tokens_meet(): true if a pick from `row` needs logits of other GPUs: all GPUs then have to call
  * tokens_gather() at the same time, since each waits for the others. */
 bool tokens_meet(const BackendState *s, const Sampler *sampler, int row);

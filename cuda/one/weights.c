@@ -37,7 +37,7 @@ typedef struct {
   void *staging;      /* of random weights: [staging_bytes] on the device */
   size_t staging_bytes;
   uint64_t n_made; /* random matrices so far, each from a seed of its own */
-  bool streaming;  /* loading is over: matrices on the host are filled one by one */
+  bool streaming;  /* loading is over: matrices left on the host come one by one (weights_stream()) */
 } Loader;
 
 /* How a vector's numbers are made: `plus` is added to stored numbers, random ones lie between low and high.

@@ -262,8 +262,8 @@ void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, in
                 const Linear *linear);
 
 typedef void SharedItem(void *context, int i);
-/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; the caller
- * alone computes a single item. */
+/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; if n is 1,
+ * the caller computes the item itself. */
 void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.

@@ -1,6 +1,7 @@
 /* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
- * The names are those that config.c and tokenizer/chat/chat_open.c read. */
+ * The names are those that config.c, tokenizer/load/declared.c and tokenizer/chat/chat_open.c read, and
+ * tokenizer.json. */
 #include <stdlib.h>
 #include <sys/stat.h>
 

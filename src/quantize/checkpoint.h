@@ -11,9 +11,9 @@ typedef struct {
   int lock;     /* a descriptor of the directory, locked so that no other call writes there; -1: none */
 } Checkpoint;
 
-/* Makes the directory unless it exists, and locks it. Refuses one that has a config.json, weights that are no
- * shards of this checkpoint, or other files but no shard of it. Call checkpoint_end(), also after a
- * failure. */
+/* Makes the directory unless it exists, and locks it. Refuses one that has a config.json, or weights that
+ * are no shards of this checkpoint; also one that has other files and not a single shard of this checkpoint.
+ * Call checkpoint_end(), also after a failure. */
 Status checkpoint_begin(const Model *model, const QuantizeOptions *options, Checkpoint *checkpoint,
                         Error *err);
 void checkpoint_end(Checkpoint *checkpoint);

@@ -83,8 +83,9 @@ static void transpose_out(const float *from, int n, int group, float *to, size_t
     for (int i = 0; i < group; i++) to[(size_t)o * stride + (size_t)i] = from[i * ROUND_OUTPUTS + o];
 }
 
-/* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric: of each block of
- * its columns the block on the diagonal counts once, and the blocks below it twice, for those above, too. */
+/* The sum over rows of d H d^T. product[n_rows][n_in] is scratch. H is symmetric: of some
+ * columns only the block on the diagonal and what lies below it are multiplied; what lies below counts twice,
+ * in place of its mirror image above the diagonal. */
 static double sum_of_changes(const Work *work, Rows d, int n_rows, float *product) {
   const size_t n = (size_t)work->weights->n_in;
   double sum = 0;

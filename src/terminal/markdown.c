@@ -150,7 +150,7 @@ static Status begin_line(Markdown *m, LineKind kind, Error *err) {
   return status;
 }
 
-/* Writes a line that is a fence, which is held back in full. */
+/* Writes a line that has turned out to be a fence; all of it was held back until now. */
 static Status put_fence(Markdown *m, const Run *run, Error *err) {
   const bool closes = m->fence != 0;
   m->fence = closes ? 0 : run->character;

@@ -6,13 +6,14 @@
  * The numbers become fp16 by nothing but masks and shifts (layout.cuh), integers as subnormals. Only integers
  * have zeros z, and X is the sum of x over a group. x is fp16 as it comes, sums and scales are fp32: no
  * rounding but that of sums. The weights are the sixteen-row operand of mma m16n8k16. Fewer than 8 tokens
- * leave columns free, which here hold the sums of other inputs: column c takes token c % kTokens, and of a
- * set's steps of 16 inputs only step c / kTokens; in its other steps x is 0. So a group of 16 inputs has a
- * column of its own, and one multiplication per sum, not one per weight, applies its scale:
+ * leave columns free, which here hold the sums of other inputs. A unit of 128 inputs has eight steps of 16,
+ * cut into kTokens sets of 8 / kTokens steps. A set is one product: column c takes token c % kTokens, and of
+ * the set's steps only step c / kTokens; in its other steps x is 0. So a group of 16 inputs has a column of
+ * its own, and one multiplication per sum, not one per weight, applies its scale:
  *
- *     1 token    | step 0 | step 1 | ... | step 7 |                         a unit of 128 inputs, one set
- *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        half a unit, two sets
- *     8 tokens   | m0 | m1 | ... | m7 |                                     a step each, eight sets
+ *     1 token    | step 0 | step 1 | ... | step 7 |                         a set is a whole unit
+ *     2 tokens   | step 0: m0 m1 | step 1: m0 m1 | step 2 | step 3 |        a set is half a unit
+ *     8 tokens   | m0 | m1 | ... | m7 |                                     a set is one step
  *
  *   x     [units][kTokens sets][8 columns][4 lanes t][8 bytes]: k 2t, 2t + 1, 8 + 2t, 9 + 2t of its step
  *   sums  integers: [units][kTokens sets][8 columns] fp32, of x over the 16 inputs

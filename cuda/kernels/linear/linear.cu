@@ -140,9 +140,9 @@ static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n
   }
 }
 
-/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. For 2 to
- * kMostNormed rows of 4-bit weights on Hopper that is planes_wgmma, though it multiplies more slowly than
- * narrow_wgmma. */
+/* The entry that computes the RMSNorm of x and the product faster than two kernels do, or NULL. With
+ * 4-bit weights on Hopper and 2 to kMostNormed tokens that is planes_wgmma, though it multiplies more slowly
+ * than narrow_wgmma. */
 static const LinearEntry *entry_with_norm(const LinearContext *c, const DeviceLinear *w, ActType act,
                                           int n_tokens, const char *kernel) {
   const LinearEntry *entry;

@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t load_flag(const uint32_t *from) {
   return v;
 }
 
-/* A clock that runs at about one count a nanosecond. 10. "%globaltimer". */
+/* A clock that counts about once a nanosecond. It is PTX's %globaltimer. */
 __device__ __forceinline__ uint64_t nanoseconds() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");

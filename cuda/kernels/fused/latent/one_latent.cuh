@@ -124,9 +124,10 @@ __device__ __forceinline__ float2 multiply_tile(const unsigned char *rows, int r
                      (sums[0][2] + sums[0][3]) + (sums[1][2] + sums[1][3]));
 }
 
-/* Calls product(head, stage, warp), with the warp's number in its warpgroup, for each of the warpgroup's
- * stages of rows of the cluster's heads, then, in one warp, send(head, row, sums): the stage's first row is
- * row `row` of the block's n_rows rows of the head.
+/* For each stage of the warpgroup, some rows of one of the cluster's heads: all four warps call
+ * product(head, stage, warp), `warp` being the number in the warpgroup; then one warp calls
+ * send(head, row, sums), `row` being the index of the stage's first row among the block's n_rows rows of that
+ * head.
  * product() returns the lane's result of multiply_tile() for the stage's rows from 16 * (warp % kTiles) on.
  * sums: [warps of the warpgroup][16 rows]. scratch: two buffers of each warpgroup, in turn. */
 template <int kTiles, class B, class Product, class Send>

@@ -289,7 +289,8 @@ __device__ __forceinline__ int warp_tile_row() {
 /* The cursor of a low tile. As its stages are short, it keeps the lane's arguments of add_stages(). */
 template <class S> struct LowCursor : StageCursor<S> {
   const uint32_t weights;
-  const unsigned char *const groups; /* of the block's first tile row */
+  /* of the block's first tile row, in a stage at address 0: each warp adds its own tile row */
+  const unsigned char *const groups;
 
   __device__ __forceinline__ explicit LowCursor(const Ring &ring)
       : StageCursor<S>(ring, 0),
