@@ -7,84 +7,9 @@
 
 #include "model/names.h"
 
-/* Sizes of the tensors in tensors.def; a layer lacks a tensor with a size of 0. */
 typedef enum {
-  WIDTH_ONE,
-  WIDTH_HIDDEN,
-  WIDTH_HEADS,   /* inputs of o */
-  WIDTH_QUERIES, /* outputs of q's matrix: queries of all heads, and gates or k and v that are in it */
-  WIDTH_KEYS,
-  WIDTH_VALUES,
-  WIDTH_INTERMEDIATE, /* hidden units of the MLP */
-  WIDTH_GATED,        /* WIDTH_INTERMEDIATE, if the MLP has a gate */
-  WIDTH_ATTN_GATE,
-  WIDTH_LAYER_INPUT, /* per_layer_width */
-  WIDTH_CHANNELS,    /* outputs of delta_qkv: q alone with DELTA_APART, z too with DELTA_INTERLEAVED */
-  WIDTH_DELTA_VALUES,
-  WIDTH_BESIDE,  /* as WIDTH_DELTA_VALUES, only for Mamba-2 beside attention */
-  WIDTH_DELTA_K, /* outputs of delta_k with DELTA_APART */
-  WIDTH_DELTA_V, /* outputs of delta_v with DELTA_APART */
-  WIDTH_DELTA_B,
-  WIDTH_DELTA_A,
-  WIDTH_DELTA_GATE, /* gate_rank, or hidden without it */
-  WIDTH_DELTA_RANK, /* gate_rank */
-  WIDTH_CONV,
-  WIDTH_EXPERTS,
-  WIDTH_SHARED_GATE,   /* 1, if the shared expert has a gate */
-  WIDTH_EXPERT_LATENT, /* width of experts' inputs and outputs, where it is not hidden */
-  WIDTH_Q_INPUT,       /* hidden, or the queries' latent */
-  WIDTH_Q_RANK,        /* width of the queries' latent */
-  WIDTH_KV_A,
-  WIDTH_KV_RANK,
-  WIDTH_KV_B,
-  WIDTH_STREAMS, /* numbers of all streams */
-  WIDTH_STREAM_RANK,
-  WIDTH_STREAM_COUNT,
-  WIDTH_INDEX, /* index queries and the index key */
-  WIDTH_NGRAMS,
-  WIDTH_ALTUP, /* the number of AltUp's streams */
-  WIDTH_ALTUP_SQUARE,
-  WIDTH_LAUREL,
-  /* lengths of vectors: */
-  WIDTH_NORM_IN,
-  WIDTH_NORM_OUT,
-  WIDTH_MLP_NORM_IN,
-  WIDTH_MLP_NORM_OUT,
-  WIDTH_Q_NORM,
-  WIDTH_K_NORM,
-  WIDTH_INPUT_NORM,
-  WIDTH_EXPERT_NORM,
-  WIDTH_INDEX_NORM,
-  WIDTH_NGRAM_NORM,
-  WIDTH_ALTUP_NORM,
-  WIDTH_NORM_BIAS,
-  WIDTH_MLP_NORM_BIAS,
-  WIDTH_SINKS,
-  WIDTH_SCALAR,
-  WIDTH_ALL_CHANNELS,
-  WIDTH_CHANNEL_BIASES,
-  WIDTH_DELTA_TAPS,
-  WIDTH_VALUE_HEADS,
-  WIDTH_DECAYS,
-  WIDTH_DELTA_NORM,
-  WIDTH_SKIPS,
-  WIDTH_CONV_TAPS,
-  WIDTH_CONV_BIASES,
-  WIDTH_NGRAM_TAPS,
-  WIDTH_CHOICES,     /* n_experts, with choice_bias */
-  WIDTH_OWN_EXPERTS, /* n_experts, with EXPERTS_OWN_NORMS */
-  WIDTH_XIELU,
-  /* outside the layers: */
-  WIDTH_VOCAB,
-  WIDTH_LAYER_INPUTS, /* per_layer_width of all layers together */
-  WIDTH_MORE_STREAMS, /* hidden, for AltUp's streams after the first */
-  WIDTH_FINAL_NORM,
-  WIDTH_TARGET_STATES, /* drafters: inputs of draft_states */
-  WIDTH_TARGET_PAIR,   /* drafters: inputs of draft_join */
-  WIDTH_TARGET_OUT,
-  WIDTH_MTP_NORM,
-  WIDTH_STATE_NORM,
-  WIDTH_STATES_NORM,
+#define WIDTH(NAME, ...) WIDTH_##NAME,
+#include "model/widths.def"
 } Width;
 
 /* Names in tensors.def for operations that differ by layer; see layer_tensor_operation(). */
@@ -144,122 +69,49 @@ void layer_full_name(const ModelConfig *config, const char *body, int layer, con
 
 /* --- sizes */
 
-static int norm_width(const ModelConfig *config, const LayerConfig *own, Width width) {
-  const int hidden = config->hidden, streams = config->streams.n * hidden;
-  switch (width) {
-  case WIDTH_NORM_IN: return streams ? streams : own->norms == NORM_AFTER ? 0 : hidden;
-  case WIDTH_NORM_OUT: return streams || own->norms == NORM_BEFORE ? 0 : hidden;
-  case WIDTH_MLP_NORM_IN:
-    if (streams) return streams;
-    return own->mlp == MLP_NONE || mlp_shares_norm(config) || own->norms == NORM_AFTER ? 0 : hidden;
-  case WIDTH_MLP_NORM_OUT:
-    if (streams || own->mlp == MLP_NONE) return 0;
-    if (config->experts.norms == EXPERTS_POST_NORM) return own->n_experts > 0 ? hidden : 0;
-    return own->norms == NORM_BEFORE ? 0 : hidden;
-  case WIDTH_Q_NORM:
-  case WIDTH_K_NORM:
-    if (config->qk_norm == QK_NORM_NONE || config->qk_norm_plain || own->no_qk_norm) return 0;
-    if (own->shares_kv && width == WIDTH_K_NORM) return 0;
-    if (config->qk_norm == QK_NORM_HEADS) return own->head_dim;
-    return own->head_dim * (width == WIDTH_Q_NORM ? own->n_heads : own->n_kv_heads);
-  case WIDTH_INPUT_NORM: return config->per_layer_width > 0 ? hidden : 0;
-  case WIDTH_EXPERT_NORM:
-    return own->n_experts > 0 && config->experts.norms == EXPERTS_OWN_NORMS ? hidden : 0;
-  case WIDTH_INDEX_NORM: return config->indexer.block ? config->indexer.head_dim : 0;
-  case WIDTH_NGRAM_NORM: return own->ngrams ? streams : 0;
-  case WIDTH_ALTUP_NORM: return config->altup.n ? hidden : 0;
-  default:
-    if (width == WIDTH_MLP_NORM_BIAS && mlp_shares_norm(config)) return 0;
-    return norms_have_biases(config) ? hidden : 0;
-  }
+static int mixer_outputs(const ModelConfig *c, const LayerConfig *own) {
+  if (own->kind == LAYER_CONV) return c->hidden;
+  if (own->kind != LAYER_ATTENTION) return c->delta.n_value_heads * c->delta.value_dim;
+  return c->latent.kv_rank ? c->n_heads * c->latent.value_dim : own->n_heads * config_value_dim(c, own);
 }
 
-static int vector_width(const ModelConfig *config, const LayerConfig *own, Width width) {
-  const DeltaConfig *delta = &config->delta;
-  const bool mamba = delta->rule == RULE_MAMBA2;
-  switch (width) {
-  case WIDTH_SINKS: return config->attn_sinks && !own->no_sinks ? own->n_heads : 0;
-  case WIDTH_SCALAR: return config->layer_scalar;
-  case WIDTH_ALL_CHANNELS: return delta_channels(delta);
-  case WIDTH_CHANNEL_BIASES: return mamba && delta->conv_bias ? delta_channels(delta) : 0;
-  case WIDTH_DELTA_TAPS: return delta->conv;
-  case WIDTH_VALUE_HEADS: return delta->n_value_heads;
-  case WIDTH_DECAYS: return delta_decays(delta);
-  case WIDTH_DELTA_NORM:
-    if (!mamba) return delta->value_dim;
-    return delta->no_norm ? 0 : delta->n_value_heads * delta->value_dim;
-  case WIDTH_SKIPS: return mamba ? delta->n_value_heads : 0;
-  case WIDTH_CONV_TAPS: return config->conv.taps;
-  case WIDTH_CONV_BIASES: return config->conv.bias ? config->hidden : 0;
-  case WIDTH_NGRAM_TAPS: return config->ngrams.taps;
-  case WIDTH_CHOICES: return config->experts.choice_bias ? own->n_experts : 0;
-  case WIDTH_OWN_EXPERTS: return config->experts.norms == EXPERTS_OWN_NORMS ? own->n_experts : 0;
-  case WIDTH_XIELU: return config->activation == ACTIVATION_XIELU;
-  default: return norm_width(config, own, width);
-  }
+/* The outputs of q's matrix: queries of all heads, and gates, or k and v, that are in it. */
+static int q_outputs(const ModelConfig *c, const LayerConfig *own) {
+  if (c->latent.kv_rank) return c->n_heads * (c->latent.nope_dim + c->latent.rope_dim);
+  if (c->fused == FUSES_QKV_HEADS) return (own->n_heads + 2 * own->n_kv_heads) * own->head_dim;
+  return (c->attn_gate == ATTN_GATE_IN_Q ? 2 : 1) * own->n_heads * own->head_dim;
 }
 
-static int width_of(const ModelConfig *config, int layer, Width width) {
-  const DeltaConfig *delta = &config->delta;
-  const LatentConfig *latent = &config->latent;
+static int qk_norm_width(const ModelConfig *c, const LayerConfig *own, int n_heads) {
+  if (c->qk_norm == QK_NORM_NONE || c->qk_norm_plain || own->no_qk_norm) return 0;
+  return (c->qk_norm == QK_NORM_HEADS ? 1 : n_heads) * own->head_dim;
+}
+
+/* The size `width` of a layer, or of tensor `number` of a row outside the layers. */
+static int width_of(const ModelConfig *c, const LayerConfig *own, int number, Width width) {
+  const DeltaConfig *delta = &c->delta;
+  const LatentConfig *latent = &c->latent;
+  const DraftConfig *draft = &c->draft;
+  const bool has_kv = !latent->kv_rank && !own->shares_kv && c->fused != FUSES_QKV_HEADS,
+             apart = delta->form == DELTA_APART, interleaved = delta->form == DELTA_INTERLEAVED,
+             mamba = delta->rule == RULE_MAMBA2;
+  const int heads = own->n_heads * own->head_dim, streams = c->streams.n * c->hidden,
+            delta_keys = delta->n_key_heads * delta->key_dim,
+            delta_values = delta->n_value_heads * delta->value_dim,
+            target_states = draft->n_states * draft->target_hidden;
+  switch (width) {
+/* clang-format off */
+#define WIDTH(NAME, size) case WIDTH_##NAME: return size;
+#include "model/widths.def"
+    /* clang-format on */
+  }
+  return 0;
+}
+
+/* A size of a layer's tensor. */
+static int layer_width(const ModelConfig *config, int layer, Width width) {
   const LayerConfig own = config_layer(config, layer);
-  const int heads = own.n_heads * own.head_dim, values = delta->n_value_heads * delta->value_dim;
-  const bool by_head = config->fused == FUSES_QKV_HEADS;
-  switch (width) {
-  case WIDTH_HEADS:
-    if (own.kind == LAYER_CONV) return config->hidden;
-    if (own.kind != LAYER_ATTENTION) return values;
-    return latent->kv_rank ? config->n_heads * latent->value_dim
-                           : own.n_heads * config_value_dim(config, &own);
-  case WIDTH_QUERIES:
-    if (latent->kv_rank) return config->n_heads * (latent->nope_dim + latent->rope_dim);
-    if (by_head) return heads + 2 * own.n_kv_heads * own.head_dim; /* the whole matrix */
-    return config->attn_gate == ATTN_GATE_IN_Q ? 2 * heads : heads;
-  case WIDTH_KEYS: return latent->kv_rank || own.shares_kv || by_head ? 0 : own.n_kv_heads * own.head_dim;
-  case WIDTH_VALUES:
-    if (latent->kv_rank || own.shares_kv || own.k_as_v || by_head) return 0;
-    return own.n_kv_heads * config_value_dim(config, &own);
-  case WIDTH_INTERMEDIATE: return own.intermediate;
-  case WIDTH_GATED: return is_ungated(config->activation) ? 0 : own.intermediate;
-  case WIDTH_LAYER_INPUT: return config->per_layer_width;
-  case WIDTH_ATTN_GATE:
-    if (config->attn_gate == ATTN_GATE_NONE || config->attn_gate == ATTN_GATE_IN_Q) return 0;
-    return config->attn_gate == ATTN_GATE_HEADS ? own.n_heads : heads;
-  case WIDTH_CHANNELS:
-    if (delta->form == DELTA_APART) return delta->n_key_heads * delta->key_dim;
-    return delta_channels(delta) + (delta->form == DELTA_INTERLEAVED ? values : 0);
-  case WIDTH_DELTA_VALUES: return delta->form == DELTA_INTERLEAVED ? 0 : values;
-  case WIDTH_BESIDE: return own.delta_beside ? values : 0;
-  case WIDTH_DELTA_K: return delta->form == DELTA_APART ? delta->n_key_heads * delta->key_dim : 0;
-  case WIDTH_DELTA_V: return delta->form == DELTA_APART ? values : 0;
-  case WIDTH_DELTA_B:
-    if (delta->rule == RULE_MAMBA2) return 0;
-    return delta->form == DELTA_INTERLEAVED ? 2 * delta->n_value_heads : delta->n_value_heads;
-  case WIDTH_DELTA_A: return delta->form == DELTA_INTERLEAVED ? 0 : delta_decays(delta);
-  case WIDTH_DELTA_GATE: return delta->gate_rank ? delta->gate_rank : config->hidden;
-  case WIDTH_DELTA_RANK: return delta->gate_rank;
-  case WIDTH_EXPERTS: return own.n_experts;
-  case WIDTH_SHARED_GATE: return own.n_experts > 0 && own.intermediate > 0 && config->experts.shared_gate;
-  case WIDTH_CONV: return 3 * config->hidden;
-  case WIDTH_Q_INPUT: return latent->q_rank ? latent->q_rank : config->hidden;
-  case WIDTH_Q_RANK: return latent->q_rank;
-  case WIDTH_KV_A: return latent->kv_rank ? latent->kv_rank + latent->rope_dim : 0;
-  case WIDTH_KV_RANK: return latent->kv_rank;
-  case WIDTH_KV_B: return config->n_heads * (latent->nope_dim + latent->value_dim);
-  case WIDTH_EXPERT_LATENT: return own.n_experts > 0 ? config->experts.latent : 0;
-  case WIDTH_STREAMS: return config->streams.n * config->hidden;
-  case WIDTH_STREAM_RANK: return config->streams.rank;
-  case WIDTH_STREAM_COUNT: return config->streams.n;
-  case WIDTH_INDEX:
-    return config->indexer.block ? (config->indexer.n_heads + 1) * config->indexer.head_dim : 0;
-  case WIDTH_NGRAMS: return own.ngrams ? config->ngrams.width : 0;
-  case WIDTH_ALTUP: return config->altup.n;
-  case WIDTH_ALTUP_SQUARE: return config->altup.n * config->altup.n;
-  case WIDTH_LAUREL: return config->altup.laurel_rank;
-  case WIDTH_ONE: return 1;
-  case WIDTH_HIDDEN: return config->hidden;
-  default: return vector_width(config, &own, width);
-  }
+  return width_of(config, &own, 0, width);
 }
 
 /* --- linear layers of a layer */
@@ -334,9 +186,9 @@ void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_
     *n_out = down ? outer : inner;
     return;
   }
-  *n_in = width_of(config, layer, linears[which].in);
+  *n_in = layer_width(config, layer, linears[which].in);
   if (config->draft.kind == DRAFT_EAGLE3 && layer == 0 && which <= LAYER_V) *n_in *= 2;
-  *n_out = width_of(config, layer, linears[which].out);
+  *n_out = layer_width(config, layer, linears[which].out);
 }
 
 /* False if the layer's kind excludes this operation of tensors.def. True for operations that do not depend on
@@ -375,8 +227,8 @@ bool layer_linear_exists(const ModelConfig *config, int layer, int which) {
   if (is_of_expert(which))
     return expert_of(which) < own.n_experts &&
            !(is_ungated(config->activation) && expert_part(which) == EXPERT_GATE);
-  return has_operation(&own, linears[which].operation) && width_of(config, layer, linears[which].in) > 0 &&
-         width_of(config, layer, linears[which].out) > 0;
+  return has_operation(&own, linears[which].operation) && layer_width(config, layer, linears[which].in) > 0 &&
+         layer_width(config, layer, linears[which].out) > 0;
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
@@ -399,13 +251,13 @@ bool layer_linear_needs_bias(const ModelConfig *config, int layer, int which) {
 
 StoredLinear layer_linear_stored(const ModelConfig *config, int layer, int which) {
   StoredLinear stored = {linear_name(config, layer, which, linears[which].name), which, 0,
-                         width_of(config, layer, linears[which].out)};
+                         layer_width(config, layer, linears[which].out)};
   for (int i = 0; i < N_FUSED; i++) {
     if (!is_fused(config, i)) continue;
     int n_out = 0, first = -1;
     for (int part = 0; part < fused[i].n_parts; part++) {
       if (fused[i].parts[part] == which) first = n_out;
-      n_out += width_of(config, layer, linears[fused[i].parts[part]].out);
+      n_out += layer_width(config, layer, linears[fused[i].parts[part]].out);
     }
     const bool gate_up = i == FUSED_GATE_UP || i == FUSED_UP_GATE;
     const char *own = gate_up ? config->names.gate_up : i == FUSED_QKV ? config->names.qkv : NULL;
@@ -428,8 +280,8 @@ Division layer_linear_division(int which) {
 
 StoredVector layer_vector_stored(const ModelConfig *config, int layer, int which) {
   const LayerConfig own = config_layer(config, layer);
-  const int n = width_of(config, layer, vectors[which].n),
-            taps = width_of(config, layer, vectors[which].taps);
+  const int n = layer_width(config, layer, vectors[which].n),
+            taps = layer_width(config, layer, vectors[which].taps);
   if (!has_operation(&own, vectors[which].operation) || n == 0) return (StoredVector){0};
   const bool as_weights = vectors[which].operation == OP_DELTA && config->delta.rule == RULE_MAMBA2;
   return (StoredVector){.name = vector_name(config, layer, which, vectors[which].name),
@@ -495,43 +347,20 @@ static const ModelRow *row_of(const ModelRow *rows, int which) {
   return rows;
 }
 
-/* A size of a tensor outside the layers; number: its index in a ModelRow of several tensors. */
-static int model_width(const ModelConfig *config, Width width, int number) {
-  const DraftConfig *draft = &config->draft;
-  const int states = draft->n_states * draft->target_hidden;
-  const bool takes_states = draft->kind == DRAFT_EAGLE3 || draft->kind == DRAFT_DFLASH,
-             pairs = draft->kind == DRAFT_MTP || draft->kind == DRAFT_ASSISTANT;
-  switch (width) {
-  case WIDTH_VOCAB: return config->vocab_size;
-  case WIDTH_HIDDEN: return config->hidden;
-  case WIDTH_LAYER_INPUT: return config->per_layer_width;
-  case WIDTH_LAYER_INPUTS: return config->n_layers * config->per_layer_width;
-  case WIDTH_MORE_STREAMS: return number + 1 < config->altup.n ? config->hidden : 0;
-  case WIDTH_STREAMS: return config->streams.n * config->hidden;
-  case WIDTH_STREAM_RANK: return config->streams.rank;
-  case WIDTH_FINAL_NORM: return (config->streams.n ? config->streams.n : 1) * config->hidden;
-  case WIDTH_NORM_BIAS: return norms_have_biases(config) ? config->hidden : 0;
-  case WIDTH_TARGET_STATES: return takes_states ? states : 0;
-  case WIDTH_TARGET_PAIR: return pairs ? 2 * draft->target_hidden : 0;
-  case WIDTH_TARGET_OUT: return draft->kind == DRAFT_ASSISTANT ? draft->target_hidden : 0;
-  case WIDTH_MTP_NORM: return draft->kind == DRAFT_MTP ? config->hidden : 0;
-  case WIDTH_STATE_NORM: return draft->kind && draft->kind != DRAFT_ASSISTANT ? config->hidden : 0;
-  case WIDTH_STATES_NORM:
-    if (draft->states_norm == STATES_NORM_WHOLE) return number == 0 ? states : 0;
-    return draft->states_norm == STATES_NORM_EACH && number < draft->n_states ? draft->target_hidden : 0;
-  default: return 1;
-  }
+static int model_width(const ModelConfig *config, const ModelRow *row, Width width, int which) {
+  static const LayerConfig none;
+  return width_of(config, &none, which - row->first, width);
 }
 
 void model_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
   const ModelRow *row = row_of(model_linears, which);
-  *n_in = model_width(config, row->in, which - row->first);
-  *n_out = *n_in > 0 ? model_width(config, row->out, which - row->first) : 0;
+  *n_in = model_width(config, row, row->in, which);
+  *n_out = *n_in > 0 ? model_width(config, row, row->out, which) : 0;
 }
 
 int model_vector_size(const ModelConfig *config, int which) {
   const ModelRow *row = row_of(model_vectors, which);
-  return model_width(config, row->out, which - row->first);
+  return model_width(config, row, row->out, which);
 }
 
 /* out = the full name; numbered if the row has several tensors and `base` is the row's own name. */
