@@ -38,27 +38,14 @@ typedef struct {
   Continued continued;
   Conversation conversation; /* if the chat is kept: its messages, the prompt last */
   Reply reply;
-  AnswerSink sink;       /* the reply's sink, to which take_text() passes text on */
-  Buffer text, thinking; /* texts of the answer, if it is kept */
 } OneShot;
-
-static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
-  OneShot *shot = user;
-  if (shot->continued.keeps && kind != TEXT_CALL)
-    TRY(buffer_append(kind == TEXT_ANSWER ? &shot->text : &shot->thinking, text, size, err));
-  return shot->sink.text(shot->sink.user, kind, text, size, stop, err);
-}
-
-static void prefilling(void *user, int done, int total) {
-  const OneShot *shot = user;
-  shot->sink.prefilling(shot->sink.user, done, total);
-}
 
 /* Keeps a turn with an answer in a chat's file. A turn that cannot be kept is noted only with --continue. */
 static Status keep(OneShot *shot, Error *err) {
   Error note;
-  if (!shot->continued.keeps || shot->text.size + shot->thinking.size == 0) return STATUS_OK;
-  TRY(continued_add_answer(&shot->continued, &shot->conversation, &shot->text, &shot->thinking, err));
+  const AnswerText *answer = &shot->reply.answer;
+  if (!shot->continued.keeps || answer->text.size + answer->thinking.size == 0) return STATUS_OK;
+  TRY(continued_add_answer(&shot->continued, &shot->conversation, answer, err));
   continued_keep(&shot->continued, shot->assistant, &shot->conversation, &note);
   if (*note.text && shot->continued.goes_on) print_note("%s", note.text);
   return STATUS_OK;
@@ -67,16 +54,12 @@ static Status keep(OneShot *shot, Error *err) {
 static Status answer(OneShot *shot, const IdList *ids, Error *err) {
   Reply *reply = &shot->reply;
   TRY(reply_begin(&shot->options->reply, shot->assistant, reply, err));
-  shot->sink = reply_sink(reply);
-  AnswerSink sink = shot->sink;
-  sink.text = take_text;
-  sink.prefilling = prefilling;
-  sink.user = shot;
+  const AnswerSink sink = reply_sink(reply);
   AnswerResult result;
   Status status = assistant_answer(shot->assistant, ids->ids, ids->count, &sink, &result, err);
   TRY(assistant_check_weights(shot->assistant, err)); /* changed weights may explain the failure, too */
   TRY(status);
-  status = reply_end(reply, ids->ids, ids->count, &result, err);
+  status = reply_end(reply, ids, &result, err);
   if (status == STATUS_OK || status == STATUS_INTERRUPTED || status == STATUS_CUT_SHORT) {
     Error reason;
     if (keep(shot, &reason) != STATUS_OK) return error_set(err, STATUS_FAILED, "%s", reason.text);
@@ -169,8 +152,6 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   assistant_release(assistant); /* released before the flags that it refers to */
   conversation_release(&shot.conversation);
   continued_release(&shot.continued);
-  buffer_release(&shot.text);
-  buffer_release(&shot.thinking);
   id_list_release(&ids);
   return status;
 }

@@ -17,6 +17,7 @@ Status answer_ask(const Assistant *a, AnswerForm *form, const int32_t *ids, size
   OWNED(answer_release) Answer *answer = NULL;
   TRY(NEW(answer, 1, "an answer", err));
   *answer = (Answer){.sampler = a->sampler};
+  sink->answer->seed = a->sampler.seed;
   *request =
       (EngineRequest){.ids = ids, .n_ids = (int)n, .sampler = &answer->sampler, .n_ctx = assistant_n_ctx(a)};
   TRY(filters_begin(answer, a, form, sink, result, request, err));

@@ -2,6 +2,21 @@
 #include "commands/answer/answer_result.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+void answer_text_clear(AnswerText *answer) {
+  answer->thinking.size = answer->text.size = answer->code.size = answer->calls.size = 0;
+  answer->ids.count = answer->scores.count = 0;
+}
+
+void answer_text_release(AnswerText *answer) {
+  buffer_release(&answer->thinking);
+  buffer_release(&answer->text);
+  buffer_release(&answer->code);
+  buffer_release(&answer->calls);
+  id_list_release(&answer->ids);
+  free(answer->scores.items);
+}
 
 double answer_per_second(long long n, double ms) {
   return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;
@@ -31,10 +46,11 @@ AnswerLack answer_lack(const AnswerResult *result, const Assistant *a) {
   return lack;
 }
 
-bool answer_is_incomplete(const AnswerResult *result, const Assistant *a, bool code, bool in_block) {
-  const bool is_text =
-      (!a->form.given || a->form.is_calls) && !a->tools.required && !code && !result->in_call;
-  return answer_was_cut(result) && !is_text && (in_block || *answer_lack(result, a).text);
+bool answer_is_incomplete(const AnswerResult *result, const Assistant *a) {
+  const bool code = result->in_block || result->has_no_block,
+             is_text =
+                 (!a->form.given || a->form.is_calls) && !a->tools.required && !code && !result->in_call;
+  return answer_was_cut(result) && !is_text && (result->in_block || *answer_lack(result, a).text);
 }
 
 AnswerFigures answer_figures(const AnswerResult *result, const Assistant *a) {

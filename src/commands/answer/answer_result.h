@@ -1,4 +1,4 @@
-/* answer_result.h - where the text of an answer goes, and how an answer ended. */
+/* answer_result.h - the text of an answer, who sees it as it comes, and how the answer ended. */
 #pragma once
 
 #include "commands/answer/assistant.h"
@@ -13,12 +13,23 @@ typedef struct {
   int n_best;
 } ScoreList;
 
+/* An answer so far. Texts have no marks of a thought (such as <think>), nor white space around them. */
 typedef struct {
-  /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
-   * FINISH_STOP. The text has no marks of a thought (such as <think>), nor white space around them. */
-  Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
-  IdList *ids;       /* receives each token's id before its text; may be NULL */
-  ScoreList *scores; /* receives each token's scores; may be NULL */
+  bool extracts; /* -x: `code` is shown in place of `text`, and the answer ends with the code block */
+  Buffer thinking, text, code;
+  Buffer calls;     /* lines of tools_read_calls() */
+  IdList ids;       /* each token's id comes before its text */
+  ScoreList scores; /* n_best 0: none are wanted */
+  uint64_t seed;    /* of the sampler */
+} AnswerText; /* starts zeroed but for `extracts` and scores.n_best; release it with answer_text_release() */
+void answer_text_clear(AnswerText *answer); /* before another answer */
+void answer_text_release(AnswerText *answer);
+
+typedef struct {
+  AnswerText *answer; /* collects the answer */
+  /* Receives text as soon as it is final and in *answer, in whole characters, size > 0; with `extracts`, an
+   * answer's text is code. May be NULL. */
+  Status (*text)(void *user, TextKind kind, const char *text, size_t size, Error *err);
   /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
    * done and in total; may be NULL. */
   void (*prefilling)(void *user, int done, int total);
@@ -37,6 +48,8 @@ typedef struct {
   bool in_thought;                              /* the end came within the thought: no answer */
   bool in_call;                                 /* the end came within a call of a function */
   bool in_form;                                 /* the end came before the answer was complete in its form */
+  bool in_block;                                /* -x: the end came within the code block */
+  bool has_no_block;                            /* -x: the answer has no code block */
   bool is_json;                                 /* the answer is complete, and its form (form.h) is JSON */
   double prefill_ms, first_token_ms, decode_ms; /* each begins where the one before ends */
 } AnswerResult;
@@ -50,8 +63,8 @@ typedef struct {
 } AnswerLack;
 AnswerLack answer_lack(const AnswerResult *result, const Assistant *assistant);
 /* True if a limit or a loop cut a form, a call or the code block of -x before it was complete: a failure,
- * since the reader cannot use the answer. code: -x; in_block: the end came within the code block. */
-bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant, bool code, bool in_block);
+ * since the reader cannot use the answer. */
+bool answer_is_incomplete(const AnswerResult *result, const Assistant *assistant);
 
 double answer_per_second(long long n, double ms); /* 0 unless both are positive */
 

@@ -66,35 +66,33 @@ static void print_figures(const Reply *reply, const AnswerResult *result) {
 /* --- the JSON object */
 
 static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *err) {
-  if (!ids) return STATUS_OK;
   TRY(buffer_printf(out, err, ", \"%s\": [", key));
   for (size_t i = 0; i < ids->count; i++) TRY(buffer_printf(out, err, i ? ", %d" : "%d", (int)ids->ids[i]));
   return buffer_append(out, "]", 1, err);
 }
 
-static Status put_score(Buffer *out, const AnswerText *text, const TokenScore *score, Error *err) {
+static Status put_score(Buffer *out, const Tokenizer *tokenizer, const TokenScore *score, Error *err) {
   OWNED(buffer_release) Buffer bytes = {0};
   bool is_text;
   size_t size = 0;
-  TRY(tokenizer_token_bytes(text->tokenizer, score->id, &bytes, &is_text, err));
-  const char *content = is_text ? bytes.data : tokenizer_content(text->tokenizer, score->id, &size);
+  TRY(tokenizer_token_bytes(tokenizer, score->id, &bytes, &is_text, err));
+  const char *content = is_text ? bytes.data : tokenizer_content(tokenizer, score->id, &size);
   if (is_text) size = bytes.size;
   TRY(buffer_printf(out, err, "\"id\": %d, ", (int)score->id));
   TRY(append_json_member(out, "token", content ? content : "", size, err));
   return buffer_printf(out, err, ", \"logprob\": %.6f", score->log_p);
 }
 
-static Status put_scores(Buffer *out, const AnswerText *text, Error *err) {
-  const ScoreList *list = text->scores;
-  if (!list || list->n_best == 0) return STATUS_OK;
+static Status put_scores(Buffer *out, const Tokenizer *tokenizer, const ScoreList *list, Error *err) {
+  if (list->n_best == 0) return STATUS_OK;
   TRY(buffer_append_string(out, ", \"logprobs\": [", err));
   for (size_t i = 0; i < list->count; i += (size_t)list->n_best + 1) {
     TRY(buffer_append_string(out, i ? ", {" : "{", err));
-    TRY(put_score(out, text, &list->items[i], err));
+    TRY(put_score(out, tokenizer, &list->items[i], err));
     TRY(buffer_append_string(out, ", \"top\": [", err));
     for (int k = 1; k <= list->n_best && list->items[i + (size_t)k].id >= 0; k++) {
       TRY(buffer_append_string(out, k > 1 ? ", {" : "{", err));
-      TRY(put_score(out, text, &list->items[i + (size_t)k], err));
+      TRY(put_score(out, tokenizer, &list->items[i + (size_t)k], err));
       TRY(buffer_append(out, "}", 1, err));
     }
     TRY(buffer_append_string(out, "]}", err));
@@ -102,19 +100,21 @@ static Status put_scores(Buffer *out, const AnswerText *text, Error *err) {
   return buffer_append(out, "]", 1, err);
 }
 
-Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err) {
-  TRY(append_json_member(out, "text", text->text->data, text->text->size, err));
+Status answer_json(Buffer *out, const AnswerText *answer, const IdList *prompt, const AnswerResult *result,
+                   const ReplyFlags *flags, const Assistant *a, Error *err) {
+  const Buffer *text = answer->extracts ? &answer->code : &answer->text;
+  TRY(append_json_member(out, "text", text->data, text->size, err));
   if (result->is_json) {
     TRY(buffer_append_string(out, ", \"value\": ", err));
-    TRY(form_compact(text->text->data, text->text->size, out, err));
+    TRY(form_compact(text->data, text->size, out, err));
   }
-  if (text->calls && text->calls->size) {
+  if (answer->calls.size) {
     TRY(buffer_append_string(out, ", \"tool_calls\": ", err));
-    TRY(tools_write_calls(text->calls, out, err));
+    TRY(tools_write_calls(&answer->calls, out, err));
   }
-  if (text->thinking->size) {
+  if (answer->thinking.size && !a->flags->chat.hide_thinking) {
     TRY(buffer_append(out, ", ", 2, err));
-    TRY(append_json_member(out, "thinking", text->thinking->data, text->thinking->size, err));
+    TRY(append_json_member(out, "thinking", answer->thinking.data, answer->thinking.size, err));
   }
   TRY(buffer_printf(out, err, ", \"finish_reason\": \"%s\"", finish_name(result->reason)));
   TRY(buffer_printf(out, err,
@@ -132,11 +132,11 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
                     result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
                     answer_per_second(result->n_prompt - result->n_reused, result->prefill_ms),
                     answer_per_second(result->n_generated - 1, result->decode_ms)));
-  TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)text->seed));
-  TRY(append_json_member(out, "model", text->model, strlen(text->model), err));
-  TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));
-  TRY(put_ids(out, "ids", text->ids, err));
-  return put_scores(out, text, err);
+  TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)answer->seed));
+  TRY(append_json_member(out, "model", a->place.name, strlen(a->place.name), err));
+  if (flags->ids) TRY(put_ids(out, "prompt_ids", prompt, err));
+  if (flags->ids) TRY(put_ids(out, "ids", &answer->ids, err));
+  return put_scores(out, a->tokenizer, &answer->scores, err);
 }
 
 /* --- the destination */
@@ -186,7 +186,10 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
 }
 
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
-  *reply = (Reply){.flags = flags, .assistant = a, .file = -1, .scores = {.n_best = flags->logprobs}};
+  *reply = (Reply){.flags = flags,
+                   .assistant = a,
+                   .file = -1,
+                   .answer = {.extracts = flags->code, .scores = {.n_best = flags->logprobs}}};
   TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
   reply->show.source |= flags->code;
@@ -211,55 +214,21 @@ static Status put_piece(Reply *reply, const char *key, const char *text, size_t 
   return write_line(reply, &line, err);
 }
 
-static Status take_thought(Reply *reply, const char *text, size_t size, Error *err) {
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, Error *err) {
+  Reply *reply = user;
   const ReplyFlags *flags = reply->flags;
-  if (flags->json || flags->jsonl) {
-    if (reply->assistant->flags->chat.hide_thinking) return STATUS_OK;
-    if (flags->jsonl) spinner_end(&reply->spinner);
-    if (flags->jsonl) TRY(put_piece(reply, "thinking", text, size, err));
-    return buffer_append(&reply->thinking, text, size, err);
+  const bool is_thought = kind == TEXT_THOUGHT,
+             is_hidden = is_thought && reply->assistant->flags->chat.hide_thinking;
+  if (flags->jsonl && kind != TEXT_CALL && !is_hidden) {
+    spinner_end(&reply->spinner);
+    return put_piece(reply, is_thought ? "thinking" : "text", text, size, err);
   }
-  if (flags->code) return STATUS_OK;
-  if (flags->no_stream) return buffer_append(&reply->thinking, text, size, err);
-  if (!reply->show.thoughts)
+  if (flags->json || flags->jsonl || flags->no_stream || (is_thought && flags->code)) return STATUS_OK;
+  if (is_thought && !reply->show.thoughts)
     spinner_say(&reply->spinner, "thinking");
   else
     spinner_end(&reply->spinner);
-  return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
-}
-
-/* Takes either text of the answer (with -x what its filter lets through) or lines of calls. */
-static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
-  const ReplyFlags *flags = reply->flags;
-  if (size == 0) return STATUS_OK;
-  reply->last = text[size - 1];
-  if (flags->jsonl || !(flags->json || flags->no_stream)) spinner_end(&reply->spinner);
-  if (flags->jsonl) TRY(put_piece(reply, "text", text, size, err));
-  if (flags->json || flags->jsonl || flags->no_stream) return buffer_append(&reply->text, text, size, err);
-  return show_text(&reply->show, TEXT_ANSWER, text, size, err);
-}
-
-static Status take_part(Reply *reply, Error *err) {
-  Status status = take_answer(reply, reply->part.data, reply->part.size, err);
-  reply->part.size = 0;
-  return status;
-}
-
-/* Writes calls as lines after the text, or keeps them for the object at the end. */
-static Status take_calls(Reply *reply, const char *lines, size_t size, Error *err) {
-  if (reply->flags->json || reply->flags->jsonl) return buffer_append(&reply->calls, lines, size, err);
-  if (reply->last && reply->last != '\n') TRY(take_answer(reply, "\n", 1, err));
-  return take_answer(reply, lines, size, err);
-}
-
-static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
-  Reply *reply = user;
-  if (kind == TEXT_THOUGHT) return take_thought(reply, text, size, err);
-  if (kind == TEXT_CALL) return take_calls(reply, text, size, err);
-  if (!reply->flags->code) return take_answer(reply, text, size, err);
-  TRY(code_block_push(&reply->block, text, size, &reply->part, err));
-  *stop = reply->block.state == BLOCK_AFTER;
-  return take_part(reply, err);
+  return show_text(&reply->show, kind, text, size, err);
 }
 
 static void show_progress(void *user, int done, int total) {
@@ -268,33 +237,16 @@ static void show_progress(void *user, int done, int total) {
 }
 
 AnswerSink reply_sink(Reply *reply) {
-  return (AnswerSink){.text = take_text,
-                      .ids = reply->flags->ids ? &reply->ids : NULL,
-                      .scores = reply->scores.n_best ? &reply->scores : NULL,
-                      .prefilling = show_progress,
-                      .user = reply};
+  return (AnswerSink){
+      .answer = &reply->answer, .text = take_text, .prefilling = show_progress, .user = reply};
 }
 
 /* --- the end */
 
-static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
-                         Error *err) {
-  const bool ids = reply->flags->ids;
-  const IdList prompt_ids = {.ids = (int32_t *)prompt, .count = n_prompt};
-  const AnswerText text = {
-      .text = &reply->text,
-      .thinking = &reply->thinking,
-      .calls = &reply->calls,
-      .prompt_ids = ids ? &prompt_ids : NULL,
-      .ids = ids ? &reply->ids : NULL,
-      .scores = &reply->scores,
-      .tokenizer = reply->assistant->tokenizer,
-      .seed = reply->assistant->sampler.seed,
-      .model = reply->assistant->place.name,
-  };
+static Status put_object(Reply *reply, const IdList *prompt, const AnswerResult *result, Error *err) {
   OWNED(buffer_release) Buffer line = {0};
   TRY(buffer_append(&line, "{", 1, err));
-  TRY(answer_json(&line, &text, result, err));
+  TRY(answer_json(&line, &reply->answer, prompt, result, reply->flags, reply->assistant, err));
   TRY(buffer_append(&line, "}\n", 2, err));
   return write_line(reply, &line, err);
 }
@@ -309,40 +261,32 @@ static void report_cut(const Reply *reply, const AnswerResult *result) {
 
 /* Reports what is incomplete at the end of the answer, as an error or a message. */
 static Status check_complete(const Reply *reply, const AnswerResult *result, Error *err) {
-  const bool in_block = reply->block.state == BLOCK_INSIDE;
   AnswerLack lack = answer_lack(result, reply->assistant);
-  if (!*lack.text && in_block && result->reason != FINISH_INTERRUPTED)
+  if (!*lack.text && result->in_block && result->reason != FINISH_INTERRUPTED)
     snprintf(lack.text, sizeof lack.text, "the end came within the code block (%s)",
              finish_name(result->reason));
   if (!*lack.text) return STATUS_OK;
-  if (answer_is_incomplete(result, reply->assistant, reply->flags->code, in_block))
+  if (answer_is_incomplete(result, reply->assistant))
     return error_set(err, STATUS_CUT_SHORT, "%s", lack.text);
   fprintf(stderr, "auk: %s\n", lack.text);
   return STATUS_OK;
 }
 
-static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
-                     Error *err) {
+static Status finish(Reply *reply, const IdList *prompt, const AnswerResult *result, Error *err) {
   const ReplyFlags *flags = reply->flags;
-  if (flags->code) {
-    TRY(code_block_end(&reply->block, &reply->part, err));
-    TRY(take_part(reply, err));
-    if (reply->block.state == BLOCK_BEFORE && result->reason != FINISH_INTERRUPTED)
-      return error_set(err, STATUS_FAILED, "the answer has no fenced code block (-x)");
-  }
-  if (flags->json || flags->jsonl) return put_object(reply, prompt, n_prompt, result, err);
-  if (reply->thinking.size)
-    TRY(show_text(&reply->show, TEXT_THOUGHT, reply->thinking.data, reply->thinking.size, err));
-  if (reply->text.size) TRY(show_text(&reply->show, TEXT_ANSWER, reply->text.data, reply->text.size, err));
+  if (result->has_no_block && result->reason != FINISH_INTERRUPTED)
+    return error_set(err, STATUS_FAILED, "the answer has no fenced code block (-x)");
+  if (flags->json || flags->jsonl) return put_object(reply, prompt, result, err);
+  reply->show.thoughts &= !flags->code;
+  if (flags->no_stream) TRY(show_answer(&reply->show, &reply->answer, err));
   if (!reply->show.begun && !reply->show.terminal) return STATUS_OK; /* an empty answer is no line */
   return show_end(&reply->show, err);
 }
 
-Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
-                 Error *err) {
+Status reply_end(Reply *reply, const IdList *prompt, const AnswerResult *result, Error *err) {
   const ReplyFlags *flags = reply->flags;
   spinner_end(&reply->spinner);
-  TRY(finish(reply, prompt, n_prompt, result, err));
+  TRY(finish(reply, prompt, result, err));
   TRY(close_output(flags, &reply->file, err));
   report_cut(reply, result);
   const Status complete = check_complete(reply, result, err);
@@ -360,11 +304,5 @@ void reply_release(Reply *reply) {
   spinner_end(&reply->spinner);
   if (reply->flags && reply->file >= 0) close(reply->file);
   show_release(&reply->show);
-  code_block_release(&reply->block);
-  buffer_release(&reply->text);
-  buffer_release(&reply->thinking);
-  buffer_release(&reply->part);
-  buffer_release(&reply->calls);
-  id_list_release(&reply->ids);
-  free(reply->scores.items);
+  answer_text_release(&reply->answer);
 }

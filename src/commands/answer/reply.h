@@ -8,7 +8,6 @@
  * that an earlier refusal leaves it unchanged. An interrupted answer keeps what was written. */
 #pragma once
 
-#include "commands/answer/code_block.h"
 #include "commands/answer/prompt.h"
 #include "commands/answer/show.h"
 #include "terminal/spinner.h"
@@ -33,13 +32,7 @@ typedef struct {
   const Assistant *assistant;
   int file; /* descriptor of -o; -1: standard output */
   Show show;
-  CodeBlock block;
-  Buffer text, thinking; /* the complete texts, for output at the end */
-  Buffer part;           /* what the last piece of the answer adds to the code block */
-  Buffer calls;          /* lines of calls, for tool_calls in the object */
-  char last;             /* last byte of the text so far; 0: none */
-  IdList ids;            /* ids of the answer */
-  ScoreList scores;
+  AnswerText answer;
   Spinner spinner; /* on standard error, until the first text */
 } Reply;           /* starts zeroed; release with reply_release() */
 
@@ -48,23 +41,15 @@ Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, co
                           Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends the reply: held-back text, the JSON object, the last line. STATUS_INTERRUPTED if the answer was
+/* Ends the reply: the JSON object, the last line. STATUS_INTERRUPTED if the answer was
  * interrupted; STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if the answer was cut before its form, a
  * call or the block of -x was complete, or, with --require-stop, cut anywhere. */
-Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
-                 Error *err);
+Status reply_end(Reply *reply, const IdList *prompt, const AnswerResult *result, Error *err);
 void reply_release(Reply *reply);
 /* Writes complete output to the destination of the flags. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
-typedef struct {
-  const Buffer *text, *thinking;
-  const Buffer *calls;            /* lines of calls, or NULL */
-  const IdList *prompt_ids, *ids; /* NULL: not requested */
-  const ScoreList *scores;        /* NULL or n_best 0: not requested */
-  const Tokenizer *tokenizer;     /* for the text of tokens with scores */
-  uint64_t seed;
-  const char *model; /* name of the model */
-} AnswerText;
-/* Appends the JSON members of an answer, without braces; without thinking if that is empty. */
-Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err);
+/* Appends the JSON members of an answer, without braces; without a thought that is empty or not to be shown.
+ * prompt: its ids, which --ids has in the object. */
+Status answer_json(Buffer *out, const AnswerText *answer, const IdList *prompt, const AnswerResult *result,
+                   const ReplyFlags *flags, const Assistant *assistant, Error *err);

@@ -95,13 +95,24 @@ static Status put_border(Show *show, TextKind kind, Error *err) {
 
 /* --- */
 
+/* Calls are lines of the answer, after its text. */
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err) {
-  if (kind == TEXT_THOUGHT && !show->thoughts) return STATUS_OK;
+  if (size == 0 || (kind == TEXT_THOUGHT && !show->thoughts)) return STATUS_OK;
+  const bool ends_text = kind == TEXT_CALL && show->kind == TEXT_ANSWER && show->begun && !show->ends_line;
+  if (kind == TEXT_CALL) kind = TEXT_ANSWER;
+  if (ends_text) TRY(append(show, "\n", 1, err));
   if (kind != show->kind) TRY(put_border(show, kind, err));
   show->kind = kind;
   TRY(append(show, text, size, err));
-  if (size) show->ends_line = text[size - 1] == '\n';
+  show->ends_line = text[size - 1] == '\n';
   return send(show, err);
+}
+
+Status show_answer(Show *show, const AnswerText *a, Error *err) {
+  const Buffer *text = a->extracts ? &a->code : &a->text;
+  TRY(show_text(show, TEXT_THOUGHT, a->thinking.data, a->thinking.size, err));
+  TRY(show_text(show, TEXT_ANSWER, text->data, text->size, err));
+  return show_text(show, TEXT_CALL, a->calls.data, a->calls.size, err);
 }
 
 Status show_end(Show *show, Error *err) {

@@ -39,5 +39,6 @@ Show show_to(const Assistant *assistant, int descriptor);
  * line). */
 void show_begin(Show *show);
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err);
+Status show_answer(Show *show, const AnswerText *answer, Error *err); /* the texts of a whole answer */
 Status show_end(Show *show, Error *err);
 void show_release(Show *show);

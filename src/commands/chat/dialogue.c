@@ -34,9 +34,7 @@ void dialogue_release(Dialogue *d) {
   continued_release(&d->continued);
   id_list_release(&d->held);
   buffer_release(&d->attached);
-  buffer_release(&d->text);
-  buffer_release(&d->thinking);
-  buffer_release(&d->calls);
+  answer_text_release(&d->answer);
   assistant_release(&d->assistant);
 }
 
@@ -264,18 +262,8 @@ void dialogue_keep(Dialogue *d) {
 
 /* --- an answer */
 
-/* Shows calls as lines after the text. */
-static Status take_calls(Dialogue *d, const char *lines, size_t size, Error *err) {
-  TRY(buffer_append(&d->calls, lines, size, err));
-  spinner_end(&d->spinner);
-  if (d->show.begun && !d->show.ends_line) TRY(show_text(&d->show, TEXT_ANSWER, "\n", 1, err));
-  return show_text(&d->show, TEXT_ANSWER, lines, size, err);
-}
-
-static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, Error *err) {
   Dialogue *d = user;
-  if (kind == TEXT_CALL) return take_calls(d, text, size, err);
-  TRY(buffer_append(kind == TEXT_ANSWER ? &d->text : &d->thinking, text, size, err));
   if (kind == TEXT_THOUGHT && !d->show.thoughts)
     spinner_say(&d->spinner, "thinking");
   else
@@ -335,10 +323,16 @@ static void count(Dialogue *d) {
   d->totals.decode_ms += r->first_token_ms + r->decode_ms;
 }
 
+static Status hold(Dialogue *d, const IdList *ids, Error *err) {
+  for (size_t i = 0; i < ids->count; i++) TRY(id_list_append(&d->held, ids->ids[i], err));
+  return STATUS_OK;
+}
+
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
-  const AnswerSink sink = {.text = take_text, .ids = &d->held, .prefilling = prefilling, .user = d};
-  d->held.count = d->text.size = d->thinking.size = d->calls.size = 0;
-  for (size_t i = 0; i < prompt->count; i++) TRY(id_list_append(&d->held, prompt->ids[i], err));
+  const AnswerSink sink = {.answer = &d->answer, .text = take_text, .prefilling = prefilling, .user = d};
+  answer_text_clear(&d->answer);
+  d->held.count = 0;
+  TRY(hold(d, prompt, err));
   TRY(chat_settings_seed(&d->settings, err));
   d->show.thoughts = d->settings.show_thinking;
   if (d->interactive) {
@@ -350,6 +344,7 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
   spinner_end(&d->spinner);
   if (status == STATUS_OK) status = show_end(&d->show, err);
+  if (status == STATUS_OK) status = hold(d, &d->answer.ids, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
   if (d->weights_changed) status = STATUS_FAILED; /* changed weights may explain the failure, too */
   if (d->interactive) {
@@ -367,11 +362,12 @@ static Status note_changed_weights(const Dialogue *d, const char *why) {
 }
 
 static Status keep_answer(Dialogue *d, Error *err) {
-  TRY(continued_add_answer(&d->continued, &d->conversation, &d->text, &d->thinking, err));
+  const Buffer *calls = &d->answer.calls;
+  TRY(continued_add_answer(&d->continued, &d->conversation, &d->answer, err));
   Message *message = &d->conversation.messages[d->conversation.count - 1];
-  if (d->calls.size == 0) return STATUS_OK;
+  if (calls->size == 0) return STATUS_OK;
   TRY(buffer_append_string(&message->members, "\"tool_calls\":", err));
-  return tools_write_calls(&d->calls, &message->members, err);
+  return tools_write_calls(calls, &message->members, err);
 }
 
 static Status answer_once(Dialogue *d, bool *answered, Error *err) {
@@ -389,7 +385,7 @@ static Status answer_once(Dialogue *d, bool *answered, Error *err) {
   count(d);
   bool interrupted = d->result.reason == FINISH_INTERRUPTED;
   if (interrupted && !d->interactive) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  if (interrupted && d->text.size + d->thinking.size + d->calls.size == 0) {
+  if (interrupted && d->answer.text.size + d->answer.thinking.size + d->answer.calls.size == 0) {
     dialogue_note(d, "interrupted before anything came: the message is taken back");
     return STATUS_OK;
   }

@@ -22,19 +22,18 @@ typedef struct {
   ChatSettings settings;
   ChatInput input;
   Conversation conversation;
-  Continued continued;   /* the kept chat that the conversation continues */
-  Error begin_note;      /* note from continued_begin(); empty: none */
-  bool unsaved;          /* the conversation has changed since it was last written */
-  IdList held;           /* ids of the last prompt and its answer */
-  Buffer attached;       /* text from /read for the next message */
-  Show show;             /* output of answers */
-  bool interactive;      /* the user is at a terminal */
-  FILE *screen;          /* standard output if it is a terminal, else standard error */
-  bool ansi, dim;        /* ansi: the screen takes escape sequences; dim: notes are dim */
-  Spinner spinner;       /* shown until the first text of an answer */
-  AnswerResult result;   /* result of the last answer */
-  Buffer text, thinking; /* texts of the last answer */
-  Buffer calls;          /* function calls of the last answer, lines of tools_read_calls() */
+  Continued continued; /* the kept chat that the conversation continues */
+  Error begin_note;    /* note from continued_begin(); empty: none */
+  bool unsaved;        /* the conversation has changed since it was last written */
+  IdList held;         /* ids of the last prompt and its answer */
+  Buffer attached;     /* text from /read for the next message */
+  Show show;           /* output of answers */
+  bool interactive;    /* the user is at a terminal */
+  FILE *screen;        /* standard output if it is a terminal, else standard error */
+  bool ansi, dim;      /* ansi: the screen takes escape sequences; dim: notes are dim */
+  Spinner spinner;     /* shown until the first text of an answer */
+  AnswerText answer;   /* the last answer */
+  AnswerResult result; /* its result */
   bool has_result;
   Totals totals;
   int reported_percent; /* highest fullness of the context reported: 75 or 90 percent; 0: none */

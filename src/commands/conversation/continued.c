@@ -82,12 +82,13 @@ Status continued_begin(Continued *c, const Assistant *a, Conversation *conversat
   return status;
 }
 
-Status continued_add_answer(const Continued *c, Conversation *conversation, const Buffer *text,
-                            const Buffer *thinking, Error *err) {
-  TRY(conversation_add(conversation, ROLE_ASSISTANT, text->data, text->size, err));
-  Message *answer = &conversation->messages[conversation->count - 1];
-  if (thinking->size) TRY(buffer_append(&answer->thinking, thinking->data, thinking->size, err));
-  return c->head.model ? buffer_append_string(&answer->model, c->head.model, err) : STATUS_OK;
+Status continued_add_answer(const Continued *c, Conversation *conversation, const AnswerText *answer,
+                            Error *err) {
+  const Buffer *thinking = &answer->thinking;
+  TRY(conversation_add(conversation, ROLE_ASSISTANT, answer->text.data, answer->text.size, err));
+  Message *message = &conversation->messages[conversation->count - 1];
+  if (thinking->size) TRY(buffer_append(&message->thinking, thinking->data, thinking->size, err));
+  return c->head.model ? buffer_append_string(&message->model, c->head.model, err) : STATUS_OK;
 }
 
 void continued_keep(Continued *c, const Assistant *a, const Conversation *conversation, Error *note) {

@@ -3,7 +3,7 @@
  * change of the conversation. */
 #pragma once
 
-#include "commands/answer/assistant.h"
+#include "commands/answer/answer_result.h"
 #include "commands/conversation/kept_chat.h"
 
 typedef struct {
@@ -27,8 +27,8 @@ Status continued_refuse(const Continued *continued, Status status, Error *err);
  * goes on and -sys is from the settings file. *note has a text if the chat continues with another model. */
 Status continued_begin(Continued *continued, const Assistant *assistant, Conversation *conversation,
                        Error *note, Error *err);
-Status continued_add_answer(const Continued *continued, Conversation *conversation, const Buffer *text,
-                            const Buffer *thinking, Error *err);
+Status continued_add_answer(const Continued *continued, Conversation *conversation, const AnswerText *answer,
+                            Error *err);
 /* Writes the conversation if it is to be kept. *note has a text if there is news for the user: the first
  * failure, which stops nothing, or that the chat has another name now. */
 void continued_keep(Continued *continued, const Assistant *assistant, const Conversation *conversation,

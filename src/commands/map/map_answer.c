@@ -103,46 +103,24 @@ Status map_begin(Mapping *m, Error *err) {
 
 static Status take_shown(void *user, const char *bytes, size_t size, Error *err) {
   Mapping *m = user;
-  return buffer_append(&m->text, bytes, size, err);
+  return buffer_append(&m->shown, bytes, size, err);
 }
 
-/* Appends tool calls as lines after the text. */
-static Status add_calls(Mapping *m, const char *lines, size_t size, Error *err) {
-  const Buffer *text = &m->text;
-  if (text->size && text->data[text->size - 1] != '\n') TRY(buffer_append(&m->text, "\n", 1, err));
-  return buffer_append(&m->text, lines, size, err);
-}
-
-static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
-  Mapping *m = user;
-  const bool code = m->job->reply->code;
-  if (kind == TEXT_THOUGHT && m->format == RESULTS_JSON)
-    return m->job->assistant->chat.hide_thinking ? STATUS_OK : buffer_append(&m->thinking, text, size, err);
-  if (kind == TEXT_THOUGHT && code) return STATUS_OK;
-  if (kind == TEXT_CALL && m->format == RESULTS_JSON) return buffer_append(&m->calls, text, size, err);
-  if (kind == TEXT_CALL) return add_calls(m, text, size, err);
-  if (!code) return show_text(&m->show, kind, text, size, err);
-  TRY(code_block_push(&m->block, text, size, &m->text, err));
-  *stop = m->block.state == BLOCK_AFTER;
-  return STATUS_OK;
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, Error *err) {
+  return show_text(&((Mapping *)user)->show, kind, text, size, err);
 }
 
 static void begin_answer(Mapping *m, size_t index) {
-  m->text.size = m->thinking.size = m->calls.size = m->answer_ids.count = m->scores.count = 0;
-  m->scores.n_best = m->job->reply->logprobs;
-  m->block.state = BLOCK_BEFORE;
-  m->block.passing = false;
-  m->block.line.size = 0;
+  answer_text_clear(&m->text);
+  m->text.extracts = m->job->reply->code;
+  m->text.scores.n_best = m->job->reply->logprobs;
   m->show.write = take_shown;
   m->show.user = m;
   m->show.thoughts = m->job->assistant->chat.show_thinking;
   m->show.open = m->assistant->thinking.open;
   m->show.close = m->assistant->thinking.close;
   show_begin(&m->show);
-  m->sink = (AnswerSink){.text = take_text,
-                         .ids = m->job->reply->ids ? &m->answer_ids : NULL,
-                         .scores = m->scores.n_best ? &m->scores : NULL,
-                         .user = m};
+  m->sink = (AnswerSink){.answer = &m->text, .text = m->format == RESULTS_JSON ? NULL : take_text, .user = m};
   m->assistant->sampler.seed = m->seed + index;
 }
 
@@ -155,13 +133,11 @@ static void count(Mapping *m) {
   if (answer_was_cut(result)) m->n_cut++;
 }
 
-/* Counts an answer whose text has ended, and with -x appends the rest of its code. */
+/* Counts an answer whose text has ended. */
 static Status end_answer(Mapping *m, Error *err) {
-  const bool code = m->job->reply->code;
   count(m);
-  if (code) TRY(code_block_end(&m->block, &m->text, err));
-  m->n_incomplete += answer_is_incomplete(&m->result, m->assistant, code, m->block.state == BLOCK_INSIDE);
-  if (!code || m->block.state != BLOCK_BEFORE) return STATUS_OK;
+  m->n_incomplete += answer_is_incomplete(&m->result, m->assistant);
+  if (!m->result.has_no_block) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
 }
 
@@ -170,8 +146,7 @@ static Status take_choice(Mapping *m, Error *err) {
       (AnswerResult){.reason = FINISH_STOP, .n_prompt = m->choices.n_prompt, .n_reused = m->choices.n_reused};
   count(m);
   const Choice *best = &m->choices.items[m->choices.best];
-  m->text.size = 0;
-  return buffer_append(&m->text, best->text, best->size, err);
+  return buffer_append(&m->shown, best->text, best->size, err);
 }
 
 /* --- the result */
@@ -191,30 +166,17 @@ static Status begin_object(const Mapping *m, const Record *record, Buffer *line,
 }
 
 static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *err) {
-  const bool ids = m->job->reply->ids;
   TRY(begin_object(m, record, line, err));
   TRY(buffer_append(line, ", ", 2, err));
-  if (m->choices.n) {
-    TRY(choices_json(&m->choices, m->assistant->place.name, line, err));
-  } else {
-    const AnswerText text = {.text = &m->text,
-                             .thinking = &m->thinking,
-                             .calls = &m->calls,
-                             .prompt_ids = ids ? &m->ids : NULL,
-                             .ids = ids ? &m->answer_ids : NULL,
-                             .scores = &m->scores,
-                             .tokenizer = m->assistant->tokenizer,
-                             .seed = m->seed + record->index,
-                             .model = m->assistant->place.name};
-    TRY(answer_json(line, &text, &m->result, err));
-  }
+  TRY(m->choices.n ? choices_json(&m->choices, m->assistant->place.name, line, err)
+                   : answer_json(line, &m->text, &m->ids, &m->result, m->job->reply, m->assistant, err));
   return buffer_append(line, "}\n", 2, err);
 }
 
 static Status put_result(Mapping *m, const Record *record, Buffer *line, Error *err) {
   if (m->format == RESULTS_JSON) return put_object(m, record, line, err);
   if (m->format == RESULTS_TEXTS && record->index > 0) TRY(buffer_append(line, "\n", 1, err));
-  return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
+  return result_text(m->format, m->shown.data ? m->shown.data : "", m->shown.size, line, err);
 }
 
 Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
@@ -265,6 +227,7 @@ bool map_has_asked(const Mapping *m, const EngineRequest *request) {
 }
 
 Status map_ask(Mapping *m, const Record *record, EngineRequest *request, Error *err) {
+  m->shown.size = 0;
   TRY(make_prompt(m, record, err));
   if (m->choices.n) {
     TRY(choices_ask(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
@@ -307,12 +270,8 @@ static void release_record(Mapping *m) {
   answer_free(m->answer);
   map_prompt_release(&m->prompt);
   id_list_release(&m->ids);
-  id_list_release(&m->answer_ids);
-  free(m->scores.items);
-  buffer_release(&m->text);
-  buffer_release(&m->thinking);
-  buffer_release(&m->calls);
-  code_block_release(&m->block);
+  answer_text_release(&m->text);
+  buffer_release(&m->shown);
   show_release(&m->show);
 }
 

@@ -20,10 +20,9 @@ typedef struct {
   bool to_terminal; /* results appear on a terminal */
 
   MapPrompt prompt; /* prompt and outputs of the current record */
-  IdList ids, answer_ids;
-  ScoreList scores; /* n_best is that of --logprobs */
-  Buffer text, thinking, calls;
-  CodeBlock block;
+  IdList ids;
+  AnswerText text;
+  Buffer shown; /* the result as a text */
   Show show;
   AnswerResult result;
   AnswerForm form;

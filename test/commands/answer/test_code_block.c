@@ -1,5 +1,5 @@
 /* test_code_block.c - the first fenced code block: what counts as one, and that pieces change nothing. */
-#include "commands/answer/code_block.h"
+#include "commands/answer/filters/code_block.h"
 #include "test/tests.h"
 
 /* The block of a text that comes in pieces of so many bytes at most (0: whole); its state at the end. */

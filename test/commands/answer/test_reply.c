@@ -2,6 +2,7 @@
  * figures in the JSON object and in the line of -v. */
 #include <unistd.h>
 
+#include "commands/answer/filters/text_chain.h"
 #include "commands/answer/reply.h"
 #include "commands/flags.h"
 #include "test/directory.h"
@@ -20,10 +21,11 @@ static const AnswerResult result = {.reason = FINISH_EOS,
                                     .decode_ms = 2000};
 
 TEST(the_object_counts_only_computed_tokens_in_its_speeds) {
-  const Buffer a = {.data = (char *)"a", .size = 1}, none = {0};
-  const AnswerText text = {.text = &a, .thinking = &none, .model = "m"};
+  static const AssistantFlags assistant_flags = ASSISTANT_DEFAULTS;
+  const Assistant assistant = {.flags = &assistant_flags, .place = {.name = (char *)"m"}};
+  const AnswerText text = {.text = {.data = (char *)"a", .size = 1}};
   Buffer out = {0};
-  assert_int_equal(answer_json(&out, &text, &result, NULL), STATUS_OK);
+  assert_int_equal(answer_json(&out, &text, NULL, &result, &(ReplyFlags){0}, &assistant, NULL), STATUS_OK);
   assert_int_equal(buffer_append(&out, "", 1, NULL), STATUS_OK);
   assert_non_null(strstr(out.data, "\"prompt_tokens\": 100, \"reused_tokens\": 60, "));
   assert_non_null(strstr(out.data,
@@ -137,14 +139,13 @@ static void write_text(FILE *out, const char *label, const char *text) {
 }
 
 static void answer_in_form(const Form *form, const char *path, FILE *out) {
-  static const int32_t prompt[] = {1, 2, 3};
+  const IdList prompt = {.ids = (int32_t[]){1, 2, 3}, .count = 3};
   ReplyFlags flags = form->flags;
   AssistantFlags assistant_flags = ASSISTANT_DEFAULTS;
   const Assistant assistant = {.flags = &assistant_flags,
                                .form = {.given = form->formed, .flag = "--regex"},
                                .tools = {.required = form->must_call},
                                .thinking = {.open = "<t>", .close = "</t>"},
-                               .sampler = {.seed = 7},
                                .session_options = {.n_ctx = 30},
                                .place = {.name = (char *)"m"}};
   Reply reply;
@@ -154,24 +155,33 @@ static void answer_in_form(const Form *form, const char *path, FILE *out) {
   assistant_flags.chat.show_thinking = form->show;
   assert_int_equal(reply_begin(&flags, &assistant, &reply, &err), STATUS_OK);
   const AnswerSink sink = reply_sink(&reply);
-  assert_int_equal(sink.ids != NULL, flags.ids);
-  if (sink.ids) assert_int_equal(id_list_append(sink.ids, 40, NULL), STATUS_OK);
+  TextChain chain = {.sink = &sink};
+  Buffer *code = &reply.answer.code;
+  reply.answer.seed = 7;
+  AnswerResult result_of_form = form->result;
+  assert_int_equal(id_list_append(&reply.answer.ids, 40, NULL), STATUS_OK);
   for (int i = 0; i < form->n_pieces; i++) {
-    const char *text = form->pieces[i] + 2;
-    bool stop = false;
-    assert_int_equal(sink.text(sink.user, *form->pieces[i] == 't' ? TEXT_THOUGHT : TEXT_ANSWER, text,
-                               strlen(text), &stop, NULL),
-                     STATUS_OK);
-    assert_int_equal(stop, reply.block.state == BLOCK_AFTER);
+    const TextKind kind = *form->pieces[i] == 't' ? TEXT_THOUGHT : TEXT_ANSWER;
+    Buffer text = {.data = form->pieces[i] + 2, .size = strlen(form->pieces[i] + 2)};
+    assert_int_equal(text_chain_emit(&chain, kind, &text, NULL), STATUS_OK);
+    assert_int_equal(chain.stopped, chain.block.state == BLOCK_AFTER);
   }
   const char *before = content(path);
+  const size_t n_code = code->size;
+  assert_int_equal(code_block_end(&chain.block, code, NULL), STATUS_OK);
+  if (code->size > n_code)
+    assert_int_equal(sink.text(sink.user, TEXT_ANSWER, code->data + n_code, code->size - n_code, NULL),
+                     STATUS_OK);
+  result_of_form.in_block = chain.block.state == BLOCK_INSIDE;
+  result_of_form.has_no_block = flags.code && chain.block.state == BLOCK_BEFORE;
   tell_begin();
-  const Status status = reply_end(&reply, prompt, 3, &form->result, &err);
+  const Status status = reply_end(&reply, &prompt, &result_of_form, &err);
   const char *said = note_end(), *file = content(path);
   if (strcmp(before, file) != 0) write_text(out, "before", before);
   write_text(out, "file", file);
   if (*said) write_text(out, "said", said);
   if (status) fprintf(out, "    status %d%s%s\n", status, *err.text ? " " : "", err.text);
+  code_block_release(&chain.block);
   reply_release(&reply);
 }
 

@@ -1,5 +1,5 @@
 /* test_text_chain.c - the text of an answer does not depend on how it is cut into tokens: each of many
- * tokenizations of a text gives the sink the same thought and the same answer. */
+ * tokenizations of a text gives the sink the same thought and the same answer, and with -x the same code. */
 #include "commands/answer/filters/text_chain.h"
 #include "test/constrain/small_vocabulary.h"
 #include "test/tests.h"
@@ -9,32 +9,40 @@ static const char *const stops[] = {"sun", "ed ball", "\xc3\xa9\xc3\xa9"};
 static const struct {
   const char *text, *thought, *answer; /* thought and answer without stop strings */
   const char *stopped;                 /* the answer up to the first stop string; NULL: the same */
+  const char *code;                    /* with -x, without stop strings; NULL: there is no block */
 } texts[] = {
-    {"Once upon a time", "", "Once upon a time", NULL},
+    {"Once upon a time", "", "Once upon a time", NULL, NULL},
     {"<think>\nIs it the sun?\n</think>\n\nIt is. The sun!", "Is it the sun?", "It is. The sun!",
-     "It is. The "},
-    {"no mark</think> later", "", "no mark</think> later", NULL},
-    {"</think>\n\nan answer", "", "an answer", NULL},
-    {"<think>never closed </thin", "never closed </thin", "", NULL},
-    {"<think></think>", "", "", NULL},
-    {"a red bal, a red ball", "", "a red bal, a red ball", "a red bal, a r"},
+     "It is. The ", NULL},
+    {"no mark</think> later", "", "no mark</think> later", NULL, NULL},
+    {"</think>\n\nan answer", "", "an answer", NULL, NULL},
+    {"<think>never closed </thin", "never closed </thin", "", NULL, NULL},
+    {"<think></think>", "", "", NULL, NULL},
+    {"a red bal, a red ball", "", "a red bal, a red ball", "a red bal, a r", NULL},
     {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e \xc3\xa9\xc3\xa9n", "",
      "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e \xc3\xa9\xc3\xa9n",
-     "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e "},
+     "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x9e ", NULL},
+    {"<think>```\na\n```</think>Here:\n  ```c\n  x = `1`;\n ``\n  ``` \nThat is all.", "```\na\n```",
+     "Here:\n  ```c\n  x = `1`;\n ``\n  ``` \nThat is all.", NULL, "x = `1`;\n``\n"},
+    {"~~~~\nthe sun\n~~~\n~~~~ ", "", "~~~~\nthe sun\n~~~\n~~~~ ", "~~~~\nthe ", "the sun\n~~~\n"},
+    {"```\nno end\n``", "", "```\nno end\n``", NULL, "no end\n``"},
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts, N_CUTS = 60 };
 
 typedef struct {
   Buffer of[3]; /* by TextKind */
-  bool after_stop;
+  AnswerText answer;
 } Got;
 
-static Status see(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+static Status see(void *user, TextKind kind, const char *text, size_t size, Error *err) {
   Got *seen = user;
   assert_true(size > 0);
-  assert_false(seen->after_stop);
-  seen->after_stop = *stop = kind == TEXT_ANSWER && memchr(text, '!', size) != NULL;
   return buffer_append(&seen->of[kind], text, size, err);
+}
+
+static void forget(Got *seen) {
+  for (int kind = 0; kind < 3; kind++) buffer_release(&seen->of[kind]);
+  answer_text_release(&seen->answer);
 }
 
 static bool holds(const Buffer *buffer, const char *text) {
@@ -66,7 +74,7 @@ static void cut(const char *text, int number, IdList *ids) {
 static void check(const char *text, int number, bool with_stops, bool is_thought, Got *seen) {
   TextChain chain;
   IdList ids = {0};
-  const AnswerSink sink = {.text = see, .user = seen};
+  const AnswerSink sink = {.answer = &seen->answer, .text = see, .user = seen};
   cut(text, number, &ids);
   assert_int_equal(text_chain_begin(&chain, tokenizer, &sink, NULL), STATUS_OK);
   thinking_begin(&chain.splitter, is_thought ? NULL : "<think>", "</think>", false);
@@ -88,12 +96,34 @@ TEST(the_cut_into_tokens_does_not_matter) {
         Got seen = {0};
         const char *answer = with_stops && texts[i].stopped ? texts[i].stopped : texts[i].answer;
         check(texts[i].text, number, with_stops, false, &seen);
-        if (!holds(&seen.of[TEXT_THOUGHT], texts[i].thought) || !holds(&seen.of[TEXT_ANSWER], answer))
+        if (!holds(&seen.of[TEXT_THOUGHT], texts[i].thought) || !holds(&seen.of[TEXT_ANSWER], answer) ||
+            !holds(&seen.answer.text, answer))
           fail_msg("text %d, cut %d, stops %d: '%.*s' '%.*s'", i, number, with_stops,
                    (int)seen.of[TEXT_THOUGHT].size, seen.of[TEXT_THOUGHT].data,
                    (int)seen.of[TEXT_ANSWER].size, seen.of[TEXT_ANSWER].data);
-        for (int kind = 0; kind < 3; kind++) buffer_release(&seen.of[kind]);
+        forget(&seen);
       }
+}
+
+/* Stop strings are looked for before code is. */
+TEST(with_extraction_the_code_alone_is_shown) {
+  for (int i = 0; i < N_TEXTS; i++)
+    for (int number = 0; number < N_CUTS; number++) {
+      Got seen = {.answer.extracts = true};
+      const char *code = texts[i].code ? texts[i].code : "";
+      check(texts[i].text, number, false, false, &seen);
+      const size_t n = strlen(texts[i].answer), n_kept = seen.answer.text.size;
+      if (!holds(&seen.of[TEXT_ANSWER], code) || !holds(&seen.answer.code, code))
+        fail_msg("text %d, cut %d: '%.*s'", i, number, (int)seen.of[TEXT_ANSWER].size,
+                 seen.of[TEXT_ANSWER].data);
+      assert_true(n_kept <= n &&
+                  (n_kept == 0 || memcmp(seen.answer.text.data, texts[i].answer, n_kept) == 0));
+      forget(&seen);
+    }
+  Got seen = {.answer.extracts = true};
+  check(texts[N_TEXTS - 2].text, 1, true, false, &seen);
+  assert_true(holds(&seen.of[TEXT_ANSWER], "the "));
+  forget(&seen);
 }
 
 /* A channel for thoughts says what its text is: marks and stop strings are text. */
@@ -103,7 +133,7 @@ TEST(all_text_of_a_channel_for_thoughts_is_thought) {
     check(texts[i].text, 1, true, true, &seen);
     assert_true(holds(&seen.of[TEXT_THOUGHT], texts[i].text));
     assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
-    buffer_release(&seen.of[TEXT_THOUGHT]);
+    forget(&seen);
   }
 }
 
@@ -112,7 +142,7 @@ TEST(with_a_form_only_the_thought_passes) {
   Got seen = {0};
   TextChain chain;
   IdList ids = {0};
-  const AnswerSink sink = {.text = see, .user = &seen};
+  const AnswerSink sink = {.answer = &seen.answer, .text = see, .user = &seen};
   cut("<think>why</think> {", 0, &ids);
   assert_int_equal(text_chain_begin(&chain, tokenizer, &sink, NULL), STATUS_OK);
   thinking_begin(&chain.splitter, "<think>", "</think>", false);
@@ -124,7 +154,7 @@ TEST(with_a_form_only_the_thought_passes) {
   assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
   text_chain_release(&chain);
   id_list_release(&ids);
-  buffer_release(&seen.of[TEXT_THOUGHT]);
+  forget(&seen);
 }
 
 static CMFixtureFunction before_all = open_vocabulary, after_all = close_vocabulary;

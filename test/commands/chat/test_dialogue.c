@@ -265,9 +265,9 @@ TEST(an_answer_ends_its_line_in_a_pipe) {
   written.size = 0;
   d.assistant.max_tokens = 5;
   send("Hi", &status, NULL);
-  assert_int_equal(written.size, d.text.size + 1);
-  assert_memory_equal(written.data, d.text.data, d.text.size);
-  assert_int_equal(written.data[d.text.size], '\n');
+  assert_int_equal(written.size, d.answer.text.size + 1);
+  assert_memory_equal(written.data, d.answer.text.data, d.answer.text.size);
+  assert_int_equal(written.data[d.answer.text.size], '\n');
   end();
 }
 
@@ -294,12 +294,12 @@ TEST(a_prompt_that_ends_in_an_open_thought_is_answered_with_one) {
     assert_int_equal(status, STATUS_OK);
     assert_int_equal(d.result.in_thought, cases[i].inside);
     assert_int_equal(d.result.n_thought, cases[i].inside ? 3 : 0);
-    assert_int_equal(d.thinking.size > 0, cases[i].inside);
-    assert_int_equal(d.text.size > 0, !cases[i].inside);
-    const size_t n_thinking = d.thinking.size, n_text = d.text.size;
+    assert_int_equal(d.answer.thinking.size > 0, cases[i].inside);
+    assert_int_equal(d.answer.text.size > 0, !cases[i].inside);
+    const size_t n_thinking = d.answer.thinking.size, n_text = d.answer.text.size;
     clear();
     send("Once", &status, NULL); /* the same once more: nothing of an answer is left in the next */
-    assert_true(d.thinking.size == n_thinking && d.text.size == n_text);
+    assert_true(d.answer.thinking.size == n_thinking && d.answer.text.size == n_text);
     end();
   }
 }
@@ -453,8 +453,8 @@ TEST(another_answer_takes_the_place_of_the_last_one) {
     assert_int_equal(status, STATUS_OK);
     assert_roles(cases[i].after);
     const Message *last = &d.conversation.messages[d.conversation.count - 1];
-    assert_int_equal(last->text.size, d.text.size);
-    assert_memory_equal(last->text.data, d.text.data, d.text.size);
+    assert_int_equal(last->text.size, d.answer.text.size);
+    assert_memory_equal(last->text.data, d.answer.text.data, d.answer.text.size);
     if (d.conversation.count > 1) assert_memory_equal(d.conversation.messages[0].text.data, "old", 3);
   }
   end();

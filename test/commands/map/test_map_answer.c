@@ -146,14 +146,14 @@ TEST(nothing_of_an_answer_is_in_the_next) {
   static const ResultsFormat formats[] = {RESULTS_LINES, RESULTS_TEXTS, RESULTS_JSON};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     char first[4000];
-    Buffer *const left[] = {&mapping.text, &mapping.thinking, &mapping.calls};
+    Buffer *const left[] = {&mapping.text.text, &mapping.text.thinking, &mapping.text.calls};
     begin("One day, {} went to", false, true);
     mapping.format = formats[i];
     reply.ids = true;
     strcpy(first, answer(1, "Tim"));
     for (size_t k = 0; k < sizeof left / sizeof *left; k++)
       assert_int_equal(buffer_append_string(left[k], "{\"name\": \"left\"}\n", NULL), STATUS_OK);
-    assert_int_equal(id_list_append(&mapping.answer_ids, 4711, NULL), STATUS_OK);
+    assert_int_equal(id_list_append(&mapping.text.ids, 4711, NULL), STATUS_OK);
     const char *again = answer(1, "Tim");
     assert_null(strstr(again, "left"));
     assert_null(strstr(again, "4711"));

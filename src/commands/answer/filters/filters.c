@@ -152,10 +152,10 @@ static bool obeys_repetition(const Filters *f) {
 
 static Status take(void *user, int32_t id, TokenReply *reply, Error *err) {
   Filters *f = user;
-  const AnswerSink *sink = f->text.sink;
+  AnswerText *answer = f->text.sink->answer;
   bool taken = false;
-  if (sink->ids) TRY(id_list_append(sink->ids, id, err));
-  if (sink->scores) sink->scores->count += (size_t)sink->scores->n_best + 1;
+  TRY(id_list_append(&answer->ids, id, err));
+  if (answer->scores.n_best) answer->scores.count += (size_t)answer->scores.n_best + 1;
   f->result->n_forced += f->bound.n_forced > 0 || f->calls.n_marks > 0;
   for (size_t i = 0; !taken; i++) TRY(filters[i](f, id, &taken, reply, err));
   f->result->thought |= in_thought(f);
@@ -184,7 +184,7 @@ static Status allow(void *user, const uint64_t **mask, Error *err) {
 /* Writes a token's scores past the list's end. take() then counts them, except for an end token, for which it
  * is not called. */
 static Status score(void *user, const TokenScore *scores, Error *err) {
-  ScoreList *to = ((Filters *)user)->text.sink->scores;
+  ScoreList *to = &((Filters *)user)->text.sink->answer->scores;
   const size_t n = (size_t)to->n_best + 1;
   TRY(mem_grow(&to->items, &to->capacity, to->count + n, sizeof *to->items, "scores", err));
   memcpy(to->items + to->count, scores, n * sizeof *scores);
@@ -195,7 +195,7 @@ static Status score(void *user, const TokenScore *scores, Error *err) {
 
 Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const AnswerSink *sink,
                      AnswerResult *result, EngineRequest *request, Error *err) {
-  const ScoreList *scores = sink->scores;
+  const int n_best = sink->answer->scores.n_best;
   TokenReply first = {0};
   bool inside;
   f->assistant = a;
@@ -222,8 +222,8 @@ Status filters_begin(Filters *f, const Assistant *a, AnswerForm *form, const Ans
       .n_eos = (int)a->ends.count,
       .ignore_eos = a->flags->answer.ignore_eos,
       .allow = f->bound.form ? allow : NULL,
-      .score = scores ? score : NULL,
-      .n_best = scores ? scores->n_best : 0,
+      .score = n_best ? score : NULL,
+      .n_best = n_best,
       .may_force = f->bound.form || f->budget >= 0 || first.n_forced > 0,
       .forced = first.forced,
       .n_forced = first.n_forced,
@@ -253,8 +253,12 @@ Status filters_end(Filters *f, const GenerateResult *generated, Error *err) {
              complete = cut && constraint_may_end(&f->bound.form->constraint); /* such as a number */
   r->in_form = cut && !complete;
   r->is_json = f->bound.form && f->bound.form->is_json && (complete || r->reason == FINISH_EOS);
-  if (f->text.stopped) return STATUS_OK;
-  r->in_call = (f->channels.state == CHANNEL_CALL || calls_is_inside(&f->calls)) && !f->ended;
-  r->in_thought = in_thought(f);
-  return f->calls.state == CALLS_NONE ? text_chain_end(&f->text, true, err) : STATUS_OK;
+  if (!f->text.stopped) {
+    r->in_call = (f->channels.state == CHANNEL_CALL || calls_is_inside(&f->calls)) && !f->ended;
+    r->in_thought = in_thought(f);
+    if (f->calls.state == CALLS_NONE) TRY(text_chain_end(&f->text, true, err));
+  }
+  r->in_block = f->text.block.state == BLOCK_INSIDE;
+  r->has_no_block = f->text.sink->answer->extracts && f->text.block.state == BLOCK_BEFORE;
+  return STATUS_OK;
 }

@@ -10,17 +10,38 @@ void text_chain_release(TextChain *c) {
   tokenizer_stream_close(c->stream);
   thinking_release(&c->splitter);
   stop_filter_release(&c->stop);
+  code_block_release(&c->block);
   buffer_release(&c->thought);
   buffer_release(&c->answer);
   buffer_release(&c->out);
 }
 
+static Status show(const TextChain *c, TextKind kind, const char *text, size_t size, Error *err) {
+  return c->sink->text ? c->sink->text(c->sink->user, kind, text, size, err) : STATUS_OK;
+}
+
+/* Passes on what more text of the answer, or its end, adds to the code block. */
+static Status show_code(TextChain *c, const Buffer *text, bool end, Error *err) {
+  Buffer *code = &c->sink->answer->code;
+  const size_t before = code->size;
+  TRY(code_block_push(&c->block, text->data, text->size, code, err));
+  if (end) TRY(code_block_end(&c->block, code, err));
+  c->stopped |= c->block.state == BLOCK_AFTER;
+  if (code->size == before) return STATUS_OK;
+  return show(c, TEXT_ANSWER, code->data + before, code->size - before, err);
+}
+
 Status text_chain_emit(TextChain *c, TextKind kind, Buffer *text, Error *err) {
-  Status status = STATUS_OK;
-  if (text->size && !c->stopped)
-    status = c->sink->text(c->sink->user, kind, text->data, text->size, &c->stopped, err);
+  AnswerText *answer = c->sink->answer;
+  const Buffer added = *text;
   text->size = 0;
-  return status;
+  if (added.size == 0 || c->stopped) return STATUS_OK;
+  TRY(buffer_append(kind == TEXT_THOUGHT ? &answer->thinking
+                    : kind == TEXT_CALL  ? &answer->calls
+                                         : &answer->text,
+                    added.data, added.size, err));
+  if (answer->extracts && kind == TEXT_ANSWER) return show_code(c, &added, false, err);
+  return show(c, kind, added.data, added.size, err);
 }
 
 /* Passes on the whole characters in c->out; `end`: also the text that the filters hold back. */
@@ -39,6 +60,7 @@ static Status pass(TextChain *c, bool end, Error *err) {
   if (end && !c->stop.stopped) TRY(stop_filter_end(&c->stop, text, err));
   TRY(text_chain_emit(c, TEXT_ANSWER, text, err));
   c->stopped |= c->stop.stopped;
+  if ((end || c->stopped) && c->sink->answer->extracts) return show_code(c, text, true, err);
   return STATUS_OK;
 }
 

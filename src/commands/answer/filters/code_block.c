@@ -1,5 +1,5 @@
-/* code_block.c - see code_block.h.   Called by: reply.c, map_answer.c. */
-#include "commands/answer/code_block.h"
+/* code_block.c - see code_block.h.   Called by: text_chain.c. */
+#include "commands/answer/filters/code_block.h"
 
 #include <string.h>
 
