@@ -39,9 +39,7 @@ typedef enum {
 
 typedef struct {
   int slot; /* the backend's number of the sequence */
-  EngineRequest request;
-  EngineResult result;
-  Generation generation;
+  Running run;
   Sampler *sampler;
   int32_t *ids; /* [n_ctx + 1]: after n_ctx computed tokens, one that is only scored */
   int n_ids;    /* length of ids: computed tokens, then tokens to compute */
@@ -61,7 +59,6 @@ typedef struct {
   int late_row;
   bool picks;     /* set by take_guessed(): a token is to be picked after guesses that were right */
   int n_expected; /* assumed length of the answer, until it ends */
-  double start_ms;
 } Sequence;
 
 struct Batch {
@@ -188,7 +185,7 @@ int batch_pages_used(const Batch *b) {
 /* --- sequences */
 
 static bool is_scored(const Sequence *s) {
-  return s->request.n_scored > 0;
+  return s->run.request.n_scored > 0;
 }
 
 /* Gives all pages back, the last one first, so that it is the first to be reused: the beginning of a text is
@@ -229,15 +226,16 @@ static Status check_request(const Batch *b, const EngineRequest *r, Error *err) 
 static Status end_sequence(Batch *b, const EngineJob *job, Sequence *s, Error *err) {
   int index = 0;
   while (b->active[index] != s) index++;
-  s->result.generated.decode_ms = clock_ms() - s->start_ms - s->result.prefill_ms;
-  b->n_answer += s->result.generated.n_generated - s->n_expected;
+  running_done(&s->run);
+  b->n_answer += s->run.result.generated.n_generated - s->n_expected;
   b->n_ended += !is_scored(s);
-  b->n_of_ended += s->result.generated.n_generated;
-  s->result.generated.guesses = s->drafting.guessing.counts;
+  b->n_of_ended += s->run.result.generated.n_generated;
+  s->run.result.generated.guesses = s->drafting.guessing.counts;
   /* As in a session (one.c), n_steps is without the step that computes the prompt. */
-  if (s->request.alone && s->result.generated.guesses.n_steps > 0) s->result.generated.guesses.n_steps--;
+  if (s->run.request.alone && s->run.result.generated.guesses.n_steps > 0)
+    s->run.result.generated.guesses.n_steps--;
   leave(b, index);
-  return job->done(job->user, &s->request, &s->result, err);
+  return job->done(job->user, &s->run.request, &s->run.result, err);
 }
 
 /* Counts a token only if there are penalties: the counts of many sequences do not fit into the CPU's
@@ -255,18 +253,17 @@ static void append_token(Sequence *s, int32_t id) {
 /* Passes a token to the sink; false if the answer ends with it. An error of the sink ends this request
  * alone. */
 static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
-  EngineResult *result = &s->result;
   bool ended;
-  result->status = generation_take(&s->generation, id, is_forced, &ended, &result->error);
-  if (result->status || ended) return false;
-  result->generated.reason = FINISH_CONTEXT;
+  if (running_take(&s->run, id, is_forced, &ended) || ended) return false;
+  s->run.result.generated.reason = FINISH_CONTEXT;
   return true;
 }
 
 /* Passes a token on and appends it; false, without appending it, if the answer ends with it or the context is
  * full. */
 static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
-  if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->request, b->sizes.n_ctx)) return false;
+  if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->run.request, b->sizes.n_ctx))
+    return false;
   append_token(s, id);
   return true;
 }
@@ -274,9 +271,10 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
 /* True if the sequence takes tokens, and the next step does not depend on the sink's reply to one, so that
  * the sink may get it late. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
-  const GenerateOptions *generate = &s->request.generate;
-  return b->overlaps && !is_scored(s) && !s->result.status && generate->max_tokens != 0 && !generate->allow &&
-         !generate->score && !generate->may_force && !s->request.turn && s->generation.n_forced == 0;
+  const GenerateOptions *generate = &s->run.request.generate;
+  return b->overlaps && !is_scored(s) && !s->run.result.status && generate->max_tokens != 0 &&
+         !generate->allow && !generate->score && !generate->may_force && !s->run.request.turn &&
+         s->run.n_forced == 0;
 }
 
 static bool is_late(const Sequence *s) {
@@ -289,15 +287,14 @@ static void take_late(Batch *b, Sequence *s, int row) {
   const int32_t id = b->n_ahead > 0 ? TOKEN_PICKED : b->picks[row];
   s->late = id;
   s->late_row = row;
-  const bool ends =
-      s->n_ids == request_context(&s->request, b->sizes.n_ctx) || generation_ends(&s->generation, id);
+  const bool ends = s->n_ids == request_context(&s->run.request, b->sizes.n_ctx) || running_ends(&s->run, id);
   s->state = ends ? SEQUENCE_LAST : SEQUENCE_LATE;
   if (!ends) append_token(s, id);
 }
 
 static bool take_forced(Batch *b, Sequence *s) {
   int32_t id;
-  while (generation_forced(&s->generation, &id))
+  while (running_forced(&s->run, &id))
     if (!take_token(b, s, id, true)) return false;
   return true;
 }
@@ -305,16 +302,14 @@ static bool take_forced(Batch *b, Sequence *s) {
 /* Takes the sequence's next token, forced or picked from row `row` of the step's logits, and then forced
  * tokens. Where tokens are scored, each forced one has a step of its own. */
 static bool take_next(Batch *b, Sequence *s, int row) {
-  EngineResult *result = &s->result;
+  EngineResult *result = &s->run.result;
   int32_t id;
-  const bool is_forced = generation_forced(&s->generation, &id);
+  const bool is_forced = running_forced(&s->run, &id);
   if (!is_forced) id = b->picks[row];
-  if (!s->request.generate.score) return take_token(b, s, id, is_forced) && take_forced(b, s);
+  if (!s->run.request.generate.score) return take_token(b, s, id, is_forced) && take_forced(b, s);
   result->status = b->backend->read_logits(b->state, row, b->logits, &result->error);
-  if (result->status == STATUS_OK)
-    result->status = generation_score(&s->request.generate, s->request.user, b->logits, b->config->vocab_size,
-                                      id, &result->error);
-  return result->status == STATUS_OK && take_token(b, s, id, is_forced);
+  return !result->status && !running_score(&s->run, b->logits, b->config->vocab_size, id) &&
+         take_token(b, s, id, is_forced);
 }
 
 bool batch_is_empty(const Batch *b) {
@@ -330,11 +325,7 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
   if (refused.status) return job->done(job->user, request, &refused, err);
   Sequence *s = next_slot(b);
   b->active[b->n_active++] = s;
-  s->request = *request;
-  s->result = (EngineResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
-  s->generation = (Generation){
-      &s->request.generate,      request->sink, request->user, &s->result.generated, request->generate.forced,
-      request->generate.n_forced};
+  running_begin(&s->run, request);
   s->n_ids = request->n_ids - is_scored(s);
   memcpy(s->ids, request->ids, (size_t)request->n_ids * sizeof *s->ids);
   s->n_past = s->n_pages = s->n_rows = 0;
@@ -352,7 +343,6 @@ Status batch_enter(Batch *b, const EngineJob *job, const EngineRequest *request,
   s->drafting.guessing.always = b->guess_always;
   sampler_forget(s->sampler);
   for (int i = 0; !is_scored(s) && i < s->n_ids; i++) count_token(s, s->ids[i], false);
-  s->start_ms = clock_ms();
   return is_scored(s) || request->generate.score || take_forced(b, s) ? STATUS_OK
                                                                       : end_sequence(b, job, s, err);
 }
@@ -373,11 +363,11 @@ static PagesBefore before_next(const Sequence *s) {
 
 /* The first position whose logits the sequence needs. */
 static int first_logits(const Sequence *s) {
-  return s->n_ids - (is_scored(s) ? s->request.n_scored : 1);
+  return s->n_ids - (is_scored(s) ? s->run.request.n_scored : 1);
 }
 
 static int n_prompt_tokens(const Sequence *s) {
-  return s->request.n_ids - is_scored(s);
+  return s->run.request.n_ids - is_scored(s);
 }
 
 /* Appends a page, if one is free, with a copy of the first n tokens of page `from`. Another sequence may be
@@ -417,7 +407,7 @@ static Status share_pages(Batch *b, Sequence *s, bool *later, Error *err) {
     s->n_past += page_tokens;
   }
   if (s->again) return STATUS_OK;
-  s->result.n_reused += s->n_past - start;
+  s->run.result.n_reused += s->n_past - start;
   b->n_prompt -= s->n_past - start;
   return STATUS_OK;
 }
@@ -479,8 +469,8 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
  * to 31% if only the tokens that a sequence has need room, 0 to 22% if all that the answers lack does. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
-  const int limit = request_context(&s->request, b->sizes.n_ctx), most = s->request.generate.max_tokens,
-            generated = s->result.generated.n_generated;
+  const int limit = request_context(&s->run.request, b->sizes.n_ctx),
+            most = s->run.request.generate.max_tokens, generated = s->run.result.generated.n_generated;
   const double length = most >= 0 && most < mean ? most : mean;
   const int rest = length > generated && !is_scored(s) ? (int)(length - generated) / 2 : 0;
   return batch_pages(b->backend, s->n_ids + rest < limit ? s->n_ids + rest : limit) - s->n_pages;
@@ -553,20 +543,20 @@ static bool gets_token(const Sequence *s) {
 /* The most guesses that fit the sequence's last page, its context, LongRoPE's original context while it has
  * short factors, and the answer. */
 static int room_for_guesses(const Batch *b, const Sequence *s) {
-  const GenerateOptions *generate = &s->request.generate;
+  const GenerateOptions *generate = &s->run.request.generate;
   const int original = rope_original_context(b->config);
   int room = s->n_pages * b->backend->page_tokens - s->n_ids;
-  if (room > request_context(&s->request, b->sizes.n_ctx) - s->n_ids)
-    room = request_context(&s->request, b->sizes.n_ctx) - s->n_ids;
+  if (room > request_context(&s->run.request, b->sizes.n_ctx) - s->n_ids)
+    room = request_context(&s->run.request, b->sizes.n_ctx) - s->n_ids;
   if (!s->long_rope && room > original - s->n_ids) room = original - s->n_ids;
-  const int left = generate->max_tokens - s->result.generated.n_generated - 1;
+  const int left = generate->max_tokens - s->run.result.generated.n_generated - 1;
   return generate->max_tokens > 0 && room > left ? left : room;
 }
 
 /* True if turn() may bring a mask or forced tokens for each token. Such a sequence has no guesses, since they
  * would have to be made before turn() is called. */
 static bool waits_for_turns(const Sequence *s) {
-  return s->request.turn && (s->request.generate.allow || s->request.generate.may_force);
+  return s->run.request.turn && (s->run.request.generate.allow || s->run.request.generate.may_force);
 }
 
 /* Gives guesses the remaining rows, the oldest sequence's guesses first. */
@@ -578,7 +568,7 @@ static Status plan_guesses(Batch *b, int n_logits, Error *err) {
     Sequence *s = b->active[i];
     Drafting *d = &s->drafting;
     d->guesses.n = d->n_right = 0;
-    if (b->n_guesses == 0 || !gets_token(s) || s->generation.n_forced > 0 || is_of_prompt(b, s)) continue;
+    if (b->n_guesses == 0 || !gets_token(s) || s->run.n_forced > 0 || is_of_prompt(b, s)) continue;
     const int rows = b->sizes.max_chunk - b->n_rows, room = room_for_guesses(b, s);
     int most = rows < n_logits ? rows : n_logits;
     if (most > room) most = room;
@@ -641,7 +631,7 @@ static TokenRange list_rows(Batch *b) {
       if (pos < first_logits(s)) continue;
       const bool picks = pos == s->n_ids - 1 && gets_token(s);
       if (picks) s->logits_row = range.n_logit_rows;
-      b->samplers[range.n_logit_rows] = picks && s->generation.n_forced == 0 ? s->sampler : NULL;
+      b->samplers[range.n_logit_rows] = picks && s->run.n_forced == 0 ? s->sampler : NULL;
       b->rows[range.n_logit_rows++] = range.n_tokens;
     }
   }
@@ -660,25 +650,17 @@ static void note_computed(Batch *b, Sequence *s) {
 static Status take_scores(Batch *b, Sequence *s, int row, int n, Error *err) {
   for (int pos = s->n_past - n; pos < s->n_past; pos++, row++) {
     TRY(b->backend->read_logits(b->state, row, b->logits, err));
-    s->request.log_p[pos - first_logits(s)] =
+    s->run.request.log_p[pos - first_logits(s)] =
         log_probability(b->logits, b->config->vocab_size, s->ids[pos + 1]);
   }
   return STATUS_OK;
 }
 
-/* Asks which tokens may be next. A failure ends this request alone. */
-static void restrict_next(Sequence *s) {
-  const uint64_t *mask = NULL;
-  if (!s->request.generate.allow || s->generation.n_forced > 0) return;
-  s->result.status = s->request.generate.allow(s->request.user, &mask, &s->result.error);
-  sampler_allow(s->sampler, s->result.status ? NULL : mask);
-}
-
 /* Reports that n of n_all tokens are computed, until the prompt is complete. */
 static void report_prompt(const EngineJob *job, Sequence *s, int n, int n_all) {
-  if (s->result.prefill_ms != 0) return;
-  if (n == n_all) s->result.prefill_ms = clock_ms() - s->start_ms;
-  if (job->progress) job->progress(job->user, &s->request, &s->result, n, n_all);
+  if (s->run.result.prefill_ms != 0) return;
+  if (n == n_all) s->run.result.prefill_ms = clock_ms() - s->run.start_ms;
+  if (job->progress) job->progress(job->user, &s->run.request, &s->run.result, n, n_all);
 }
 
 /* Takes a sequence's results of a step; *goes_on: the sequence does not end. */
@@ -697,7 +679,8 @@ static Status take_results(Batch *b, const EngineJob *job, Sequence *s, bool *go
     TRY(take_scores(b, s, s->first_row, n, err));
     *goes_on = s->n_past < s->n_ids;
   } else if (n > 0) {
-    *goes_on = !s->result.status && s->request.generate.max_tokens != 0 && take_next(b, s, s->first_row);
+    *goes_on =
+        !s->run.result.status && s->run.request.generate.max_tokens != 0 && take_next(b, s, s->first_row);
   }
   return STATUS_OK;
 }
@@ -783,15 +766,15 @@ static Status take_guessed(Batch *b, const EngineJob *job, int n_logit_rows, Err
       Sequence *s = b->active[i];
       s->picks = s->drafting.guesses.n > 0 && take_right_guesses(b, s);
       if (!s->picks) continue;
-      restrict_next(s);
-      if (s->generation.n_forced == 0) b->samplers[s->logits_row + s->drafting.n_right] = s->sampler;
+      running_restrict(&s->run, s->sampler);
+      if (s->run.n_forced == 0) b->samplers[s->logits_row + s->drafting.n_right] = s->sampler;
       n_picks++;
     }
     if (n_picks == 0) return STATUS_OK;
     TRY(b->backend->sample_rows(b->state, b->samplers, n_logit_rows, b->picks, err));
     for (int i = 0; i < b->n_active;) {
       Sequence *s = b->active[i];
-      if (!s->picks || (!s->result.status && take_next(b, s, s->logits_row + s->drafting.n_right)))
+      if (!s->picks || (!s->run.result.status && take_next(b, s, s->logits_row + s->drafting.n_right)))
         i++;
       else
         TRY(end_sequence(b, job, s, err));
@@ -840,7 +823,7 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
   if (b->overlaps) TRY(pass_on_late(b, job, ahead, err));
   if (b->overlaps) TRY(refill(user, job, err));
   for (int i = 0; i < b->n_active && !ahead; i++)
-    if (b->active[i]->logits_row >= 0) restrict_next(b->active[i]);
+    if (b->active[i]->logits_row >= 0) running_restrict(&b->active[i]->run, b->active[i]->sampler);
   if (step.range.n_logit_rows > 0 && !ahead)
     TRY(b->backend->sample_rows(b->state, b->samplers, step.range.n_logit_rows, b->picks, err));
   TRY(take_step(b, job, err));
@@ -850,17 +833,9 @@ static Status run_step(Batch *b, const EngineJob *job, BatchRefill refill, void 
 /* Asks a sequence for its turn. Takes the tokens that turn() forces, and then asks again unless they
  * are to be scored. */
 static EngineTurn take_turn(Batch *b, const EngineJob *job, Sequence *s) {
-  const volatile int *interrupted = job->interrupted ? NULL : s->request.generate.interrupted;
   for (;;) {
-    TokenReply reply = {0};
-    const EngineTurn turn = interrupted && *interrupted ? TURN_END
-                            : s->request.turn           ? s->request.turn(s->request.user, &reply)
-                                                        : TURN_GO;
-    if (turn == TURN_END) s->result.generated.reason = FINISH_INTERRUPTED;
-    if (turn != TURN_GO || reply.n_forced == 0) return turn;
-    s->generation.forced = reply.forced;
-    s->generation.n_forced = reply.n_forced;
-    if (s->request.generate.score) return TURN_GO;
+    const EngineTurn turn = running_turn(&s->run, job);
+    if (turn != TURN_GO || s->run.n_forced == 0 || s->run.request.generate.score) return turn;
     if (!take_forced(b, s)) return TURN_END;
   }
 }

@@ -53,7 +53,7 @@ bool engine_has_batch(const Engine *e) {
 }
 
 const EngineRequest *engine_in_session(const Engine *e) {
-  return e->one.state != ONE_IDLE ? &e->one.request : NULL;
+  return e->one.state != ONE_IDLE ? &e->one.run.request : NULL;
 }
 
 int engine_pages_used(const Engine *e) {

@@ -6,18 +6,12 @@
 #include "base/clock.h"
 
 static bool is_interrupted(const One *o) {
-  const volatile int *flag = o->job->interrupted ? o->job->interrupted : o->request.generate.interrupted;
+  const volatile int *flag = o->job->interrupted ? o->job->interrupted : o->run.request.generate.interrupted;
   return flag && *flag;
 }
 
-/* Notes whether a call of the request's own function (sink, allow() or score()) failed. */
-static Status of_request(One *o, Status status) {
-  o->is_its_own |= status != STATUS_OK;
-  return status;
-}
-
 static int n_prompt(const One *o) {
-  return o->request.n_ids - o->request.n_scored;
+  return o->run.request.n_ids - o->run.request.n_scored;
 }
 
 /* --- the part of a prompt that is computed already */
@@ -27,7 +21,7 @@ static int n_prompt(const One *o) {
  * else whole chunks of a prompt from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
-  const bool is_own = o->owner == o->request.owner;
+  const bool is_own = o->owner == o->run.request.owner;
   const int n = n_prompt(o);
   if (!is_own && o->rounds_by_rows) {
     int common = session_common(session, o->ids, n);
@@ -37,7 +31,7 @@ static void keep_what_is_same(One *o) {
     if (session_common(session, o->ids, n) % o->chunk) session_keep(session, 0);
   }
   if (!is_own) session_forget_guesses(session);
-  o->owner = o->request.owner;
+  o->owner = o->run.request.owner;
 }
 
 static bool holds(const Session *session, const int32_t *ids, int n) {
@@ -47,13 +41,13 @@ static bool holds(const Session *session, const int32_t *ids, int n) {
 
 static bool watch(void *user, int done, int total) {
   const One *o = user;
-  if (o->job->progress) o->job->progress(o->job->user, &o->request, &o->result, done, total);
+  if (o->job->progress) o->job->progress(o->job->user, &o->run.request, &o->run.result, done, total);
   return !is_interrupted(o);
 }
 
 /* Makes the session hold the request's base, as far as the prompt begins like it. */
 static Status hold_base(One *o, Error *err) {
-  const EngineRequest *r = &o->request;
+  const EngineRequest *r = &o->run.request;
   int n = 0;
   if (!r->base) return STATUS_OK;
   if (!holds(o->session, r->base, r->n_base)) {
@@ -70,18 +64,17 @@ static Status hold_base(One *o, Error *err) {
 /* True if the session has scored another continuation of this prompt for this owner, and still has the logits
  * of the prompt's last token. */
 static bool is_scored_again(const One *o) {
-  return o->scored && o->request.n_scored > 0 && o->owner == o->request.owner &&
+  return o->scored && o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
          session_length(o->session) == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
 }
 
 static void begin_after_prompt(One *o) {
-  o->state = o->request.n_scored > 0 ? ONE_SCORES : ONE_ANSWER;
+  o->state = o->run.request.n_scored > 0 ? ONE_SCORES : ONE_ANSWER;
   o->before = session_guesses(o->session);
-  o->answer_ms = clock_ms();
 }
 
 static Status begin(One *o, Error *err) {
-  const EngineRequest *r = &o->request;
+  const EngineRequest *r = &o->run.request;
   const int n = n_prompt(o);
   if (!r->ids) {
     begin_after_prompt(o);
@@ -90,11 +83,11 @@ static Status begin(One *o, Error *err) {
   session_limit(o->session, r->n_ctx);
   TRY(request_check(r, o->n_ctx, o->config, err));
   memcpy(o->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
-  if (r->sampler) TRY(session_set_sampler(o->session, r->sampler, err));
+  if (r->sampler) TRY(sampler_set(session_sampler(o->session), r->sampler, err));
   const bool again = is_scored_again(o);
   session_watch(o->session, watch, o);
   o->scored = false;
-  o->first = o->result.n_reused = n;
+  o->first = o->run.result.n_reused = n;
   if (again) {
     begin_after_prompt(o);
     return STATUS_OK;
@@ -102,7 +95,7 @@ static Status begin(One *o, Error *err) {
   TRY(hold_base(o, err));
   keep_what_is_same(o);
   if (o->store.restore) o->store.restore(o->store.user, o->session, o->ids, n);
-  o->first = o->result.n_reused = session_common(o->session, o->ids, n);
+  o->first = o->run.result.n_reused = session_common(o->session, o->ids, n);
   if (o->first < o->n_plain) o->n_plain = o->first; /* what follows is computed anew */
   TRY(session_rewind(o->session, o->ids, n, err));
   o->state = ONE_PROMPT;
@@ -113,7 +106,7 @@ static Status begin(One *o, Error *err) {
 static Status compute_prompt(One *o, Error *err) {
   const int n = n_prompt(o);
   TRY(session_prefill(o->session, o->ids, n, err));
-  o->result.prefill_ms = clock_ms() - o->start_ms;
+  o->run.result.prefill_ms = clock_ms() - o->run.start_ms;
   if (session_length(o->session) == n) {
     if (o->first == o->n_plain && o->first % o->chunk == 0)
       o->n_plain = n - 1; /* the last token may have had a step of its own */
@@ -125,26 +118,15 @@ static Status compute_prompt(One *o, Error *err) {
 }
 
 static Status compute_scores(One *o, Error *err) {
-  TRY(session_score(o->session, o->ids + n_prompt(o), o->request.n_scored, o->request.log_p, err));
-  o->result.generated.decode_ms = clock_ms() - o->answer_ms;
+  TRY(session_score(o->session, o->ids + n_prompt(o), o->run.request.n_scored, o->run.request.log_p, err));
   o->scored = true;
   return STATUS_OK;
 }
 
 /* --- the answer */
 
-/* Asks which tokens may be next. */
-static Status restrict_next(One *o, Error *err) {
-  const EngineRequest *r = &o->request;
-  const uint64_t *mask = NULL;
-  if (!r->generate.allow) return STATUS_OK;
-  TRY(of_request(o, r->generate.allow(r->user, &mask, err)));
-  session_allow(o->session, mask);
-  return STATUS_OK;
-}
-
 static Status sample(One *o, int32_t *id, Error *err) {
-  TRY(restrict_next(o, err));
+  TRY(running_restrict(&o->run, session_sampler(o->session)));
   return session_sample(o->session, id, err);
 }
 
@@ -156,7 +138,7 @@ static Status sample(One *o, int32_t *id, Error *err) {
 static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   Session *session = o->session;
-  const GenerateOptions *options = &o->request.generate;
+  const GenerateOptions *options = &o->run.request.generate;
   const int most = options->allow ? 1 : IN_FLIGHT;
   bool expects;
   *decoded = false;
@@ -165,7 +147,7 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
   while (!expects && session_in_flight(session) < most &&
          (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
          session_length(session) + session_in_flight(session) < session_context(session)) {
-    TRY(restrict_next(o, err));
+    TRY(running_restrict(&o->run, session_sampler(o->session)));
     TRY(session_decode_async(session, err));
   }
   if (session_in_flight(session) == 0) return sample(o, id, err);
@@ -176,35 +158,34 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
 static Status score(One *o, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(o->session, &logits, err));
-  return of_request(
-      o, generation_score(&o->request.generate, o->request.user, logits, session_vocab(o->session), id, err));
+  return running_score(&o->run, logits, session_vocab(o->session), id);
 }
 
 /* Computes the session's held tokens. If forced tokens follow and no token is scored, does nothing: one step
  * will compute held and forced tokens. */
 static Status decode_held(One *o, Error *err) {
-  const GenerateOptions *options = &o->request.generate;
-  const int most = options->max_tokens, left = most < 0 ? -1 : most - o->result.generated.n_generated - 1;
-  if (session_held(o->session) == 0 || (o->generation.n_forced > 0 && !options->score)) return STATUS_OK;
+  const GenerateOptions *options = &o->run.request.generate;
+  const int most = options->max_tokens, left = most < 0 ? -1 : most - o->run.result.generated.n_generated - 1;
+  if (session_held(o->session) == 0 || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
   return session_decode_held(o->session, left, err);
 }
 
 /* Computes and passes on a token of the answer. */
 static Status compute_token(One *o, bool *ended, Error *err) {
-  const GenerateOptions *options = &o->request.generate;
-  GenerateResult *result = &o->result.generated;
+  const GenerateOptions *options = &o->run.request.generate;
+  GenerateResult *result = &o->run.result.generated;
   int32_t id;
   bool decoded = false;
   *ended = true;
   if (result->n_generated == options->max_tokens) return STATUS_OK;
   const int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
-  if (o->generation.n_forced > 0 && session_in_flight(o->session)) TRY(session_drain(o->session, err));
+  if (o->run.n_forced > 0 && session_in_flight(o->session)) TRY(session_drain(o->session, err));
   TRY(decode_held(o, err));
-  const bool is_forced = generation_forced(&o->generation, &id);
+  const bool is_forced = running_forced(&o->run, &id);
   if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));
   if (options->score) TRY(score(o, id, err));
-  if (result->n_generated == 0) o->first_ms = clock_ms();
-  TRY(of_request(o, generation_take(&o->generation, id, is_forced, ended, err)));
+  if (result->n_generated == 0) o->run.first_ms = clock_ms();
+  TRY(running_take(&o->run, id, is_forced, ended));
   if (*ended) return STATUS_OK;
   *ended = !decoded && !session_hold(o->session, id);
   result->reason = *ended ? FINISH_CONTEXT : FINISH_LENGTH;
@@ -213,24 +194,10 @@ static Status compute_token(One *o, bool *ended, Error *err) {
 
 /* --- steps */
 
-/* Asks the request for its turn, TURN_END if it is interrupted, and takes the tokens that it forces. */
-static EngineTurn take_turn(One *o) {
-  TokenReply reply = {0};
-  if (!o->job->interrupted && is_interrupted(o)) return TURN_END;
-  if (!o->request.turn) return TURN_GO;
-  const EngineTurn turn = o->request.turn(o->request.user, &reply);
-  if (reply.n_forced > 0) {
-    o->generation.forced = reply.forced;
-    o->generation.n_forced = reply.n_forced;
-  }
-  return turn;
-}
-
 static Status step(One *o, bool *ended, bool *idle, Error *err) {
-  const EngineTurn turn = take_turn(o);
+  const EngineTurn turn = running_turn(&o->run, o->job);
   *ended = turn == TURN_END;
-  if (turn == TURN_END) o->result.generated.reason = FINISH_INTERRUPTED;
-  if (turn == TURN_END) return STATUS_OK;
+  if (*ended) return STATUS_OK;
   if (o->state == ONE_PROMPT) return compute_prompt(o, err); /* also with TURN_WAIT */
   *idle = turn == TURN_WAIT;
   if (*idle) return STATUS_OK;
@@ -241,9 +208,9 @@ static Status step(One *o, bool *ended, bool *idle, Error *err) {
 /* Removes the request's callback, mask and enqueued tokens from the session. */
 static Status leave(One *o, Error *err) {
   o->state = ONE_IDLE;
-  if (o->request.ids) session_watch(o->session, NULL, NULL);
+  if (o->run.request.ids) session_watch(o->session, NULL, NULL);
   const Status status = session_drain(o->session, err);
-  session_allow(o->session, NULL);
+  sampler_allow(session_sampler(o->session), NULL);
   return status;
 }
 
@@ -252,7 +219,7 @@ void one_drop(One *o) {
 }
 
 static void count_guesses(One *o) {
-  GuessCounts *counts = &o->result.generated.guesses;
+  GuessCounts *counts = &o->run.result.generated.guesses;
   *counts = session_guesses(o->session);
   counts->n_steps -= o->before.n_steps;
   counts->n_guessed -= o->before.n_guessed;
@@ -261,52 +228,42 @@ static void count_guesses(One *o) {
 }
 
 static Status end(One *o, Error *err) {
-  EngineResult *result = &o->result;
+  EngineResult *result = &o->run.result;
   if (o->state == ONE_ANSWER) count_guesses(o);
-  if (o->first_ms > 0) {
-    result->generated.first_token_ms = o->first_ms - o->answer_ms;
-    result->generated.decode_ms = clock_ms() - o->first_ms;
-  }
+  if (o->state == ONE_SCORES || o->run.first_ms > 0) running_done(&o->run);
   const Status left = leave(o, result->status ? NULL : &result->error);
   if (!result->status) result->status = left;
-  return o->job->done(o->job->user, &o->request, result, err);
+  return o->job->done(o->job->user, &o->run.request, result, err);
 }
 
 /* Handles the status of begin() or of a step. The request ends if it `ended` or if the failure is its own
- * (is_its_own, or STATUS_USAGE); other failures, and an interruption of the job, end the run, and the request
- * gets no result. With STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own flag:
- * the request ends without a failure. */
+ * (set in its result, or STATUS_USAGE); other failures, and an interruption of the job, end the run, and the
+ * request gets no result. With STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own
+ * flag: the request ends without a failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
   if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {
-    o->result.generated.reason = FINISH_INTERRUPTED;
+    o->run.result.generated.reason = FINISH_INTERRUPTED;
     status = STATUS_OK;
     ended = true;
   }
-  if (status && status != STATUS_USAGE && !o->is_its_own)
-    return error_set(err, status, "%s", o->result.error.text);
-  o->result.status = status;
+  if (status && status != STATUS_USAGE && !o->run.result.status)
+    return error_set(err, status, "%s", o->run.result.error.text);
+  o->run.result.status = status;
   return ended || status ? end(o, err) : STATUS_OK;
 }
 
 Status one_begin(One *o, const EngineJob *job, const EngineRequest *request, Error *err) {
   o->job = job;
-  o->request = *request;
-  o->result = (EngineResult){.status = STATUS_OK, .generated = {.reason = FINISH_LENGTH}};
-  o->generation = (Generation){
-      &o->request.generate,      request->sink, request->user, &o->result.generated, request->generate.forced,
-      request->generate.n_forced};
-  o->start_ms = clock_ms();
-  o->first_ms = 0;
-  o->is_its_own = false;
-  return take_status(o, begin(o, &o->result.error), false, err);
+  running_begin(&o->run, request);
+  return take_status(o, begin(o, &o->run.result.error), false, err);
 }
 
 Status one_step(One *o, const EngineJob *job, bool *idle, Error *err) {
   bool ended = false;
   *idle = false;
   o->job = job;
-  const Status status = step(o, &ended, idle, &o->result.error);
+  const Status status = step(o, &ended, idle, &o->run.result.error);
   return take_status(o, status, ended, err);
 }
 
@@ -324,6 +281,6 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
   Status status = one_begin(&one, &job, &request, err);
   for (bool idle; status == STATUS_OK && one.state != ONE_IDLE;) status = one_step(&one, &job, &idle, err);
   one_drop(&one);
-  *result = one.result.generated;
+  *result = one.run.result.generated;
   return status;
 }

@@ -44,17 +44,13 @@ typedef struct {
   int32_t *ids;         /* [n_ctx + 1] of the request */
   const EngineJob *job; /* of the current step */
   OneState state;
-  EngineRequest request;
-  EngineResult result;
-  Generation generation;
+  Running run;
   GuessCounts before;
-  double start_ms, answer_ms, first_ms; /* when the request and the answer began; first token (0: none) */
-  int first;                            /* tokens of the prompt that the session had */
-  const void *owner;                    /* the owner of the session's text */
-  int n_plain;     /* how many tokens of the session, from the first on, were computed as a prompt */
-  bool is_its_own; /* the request's own function failed (of_request()), not the engine */
-  bool scored;     /* the session has the logits after its tokens, and has scored a continuation */
-} One;             /* starts zeroed except session, store, config, n_ctx, chunk, rounds_by_rows and ids */
+  int first;         /* tokens of the prompt that the session had */
+  const void *owner; /* the owner of the session's text */
+  int n_plain;       /* how many tokens of the session, from the first on, were computed as a prompt */
+  bool scored;       /* the session has the logits after its tokens, and has scored a continuation */
+} One;               /* starts zeroed except session, store, config, n_ctx, chunk, rounds_by_rows and ids */
 
 /* Begins a request. An invalid request fails alone: done() gets its error. PRECOND state is ONE_IDLE */
 Status one_begin(One *one, const EngineJob *job, const EngineRequest *request, Error *err);

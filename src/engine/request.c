@@ -1,6 +1,7 @@
 /* request.c - see request.h. */
 #include "engine/request.h"
 
+#include "base/clock.h"
 #include "engine/forward.h"
 
 const char *finish_name(FinishReason reason) {
@@ -27,17 +28,50 @@ Status request_check(const EngineRequest *r, int n_ctx, const ModelConfig *confi
   return forward_check_ids(config, "forced token", r->generate.forced, r->generate.n_forced, err);
 }
 
-Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
-                        int32_t id, Error *err) {
-  TokenScore scores[MOST_BEST + 1];
-  log_probabilities(logits, vocab_size, id, options->n_best, scores);
-  return options->score(user, scores, err);
+void running_begin(Running *r, const EngineRequest *request) {
+  *r = (Running){.request = *request,
+                 .result.generated.reason = FINISH_LENGTH,
+                 .forced = request->generate.forced,
+                 .n_forced = request->n_scored > 0 ? 0 : request->generate.n_forced,
+                 .start_ms = clock_ms()};
 }
 
-bool generation_forced(Generation *g, int32_t *id) {
-  if (g->n_forced == 0) return false;
-  *id = *g->forced++;
-  g->n_forced--;
+static void take_reply(Running *r, const TokenReply *reply) {
+  if (reply->n_forced == 0) return;
+  r->forced = reply->forced;
+  r->n_forced = reply->n_forced;
+}
+
+EngineTurn running_turn(Running *r, const EngineJob *job) {
+  const volatile int *interrupted = job->interrupted ? NULL : r->request.generate.interrupted;
+  TokenReply reply = {0};
+  const EngineTurn turn = interrupted && *interrupted ? TURN_END
+                          : r->request.turn           ? r->request.turn(r->request.user, &reply)
+                                                      : TURN_GO;
+  if (turn == TURN_END) r->result.generated.reason = FINISH_INTERRUPTED;
+  take_reply(r, &reply);
+  return turn;
+}
+
+Status running_restrict(Running *r, Sampler *sampler) {
+  const uint64_t *mask = NULL;
+  if (!r->request.generate.allow || r->n_forced > 0) return STATUS_OK;
+  r->result.status = r->request.generate.allow(r->request.user, &mask, &r->result.error);
+  sampler_allow(sampler, r->result.status ? NULL : mask);
+  return r->result.status;
+}
+
+Status running_score(Running *r, const float *logits, int vocab_size, int32_t id) {
+  TokenScore scores[MOST_BEST + 1];
+  log_probabilities(logits, vocab_size, id, r->request.generate.n_best, scores);
+  r->result.status = r->request.generate.score(r->request.user, scores, &r->result.error);
+  return r->result.status;
+}
+
+bool running_forced(Running *r, int32_t *id) {
+  if (r->n_forced == 0) return false;
+  *id = *r->forced++;
+  r->n_forced--;
   return true;
 }
 
@@ -48,22 +82,21 @@ static bool is_end_token(const GenerateOptions *options, int32_t id) {
   return ends && !options->ignore_eos;
 }
 
-bool generation_ends(const Generation *g, int32_t id) {
-  return is_end_token(g->options, id) || g->result->n_generated + 1 == g->options->max_tokens;
+bool running_ends(const Running *r, int32_t id) {
+  const GenerateOptions *options = &r->request.generate;
+  return is_end_token(options, id) || r->result.generated.n_generated + 1 == options->max_tokens;
 }
 
-Status generation_take(Generation *g, int32_t id, bool is_forced, bool *ended, Error *err) {
-  const GenerateOptions *options = g->options;
-  GenerateResult *result = g->result;
+Status running_take(Running *r, int32_t id, bool is_forced, bool *ended) {
+  const GenerateOptions *options = &r->request.generate;
+  GenerateResult *result = &r->result.generated;
   *ended = true;
   result->reason = FINISH_EOS;
   if (!is_forced && is_end_token(options, id)) return STATUS_OK;
   TokenReply reply = {0};
-  TRY(g->sink(g->user, id, &reply, err));
-  if (reply.n_forced > 0) {
-    g->forced = reply.forced;
-    g->n_forced = reply.n_forced;
-  }
+  r->result.status = r->request.sink(r->request.user, id, &reply, &r->result.error);
+  TRY(r->result.status);
+  take_reply(r, &reply);
   result->n_generated++;
   result->reason = FINISH_STOP;
   if (reply.stop) return STATUS_OK;
@@ -71,4 +104,11 @@ Status generation_take(Generation *g, int32_t id, bool is_forced, bool *ended, E
   if (result->n_generated == options->max_tokens) return STATUS_OK;
   *ended = false;
   return STATUS_OK;
+}
+
+void running_done(Running *r) {
+  GenerateResult *result = &r->result.generated;
+  const double prompt_ms = r->start_ms + r->result.prefill_ms, now = clock_ms();
+  if (r->first_ms > prompt_ms) result->first_token_ms = r->first_ms - prompt_ms;
+  result->decode_ms = now - (r->first_ms > 0 ? r->first_ms : prompt_ms);
 }

@@ -126,24 +126,29 @@ int request_context(const EngineRequest *request, int n_ctx);
  * model lacks. */
 Status request_check(const EngineRequest *request, int n_ctx, const ModelConfig *config, Error *err);
 
-/* The tokens of one answer, for a schedule that computes them (one.c, batch.c). */
+/* A request that is being computed, for a schedule (one.c, batch.c) or its client (commands/keep/remote.c).
+ * Where the request's own functions (sink, allow(), score()) fail, result.status and result.error say so. */
 typedef struct {
-  const GenerateOptions *options;
-  TokenSink sink;
-  void *user;
-  GenerateResult *result;
+  EngineRequest request;
+  EngineResult result;
   const int32_t *forced; /* [n_forced] tokens that the sink has not received yet */
   int n_forced;
-} Generation;
+  double start_ms, first_ms; /* when it began; when the first token came, set by the schedule (0: none) */
+} Running;
 
-/* Makes the scores of a token and calls options->score(). */
-Status generation_score(const GenerateOptions *options, void *user, const float *logits, int vocab_size,
-                        int32_t id, Error *err);
-
+void running_begin(Running *running, const EngineRequest *request);
+/* The request's turn: TURN_END if it is interrupted. Takes the tokens that turn() forces. */
+EngineTurn running_turn(Running *running, const EngineJob *job);
+/* Gives the sampler the mask of the next token, unless that is forced. */
+Status running_restrict(Running *running, Sampler *sampler);
+/* Makes the scores of a token and calls score(). */
+Status running_score(Running *running, const float *logits, int vocab_size, int32_t id);
 /* True if the next token is forced; *id: that token, which is removed from `forced`. */
-bool generation_forced(Generation *generation, int32_t *id);
+bool running_forced(Running *running, int32_t *id);
 /* True if the answer ends with this sampled token, whatever its sink says. */
-bool generation_ends(const Generation *generation, int32_t id);
+bool running_ends(const Running *running, int32_t id);
 /* Takes a token, forced or sampled. *ended: the answer ends here, and the result says why; else the token is
- * to be decoded. PRECOND options->max_tokens is not reached */
-Status generation_take(Generation *generation, int32_t id, bool is_forced, bool *ended, Error *err);
+ * to be decoded. PRECOND max_tokens is not reached */
+Status running_take(Running *running, int32_t id, bool is_forced, bool *ended);
+/* Sets the result's times, at the end. */
+void running_done(Running *running);

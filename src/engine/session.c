@@ -505,16 +505,8 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
   return status;
 }
 
-Status session_set_sampler(Session *s, const SamplerSettings *settings, Error *err) {
-  return sampler_set(s->sampler, settings, err);
-}
-
-void session_set_draws(Session *s, uint64_t n) {
-  sampler_set_draws(s->sampler, n);
-}
-
-void session_allow(Session *s, const uint64_t *mask) {
-  sampler_allow(s->sampler, mask);
+Sampler *session_sampler(Session *s) {
+  return s->sampler;
 }
 
 Status session_sample(Session *s, int32_t *id, Error *err) {

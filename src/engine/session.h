@@ -117,15 +117,8 @@ Status session_evaluate_step(Session *session, const int32_t *ids, int n, Logits
  * tokens without logits and can score other continuations. ids[0..n-1) must fit into the context. */
 Status session_score(Session *session, const int32_t *ids, int n, double *log_p, Error *err);
 
-/* From here on, samples as a session opened with these settings would. Settings out of range are
- * STATUS_USAGE and change nothing. */
-Status session_set_sampler(Session *session, const SamplerSettings *settings, Error *err);
-
-/* Sets the number of the next draw, which is 0 at first. */
-void session_set_draws(Session *session, uint64_t n);
-
-/* sampler_allow() for the tokens that are sampled from now on. */
-void session_allow(Session *session, const uint64_t *mask);
+/* For sampler_set(), sampler_set_draws() and sampler_allow(), about the tokens sampled from then on. */
+Sampler *session_sampler(Session *session);
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; the token is not in the cache yet */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */

@@ -270,14 +270,14 @@ static double worst_of(Guesser kind, bool wrong_rule) {
         .temperature = 2, .top_p = 1, .repetition_penalty = 1, .seed = (uint64_t)i};
     const int32_t *guesses;
     session_keep(session, FIRST_PROMPT - 1);
-    assert_int_equal(session_set_sampler(session, &settings, NULL), STATUS_OK);
+    assert_int_equal(sampler_set(session_sampler(session), &settings, NULL), STATUS_OK);
     assert_true(session_hold(session, prompt[FIRST_PROMPT - 1]));
     assert_int_equal(session_decode_held(session, -1, NULL), STATUS_OK);
     assert_int_equal(session_guessed(session, &guesses), 2);
     const int32_t guess = guesses[0];
     assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
     if (wrong_rule && id != guess) { /* another draw */
-      session_set_draws(session, 1000);
+      sampler_set_draws(session_sampler(session), 1000);
       assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
     }
     first[id]++;

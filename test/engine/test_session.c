@@ -333,7 +333,7 @@ static void a_seed_makes_the_same_draws_whenever_it_is_given(void **state) {
   int same = 0;
   for (int round = 0; round < 4; round++) {
     settings.seed = round == 2 ? 8 : 7;
-    if (round) assert_int_equal(session_set_sampler(session, &settings, NULL), STATUS_OK);
+    if (round) assert_int_equal(sampler_set(session_sampler(session), &settings, NULL), STATUS_OK);
     sync_ok(session, ids, 30);
     for (int i = 0; i < 20; i++) {
       assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);

@@ -299,11 +299,11 @@ static void call_set(Record *r) {
   };
   Error err = {{0}};
   const SamplerSettings bad = {.temperature = -1, .top_p = 1, .repetition_penalty = 1};
-  assert_int_equal(session_set_sampler(r->session, &bad, &err), STATUS_USAGE); /* changes nothing */
+  assert_int_equal(sampler_set(session_sampler(r->session), &bad, &err), STATUS_USAGE); /* changes nothing */
   if (number(r, 3) == 0) return;
   r->settings = some[number(r, 4)];
   r->settings.seed = number(r, 1000);
-  assert_int_equal(session_set_sampler(r->session, &r->settings, &err), STATUS_OK);
+  assert_int_equal(sampler_set(session_sampler(r->session), &r->settings, &err), STATUS_OK);
   r->n_draws = 0;
 }
 

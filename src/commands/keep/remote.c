@@ -12,11 +12,8 @@
 
 typedef struct {
   uint32_t id;
-  EngineRequest request;
-  EngineResult result;
-  Generation generation;
+  Running run;
   int n_coming; /* forced tokens that the holder was given and has not sent back */
-  double start_ms, first_ms;
 } Asked;
 
 struct Remote {
@@ -87,17 +84,17 @@ static Status add(Buffer *body, const void *bytes, size_t n, size_t size, Error 
 
 /* Sends the forced tokens that the sink has asked for, or else the mask of the next token. */
 static Status send_turn(Remote *r, Asked *a, Error *err) {
-  const GenerateOptions *options = &a->request.generate;
+  const EngineRequest *request = &a->run.request;
   WireReply reply;
   const uint64_t *mask = NULL;
   memset(&reply, 0, sizeof reply);
   reply.id = a->id;
-  reply.n_forced = a->generation.n_forced;
-  if (reply.n_forced == 0 && options->allow) TRY(options->allow(a->request.user, &mask, err));
+  reply.n_forced = a->run.n_forced;
+  if (reply.n_forced == 0 && request->generate.allow) TRY(request->generate.allow(request->user, &mask, err));
   reply.has_mask = mask != NULL;
   r->body.size = 0;
   TRY(add(&r->body, &reply, 1, sizeof reply, err));
-  TRY(add(&r->body, a->generation.forced, (size_t)reply.n_forced, sizeof(int32_t), err));
+  TRY(add(&r->body, a->run.forced, (size_t)reply.n_forced, sizeof(int32_t), err));
   if (mask) TRY(add(&r->body, mask, (size_t)(r->facts.vocab_size + 63) / 64, sizeof *mask, err));
   a->n_coming = reply.n_forced;
   return wire_put(&r->wire, WIRE_REPLY, r->body.data, r->body.size, NULL, 0, err);
@@ -109,7 +106,7 @@ static bool in_lockstep(const GenerateOptions *options) {
 
 static Status send_request(Remote *r, const Asked *a, Error *err) {
   static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
-  const EngineRequest *request = &a->request;
+  const EngineRequest *request = &a->run.request;
   const GenerateOptions *g = &request->generate;
   WireAsk ask;
   memset(&ask, 0, sizeof ask);
@@ -136,38 +133,29 @@ static Status send_request(Remote *r, const Asked *a, Error *err) {
 
 /* Ends a request and removes its entry; cancel: sends WIRE_CANCEL too. */
 static Status end(Remote *r, Asked *a, const EngineJob *job, bool cancel, Error *err) {
-  const Asked ended = *a;
-  GenerateResult *generated = &a->result.generated;
-  const double now = clock_ms();
-  generated->first_token_ms = a->first_ms > 0 ? a->first_ms - a->start_ms - a->result.prefill_ms : 0;
-  if (generated->first_token_ms < 0) generated->first_token_ms = 0;
-  generated->decode_ms = a->first_ms > 0 ? now - a->first_ms : now - a->start_ms - a->result.prefill_ms;
+  const WireCancel message = {a->id};
+  Running ended = a->run;
+  GenerateResult *generated = &ended.result.generated;
+  running_done(&ended);
   /* The holder does not report a cancelled request's steps: here one per token is assumed; with `alone`
    * the first token has none. */
   if (cancel && r->facts.guesses && generated->n_generated > 0)
     generated->guesses.n_steps = generated->n_generated - ended.request.alone;
-  const EngineResult result = a->result;
   *a = r->asked[--r->n];
-  const WireCancel message = {ended.id};
   if (cancel) TRY(wire_put(&r->wire, WIRE_CANCEL, &message, sizeof message, NULL, 0, err));
-  return job->done(job->user, &ended.request, &result, err);
+  return job->done(job->user, &ended.request, &ended.result, err);
 }
 
 /* Sends a request. Errors of its sink and masks end this request alone, as in a batch. */
 static Status ask(Remote *r, const EngineRequest *request, const EngineJob *job, Error *err) {
   TRY(mem_grow(&r->asked, &r->capacity, r->n + 1, sizeof *r->asked, "requests", err));
   Asked *a = &r->asked[r->n++];
-  *a = (Asked){.id = ++r->n_asked, .request = *request, .start_ms = clock_ms()};
-  a->generation = (Generation){.sink = request->sink,
-                               .user = request->user,
-                               .forced = request->generate.forced,
-                               .n_forced = request->generate.n_forced};
-  a->result.generated.reason = FINISH_LENGTH;
-  a->n_coming = request->generate.n_forced;
+  *a = (Asked){.id = ++r->n_asked, .n_coming = request->generate.n_forced};
+  running_begin(&a->run, request);
   TRY(send_request(r, a, err));
   if (request->n_scored || !in_lockstep(&request->generate) || a->n_coming) return STATUS_OK;
-  a->result.status = send_turn(r, a, &a->result.error);
-  return a->result.status ? end(r, a, job, true, err) : STATUS_OK;
+  a->run.result.status = send_turn(r, a, &a->run.result.error);
+  return a->run.result.status ? end(r, a, job, true, err) : STATUS_OK;
 }
 
 /* --- what comes back */
@@ -188,36 +176,33 @@ static Status take_token(Remote *r, Asked *a, const char *body, size_t size, boo
   WireToken message;
   int32_t expected;
   TokenScore scores[MOST_BEST + 1];
-  const GenerateOptions *options = &a->request.generate;
+  const GenerateOptions *options = &a->run.request.generate;
   const size_t n_scores = options->score ? (size_t)options->n_best + 1 : 0;
   if (size != sizeof message + n_scores * sizeof *scores) return broken(err);
   memcpy(&message, body, sizeof message);
   if (n_scores) memcpy(scores, body + sizeof message, n_scores * sizeof *scores);
   if (message.forced &&
-      (a->n_coming-- <= 0 || !generation_forced(&a->generation, &expected) || expected != message.token))
+      (a->n_coming-- <= 0 || !running_forced(&a->run, &expected) || expected != message.token))
     return broken(err);
-  if (a->result.generated.n_generated == 0) a->first_ms = clock_ms();
-  if (n_scores) TRY(options->score(a->request.user, scores, err));
-  /* The entry may have moved since these pointers were last set. */
-  a->generation.options = options;
-  a->generation.result = &a->result.generated;
-  TRY(generation_take(&a->generation, message.token, message.forced, ended, err));
+  if (a->run.result.generated.n_generated == 0) a->run.first_ms = clock_ms();
+  if (n_scores) TRY(options->score(a->run.request.user, scores, err));
+  TRY(running_take(&a->run, message.token, message.forced, ended));
   return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, err);
 }
 
 static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
   WireDone message;
-  const size_t n_scored = (size_t)a->request.n_scored;
+  const size_t n_scored = (size_t)a->run.request.n_scored;
   if (size != sizeof message + n_scored * sizeof(double)) return broken(err);
   memcpy(&message, body, sizeof message);
   message.error.text[sizeof message.error.text - 1] = 0;
-  a->result.status = (Status)message.status;
-  a->result.error = message.error;
-  a->result.n_reused = message.n_reused;
-  a->result.prefill_ms = message.prefill_ms;
-  a->result.generated.reason = (FinishReason)message.reason;
-  a->result.generated.guesses = message.guesses;
-  if (n_scored) memcpy(a->request.log_p, body + sizeof message, n_scored * sizeof(double));
+  a->run.result.status = (Status)message.status;
+  a->run.result.error = message.error;
+  a->run.result.n_reused = message.n_reused;
+  a->run.result.prefill_ms = message.prefill_ms;
+  a->run.result.generated.reason = (FinishReason)message.reason;
+  a->run.result.generated.guesses = message.guesses;
+  if (n_scored) memcpy(a->run.request.log_p, body + sizeof message, n_scored * sizeof(double));
   return STATUS_OK;
 }
 
@@ -226,10 +211,10 @@ static Status take_progress(Asked *a, const EngineJob *job, const char *body, si
   if (size != sizeof message) return broken(err);
   memcpy(&message, body, sizeof message);
   if (message.done == message.total) {
-    a->result.n_reused = message.n_reused;
-    a->result.prefill_ms = message.prefill_ms;
+    a->run.result.n_reused = message.n_reused;
+    a->run.result.prefill_ms = message.prefill_ms;
   }
-  if (job->progress) job->progress(job->user, &a->request, &a->result, message.done, message.total);
+  if (job->progress) job->progress(job->user, &a->run.request, &a->run.result, message.done, message.total);
   return STATUS_OK;
 }
 
@@ -251,9 +236,10 @@ static Status take(Remote *r, const EngineJob *job, WireKind kind, const char *b
     return end(r, a, job, false, err);
   }
   if (kind != WIRE_TOKEN) return broken(err);
-  a->result.status = take_token(r, a, body, size, &ended, &a->result.error);
-  ended = ended && a->result.generated.reason != FINISH_LENGTH; /* at the length limit the holder ends it */
-  return a->result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
+  a->run.result.status = take_token(r, a, body, size, &ended, &a->run.result.error);
+  ended =
+      ended && a->run.result.generated.reason != FINISH_LENGTH; /* at the length limit the holder ends it */
+  return a->run.result.status || ended ? end(r, a, job, true, err) : STATUS_OK;
 }
 
 /* --- all requests */
@@ -267,9 +253,9 @@ typedef struct {
 static Status end_interrupted(Remote *r, const EngineJob *job, Error *err) {
   for (size_t i = r->n; i-- > 0;) {
     Asked *a = &r->asked[i];
-    const volatile int *interrupted = a->request.generate.interrupted;
+    const volatile int *interrupted = a->run.request.generate.interrupted;
     if (!interrupted || !*interrupted) continue;
-    a->result.generated.reason = FINISH_INTERRUPTED;
+    a->run.result.generated.reason = FINISH_INTERRUPTED;
     TRY(end(r, a, job, true, err));
   }
   return STATUS_OK;

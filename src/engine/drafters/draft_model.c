@@ -12,8 +12,8 @@ static Status propose(void *self, const DraftText *text, int most, Guesses *gues
   const ModelDrafter *d = self;
   if (text->n > session_context(d->session)) return STATUS_OK;
   TRY(session_sync(d->session, text->ids, text->n, NULL, NULL, err));
-  TRY(session_set_sampler(d->session, sampler_settings(text->sampler), err));
-  session_set_draws(d->session, sampler_draws(text->sampler));
+  TRY(sampler_set(session_sampler(d->session), sampler_settings(text->sampler), err));
+  sampler_set_draws(session_sampler(d->session), sampler_draws(text->sampler));
   for (;;) {
     int32_t id;
     TRY(session_sample(d->session, &id, err));
