@@ -245,17 +245,13 @@ static void need_floats(Loader *loader, int n) {
 }
 
 static void need_slot(Loader *loader, const Linear *l) {
-  size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
-  if (has_groups(l)) {
-    size_t n = in / (size_t)l->group * out, rows = 64 * out * (size_t)l->bits / 8;
-    size_t groups = zero_bytes(l, n) + scale_bytes(l, n) + 512;
-    piece = groups > rows ? groups : rows;
-  } else {
-    piece = 8 * row_bytes(l);
-    const size_t scales = l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float) : 0;
-    if (piece < scales) piece = scales;
-  }
-  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, or int8 scales */
+  const size_t zeros = linear_array_bytes(l, LINEAR_ZEROS), scales = linear_array_bytes(l, LINEAR_SCALES),
+               rows = linear_array(l, LINEAR_WEIGHTS).row * (zeros > 0 ? 64 : 8),
+               floats = (size_t)l->n_out * sizeof(float); /* of a bias */
+  /* zeros and scales are sent together; FP4's scales are sent in pieces */
+  const size_t whole = l->kind == LINEAR_FP4 ? 0 : zeros + scales + (zeros > 0 ? 512 : 0);
+  size_t piece = whole > rows ? whole : rows;
+  if (piece < floats) piece = floats;
   if (loader->slot_bytes < piece) loader->slot_bytes = piece;
 }
 
@@ -263,20 +259,6 @@ static Status place_vector(Loader *loader, const float **to, const Vector *from,
   if (from->data) need_floats(loader, from->n);
   *to = from->data ? arena_take(&loader->arena, (size_t)from->n, sizeof(float)) : NULL;
   return STATUS_OK;
-}
-
-/* Bytes of a matrix in the checkpoint, or as model_prepare() made it, without its bias. */
-static size_t stored_bytes(const Linear *l) {
-  const size_t n_out = (size_t)l->n_out;
-  if (has_groups(l)) {
-    const size_t n = (size_t)(l->n_in / l->group) * n_out;
-    return (size_t)l->n_in * n_out * (size_t)l->bits / 8 + zero_bytes(l, n) + scale_bytes(l, n);
-  }
-  const size_t scales = l->kind == LINEAR_INT8  ? n_out * sizeof(float)
-                        : l->kind == LINEAR_FP8 ? scale_blocks(l) * scale_groups(l) * sizeof(float)
-                        : l->kind == LINEAR_FP4 ? n_out * scale_groups(l)
-                                                : 0;
-  return n_out * row_bytes(l) + scales;
 }
 
 /* Gives a laid-out matrix its memory: on the device, or only the staging memory. A matrix on the host is
@@ -330,7 +312,7 @@ static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const
                      interleaved, bias, &bytes, err));
   for (int i = 0; loader->stays && i < n; i++) {
     which[i] = which_linear(loader, from[i]);
-    loader->host_bytes += stored_bytes(from[i]);
+    loader->host_bytes += linear_bytes(from[i]);
   }
   place_order(loader, to, from[0]);
   return place_laid_out(loader, to, bytes, which, n, err);
@@ -363,7 +345,7 @@ static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *
       TRY(check_alike(first, l, err));
       need_slot(loader, l);
       if (l->bias.data) need_floats(loader, l->n_out);
-      if (loader->stays) loader->host_bytes += stored_bytes(l);
+      if (loader->stays) loader->host_bytes += linear_bytes(l);
     }
   size_t bytes;
   TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
@@ -508,21 +490,24 @@ static Status fill_scale_rows(const DeviceLinear *to, LinearPart part, const Lin
                                 err);
 }
 
-/* Uploads n_rows rows, which are `step` bytes apart, in pieces of a multiple of `unit` rows. */
+static Status add_array(Uploader *u, LinearArray a, void **staged, Error *err) {
+  return upload_add_rows(u, *a.data, a.n_rows, a.row, a.step, staged, err);
+}
+
+/* Uploads an array in pieces of a multiple of `unit` rows. */
 static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *layer,
-                        FillRows fill, const void *from, int n_rows, size_t row_bytes, size_t step,
-                        size_t unit, Error *err) {
+                        FillRows fill, LinearArray from, size_t unit, Error *err) {
   Uploader *u = &l->uploader;
-  const size_t fit = u->slot_bytes / row_bytes / unit * unit;
-  const int rows = fit < (size_t)n_rows ? (int)fit : n_rows;
-  for (int first = 0; first < n_rows; first += rows) {
-    const int n = n_rows - first < rows ? n_rows - first : rows;
+  const size_t fit = u->slot_bytes / from.row / unit * unit;
+  const size_t rows = fit < from.n_rows ? fit : from.n_rows;
+  for (size_t first = 0; first < from.n_rows; first += rows) {
+    const size_t n = from.n_rows - first < rows ? from.n_rows - first : rows;
     void *staged;
-    TRY(upload_add_rows(u, (const char *)from + (size_t)first * step, (size_t)n, row_bytes, step, &staged,
+    TRY(upload_add_rows(u, (const char *)*from.data + first * from.step, n, from.row, from.step, &staged,
                         err));
     TRY(upload_send(u, err));
-    TRY(fill(to, part, layer, first, n, staged, u->stream, err));
-    advance(l, (size_t)n * row_bytes);
+    TRY(fill(to, part, layer, (int)first, (int)n, staged, u->stream, err));
+    advance(l, n * from.row);
   }
   return STATUS_OK;
 }
@@ -532,21 +517,20 @@ static Status fill_rows(Loader *l, const DeviceLinear *to, LinearPart part, cons
 static Status fill_grouped(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                            Error *err) {
   Uploader *u = &l->uploader;
-  const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip, n_in = (size_t)from->n_in,
-               row = n_out * (size_t)from->bits / 8, step = width * (size_t)from->bits / 8,
-               n = n_in / (size_t)from->group;
-  const bool small = n_in * row <= u->slot_bytes / 4;
+  const LinearArray stored = linear_array(from, LINEAR_WEIGHTS);
+  const size_t bytes = linear_array_bytes(from, LINEAR_WEIGHTS);
+  const bool small = bytes <= u->slot_bytes / 4;
   void *weights, *zeros, *scales;
   if (small)
-    TRY(upload_add_rows(u, from->qweight, n_in, row, step, &weights, err));
+    TRY(add_array(u, stored, &weights, err));
   else
-    TRY(fill_rows(l, to, part, from, fill_group_rows, from->qweight, from->n_in, row, step, 64, err));
-  TRY(upload_add_rows(u, from->qzeros, n, zero_bytes(from, n_out), zero_bytes(from, width), &zeros, err));
-  TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
+    TRY(fill_rows(l, to, part, from, fill_group_rows, stored, 64, err));
+  TRY(add_array(u, linear_array(from, LINEAR_ZEROS), &zeros, err));
+  TRY(add_array(u, linear_array(from, LINEAR_SCALES), &scales, err));
   TRY(upload_send(u, err));
   if (small) TRY(fill_group_rows(to, part, from, 0, from->n_in, weights, u->stream, err));
   TRY(linear_fill_groups(to, part, zeros, scales, from->kind != LINEAR_AWQ, u->stream, err));
-  advance(l, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out) + (small ? n_in * row : 0));
+  advance(l, linear_bytes(from) - (small ? 0 : bytes));
   return STATUS_OK;
 }
 
@@ -564,30 +548,27 @@ static Status fill_floats(Loader *l, const DeviceLinear *to, LinearPart part, co
 static Status fill_fp8_scales(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from,
                               Error *err) {
   Uploader *u = &l->uploader;
-  const size_t n = scale_blocks(from), row = scale_groups(from) * sizeof(float);
   void *staged;
-  TRY(upload_add_rows(u, from->scales, n, row, scale_step(from) * sizeof(float), &staged, err));
+  TRY(add_array(u, linear_array(from, LINEAR_SCALES), &staged, err));
   TRY(upload_send(u, err));
   TRY(linear_fill_fp8_scales(to, part, staged, from->block, from->block_first, u->stream, err));
-  advance(l, n * row);
+  advance(l, linear_array_bytes(from, LINEAR_SCALES));
   return STATUS_OK;
 }
 
 static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
   const size_t n_out = (size_t)from->n_out;
-  if (has_groups(from)) {
+  if (linear_is_by_inputs(from)) {
     TRY(fill_grouped(l, to, part, from, err));
   } else { /* whole slabs of 8 rows */
     const FillRows fill = from->kind == LINEAR_DENSE ? fill_dense_rows : fill_byte_rows;
-    TRY(fill_rows(l, to, part, from, fill, from->weight, from->n_out, row_bytes(from), row_step(from), 8,
-                  err));
+    TRY(fill_rows(l, to, part, from, fill, linear_array(from, LINEAR_WEIGHTS), 8, err));
   }
   if (from->kind == LINEAR_INT8)
     TRY(fill_floats(l, to, part, to->scales, from->scales, n_out * sizeof(float), err));
   if (from->kind == LINEAR_FP8) TRY(fill_fp8_scales(l, to, part, from, err));
   if (from->kind == LINEAR_FP4) {
-    TRY(fill_rows(l, to, part, from, fill_scale_rows, from->scales, from->n_out, scale_groups(from),
-                  scale_step(from), 8, err));
+    TRY(fill_rows(l, to, part, from, fill_scale_rows, linear_array(from, LINEAR_SCALES), 8, err));
     advance(l, 256 * sizeof *from->scale_values);
   }
   if (!from->bias.data) return STATUS_OK;

@@ -33,10 +33,9 @@ enum {
 _Static_assert(PAGE_TOKENS % KEY_BLOCK == 0 && SEGMENT % PAGE_TOKENS == 0, "a segment is whole pages");
 _Static_assert(MATMUL_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* True if the weights lie output by output: threads share the matrix by outputs. LINEAR_AWQ and
- * LINEAR_GROUPED lie input by input. */
+/* True if the weights lie output by output: threads share the matrix by outputs. */
 static inline bool matmul_by_outputs(const Linear *w) {
-  return w->kind != LINEAR_AWQ && w->kind != LINEAR_GROUPED;
+  return !linear_is_by_inputs(w);
 }
 
 /* The number of parts into which n_in inputs are split (split-K) where weights lie input by input and x has a

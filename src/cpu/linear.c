@@ -128,9 +128,7 @@ static size_t weight_bytes(const Linear *w, size_t n) {
 }
 
 static int64_t bytes_of(const Linear *w) {
-  const size_t n_in = (size_t)w->n_in, n_out = (size_t)w->n_out;
-  return (int64_t)(matmul_by_outputs(w) ? linear_input_bytes(w, n_in) * n_out
-                                        : weight_bytes(w, n_in * n_out));
+  return (int64_t)linear_array_bytes(w, LINEAR_WEIGHTS);
 }
 
 /* True if each thread's share is long enough to be cut into pieces of LEAST_PIECE bytes or more. */

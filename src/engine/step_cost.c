@@ -9,20 +9,9 @@ static double vector_bytes(const Vector *vector) {
   return vector->data ? (double)vector->n * (double)dtype_bytes(vector->dtype) : 0;
 }
 
-/* Bytes of a matrix and its bias. A group of AWQ or GROUPED weights has an fp16 scale, and a zero point as
- * wide as a weight. */
-static double linear_bytes(const Linear *l) {
-  const double cells = (double)l->n_in * l->n_out, bias = vector_bytes(&l->bias);
-  switch (l->kind) {
-  case LINEAR_AWQ:
-  case LINEAR_GROUPED: return bias + cells * l->bits / 8 + cells / l->group * (l->bits / 8.0 + 2);
-  case LINEAR_INT8: return bias + cells + l->n_out * 4.0;
-  case LINEAR_FP4: return bias + cells / 2 + cells / l->group;
-  case LINEAR_FP8:
-    return bias + cells + ceil((double)l->n_out / l->block) * ceil((double)l->n_in / l->group) * 4;
-  case LINEAR_DENSE: break;
-  }
-  return bias + cells * (double)dtype_bytes(l->dtype);
+/* Bytes of a matrix and its bias. */
+static double matrix_bytes(const Linear *l) {
+  return (double)linear_bytes(l) + vector_bytes(&l->bias);
 }
 
 static double linear_flop(const Linear *l, int n_rows) {
@@ -93,10 +82,10 @@ static void add_linears(const Model *model, int index, int n_rows, int n_ended, 
     const int n = follows_attention(which) ? n_ended : n_rows;
     if (n == 0) continue;
     if (which < N_LAYER_LINEARS) {
-      cost->bytes += linear_bytes(linear);
+      cost->bytes += matrix_bytes(linear);
       cost->flop += linear_flop(linear, n);
     } else {
-      bytes += linear_bytes(linear) / experts->n_experts;
+      bytes += matrix_bytes(linear) / experts->n_experts;
       flop += linear_flop(linear, n) / experts->n_experts;
     }
   }
@@ -116,7 +105,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
     const int n = model_linear_rows(which) == ROWS_OF_LOGITS ? n_logit_rows : n_rows;
     if (n == 0 || model_linear_rows(which) == ROWS_OF_DRAFT) continue;
-    cost.bytes += linear_bytes(&model->linear[which]);
+    cost.bytes += matrix_bytes(&model->linear[which]);
     cost.flop += linear_flop(&model->linear[which], n);
   }
   for (int i = 0; i < c->n_layers; i++) {
@@ -149,7 +138,7 @@ double step_host_bytes(const Model *model, int host_experts, int host_layers) {
   double bytes = 0;
   for (int i = 0; i < c->n_layers; i++)
     for (int which = 0; which < layer_linear_count(c, i); which++) {
-      const double all = linear_bytes(layer_linear(&model->layers[i], which));
+      const double all = matrix_bytes(layer_linear(&model->layers[i], which));
       if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
       const bool stays = which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT; /* on the GPU, as KV_B does */

@@ -39,63 +39,51 @@ static Vector place_vector(Arena *arena, int n) {
   return place_vector_of(arena, DTYPE_F16, n);
 }
 
-/* Places FP8 or FP4 weights, their scales and FP4's table of scales. */
-static Status place_float(Arena *arena, const Model *model, const QuantScheme *scheme, Linear *linear,
-                          Error *err) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
-  if (scheme->method == QUANT_FP8) {
-    const int block = scheme->block > 0 && scheme->block < linear->n_out ? scheme->block : linear->n_out;
-    if (linear->group > linear->n_in) linear->group = linear->n_in;
-    const size_t groups = (n_in - 1) / (size_t)linear->group + 1;
-    linear->kind = LINEAR_FP8;
-    linear->block = block;
-    linear->weight = place(arena, n_in * n_out, 1);
-    linear->scales = place(arena, ((n_out - 1) / (size_t)block + 1) * groups, 4);
-    return STATUS_OK;
+/* Places the arrays of a layer whose form is known. */
+static void place_arrays(Arena *arena, Linear *linear) {
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray a = linear_array(linear, which);
+    if (a.n_rows > 0) *a.data = place(arena, a.n_rows, a.row);
   }
-  if (linear->n_in % linear->group != 0)
-    return error_set(err, STATUS_MODEL, "%s: %s: %d inputs cannot be quantised in groups of %d",
-                     model->files->path, linear->name, linear->n_in, linear->group);
-  linear->kind = LINEAR_FP4;
-  linear->weight = place(arena, n_in * n_out / 2, 1);
-  linear->scales = place(arena, n_in / (size_t)linear->group * n_out, 1);
-  linear->scale_values = place(arena, FP4_SCALE_VALUES, sizeof(float));
-  return STATUS_OK;
+  if (linear->kind == LINEAR_FP4) linear->scale_values = place(arena, FP4_SCALE_VALUES, sizeof(float));
 }
 
-/* Places the data of a quantised layer in the form that model_prepare() makes. */
-static Status place_quantised(Arena *arena, const Model *model, const QuantScheme *scheme, Linear *linear,
-                              Error *err) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+/* Sets the form that model_prepare() gives a quantised layer. */
+static Status set_form(const Model *model, const QuantScheme *scheme, Linear *linear, Error *err) {
   linear->bits = scheme->bits;
   linear->group = scheme->group == -1 ? linear->n_in : scheme->group;
-  if (scheme->method >= QUANT_FP8) return place_float(arena, model, scheme, linear, err);
-  if (scheme->method == QUANT_INT8) {
-    linear->kind = LINEAR_INT8;
-    linear->weight = place(arena, n_in * n_out, 1);
-    linear->scales = place(arena, n_out, 4);
+  if (scheme->method == QUANT_FP8) {
+    linear->kind = LINEAR_FP8;
+    linear->block = scheme->block > 0 && scheme->block < linear->n_out ? scheme->block : linear->n_out;
+    if (linear->group > linear->n_in) linear->group = linear->n_in;
     return STATUS_OK;
   }
-  TRY(check_groups(linear, linear->group, model->files->path, linear->name, err));
-  const size_t groups = n_in / (size_t)linear->group;
-  linear->kind = scheme->bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
-  linear->qweight = place(arena, n_in * n_out * (size_t)scheme->bits / 8, 1);
-  linear->qzeros = place(arena, groups * n_out * (size_t)scheme->bits / 8, 1);
-  linear->scales = place(arena, groups * n_out, scheme->bits == 8 ? 4 : 2);
-  return STATUS_OK;
+  if (scheme->method > QUANT_FP8) {
+    linear->kind = LINEAR_FP4;
+    if (linear->n_in % linear->group == 0) return STATUS_OK;
+    return error_set(err, STATUS_MODEL, "%s: %s: %d inputs cannot be quantised in groups of %d",
+                     model->files->path, linear->name, linear->n_in, linear->group);
+  }
+  linear->kind = scheme->method == QUANT_INT8 ? LINEAR_INT8 : scheme->bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
+  if (linear->kind == LINEAR_INT8) return STATUS_OK;
+  return check_groups(linear, linear->group, model->files->path, linear->name, err);
 }
 
 static void place_dense(Arena *arena, Linear *linear) {
   linear->kind = LINEAR_DENSE;
   linear->dtype = DTYPE_F16;
-  linear->weight = place(arena, (size_t)linear->n_in * (size_t)linear->n_out, 2);
+  place_arrays(arena, linear);
 }
 
 static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Error *err) {
   QuantScheme scheme;
   TRY(quantization_of(&model->config.quant, linear->name, model->files->path, &scheme, err));
-  if (scheme.method != QUANT_NONE) return place_quantised(arena, model, &scheme, linear, err);
-  place_dense(arena, linear);
+  if (scheme.method == QUANT_NONE) {
+    place_dense(arena, linear);
+    return STATUS_OK;
+  }
+  TRY(set_form(model, &scheme, linear, err));
+  place_arrays(arena, linear);
   return STATUS_OK;
 }
 
@@ -311,54 +299,45 @@ static float variance(int bits) {
   return (n * n - 1) / 6;
 }
 
-static void fill_quantised(const Linear *linear, uint64_t *random) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
-  const size_t bits = (size_t)linear->bits;
-  const size_t groups = n_in / (size_t)linear->group;
-  const float scale = 1 / sqrtf(variance(linear->bits) * (float)linear->n_in);
-  fill_bytes(linear->qweight, n_in * n_out * bits / 8, random);
-  fill_bytes(linear->qzeros, groups * n_out * bits / 8, random);
-  if (linear->kind == LINEAR_GROUPED)
-    fill_floats(linear->scales, groups * n_out, scale, random);
-  else
-    fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
-}
-
-/* Makes the weights' mean square 1 / n_in: that of E2M1's numbers is 8.6, that of E4M3's 1.15e4. */
-static void fill_float(const Linear *linear, uint64_t *random) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
-  if (linear->kind == LINEAR_FP8) {
-    const size_t groups = (n_in - 1) / (size_t)linear->group + 1;
-    const size_t blocks = (size_t)((linear->block_first + linear->n_out - 1) / linear->block + 1);
-    uint8_t *codes = (uint8_t *)linear->weight;
-    fill_bytes(codes, n_in * n_out, random);
-    for (size_t i = 0; i < n_in * n_out; i++)
-      codes[i] &= (codes[i] & 0x7f) == 0x7f ? 0xfe : 0xff; /* no NaN */
-    fill_floats(linear->scales, blocks * groups, 1 / sqrtf(1.15e4f * (float)linear->n_in), random);
-    return;
-  }
-  fill_bytes(linear->weight, n_in * n_out / 2, random);
-  fill_bytes(linear->scales, n_in / (size_t)linear->group * n_out, random);
-  fill_floats(linear->scale_values, FP4_SCALE_VALUES, 1 / sqrtf(8.6f * (float)linear->n_in), random);
+/* The scale that makes the weights' mean square 1 / n_in: that of E2M1's numbers is 8.6, that of E4M3's
+ * 1.15e4. */
+static float scale_for(const Linear *linear) {
+  const float square = linear->kind == LINEAR_FP8    ? 1.15e4f
+                       : linear->kind == LINEAR_FP4  ? 8.6f
+                       : linear->kind == LINEAR_INT8 ? variance(8) / 2
+                                                     : variance(linear->bits);
+  return 1 / sqrtf(square * (float)linear->n_in);
 }
 
 /* Dense weights are uniform in [-a, a), with variance a^2 / 3. */
+static void fill_dense(const Linear *linear, uint64_t *random) {
+  const float most = sqrtf(3 / (float)linear->n_in);
+  fill_halves(linear->weight, (size_t)linear->n_in * (size_t)linear->n_out, -most, most, random);
+}
+
+static void fill_quantised(const Linear *linear, uint64_t *random) {
+  const float scale = scale_for(linear);
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray a = linear_array(linear, which);
+    const size_t bytes = a.n_rows * a.step;
+    if (which != LINEAR_SCALES || a.bits == 8)
+      fill_bytes(*a.data, bytes, random);
+    else if (a.bits == 16)
+      fill_halves(*a.data, bytes / 2, 0.9f * scale, 1.1f * scale, random);
+    else
+      fill_floats(*a.data, bytes / 4, scale, random);
+    uint8_t *codes = (uint8_t *)*a.data;
+    for (size_t i = 0; linear->kind == LINEAR_FP8 && which == LINEAR_WEIGHTS && i < bytes; i++)
+      codes[i] &= (codes[i] & 0x7f) == 0x7f ? 0xfe : 0xff; /* no NaN */
+  }
+  if (linear->kind == LINEAR_FP4) fill_floats(linear->scale_values, FP4_SCALE_VALUES, scale, random);
+}
+
 static void fill_matrix(const Linear *linear, uint64_t *random) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
-  switch (linear->kind) {
-  case LINEAR_AWQ:
-  case LINEAR_GROUPED: fill_quantised(linear, random); break;
-  case LINEAR_FP8:
-  case LINEAR_FP4: fill_float(linear, random); break;
-  case LINEAR_INT8:
-    fill_bytes(linear->weight, n_in * n_out, random);
-    fill_floats(linear->scales, n_out, 1 / sqrtf(variance(8) / 2 * (float)linear->n_in), random);
-    break;
-  case LINEAR_DENSE: {
-    const float most = sqrtf(3 / (float)linear->n_in);
-    fill_halves(linear->weight, n_in * n_out, -most, most, random);
-  }
-  }
+  if (linear->kind == LINEAR_DENSE)
+    fill_dense(linear, random);
+  else
+    fill_quantised(linear, random);
 }
 
 /* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */

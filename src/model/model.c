@@ -163,37 +163,55 @@ const void *moved(const void *data, size_t bytes) {
   return data ? (const char *)data + bytes : NULL;
 }
 
-/* FP8: moves scales and block_first to output `first`. */
-static void cut_blocks(Linear *linear, int first) {
-  const int at = linear->block_first + first, n_groups = (linear->n_in - 1) / linear->group + 1;
-  linear->scales = moved(linear->scales, (size_t)(at / linear->block) * (size_t)n_groups * 4);
-  linear->block_first = at % linear->block;
+LinearArray linear_array(const Linear *linear, int which) {
+  static const int bits[][N_LINEAR_ARRAYS] = {
+      [LINEAR_AWQ] = {4, 4, 16}, [LINEAR_GROUPED] = {8, 8, 32}, [LINEAR_INT8] = {8, 0, 32},
+      [LINEAR_FP8] = {8, 0, 32}, [LINEAR_FP4] = {4, 0, 8},      [LINEAR_DENSE] = {0, 0, 0}};
+  const bool by_inputs = linear_is_by_inputs(linear), weights = which == LINEAR_WEIGHTS;
+  Linear *l = (Linear *)linear;
+  const void **const data[] = {by_inputs ? &l->qweight : &l->weight, &l->qzeros, &l->scales};
+  LinearArray a = {.data = data[which], .bits = bits[l->kind][which]};
+  if (weights && l->kind == LINEAR_DENSE) a.bits = 8 * (int)dtype_bytes(l->dtype);
+  if (weights && l->kind == LINEAR_GROUPED) a.bits = l->bits;
+  if (a.bits == 0) return a;
+  size_t inputs = (size_t)l->n_in, outputs = (size_t)l->n_out;
+  if (!weights) inputs = l->kind == LINEAR_INT8 ? 1 : (size_t)((l->n_in - 1) / l->group + 1);
+  if (!weights && l->kind == LINEAR_FP8) outputs = (size_t)((l->block_first + l->n_out - 1) / l->block + 1);
+  const size_t columns = by_inputs ? outputs : inputs,
+               skip = by_inputs
+                          ? (size_t)l->skip
+                          : columns * (size_t)l->row_skip + (size_t)(weights ? l->input_skip : l->scale_skip);
+  a.n_rows = by_inputs ? inputs : outputs;
+  a.row = columns * (size_t)a.bits / 8;
+  a.step = (columns + skip) * (size_t)a.bits / 8;
+  return a;
 }
 
-/* linear_cut() of weights that are stored by outputs: moves their pointers to output `first`. */
-static void cut_rows(Linear *linear, int first) {
-  const size_t at = (size_t)first * (1 + (size_t)linear->row_skip), n_in = (size_t)linear->n_in;
-  linear->weight = moved(linear->weight, at * linear_input_bytes(linear, n_in));
-  if (linear->kind == LINEAR_INT8) linear->scales = moved(linear->scales, (size_t)first * 4);
-  if (linear->kind == LINEAR_FP4) linear->scales = moved(linear->scales, at * (n_in / (size_t)linear->group));
-  if (linear->kind == LINEAR_FP8) cut_blocks(linear, first);
+size_t linear_array_bytes(const Linear *linear, int which) {
+  const LinearArray a = linear_array(linear, which);
+  return a.n_rows * a.row;
+}
+
+size_t linear_bytes(const Linear *linear) {
+  size_t bytes = 0;
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) bytes += linear_array_bytes(linear, which);
+  return bytes;
 }
 
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err) {
-  const size_t at = (size_t)first;
-  if (linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED) {
-    if (first % 8 != 0 || n_out % 8 != 0)
-      return error_set(err, STATUS_MODEL,
-                       "%s: %s holds several layers, of which one has the outputs %d to %d, expected eights",
-                       file, linear->name, first, first + n_out - 1);
-    const bool bytes = linear->kind == LINEAR_GROUPED;
-    linear->qweight = moved(linear->qweight, at * (size_t)linear->bits / 8);
-    linear->qzeros = moved(linear->qzeros, bytes ? at : at / 2);
-    linear->scales = moved(linear->scales, at * (bytes ? 4 : 2));
-    linear->skip += linear->n_out - n_out;
-  } else {
-    cut_rows(linear, first);
+  const bool by_inputs = linear_is_by_inputs(linear), blocks = linear->kind == LINEAR_FP8;
+  if (by_inputs && (first % 8 != 0 || n_out % 8 != 0))
+    return error_set(err, STATUS_MODEL,
+                     "%s: %s holds several layers, of which one has the outputs %d to %d, expected eights",
+                     file, linear->name, first, first + n_out - 1);
+  const int in_blocks = linear->block_first + first; /* `first` within FP8's blocks */
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray a = linear_array(linear, which);
+    const int row = blocks && which == LINEAR_SCALES ? in_blocks / linear->block : first;
+    *a.data = moved(*a.data, by_inputs ? (size_t)first * (size_t)a.bits / 8 : (size_t)row * a.step);
   }
+  if (by_inputs) linear->skip += linear->n_out - n_out;
+  if (blocks) linear->block_first = in_blocks % linear->block;
   linear->n_out = n_out;
   return STATUS_OK;
 }

@@ -100,14 +100,28 @@ typedef struct {
   const char *name; /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
-/* Bytes of the weights of n inputs of one output, in the forms that are stored by outputs (`weight`). */
-static inline size_t linear_input_bytes(const Linear *linear, size_t n) {
-  switch (linear->kind) {
-  case LINEAR_FP4: return n / 2;
-  case LINEAR_FP8:
-  case LINEAR_INT8: return n;
-  default: return n * dtype_bytes(linear->dtype);
-  }
+/* The arrays of a Linear: its weights (`qweight` or `weight`), zero points and scales. */
+enum { LINEAR_WEIGHTS, LINEAR_ZEROS, LINEAR_SCALES, N_LINEAR_ARRAYS };
+
+/* An array as rows of numbers. AWQ, GROUPED: a row belongs to an input or a group of inputs and has a number
+ * of each output; other forms: a row belongs to an output (FP8's scales: to a block of outputs) and has a
+ * number of each input or group of inputs. */
+typedef struct {
+  const void **data; /* the Linear's pointer to the array, to be changed only by the Linear's owner */
+  size_t n_rows;     /* 0: the form has no such array */
+  size_t row, step;  /* bytes of the Linear's numbers in a row, and from a row to the next */
+  int bits;          /* of a number */
+} LinearArray;
+
+/* Array `which` (LINEAR_WEIGHTS ..) of a Linear, whose pointers may be NULL. */
+LinearArray linear_array(const Linear *linear, int which);
+
+size_t linear_array_bytes(const Linear *linear, int which);
+/* Bytes of all arrays of a Linear, without its bias. */
+size_t linear_bytes(const Linear *linear);
+
+static inline bool linear_is_by_inputs(const Linear *linear) {
+  return linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
 }
 
 /* out[0..n) = the weights of output o by inputs first .. first + n - 1 (with `order`: by inputs order[first]

@@ -292,29 +292,17 @@ static void cut_vector(Vector *v, Share share) {
 /* Reduces a layer to a share of its inputs; only the first part keeps the bias. */
 static void cut_inputs(Linear *l, Share share) {
   const bool one_group = is_one_group(l);
-  const int other = l->n_in - share.n;
   const size_t first = (size_t)share.first, first_group = one_group ? 0 : first / (size_t)l->group;
-  const size_t width = (size_t)l->n_out + (size_t)l->skip, rows = 1 + (size_t)l->row_skip;
-  switch (l->kind) {
-  case LINEAR_AWQ:
-  case LINEAR_GROUPED: {
-    const bool awq = l->kind == LINEAR_AWQ;
-    l->qweight = moved(l->qweight, first * width * (size_t)l->bits / 8);
-    l->qzeros = moved(l->qzeros, first_group * width / (awq ? 2 : 1));
-    l->scales = moved(l->scales, first_group * width * (awq ? 2 : 4));
-    break;
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray a = linear_array(l, which);
+    const size_t at = which == LINEAR_WEIGHTS ? first : first_group;
+    *a.data = moved(*a.data, linear_is_by_inputs(l) ? at * a.step : at * (size_t)a.bits / 8);
   }
-  case LINEAR_FP8:
-  case LINEAR_FP4:
-    l->weight = moved(l->weight, linear_input_bytes(l, first));
-    if (one_group) break;
-    l->scales = moved(l->scales, first_group * (l->kind == LINEAR_FP4 ? 1 : 4));
-    l->scale_skip += (int)rows * ((l->n_in - 1) / l->group - (share.n - 1) / l->group);
-    break;
-  default: l->weight = moved(l->weight, linear_input_bytes(l, first));
+  if (!linear_is_by_inputs(l)) {
+    const int rows = 1 + l->row_skip;
+    l->input_skip += rows * (l->n_in - share.n);
+    if (!one_group) l->scale_skip += rows * ((l->n_in - 1) / l->group - (share.n - 1) / l->group);
   }
-  const bool by_outputs = l->kind != LINEAR_AWQ && l->kind != LINEAR_GROUPED;
-  if (by_outputs) l->input_skip += (int)rows * other;
   if (l->group > share.n) l->group = share.n;
   l->n_in = share.n;
   if (share.first > 0) l->bias.data = NULL;

@@ -53,7 +53,7 @@ static bool is_readable(const Linear *linear) {
 
 /* True if the Linear's rows lie right after those of the one before it, in one stored matrix. */
 static bool follows(const Linear *before, const Linear *linear) {
-  const size_t bytes = linear_input_bytes(before, (size_t)before->n_in) * (size_t)before->n_out;
+  const size_t bytes = linear_array_bytes(before, LINEAR_WEIGHTS);
   return before->kind == linear->kind && before->row_skip == 0 && linear->row_skip == 0 &&
          (const char *)before->weight + bytes == (const char *)linear->weight;
 }

@@ -181,8 +181,8 @@ TEST(every_kind_of_matrix_is_counted) {
                        .layers = &layer,
                        .final_norm = {numbers, DTYPE_F32, 12},
                        .head = half};
-  /* For each group of 32 or 16 weights an fp16 scale and a zero point as wide as a weight. */
-  const double stored = (256 + 16 * 2.5) + (768 + 48 * 3) + (60 + 6 * 4 + 6 * 4) + 5 * 4 + 9 * 2;
+  /* For each group of 32 or 16 weights a zero point as wide as a weight and a scale: fp16, GROUPED: fp32. */
+  const double stored = (256 + 16 * 2.5) + (768 + 48 * 5) + (60 + 6 * 4 + 6 * 4) + 5 * 4 + 9 * 2;
   const double row = 24, kv = 2 * 2 * 6 * 2, end = (42 + 6) + (80 + 10) + (200 + 3 * 2 * 4) + 12 * 4 + 42 + 6;
   const double weights = 512 + 768 + 60, seen = 4 * 4 * 6;
   for (int n_rows = 1; n_rows <= 3; n_rows++) {

@@ -65,34 +65,19 @@ static void read_rows(const void *data, size_t n, size_t bytes, size_t apart) {
 }
 
 static void read_linear(const Linear *linear) {
-  size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   read_vector(&linear->bias);
-  if (linear->kind == LINEAR_DENSE) {
-    const size_t row = n_in * dtype_bytes(linear->dtype);
-    read_rows(linear->weight, n_out, row, row * (1 + (size_t)linear->row_skip));
-  } else if (linear->kind == LINEAR_INT8) {
-    read_all(linear->weight, n_in * n_out);
-    read_all(linear->scales, n_out * 4);
-  } else if (linear->kind == LINEAR_FP8) {
-    const size_t rows = (size_t)(linear->block_first + linear->n_out - 1) / (size_t)linear->block + 1;
+  if (linear->kind == LINEAR_FP8)
     require(linear->block > 0 && linear->block_first < linear->block && linear->group > 0);
-    read_all(linear->weight, n_in * n_out);
-    read_all(linear->scales, rows * ((n_in - 1) / (size_t)linear->group + 1) * 4);
-  } else if (linear->kind == LINEAR_FP4) {
-    require((linear->group == 16 || linear->group == 32) && n_in % (size_t)linear->group == 0);
-    const size_t step = 1 + (size_t)linear->row_skip, n_groups = n_in / (size_t)linear->group;
-    read_rows(linear->weight, n_out, n_in / 2, n_in / 2 * step);
-    read_rows(linear->scales, n_out, n_groups, n_groups * step);
-    read_all(linear->scale_values, 256 * 4);
-  } else {
-    bool grouped = linear->kind == LINEAR_GROUPED;
-    require(linear->group > 0 && n_in % (size_t)linear->group == 0 && n_out % 8 == 0 &&
+  if (linear->kind == LINEAR_FP4)
+    require((linear->group == 16 || linear->group == 32) && linear->n_in % linear->group == 0);
+  if (linear_is_by_inputs(linear))
+    require(linear->group > 0 && linear->n_in % linear->group == 0 && linear->n_out % 8 == 0 &&
             linear->skip % 8 == 0);
-    size_t n_groups = n_in / (size_t)linear->group, row = n_out + (size_t)linear->skip;
-    read_rows(linear->qweight, n_in, n_out * (size_t)linear->bits / 8, row * (size_t)linear->bits / 8);
-    read_rows(linear->qzeros, n_groups, grouped ? n_out : n_out / 2, grouped ? row : row / 2);
-    read_rows(linear->scales, n_groups, n_out * (grouped ? 4 : 2), row * (grouped ? 4 : 2));
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray a = linear_array(linear, which);
+    read_rows(*a.data, a.n_rows, a.row, a.step);
   }
+  if (linear->kind == LINEAR_FP4) read_all(linear->scale_values, 256 * 4);
 }
 
 static void read_model(Model *model) {

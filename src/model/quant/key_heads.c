@@ -124,17 +124,14 @@ static Status gather_as_floats(const Gathering *g, Linear *to) {
 }
 
 static Status gather_groups(const Gathering *g, Linear *to) {
-  const Linear *from = g->from;
-  const size_t width = (size_t)(from->n_out + from->skip), bits = (size_t)from->bits,
-               n_in = (size_t)from->n_in, n_groups = n_in / (size_t)from->group,
-               scale = from->kind == LINEAR_AWQ ? 2 : 4;
-  const bool awq = from->kind == LINEAR_AWQ;
   if (!runs_are_multiples(g, 8)) return gather_as_floats(g, to);
   to->skip = 0;
-  if (!(to->qweight = make_rows(g, from->qweight, n_in, width * bits / 8, 8, bits)) ||
-      !(to->qzeros = make_rows(g, from->qzeros, n_groups, awq ? width / 2 : width, 8, awq ? 4 : 8)) ||
-      !(to->scales = make_rows(g, from->scales, n_groups, width * scale, 1, scale)))
-    return STATUS_FAILED;
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray from = linear_array(g->from, which);
+    const void *rows = make_rows(g, *from.data, from.n_rows, from.step, 8, (size_t)from.bits);
+    if (!rows) return STATUS_FAILED;
+    *linear_array(to, which).data = rows;
+  }
   return STATUS_OK;
 }
 
@@ -166,14 +163,15 @@ static Status gather_blocks(const Gathering *g, Linear *to) {
 }
 
 static Status gather_outputs(const Gathering *g, Linear *to) {
-  const Linear *from = g->from;
-  const size_t n_in = (size_t)from->n_in, row = linear_input_bytes(from, n_in);
-  if (!(to->weight = make_row(g, from->weight, 1, row))) return STATUS_FAILED;
-  if (from->kind == LINEAR_FP8) return gather_blocks(g, to);
-  if (from->kind == LINEAR_DENSE) return STATUS_OK;
-  to->scales =
-      make_row(g, from->scales, 1, from->kind == LINEAR_FP4 ? n_in / (size_t)from->group : sizeof(float));
-  return to->scales ? STATUS_OK : STATUS_FAILED;
+  for (int which = 0; which < N_LINEAR_ARRAYS; which++) {
+    const LinearArray from = linear_array(g->from, which);
+    if (from.n_rows == 0) continue;
+    if (which == LINEAR_SCALES && to->kind == LINEAR_FP8) return gather_blocks(g, to);
+    const void *rows = make_row(g, *from.data, 1, from.row);
+    if (!rows) return STATUS_FAILED;
+    *linear_array(to, which).data = rows;
+  }
+  return STATUS_OK;
 }
 
 /* --- a layer */
@@ -182,31 +180,24 @@ static Status gather(const Gathering *g, Linear *to) {
   const Linear *from = g->from;
   *to = *from;
   to->n_out = count_outputs(g);
-  const bool by_inputs = from->kind == LINEAR_AWQ || from->kind == LINEAR_GROUPED;
-  TRY(by_inputs ? gather_groups(g, to) : gather_outputs(g, to));
+  TRY(linear_is_by_inputs(from) ? gather_groups(g, to) : gather_outputs(g, to));
   if (!from->bias.data) return STATUS_OK;
   to->bias =
       (Vector){make_row(g, from->bias.data, 1, dtype_bytes(from->bias.dtype)), from->bias.dtype, to->n_out};
   return to->bias.data ? STATUS_OK : STATUS_FAILED;
 }
 
-/* Bytes of the weights, without scales and zero points. */
-static size_t weight_bytes(const Linear *l) {
-  const size_t n = (size_t)l->n_in * (size_t)l->n_out;
-  return l->qweight ? n * (size_t)l->bits / 8 : linear_input_bytes(l, n);
-}
-
 /* Frees weights that repack.c has made, or drops the whole pages of mapped weights. */
 static void drop(Model *model, const Linear *l) {
   ModelFiles *files = model->files;
-  const void *weight = l->qweight ? l->qweight : l->weight;
+  const void *weight = *linear_array(l, LINEAR_WEIGHTS).data;
   for (size_t i = 0; i < files->n_made; i++)
     if (files->made[i] == weight) {
       free(files->made[i]);
       files->made[i] = files->made[--files->n_made];
       return;
     }
-  file_drop_pages(weight, weight_bytes(l));
+  file_drop_pages(weight, linear_array_bytes(l, LINEAR_WEIGHTS));
 }
 
 static Status order_attention(Model *model, ModelLayer *layer, const LayerConfig *own, int n_threads,
@@ -275,8 +266,9 @@ void key_heads_count(Model *model) {
     for (int k = 0; k < 2; k++) {
       if (!ordered[k]->qweight && !ordered[k]->weight)
         continue; /* the layer lacks it, or repack.c will make it, and drop() frees it */
-      model->made_bytes += weight_bytes(ordered[k]);
-      model->replaced_bytes += weight_bytes(ordered[k]);
+      const size_t bytes = linear_array_bytes(ordered[k], LINEAR_WEIGHTS);
+      model->made_bytes += bytes;
+      model->replaced_bytes += bytes;
     }
   }
 }
