@@ -105,14 +105,13 @@ static const char *unsupported_part(const ModelConfig *config) {
   return NULL;
 }
 
-/* True if AltUp's small matrices are all dense: a GPU keeps them as arrays of fp32. */
+/* True if the small matrices, which a GPU keeps as arrays of fp32, are all dense. */
 static bool has_dense_coefficients(const Model *model) {
   bool dense = true;
-  for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++) {
-    const ModelLayer *own = &model->layers[i];
-    dense = dense && own->altup_router.kind == LINEAR_DENSE && own->altup_predict.kind == LINEAR_DENSE &&
-            own->altup_correct.kind == LINEAR_DENSE;
-  }
+  for (int i = 0; model->config.altup.n > 0 && i < model->config.n_layers; i++)
+    for (int which = 0; which < N_LAYER_LINEARS; which++)
+      dense = dense &&
+              (layer_linear_held(which) != HELD_SMALL || model->layers[i].linear[which].kind == LINEAR_DENSE);
   return dense;
 }
 
@@ -127,7 +126,7 @@ static const char *ordered_apart(const Model *model) {
     for (int which = 0; which < layer_linear_count(c, i); which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
       const bool apart = c->draft.kind || c->streams.n > 0 || which >= N_LAYER_LINEARS ||
-                         which == LAYER_ROUTER || which == LAYER_SHARED_GATE || which == LAYER_KV_B;
+                         layer_linear_held(which) >= HELD_ROUTER;
       if (linear->order && apart) return linear->name;
     }
   return NULL;

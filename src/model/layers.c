@@ -24,9 +24,12 @@ static const struct {
   Width out, in;
   Bias bias;
   Division division;
+  Holding held;
+  bool rounded;
 } linears[N_LAYER_LINEARS] = {
-#define LINEAR(SLOT, member, name, words, operation, out, in, bias, division)                                \
-  [LAYER_##SLOT] = {name, OP_##operation, WIDTH_##out, WIDTH_##in, BIAS_##bias, DIVIDE_##division},
+#define LINEAR(SLOT, member, name, words, operation, out, in, bias, division, held, rounded)                 \
+  [LAYER_##SLOT] = {name,        OP_##operation,    WIDTH_##out, WIDTH_##in,                                 \
+                    BIAS_##bias, DIVIDE_##division, HELD_##held, rounded},
 #include "model/tensors.def"
 };
 
@@ -274,6 +277,14 @@ bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
 
 Division layer_linear_division(int which) {
   return linears[which].division;
+}
+
+Holding layer_linear_held(int which) {
+  return linears[which].held;
+}
+
+bool layer_linear_is_rounded(int which) {
+  return is_of_expert(which) || linears[which].rounded;
 }
 
 /* --- vectors of a layer */

@@ -104,6 +104,22 @@ typedef enum {
 Division layer_linear_division(int which);
 Division layer_vector_division(int which);
 
+/* The member of a GPU's layer (cuda/one/device_model.h) that has a linear layer. From HELD_ON_DEVICE on the
+ * matrix is never in the host's memory. */
+typedef enum {
+  HELD_ALONE,     /* DeviceLayer.linear[which] */
+  HELD_JOINED,    /* one of DeviceLayer.joined */
+  HELD_APART,     /* as HELD_ALONE if parts_are_apart(), else as HELD_JOINED */
+  HELD_ON_DEVICE, /* as HELD_ALONE */
+  HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
+  HELD_ROUTER,    /* as HELD_ALONE; only kernels of the router read it */
+  HELD_HEADS,     /* key_heads and value_heads */
+} Holding;
+Holding layer_linear_held(int which); /* PRECOND which < N_LAYER_LINEARS; experts: DeviceLayer.experts */
+
+/* True if `auk quantize` rounds this kind of linear layer. */
+bool layer_linear_is_rounded(int which);
+
 /* The layer's operation that reads tensor `which`: a vector if is_vector, else a linear layer below
  * N_LAYER_LINEARS. PRECOND the layer has the tensor. */
 OpKind layer_tensor_operation(const ModelConfig *config, int layer, bool is_vector, int which);

@@ -21,32 +21,6 @@
 
 /* --- the list of matrices */
 
-/* True for the kinds of matrices that are quantised, and for all experts. The other kinds are small, or
- * decide what is computed (routers, gates, the mixing of residual streams). */
-static bool is_quantised_kind(int which) {
-  switch (which) {
-  case LAYER_Q:
-  case LAYER_K:
-  case LAYER_V:
-  case LAYER_O:
-  case LAYER_GATE:
-  case LAYER_UP:
-  case LAYER_DOWN:
-  case LAYER_DELTA_QKV:
-  case LAYER_DELTA_Z:
-  case LAYER_DELTA_K:
-  case LAYER_DELTA_V:
-  case LAYER_DELTA_O:
-  case LAYER_CONV_IN:
-  case LAYER_LATENT_IN:
-  case LAYER_LATENT_OUT:
-  case LAYER_Q_A:
-  case LAYER_KV_A:
-  case LAYER_KV_B: return true;
-  default: return which >= N_LAYER_LINEARS;
-  }
-}
-
 static bool is_readable(const Linear *linear) {
   return linear->kind == LINEAR_DENSE || linear->kind == LINEAR_FP8;
 }
@@ -59,7 +33,7 @@ static bool follows(const Linear *before, const Linear *linear) {
 }
 
 static const char *why_kept(const LayerMatrix *m, const LatentConfig *latent, int group) {
-  if (!is_quantised_kind(m->which)) return "its kind";
+  if (!layer_linear_is_rounded(m->which)) return "its kind";
   for (int i = 0; i < m->n_views; i++) {
     if (!is_readable(m->views[i])) return "how it is stored";
     if (i > 0 && !m->order && !follows(m->views[i - 1], m->views[i])) return "the order of its outputs";

@@ -4,9 +4,10 @@
 #include "model/layers.h"
 
 enum { N_INPUTS = 17, AT_A = 1 };
-/* The matrices of each DeviceLayer.joined in the order of outputs; each list ends with N_LAYER_LINEARS. In
- * JOINED_INPUTS delta_b and delta_a come first. If these two form a separate matrix, the delta rule's kernels
- * of few tokens compute its product, too (delta.h). With by_channel delta_a comes after delta_z. */
+/* The matrices of each DeviceLayer.joined, HELD_JOINED or HELD_APART, in the order of outputs; each list ends
+ * with N_LAYER_LINEARS. In JOINED_INPUTS delta_b and delta_a come first. If these two form a separate matrix,
+ * the delta rule's kernels of few tokens compute its product, too (delta.h). With by_channel delta_a comes
+ * after delta_z. */
 static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_INPUTS] = {LAYER_DELTA_B, [AT_A] = LAYER_DELTA_A, LAYER_DELTA_QKV, LAYER_DELTA_K, LAYER_DELTA_V,
                        LAYER_DELTA_Z_IN, LAYER_DELTA_A_IN, LAYER_DELTA_Z, LAYER_DELTA_A, LAYER_CONV_IN,
@@ -16,27 +17,6 @@ static const int joined[N_JOINED][N_INPUTS + 1] = {
     [JOINED_ATTN_MIX] = {LAYER_ATTN_MIX_DOWN, LAYER_ATTN_INJECT, N_LAYER_LINEARS},
     [JOINED_MLP_MIX] = {LAYER_MLP_MIX_DOWN, LAYER_MLP_INJECT, N_LAYER_LINEARS},
 };
-
-Holding parts_held(int which) {
-  switch (which) {
-  case LAYER_Q:
-  case LAYER_DELTA_Z:
-  case LAYER_DELTA_A: return HELD_APART;
-  case LAYER_ROUTER:
-  case LAYER_SHARED_GATE: return HELD_ROUTER;
-  case LAYER_LATENT_IN:
-  case LAYER_LATENT_OUT: return HELD_ON_DEVICE;
-  case LAYER_KV_B: return HELD_HEADS;
-  case LAYER_ALTUP_ROUTER:
-  case LAYER_ALTUP_PREDICT:
-  case LAYER_ALTUP_CORRECT: return HELD_SMALL;
-  default: break;
-  }
-  for (int group = 0; group < N_JOINED; group++)
-    for (int i = 0; joined[group][i] < N_LAYER_LINEARS; i++)
-      if (joined[group][i] == which) return HELD_JOINED;
-  return HELD_ALONE;
-}
 
 bool parts_are_apart(const ModelConfig *config, int which) {
   if (which == LAYER_DELTA_A || which == LAYER_DELTA_Z) return config->delta.gate_rank > 0;

@@ -1,21 +1,8 @@
-/* parts.h - which member of DeviceLayer has each of a layer's matrices. Called by: weights.c, prepare.c. */
+/* parts.h - the matrices that a GPU joins in a layer, and latent attention's heads. Called by: weights.c. */
 #pragma once
 
 #include "cuda/kernels/ptx/device.h"
 #include "cuda/one/device_model.h"
-
-typedef enum {
-  HELD_ALONE,     /* the default: in DeviceLayer.linear[which] */
-  HELD_JOINED,    /* in one of DeviceLayer.joined */
-  HELD_APART,     /* as HELD_ALONE if parts_are_apart(), else as HELD_JOINED */
-  HELD_ON_DEVICE, /* as HELD_ALONE, but never in the host's memory */
-  HELD_ROUTER,    /* as HELD_ON_DEVICE; only kernels of the router read it */
-  HELD_HEADS,     /* in key_heads and value_heads */
-  HELD_SMALL,     /* DeviceLayer.small[which - LAYER_ALTUP_ROUTER] */
-} Holding;
-
-/* The member that has linear layer `which` < N_LAYER_LINEARS; experts are in DeviceLayer.experts. */
-Holding parts_held(int which);
 
 /* Lists the matrices of joined[which] in the order of outputs; returns their number. */
 int parts_joined(const ModelConfig *config, int layer, const ModelLayer *from, int which,
