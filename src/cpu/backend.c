@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "cpu/cpu.h"
 #include "model/buffers.h"
+#include "model/layers.h"
 
 enum {
   LINE = 64,
@@ -23,23 +24,6 @@ enum {
 int cpu_padded(int64_t n) {
   n = (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
   return n < INT32_MAX ? (int)n : INT32_MAX;
-}
-
-/* The longest row that is a matmul's input, in floats, padded to ROUNDED_ALIGN. */
-static size_t widest_input(const StatePlan *plan) {
-  int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
-  if (widest < plan->intermediate) widest = plan->intermediate;
-  if (widest < plan->expert_width) widest = plan->expert_width;
-  if (widest < plan->expert_row) widest = plan->expert_row;
-  if (widest < plan->states) widest = plan->states;
-  if (widest < plan->pairs) widest = plan->pairs;
-  if (widest < plan->queries) widest = plan->queries;
-  if (widest < plan->q_rank) widest = plan->q_rank;
-  if (widest < plan->gate_rank) widest = plan->gate_rank;
-  if (widest < plan->streams) widest = plan->streams;
-  if (widest < plan->stream_rank) widest = plan->stream_rank;
-  if (widest < plan->ngrams) widest = plan->ngrams;
-  return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
 /* The number of attention's gates of one row in a layer. */
@@ -79,6 +63,8 @@ static StatePlan plan_of(const ModelConfig *config, const StateOptions *options)
                     .n_table = options->n_sequences ? (options->n_ctx - 1) / PAGE_TOKENS + 1 : 0,
                     .n_ropes = 1,
                     .angles = config->rope.rotary_dim / 2};
+  /* A convolution of one tap has states of 0 bytes, but `recurrent` must not be NULL. */
+  if (plan.recurrent_bytes == 0) plan.recurrent_bytes = sizeof(float);
   plan.heads = plan.delta_width;
   if (config->conv.taps) {
     raise_to(&plan.heads, config->hidden);
@@ -173,160 +159,87 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
   }
 }
 
-/* The most partial sums of one run_matmuls(): outputs times splits times rows. A dense lm_head has none. */
-static size_t n_parts(const ModelConfig *config, const StateOptions *options, const StatePlan *plan) {
-  int inputs = config->hidden > plan->q_rank ? config->hidden : plan->q_rank; /* q_b reads q_a's output */
-  if (inputs < plan->head_in) inputs = plan->head_in;
-  if (inputs < plan->gate_rank) inputs = plan->gate_rank; /* inputs of z and a are outputs of z_in and a_in */
-  const size_t splits = config->draft.kind ? MAX_SPLITS : (size_t)matmul_splits_of(inputs),
-               vocab = (size_t)config->vocab_size,
-               rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
+/* Matrices that one run_matmuls() or cpu_products_stacked() may get: an operation's, with the same inputs. */
+typedef struct {
+  int operation, n_in;
+  size_t n_parts;
+} MatrixCall;
+
+/* Raises the sizes to those that a call needs, whose partial sums are outputs times splits times rows. */
+static void raise_sizes(MatmulScratch *scratch, int n_in, size_t n_parts) {
+  const size_t width = ((size_t)n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
+  if (scratch->rounded.stride < width) scratch->rounded.stride = width;
+  if (scratch->n_parts < n_parts) scratch->n_parts = n_parts;
+}
+
+static void size_layer(MatmulScratch *scratch, const ModelConfig *config, int layer, size_t rows) {
+  const int n_linears = layer_linear_count(config, layer), first_expert = expert_linear(0, 0);
+  MatrixCall calls[N_LAYER_LINEARS + N_EXPERT_LINEARS];
+  int n = 0;
+  for (int which = 0; which < n_linears && which < expert_linear(1, 0); which++) {
+    if (!layer_linear_exists(config, layer, which)) continue;
+    int n_in, n_out, i = 0, operation = N_OPERATIONS; /* the chosen experts': a call of its own */
+    size_t n_rows = buffers_product(rows, (size_t)config->experts.n_chosen);
+    if (which < first_expert)
+      operation = (int)layer_tensor_operation(config, layer, false, which), n_rows = rows;
+    if (operation == OP_DELTA) operation = OP_QKV; /* with delta_beside they may be stacked */
+    layer_linear_sizes(config, layer, which, &n_in, &n_out);
+    while (i < n && (calls[i].operation != operation || calls[i].n_in != n_in)) i++;
+    if (i == n) calls[n++] = (MatrixCall){operation, n_in, 0};
+    calls[i].n_parts += buffers_product(n_rows, (size_t)n_out * (size_t)matmul_splits_of(n_in));
+    raise_sizes(scratch, n_in, calls[i].n_parts);
+  }
+}
+
+/* A dense lm_head has no partial sums. */
+static void size_scratch(MatmulScratch *scratch, const ModelConfig *config, const StateOptions *options) {
+  const size_t rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
-  size_t widest = /* outputs of matrices that read the same rows */
-      (size_t)plan->heads + 2 * (size_t)plan->kv_heads + (size_t)plan->gates + (size_t)plan->queries +
-      (size_t)plan->q_rank + (size_t)plan->kv_a;
-  const size_t delta = (size_t)plan->channels + (size_t)plan->delta_width + (size_t)plan->delta_heads +
-                       (size_t)plan->delta_decays + 2 * (size_t)plan->gate_rank;
-  if (plan->beside) widest += delta; /* cpu_products_stacked() may get all matrices at once */
-  if (widest < delta) widest = delta;
-  if (widest < (size_t)plan->inputs) widest = (size_t)plan->inputs;
-  if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
-  if (widest < (size_t)plan->expert_row) widest = (size_t)plan->expert_row;
-  size_t sums = buffers_product(widest, splits * rows),
-         others = buffers_product((size_t)plan->hidden, MAX_SPLITS * rows);
-  if (sums < others) sums = others;
-  others = buffers_product((size_t)plan->streams + (size_t)plan->hidden, MAX_SPLITS * rows);
-  if (plan->streams && sums < others) sums = others;
-  others = buffers_product((size_t)plan->stream_rank + (size_t)plan->stream_factors + (size_t)plan->index,
-                           MAX_SPLITS * rows);
-  if (sums < others) sums = others;
-  const size_t chosen = buffers_product((size_t)config->experts.n_chosen, rows);
-  others = buffers_product(chosen, 2 * (size_t)plan->expert_width * splits);
-  if (sums < others) sums = others;
-  others = buffers_product(chosen, (size_t)plan->expert_row * MAX_SPLITS);
-  if (sums < others) sums = others;
-  others = buffers_product((size_t)config->draft.target_hidden, MAX_SPLITS * rows);
-  if (sums < others) sums = others;
-  others = config->quant.head ? buffers_product(vocab, splits * logit_rows) : 0;
-  return sums < others ? others : sums;
+  for (int layer = 0; layer < config->n_layers; layer++) size_layer(scratch, config, layer, rows);
+  for (int which = 0; which < N_MODEL_LINEARS; which++) {
+    int n_in, n_out;
+    model_linear_sizes(config, which, &n_in, &n_out);
+    if (n_out == 0 || (which == MODEL_HEAD && !config->quant.head)) continue;
+    const size_t n_rows = model_linear_rows(which) == ROWS_OF_LOGITS ? logit_rows : rows;
+    raise_sizes(scratch, n_in, buffers_product(n_rows, (size_t)n_out * (size_t)matmul_splits_of(n_in)));
+  }
 }
 
-/* Rows of `width` floats. */
-static float *take_rows(Buffers *memory, size_t rows, int width) {
-  return buffers_take(memory, buffers_product(rows, (size_t)width), sizeof(float));
-}
-
-static void take_expert_memory(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
-  const StatePlan *plan = &state->plan;
-  const size_t chosen = buffers_product(rows, (size_t)config->experts.n_chosen);
-  ExpertMemory *to = &state->experts;
-  to->latents = take_rows(memory, config->experts.latent ? rows : 0, plan->expert_row);
-  to->inner = take_rows(memory, chosen, plan->expert_width);
-  buffers_live(memory, OP_EXPERTS, OP_EXPERTS);
-  to->routes = take_rows(memory, rows, plan->routes);
-  to->scores = take_rows(memory, rows, plan->routes);
-  to->shared_gates = take_rows(memory, rows, 1);
-  to->choices = buffers_take(memory, chosen, sizeof *to->choices);
-  to->ends = buffers_take(memory, (size_t)config->experts.n_experts, sizeof *to->ends);
-  to->gathered = take_rows(memory, chosen, plan->expert_row);
-  to->beside = take_rows(memory, rows, plan->hidden);
-  to->groups = buffers_take(memory, (size_t)config->experts.n_experts + 1, sizeof *to->groups);
-}
-
-/* Takes attention's buffers; q also holds the output of delta-rule and convolution layers. */
-static void take_attention(BackendState *state, const ModelConfig *config, size_t rows, Buffers *memory) {
-  const StatePlan *plan = &state->plan;
-  const size_t parts = buffers_product((size_t)config_most_heads(config), (size_t)plan->n_segments);
-  buffers_live(memory, OP_DELTA, OP_OUT_PROJ);
-  state->q = take_rows(memory, rows, plan->heads);
-  buffers_live(memory, OP_QKV, OP_OUT_PROJ);
-  state->queries = take_rows(memory, rows, plan->queries);
-  state->gates = take_rows(memory, rows, plan->gates);
-  buffers_live(memory, OP_QKV, OP_QKV);
-  state->k = take_rows(memory, rows, plan->kv_heads);
-  state->v = take_rows(memory, rows, plan->kv_heads);
-  state->kv_latents = take_rows(memory, rows, plan->kv_a);
-  buffers_live(memory, OP_QKV, OP_ATTENTION);
-  state->index = take_rows(memory, rows, plan->index);
-  buffers_live(memory, OP_ATTENTION, OP_ATTENTION);
-  state->block_scores = take_rows(memory, GATHERERS, plan->block_scores);
-  state->selected =
-      buffers_take(memory, buffers_product(rows, (size_t)plan->selected), sizeof *state->selected);
-  state->n_selected = buffers_take(memory, plan->selected ? rows : 0, sizeof *state->n_selected);
-  state->gathered = buffers_take(memory, GATHERERS, plan->gathered_bytes);
-  state->part_sums = buffers_take(memory, parts, sizeof(SoftmaxSum));
-  state->part_outs = take_rows(memory, parts, plan->v_width);
-}
-
-static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StatePlan *plan,
-                         size_t rows, Buffers *memory) {
+static void take_scratch(MatmulScratch *scratch, const ModelConfig *config, const StateOptions *options,
+                         Buffers *memory) {
   RoundedRows *rounded = &scratch->rounded;
   const size_t heads = config->latent.kv_rank ? (size_t)config->n_heads : 0,
                chosen = 1 + (size_t)config->experts.n_chosen;
-  const size_t all = buffers_product(rows, heads > chosen ? heads : chosen);
+  const size_t all = buffers_product((size_t)options->max_chunk, heads > chosen ? heads : chosen);
+  scratch->inputs = options->inputs;
+  size_scratch(scratch, config, options);
   scratch->parts = buffers_take(memory, scratch->n_parts, sizeof(float));
-  scratch->n_ordered = config->quant.ordered ? buffers_product(all, widest_input(plan)) : 0;
+  scratch->n_ordered = config->quant.ordered ? buffers_product(all, rounded->stride) : 0;
   scratch->ordered = buffers_take(memory, scratch->n_ordered, sizeof(float));
   if (!config->quant.int8_activations) return;
-  rounded->stride = widest_input(plan);
   rounded->numbers = buffers_take(memory, buffers_product(all, rounded->stride), sizeof(int16_t));
   rounded->scales = buffers_take(memory, all, sizeof(float));
 }
 
-/* Sets the plan and the pointers of a state, as its options and the config require. Kernels read a matmul's
- * input row to the next multiple of ALIGN_FLOATS and need zeros after its end. The memory begins as zeros; a
- * buffer that shares memory with another one loses them, so that its rows need pad_rows() before a matmul
- * reads them. */
+/* Sets the plan and the pointers of a state, as its options and the config require. */
 static void lay_out(BackendState *state, const ModelConfig *config, Buffers *memory) {
   const StateOptions *options = &state->options;
-  const size_t rows = (size_t)options->max_chunk;
+  const ExpertConfig *experts = &config->experts;
+  const DraftConfig *draft = &config->draft;
   StatePlan *plan = &state->plan;
   *plan = plan_of(config, options);
-  const size_t angles = buffers_product((size_t)plan->n_ropes, rows);
-  state->x = take_rows(memory, rows, plan->hidden);
-  state->h = take_rows(memory, rows, plan->hidden);
-  state->beside = take_rows(memory, rows, plan->beside);
-  state->streams = take_rows(memory, rows, plan->streams);
-  state->stream_rows = take_rows(memory, rows, plan->streams);
-  state->stream_weights = take_rows(memory, rows, plan->streams);
-  state->stream_ranks = take_rows(memory, rows, plan->stream_rank);
-  state->stream_factors = take_rows(memory, rows, plan->stream_factors);
-  state->ngram_rows = take_rows(memory, rows, plan->ngrams);
-  state->ids = buffers_take(memory, plan->ngrams ? rows : 0, sizeof *state->ids);
-  state->q_latents = take_rows(memory, rows, plan->q_rank);
-  state->head_inputs = take_rows(memory, buffers_product((size_t)config->n_heads, rows), plan->head_in);
-  state->channels = take_rows(memory, rows, plan->channels);
-  state->decays = take_rows(memory, rows, plan->delta_decays);
-  for (int i = 0; i < 2; i++) state->gate_inputs[i] = take_rows(memory, rows, plan->gate_rank);
-  state->betas = take_rows(memory, rows, plan->delta_heads);
-  /* A convolution of one tap has states of 0 bytes, but `recurrent` must not be NULL. */
-  const size_t state_bytes = plan->recurrent_bytes > 0 ? plan->recurrent_bytes : 1;
-  state->recurrent = buffers_take(memory, (size_t)plan->n_sequences + (size_t)options->n_slots, state_bytes);
-  state->pages = buffers_take(memory, buffers_product((size_t)plan->n_sequences, (size_t)plan->n_table),
-                              sizeof(int32_t));
-  state->positions = buffers_take(memory, rows, sizeof *state->positions);
-  state->sequences = buffers_take(memory, rows, sizeof *state->sequences);
-  state->angled = buffers_take(memory, rows, sizeof *state->angled);
-  state->inputs = take_rows(memory, rows, plan->inputs);
-  const size_t kept = buffers_product((size_t)config->draft.n_states, (size_t)config->draft.target_hidden);
-  state->kept_rows =
-      buffers_take(memory, config->draft.kind ? rows + 1 : 0, buffers_product(kept, sizeof(float)));
-  state->states = take_rows(memory, rows, plan->states);
-  state->pairs = take_rows(memory, rows, plan->pairs);
-  state->cosines = take_rows(memory, angles, plan->angles);
-  state->sines = take_rows(memory, angles, plan->angles);
-  state->logits = take_rows(memory, (size_t)options->max_logit_rows, config->vocab_size);
-  state->taps = take_rows(memory, rows * (size_t)options->taps.n, config->hidden);
-  state->kv = buffers_take(memory, (size_t)config->n_layers, sizeof *state->kv);
+  const size_t rows = (size_t)options->max_chunk, chosen = rows * (size_t)experts->n_chosen,
+               n_heads = (size_t)config->n_heads, most_heads = (size_t)config_most_heads(config),
+               n_segments = (size_t)plan->n_segments, n_ropes = (size_t)plan->n_ropes,
+               n_states = (size_t)plan->n_sequences + (size_t)options->n_slots,
+               target_width = (size_t)draft->n_states * (size_t)draft->target_hidden;
+#define LIVE(first, last) buffers_live(memory, OP_##first, OP_##last);
+#define BUFFER(type, member, n, width)                                                                       \
+  state->member = buffers_take(memory, buffers_product((size_t)(n), (size_t)(width)), sizeof(type));
+#include "cpu/buffers.def"
+  buffers_live(memory, OP_EMBED, OP_LOGITS);
   take_caches(state, config, memory);
-  state->scratch.n_parts = n_parts(config, options, plan);
-  take_scratch(&state->scratch, config, plan, rows, memory);
-  state->scratch.inputs = options->inputs;
-  if (config->experts.n_experts) take_expert_memory(state, config, rows, memory);
-  take_attention(state, config, rows, memory);
-  buffers_live(memory, OP_GATE_UP, OP_LAYER_END);
-  state->g = take_rows(memory, rows, plan->intermediate);
-  state->sparse_up = take_rows(memory, rows, plan->sparse_up);
+  take_scratch(&state->scratch, config, options, memory);
 }
 
 /* Measures a state's buffers: returns their bytes plus LINE, so that cpu_open() can align the start;

@@ -129,7 +129,7 @@ typedef struct {
 typedef struct {
   float *parts; /* [n_parts] partial sums of a call: outputs x splits x up to FEW_ROWS rows */
   size_t n_parts;
-  RoundedRows rounded; /* all rows of a call, as wide as the widest input; numbers NULL: no int8 matmuls */
+  RoundedRows rounded; /* all rows of a call; stride: the widest input; numbers NULL: no int8 matmuls */
   float *ordered;      /* [n_ordered] floats: rows of x gathered for permuted inputs (Linear.order) */
   size_t n_ordered;
   const InputSink *inputs; /* StateOptions.inputs */
@@ -165,78 +165,20 @@ typedef struct {
 
 /* An expert that a row chose. */
 typedef struct {
-  int expert, place; /* place: the index of the row's copy in `gathered` (experts.c) */
+  int expert, place; /* place: the index of the row's copy in expert_rows (experts.c) */
   float weight;
 } ExpertChoice;
-
-/* The memory of norm_experts_residual (experts.c). */
-typedef struct {
-  float *routes, *scores; /* [max_chunk][plan.routes] */
-  float *shared_gates;    /* [max_chunk] */
-  ExpertChoice *choices;  /* [max_chunk][n_chosen] */
-  int *ends;              /* [n_experts] where each expert's rows end in `gathered` */
-  float *latents;         /* [max_chunk][plan.expert_row]; NULL without ExpertConfig.latent */
-  float *gathered;        /* [max_chunk * n_chosen][plan.expert_row] */
-  float *inner;           /* [max_chunk * n_chosen][plan.expert_width] */
-  float *beside;          /* [max_chunk][plan.hidden] the shared expert's output */
-  MatmulGroup *groups;    /* [n_experts + 1] */
-} ExpertMemory;
 
 struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;          /* owns all arrays below */
+  void *memory;          /* owns the arrays of buffers.def, of scratch and of kv */
   MatmulScratch scratch; /* run_matmuls()'s */
-  float *x;              /* [max_chunk][plan.hidden] the residual stream */
-  float *h;              /* [max_chunk][plan.hidden] normalised */
-  float *q;              /* [max_chunk][plan.heads] queries, scaled; then the input of o */
-  float *beside;         /* [max_chunk][plan.beside] with LayerConfig.delta_beside: the input of delta_o */
-  float *queries;        /* [max_chunk][plan.queries] each head's query and gate (ATTN_GATE_IN_Q); of latent
-                          * attention the heads' queries, then their outputs */
-  float *q_latents;      /* [max_chunk][plan.q_rank] of latent attention: q_a's outputs */
-  float *kv_latents;     /* [max_chunk][plan.kv_a] kv_a's outputs */
-  float *head_inputs;    /* [n_heads][max_chunk][plan.head_in] inputs of the heads' parts of kv_b */
-  float *k, *v;          /* [max_chunk][plan.kv_heads] */
-  float *gates;          /* [max_chunk][plan.gates] attention's gates */
-  float *channels;       /* [max_chunk][plan.channels] of the gated delta rule; b, c, u of a convolution */
-  float *decays;         /* [max_chunk][plan.delta_decays] */
-  float *betas;          /* [max_chunk][plan.delta_heads] */
-  float *gate_inputs[2]; /* [max_chunk][plan.gate_rank] inputs of the second matrices of z and of a */
-  float *recurrent;      /* [n_sequences + n_slots], plan.recurrent_bytes each: current states, then slots */
-  float *g;              /* [max_chunk][plan.intermediate] */
-  float *sparse_up;      /* [max_chunk][plan.sparse_up] */
-  float *inputs;         /* [max_chunk][plan.inputs] per-layer inputs, set by embed */
-  float *states;         /* [max_chunk][plan.states] in a drafter: the target's states */
-  float *kept_rows;      /* [max_chunk + 1][n_states][target_hidden] in a drafter: cpu_draft_take() */
-  float *pairs;          /* [max_chunk][plan.pairs] an embedding and a state, set by draft_embed */
-  ExpertMemory experts;
-  float *cosines, *sines; /* [n_ropes][max_chunk][plan.angles] of the rows' positions: cpu_place_rows() */
-  SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attend_row() (attention.c) */
-  float *part_outs;       /* [n_heads][n_segments][v_width] */
-  float *logits;          /* [max_logit_rows][vocab_size] */
-  float *taps;            /* [max_chunk][taps.n][hidden] */
-  LayerCache *kv;         /* [n_layers] */
-  int32_t *pages;         /* [n_sequences][n_table] page tables; NULL: one sequence without pages */
-  int *positions;         /* [max_chunk] of the step's rows, set by cpu_place_rows() */
-  int *sequences;         /* [max_chunk] each row's sequence, set by cpu_place_rows() */
-  int64_t *angled;        /* [max_chunk] 1 + 2 * position + long_rope of the angles that a row has; 0: none */
-  /* Models with streams (streams.c). streams: the residual streams; stream_rows: the streams normalised;
-   * stream_weights: their weights in the mean that is a block's input; stream_ranks: outputs of CpuMix.down;
-   * stream_factors: factors of a block's output; ids: the step's tokens; ngram_rows: rows of the n-gram table
-   * for these tokens. With AltUp (altup.c), streams have plan.hidden numbers, and stream_... hold AltUp's
-   * coefficients and LAuReL's rows. */
-  float *streams, *stream_rows, *stream_weights; /* [max_chunk][plan.streams] */
-  float *stream_ranks, *stream_factors;          /* [max_chunk][plan.stream_rank], [plan.stream_factors] */
-  float *ngram_rows;                             /* [max_chunk][plan.ngrams] */
-  int32_t *ids;                                  /* [max_chunk] */
-  /* Sparse attention (sparse.c). index: index queries, then the index key; selected: the positions that a row
-   * selects. */
-  float *index, *block_scores; /* [max_chunk][plan.index], [GATHERERS][plan.block_scores] */
-  int *selected, *n_selected;  /* [max_chunk][plan.selected], [max_chunk] */
-  uint8_t *gathered;           /* [GATHERERS][plan.gathered_bytes] */
-  int n_logit_rows;            /* rows of `logits` that are valid */
-  int32_t last_id;             /* the token that sample() picked last */
+#define BUFFER(type, member, ...) type *member;
+#include "cpu/buffers.def"
+  int n_logit_rows; /* rows of `logits` that are valid */
+  int32_t last_id;  /* the token that sample() picked last */
 };
 
 /* The cache of one KV head, with the page table of a sequence; valid until the state is closed. */
@@ -282,7 +224,7 @@ const float *cpu_normalised(BackendState *state, int n_rows, const float *weight
 
 /* The operation norm_experts_residual (experts.c). */
 void cpu_experts(BackendState *state, int n_rows, int layer);
-/* For products.c: y[n_rows][y_stride] = the sum of the outputs of the experts in state->experts.choices,
+/* For products.c: y[n_rows][y_stride] = the sum of the outputs of the experts in state->expert_choices,
  * weighted as by norm_experts_residual, for rows `from` of plan.expert_row numbers. */
 void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float *from, float *y,
                         size_t y_stride);

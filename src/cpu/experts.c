@@ -5,9 +5,9 @@
  * The rows that chose an expert are copied one after another, so that an expert's weights are read once a
  * step, or not at all if no row chose it:
  *
- *     gathered   | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
- *     inner      the same rows after gate and up; down then writes its outputs to `gathered`
- *     latents    with ExpertConfig.latent: a row's input of its experts, then their sum
+ *     expert_rows     | rows of expert 0 | rows of expert 3 | rows of expert 4 | ...   by expert, then by row
+ *     expert_inner    the same rows after gate and up; down then writes its outputs to expert_rows
+ *     expert_latents  with ExpertConfig.latent: a row's input of its experts, then their sum
  *
  * Always true: a row adds up its experts in the order of their scores, so that its bits do not depend on the
  *              other rows. */
@@ -106,7 +106,7 @@ static void choose(const ExpertConfig *config, const CpuLayer *layer, float *out
   }
 }
 
-/* Assigns each choice a row of `gathered`; ends[e] becomes the end of expert e's rows. */
+/* Assigns each choice a row of expert_rows; ends[e] becomes the end of expert e's rows. */
 static void place_choices(ExpertChoice *choices, int n_choices, int n_experts, int *ends) {
   memset(ends, 0, (size_t)n_experts * sizeof *ends);
   for (int i = 0; i < n_choices; i++) ends[choices[i].expert]++;
@@ -122,18 +122,18 @@ static void choose_experts(BackendState *state, int n_rows, int layer, const flo
   const BackendModel *loaded = state->loaded;
   const ExpertConfig *config = &loaded->model->config.experts;
   const CpuLayer *weights = &loaded->layers[layer];
-  ExpertMemory *memory = &state->experts;
   const size_t stride = (size_t)state->plan.routes;
   const Matmul matmuls[] = {
-      {.w = weights->router, .y = memory->routes, .y_stride = stride},
-      {.w = weights->shared_gate, .y = memory->shared_gates, .y_stride = 1},
+      {.w = weights->router, .y = state->expert_routes, .y_stride = stride},
+      {.w = weights->shared_gate, .y = state->shared_gates, .y_stride = 1},
   };
   run_matmuls(loaded, &state->scratch, from, (size_t)state->plan.hidden, n_rows, matmuls,
               weights->shared_gate.linear ? 2 : 1);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
   for (int r = 0; r < n_rows; r++)
-    choose(config, weights, memory->routes + (size_t)r * stride, memory->scores + (size_t)r * stride,
-           memory->choices + (size_t)r * (size_t)config->n_chosen);
+    choose(config, weights, state->expert_routes + (size_t)r * stride,
+           state->expert_scores + (size_t)r * stride,
+           state->expert_choices + (size_t)r * (size_t)config->n_chosen);
 }
 
 /* --- the experts' products */
@@ -148,7 +148,7 @@ static void project(BackendState *state, CpuLinear w, const float *x, int x_stri
 /* Copies a row to a choice's place; with scales_input the copy is multiplied by the choice's weight. */
 static void gather_row(const BackendState *state, const ExpertChoice *choice, const float *from) {
   const size_t n = (size_t)state->plan.expert_row;
-  float *to = state->experts.gathered + (size_t)choice->place * n;
+  float *to = state->expert_rows + (size_t)choice->place * n;
   memcpy(to, from, n * sizeof *from);
   if (!state->loaded->model->config.experts.scales_input) return;
   for (size_t i = 0; i < n; i++) to[i] *= choice->weight;
@@ -166,34 +166,34 @@ static void gather_choices(void *given, int row) {
   const RowWork *work = given;
   const BackendState *state = work->state;
   const int n_chosen = state->loaded->model->config.experts.n_chosen;
-  const ExpertChoice *chosen = state->experts.choices + (size_t)row * (size_t)n_chosen;
+  const ExpertChoice *chosen = state->expert_choices + (size_t)row * (size_t)n_chosen;
   for (int i = 0; i < n_chosen; i++) gather_row(state, &chosen[i], work->from + (size_t)row * work->stride);
 }
 
-/* Assigns each choice a row of `gathered`, and copies the choice's input there. */
+/* Assigns each choice a row of expert_rows, and copies the choice's input there. */
 static void gather(BackendState *state, int n_rows, const float *from) {
   const ModelConfig *config = &state->loaded->model->config;
-  const ExpertMemory *memory = &state->experts;
-  place_choices(memory->choices, n_rows * config->experts.n_chosen, config->experts.n_experts, memory->ends);
+  place_choices(state->expert_choices, n_rows * config->experts.n_chosen, config->experts.n_experts,
+                state->expert_ends);
   cpu_share(state->loaded, n_rows, gather_choices,
             &(RowWork){state, .from = from, .stride = (size_t)state->plan.expert_row});
 }
 
-/* Makes a group for each expert that some row chose; returns their number. down: from `inner` to `gathered`;
- * else gate and up, from `gathered` to `inner`. */
+/* Makes a group for each expert that some row chose; returns their number. down: from expert_inner to
+ * expert_rows; else gate and up, from expert_rows to expert_inner. */
 static int make_groups(BackendState *state, int layer, bool down) {
   const BackendModel *loaded = state->loaded;
   const CpuLayer *weights = &loaded->layers[layer];
   const ModelLayer *model = &loaded->model->layers[layer];
-  ExpertMemory *memory = &state->experts;
   const size_t row = (size_t)state->plan.expert_row, width = (size_t)state->plan.expert_width;
   const ModelConfig *config = &loaded->model->config;
   const double limit = config_layer(config, layer).expert_limit;
   int n = 0;
-  for (int e = 0, from = 0; e < config->experts.n_experts; from = memory->ends[e++]) {
+  for (int e = 0, from = 0; e < config->experts.n_experts; from = state->expert_ends[e++]) {
     const CpuExpert *expert = &weights->experts[e];
-    float *outer = memory->gathered + (size_t)from * row, *inner = memory->inner + (size_t)from * width;
-    if (memory->ends[e] == from) continue;
+    float *outer = state->expert_rows + (size_t)from * row,
+          *inner = state->expert_inner + (size_t)from * width;
+    if (state->expert_ends[e] == from) continue;
     if (!down) model_prepare_expert(loaded->model, &model->experts[e], loaded->n_threads);
     const Matmul there = {.w = expert->up,
                           .gate = expert->gate,
@@ -203,10 +203,10 @@ static int make_groups(BackendState *state, int layer, bool down) {
                           .y = inner,
                           .y_stride = width},
                  back = {.w = expert->down, .y = outer, .y_stride = row};
-    memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
-                                        .x = down ? inner : outer,
-                                        .x_stride = down ? width : row,
-                                        .n_rows = memory->ends[e] - from};
+    state->expert_groups[n++] = (MatmulGroup){.matmul = down ? back : there,
+                                              .x = down ? inner : outer,
+                                              .x_stride = down ? width : row,
+                                              .n_rows = state->expert_ends[e] - from};
   }
   return n;
 }
@@ -214,16 +214,15 @@ static int make_groups(BackendState *state, int layer, bool down) {
 /* Adds a group for the shared expert, if there is one. Returns the number of groups. */
 static int add_beside(BackendState *state, int n_rows, int layer, bool down, const float *from, int n) {
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const ExpertMemory *memory = &state->experts;
   const size_t hidden = (size_t)state->plan.hidden, g = (size_t)state->plan.intermediate;
   if (!weights->down.linear) return n;
   Matmul there = cpu_gate_up(state->loaded, layer);
   there.y = state->g, there.y_stride = g;
-  const Matmul back = {.w = weights->down, .y = memory->beside, .y_stride = hidden};
-  memory->groups[n++] = (MatmulGroup){.matmul = down ? back : there,
-                                      .x = down ? state->g : from,
-                                      .x_stride = down ? g : hidden,
-                                      .n_rows = n_rows};
+  const Matmul back = {.w = weights->down, .y = state->shared_out, .y_stride = hidden};
+  state->expert_groups[n++] = (MatmulGroup){.matmul = down ? back : there,
+                                            .x = down ? state->g : from,
+                                            .x_stride = down ? g : hidden,
+                                            .n_rows = n_rows};
   return n;
 }
 
@@ -233,12 +232,11 @@ static int add_beside(BackendState *state, int n_rows, int layer, bool down, con
  * expert's input. */
 static void add_up(const BackendState *state, int row, float *sum) {
   const ModelConfig *config = &state->loaded->model->config;
-  const ExpertMemory *memory = &state->experts;
   const int n_chosen = config->experts.n_chosen, width = expert_row_width(config);
-  const ExpertChoice *chosen = memory->choices + (size_t)row * (size_t)n_chosen;
+  const ExpertChoice *chosen = state->expert_choices + (size_t)row * (size_t)n_chosen;
   memset(sum, 0, (size_t)width * sizeof *sum);
   for (int i = 0; i < n_chosen; i++) {
-    const float *out = memory->gathered + (size_t)chosen[i].place * (size_t)state->plan.expert_row;
+    const float *out = state->expert_rows + (size_t)chosen[i].place * (size_t)state->plan.expert_row;
     const float weight = config->experts.scales_input ? 1 : chosen[i].weight;
     for (int c = 0; c < width; c++) sum[c] += weight * out[c];
   }
@@ -252,7 +250,7 @@ static void add_up_row(void *given, int row) {
 /* h = the sum of each row's experts; with ExpertConfig.latent, latent_out of that sum. */
 static void sum_experts(BackendState *state, int n_rows, int layer) {
   const StatePlan *plan = &state->plan;
-  float *latents = state->experts.latents, *sums = latents ? latents : state->h;
+  float *latents = state->expert_latents, *sums = latents ? latents : state->h;
   cpu_share(state->loaded, n_rows, add_up_row,
             &(RowWork){state, .to = sums, .stride = (size_t)(latents ? plan->expert_row : plan->hidden)});
   if (latents)
@@ -267,14 +265,14 @@ static void finish_row(BackendState *state, int row, int layer) {
   const CpuLayer *weights = &loaded->layers[layer];
   const size_t at = (size_t)row * (size_t)state->plan.hidden;
   const int hidden = config->hidden;
-  float *x = state->x + at, *sum = state->h + at, *beside = state->experts.beside + at;
+  float *x = state->x + at, *sum = state->h + at, *beside = state->shared_out + at;
   const double eps = config->norm_eps, post_eps = config->post_norm_eps != 0 ? config->post_norm_eps : eps;
   if (weights->expert_post_norm)
     loaded->kernels->rms_norm(sum, weights->expert_post_norm, hidden, post_eps, sum);
   if (weights->down.linear) {
     float factor = 1;
     if (weights->shared_gate.linear) {
-      factor = state->experts.shared_gates[row];
+      factor = state->shared_gates[row];
       loaded->kernels->sigmoid(&factor, 1);
     }
     if (config->experts.halves_shared) factor *= 0.5f;
@@ -287,15 +285,15 @@ static void finish_row(BackendState *state, int row, int layer) {
 }
 
 /* With EXPERTS_OWN_NORMS the router and the experts have inputs of their own, which overwrite state->h. The
- * shared expert's input `from` is first copied to `beside`, where the expert's output will replace it;
+ * shared expert's input `from` is first copied to shared_out, where the expert's output will replace it;
  * returns the copy. */
 static const float *own_inputs(BackendState *state, int n_rows, int layer, const float *from) {
   const CpuLayer *weights = &state->loaded->layers[layer];
   const size_t bytes = (size_t)n_rows * (size_t)state->plan.hidden * sizeof *from;
-  memcpy(state->experts.beside, from, bytes);
+  memcpy(state->shared_out, from, bytes);
   choose_experts(state, n_rows, layer, cpu_normalised(state, n_rows, weights->router_scale, NULL));
   gather(state, n_rows, cpu_normalised(state, n_rows, weights->expert_norm, NULL));
-  return state->experts.beside;
+  return state->shared_out;
 }
 
 void cpu_experts(BackendState *state, int n_rows, int layer) {
@@ -308,14 +306,14 @@ void cpu_experts(BackendState *state, int n_rows, int layer) {
     from = own_inputs(state, n_rows, layer, from);
   } else {
     choose_experts(state, n_rows, layer, from);
-    float *latents = state->experts.latents;
+    float *latents = state->expert_latents;
     if (latents)
       project(state, weights->latent_in, from, state->plan.hidden, n_rows, latents, state->plan.expert_row);
     gather(state, n_rows, latents ? latents : from);
   }
   for (int down = 0; down < 2; down++) {
     const int n = add_beside(state, n_rows, layer, down, from, make_groups(state, layer, down));
-    run_groups(loaded, &state->scratch, state->experts.groups, n);
+    run_groups(loaded, &state->scratch, state->expert_groups, n);
   }
   sum_experts(state, n_rows, layer);
 #pragma omp parallel for if (n_rows > 1) num_threads(loaded->n_threads)
@@ -326,6 +324,6 @@ void cpu_chosen_experts(BackendState *state, int n_rows, int layer, const float 
                         size_t y_stride) {
   gather(state, n_rows, from);
   for (int down = 0; down < 2; down++)
-    run_groups(state->loaded, &state->scratch, state->experts.groups, make_groups(state, layer, down));
+    run_groups(state->loaded, &state->scratch, state->expert_groups, make_groups(state, layer, down));
   cpu_share(state->loaded, n_rows, add_up_row, &(RowWork){state, .to = y, .stride = y_stride});
 }

@@ -84,7 +84,7 @@ void cpu_products_experts(CpuProducts *products, int layer, const int *ids, cons
   const int n = rows.n_rows * config->n_chosen;
   for (int i = 0; i < n; i++) {
     const bool valid = ids[i] >= 0 && ids[i] < config->n_experts;
-    state->experts.choices[i] = (ExpertChoice){.expert = valid ? ids[i] : 0, .weight = weights[i]};
+    state->expert_choices[i] = (ExpertChoice){.expert = valid ? ids[i] : 0, .weight = weights[i]};
   }
   cpu_chosen_experts(state, rows.n_rows, layer, rows.x, rows.y, (size_t)rows.y_stride);
 }

@@ -30,7 +30,8 @@ static void spoil_scratch(BackendState *state) {
   spoil(state->q_latents, rows * (size_t)plan->q_rank);
   spoil(state->kv_latents, rows * (size_t)plan->kv_a);
   spoil(state->head_inputs, heads * (size_t)plan->head_in);
-  for (int i = 0; i < 2; i++) spoil(state->gate_inputs[i], rows * (size_t)plan->gate_rank);
+  spoil(state->z_inputs, rows * (size_t)plan->gate_rank);
+  spoil(state->a_inputs, rows * (size_t)plan->gate_rank);
   spoil(state->stream_weights, rows * (size_t)plan->streams);
   spoil(state->stream_factors, rows * (size_t)plan->stream_factors);
 }

@@ -32,7 +32,7 @@ static Status compare_choices(BackendState *state, TokenRange range, int layer, 
   for (int row = 0; row < range.n_tokens; row++) {
     int chosen[MOST_CHOSEN];
     bool same = true, decided = true;
-    for (int i = 0; i < n_chosen; i++) chosen[i] = state->experts.choices[row * n_chosen + i].expert;
+    for (int i = 0; i < n_chosen; i++) chosen[i] = state->expert_choices[row * n_chosen + i].expert;
     qsort(chosen, (size_t)n_chosen, sizeof *chosen, ascending);
     for (int i = 0; i < n_chosen; i++) {
       const int expected = next_number();
@@ -93,7 +93,7 @@ TEST(experts_are_those_of_transformers) {
 static Status check_first_expert(BackendState *state, TokenRange range, int layer, Error *err) {
   TRY(cpu_backend.run[OP_EXPERTS](state, range, layer, err));
   for (int row = 0; row < range.n_tokens; row++)
-    assert_int_equal(state->experts.choices[row * n_chosen].expert, 0);
+    assert_int_equal(state->expert_choices[row * n_chosen].expert, 0);
   return STATUS_OK;
 }
 
@@ -138,7 +138,7 @@ TEST(a_group_with_one_score_stays) {
   spy.run[OP_EXPERTS] = check_first_expert;
   open_grouped(&g);
   g.layer->choice_bias = bias;
-  for (int i = 0; i < 3 * g.state->plan.routes; i++) g.state->experts.routes[i] = NAN;
+  for (int i = 0; i < 3 * g.state->plan.routes; i++) g.state->expert_routes[i] = NAN;
   assert_int_equal(step_once(&spy, g.state, &g.model->config,
                              (TokenRange){.n_tokens = 3, .ids = ids, .n_logit_rows = 1}, &err),
                    STATUS_OK);
@@ -150,7 +150,7 @@ static const ExpertChoice *choices_of_zeros(Grouped *g) {
   Error err = {{0}};
   memset(g->state->x, 0, (size_t)g->state->plan.hidden * sizeof *g->state->x);
   assert_int_equal(cpu_backend.run[OP_EXPERTS](g->state, (TokenRange){.n_tokens = 1}, 1, &err), STATUS_OK);
-  return g->state->experts.choices;
+  return g->state->expert_choices;
 }
 
 /* By biases alone: of equal groups, and of equal experts, the first are taken; a group is as good as its two
@@ -225,7 +225,7 @@ static Status check_repacked(BackendState *state, TokenRange range, int layer, E
   assert_true(config->n_experts < 64 && range.n_tokens == 1);
   TRY(cpu_backend.run[OP_EXPERTS](state, range, layer, err));
   memset(was_chosen, 0, sizeof was_chosen);
-  for (int i = 0; i < config->n_chosen; i++) was_chosen[state->experts.choices[i].expert] = true;
+  for (int i = 0; i < config->n_chosen; i++) was_chosen[state->expert_choices[i].expert] = true;
   for (int e = 0; e < config->n_experts; e++) {
     const Expert *expert = &model->layers[layer].experts[e];
     assert_int_equal(expert->gate.weight != NULL, was_chosen[e]);

@@ -44,26 +44,35 @@ static void has_room(Layout *layout, const void *at, size_t bytes) {
   lives(layout, at, bytes, OP_EMBED, OP_LOGITS);
 }
 
-/* The shapes that cpu.h gives. */
+/* The partial sums of a row. */
+static size_t parts_of(int n_out, int n_in) {
+  return (size_t)n_out * (size_t)matmul_splits_of(n_in);
+}
+
+/* The shapes that buffers.def gives. */
 static Layout layout_of(const BackendState *s, const ModelConfig *c, const StateOptions *o) {
   Layout layout = {.n = 0};
   const size_t rows = (size_t)o->max_chunk, hidden = up_to((size_t)c->hidden, 16),
                segments = ((size_t)o->n_ctx + 255) / 256, item = kv_number_bytes(o->kv);
-  size_t heads = 0, kv_heads = 0, intermediate = 0, width = 0; /* the largest of all layers */
+  size_t heads = 0, kv_heads = 0, intermediate = 0, width = 0, sums = 0; /* the largest of all layers */
+  const int n_index = c->indexer.block ? (c->indexer.n_heads + 1) * c->indexer.head_dim : 0;
   for (int layer = 0; layer < LAYERS; layer++) {
     const LayerConfig own = config_layer(c, layer);
     heads = larger(heads, up_to((size_t)c->n_heads * (size_t)own.head_dim, 16));
     kv_heads = larger(kv_heads, up_to((size_t)own.n_kv_heads * (size_t)own.head_dim, 16));
     intermediate = larger(intermediate, up_to((size_t)own.intermediate, 16));
     width = larger(width, up_to((size_t)own.head_dim, 16));
+    const int n_q = own.n_heads * own.head_dim;
+    sums = larger(sums, parts_of(n_q + 2 * own.n_kv_heads * own.head_dim + n_index, c->hidden));
+    sums = larger(sums, parts_of(2 * own.intermediate, c->hidden));
+    sums = larger(sums, larger(parts_of(c->hidden, n_q), parts_of(c->hidden, own.intermediate)));
   }
   const size_t n_ropes = config_layer(c, LAYERS - 1).rope == ROPE_LOCAL ? 2 : 1;
   const size_t angles = n_ropes * rows * (size_t)c->rope.rotary_dim / 2 * 4;
-  const size_t splits = (size_t)matmul_splits_of(c->hidden), few = rows < FEW_ROWS ? rows : FEW_ROWS;
-  size_t sums = larger(larger(heads + 2 * kv_heads, 2 * intermediate) * splits, hidden * MAX_SPLITS) * few;
+  const size_t few = rows < FEW_ROWS ? rows : FEW_ROWS;
   if (c->altup.n > 0) {
     const size_t streams = (size_t)c->altup.n * hidden;
-    sums = larger(sums, (streams + hidden) * MAX_SPLITS * few);
+    sums = larger(sums, parts_of(c->hidden, c->hidden)); /* of an embedding, to a stream */
     has_room(&layout, s->streams, rows * streams * 4);
     has_room(&layout, s->stream_rows, rows * streams * 4);
     has_room(&layout, s->stream_weights, rows * streams * 4);
@@ -76,7 +85,7 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
                  n_blocks = (size_t)(o->n_ctx / c->indexer.block + 1),
                  index = up_to((size_t)((c->indexer.n_heads + 1) * c->indexer.head_dim), 16),
                  seen = (size_t)(c->indexer.budget + c->indexer.block - 1);
-    sums = larger(sums, (streams + hidden) * MAX_SPLITS * few);
+    sums = larger(sums, parts_of(c->streams.n * c->hidden, c->streams.rank));
     has_room(&layout, s->streams, rows * streams * 4);
     has_room(&layout, s->stream_rows, rows * streams * 4);
     has_room(&layout, s->stream_weights, rows * streams * 4);
@@ -92,8 +101,9 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
       lives(&layout, s->gathered, GATHERERS * (size_t)s->plan.gathered_bytes, OP_ATTENTION, OP_ATTENTION);
     }
   }
+  sums *= few;
   if (c->quant.head)
-    sums = larger(sums, (size_t)c->vocab_size * splits *
+    sums = larger(sums, parts_of(c->vocab_size, c->hidden) *
                             ((size_t)o->max_logit_rows < few ? (size_t)o->max_logit_rows : few));
   has_room(&layout, s->x, rows * hidden * 4);
   has_room(&layout, s->h, rows * hidden * 4);

@@ -247,13 +247,14 @@ static void run_second_gates(const DeltaWork *work) {
       {.w = work->weights->delta_z, .y = work->z, .y_stride = work->z_stride},
       {.w = work->weights->delta_a, .y = state->decays, .y_stride = (size_t)plan->delta_decays},
   };
+  float *const inputs[] = {state->z_inputs, state->a_inputs};
   for (int i = 0; i < 2; i++) {
     for (int r = 0; r < work->n_rows; r++) { /* a matmul's input is padded with zeros */
-      float *row = state->gate_inputs[i] + (size_t)r * (size_t)plan->gate_rank;
+      float *row = inputs[i] + (size_t)r * (size_t)plan->gate_rank;
       memset(row + rank, 0, (size_t)(plan->gate_rank - rank) * sizeof *row);
     }
-    run_matmuls(state->loaded, &state->scratch, state->gate_inputs[i], (size_t)plan->gate_rank, work->n_rows,
-                &gates[i], 1);
+    run_matmuls(state->loaded, &state->scratch, inputs[i], (size_t)plan->gate_rank, work->n_rows, &gates[i],
+                1);
   }
 }
 
@@ -270,10 +271,10 @@ static void run_inputs(const DeltaWork *work, const float *from) {
       {.w = weights->delta_k, .y = state->channels + places.k, .y_stride = (size_t)plan->channels},
       {.w = weights->delta_v, .y = state->channels + places.v, .y_stride = (size_t)plan->channels},
       {.w = two ? weights->delta_z_in : weights->delta_z,
-       .y = two ? state->gate_inputs[0] : work->z,
+       .y = two ? state->z_inputs : work->z,
        .y_stride = two ? (size_t)plan->gate_rank : work->z_stride},
       {.w = two ? weights->delta_a_in : weights->delta_a,
-       .y = two ? state->gate_inputs[1] : state->decays,
+       .y = two ? state->a_inputs : state->decays,
        .y_stride = (size_t)(two ? plan->gate_rank : plan->delta_decays)},
       {.w = weights->delta_b, .y = state->betas, .y_stride = (size_t)plan->delta_heads},
   };
