@@ -110,3 +110,19 @@ const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; quotes,
  * backslashes and characters that steer a terminal (terminal_text.h) are escaped, all others unchanged. */
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err);
+
+/* Appends members of objects, and elements of arrays (key NULL), one after another. Each begins with ", "
+ * unless `out` is empty or ends in an opening bracket or a newline. */
+typedef struct {
+  Buffer *out;
+  Error *err;
+} JsonWriter;
+Status json_put_key(JsonWriter w, const char *key);                    /* the caller appends the value */
+Status json_put_raw(JsonWriter w, const char *key, const char *value); /* "null", "{" */
+Status json_put_int(JsonWriter w, const char *key, int64_t value);
+Status json_put_size(JsonWriter w, const char *key, uint64_t value);
+Status json_put_bool(JsonWriter w, const char *key, bool value);
+Status json_put_string(JsonWriter w, const char *key, const char *value /* NULL: null */);
+/* Appends a string that may hold NULs; text may be NULL if size is 0. */
+Status json_put_text(JsonWriter w, const char *key, const char *text, size_t size);
+Status json_end(JsonWriter w, const char *bracket);

@@ -1,6 +1,7 @@
-/* json_write.c - strings as JSON.
+/* json_write.c - strings, objects and arrays as JSON.
  *
  * Always true: the output is valid JSON and valid UTF-8, whatever the input. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -39,4 +40,42 @@ Status json_write_string(Buffer *out, const char *text, size_t size, Error *err)
   }
   if (done < size) TRY(buffer_append(out, text + done, size - done, err));
   return buffer_append(out, "\"", 1, err);
+}
+
+Status json_put_key(JsonWriter w, const char *key) {
+  const Buffer *out = w.out;
+  if (out->size && !memchr("{[\n", out->data[out->size - 1], 3)) TRY(buffer_append(w.out, ", ", 2, w.err));
+  return key ? buffer_printf(w.out, w.err, "\"%s\": ", key) : STATUS_OK;
+}
+
+Status json_put_raw(JsonWriter w, const char *key, const char *value) {
+  TRY(json_put_key(w, key));
+  return buffer_append_string(w.out, value, w.err);
+}
+
+Status json_put_int(JsonWriter w, const char *key, int64_t value) {
+  TRY(json_put_key(w, key));
+  return buffer_printf(w.out, w.err, "%" PRId64, value);
+}
+
+Status json_put_size(JsonWriter w, const char *key, uint64_t value) {
+  TRY(json_put_key(w, key));
+  return buffer_printf(w.out, w.err, "%" PRIu64, value);
+}
+
+Status json_put_bool(JsonWriter w, const char *key, bool value) {
+  return json_put_raw(w, key, value ? "true" : "false");
+}
+
+Status json_put_string(JsonWriter w, const char *key, const char *value) {
+  return value ? json_put_text(w, key, value, strlen(value)) : json_put_raw(w, key, "null");
+}
+
+Status json_put_text(JsonWriter w, const char *key, const char *text, size_t size) {
+  TRY(json_put_key(w, key));
+  return json_write_string(w.out, text ? text : "", size, w.err);
+}
+
+Status json_end(JsonWriter w, const char *bracket) {
+  return buffer_append_string(w.out, bracket, w.err);
 }

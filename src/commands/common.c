@@ -124,8 +124,3 @@ Status append_escaped(Buffer *out, const char *text, Error *err) {
   TRY(json_write_string(&quoted, text, strlen(text), err));
   return buffer_append(out, quoted.data + 1, quoted.size - 2, err);
 }
-
-Status append_json_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
-  TRY(buffer_printf(out, err, "\"%s\": ", key));
-  return json_write_string(out, text ? text : "", size, err);
-}

@@ -31,9 +31,6 @@ Spinner loading_spinner(bool is_wanted);
  * characters. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
 
-/* Appends `"KEY": "TEXT"`; text may be NULL if size is 0. */
-Status append_json_member(Buffer *out, const char *key, const char *text, size_t size, Error *err);
-
 /* Refuses "-" as the name of a file where neither standard input nor standard output is supported; NULL (no
  * name) passes. */
 Status file_name_check(const char *what, const char *path, Error *err);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "base/utf8.h"
 #include "commands/common.h"
@@ -140,7 +141,7 @@ Status text_begin_lines(const char *name, Buffer *first, Error *err) {
 
 Status line_append_member(const char *name, const char *text, size_t size, Buffer *out, Error *err) {
   TRY(buffer_append(out, "{", 1, err));
-  TRY(append_json_member(out, name, text, size, err));
+  TRY(json_put_text((JsonWriter){out, err}, name, text, size));
   return buffer_append_string(out, "}\n", err);
 }
 

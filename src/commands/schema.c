@@ -256,7 +256,7 @@ static Status answer_line(Lines *lines, const Json *line, JsonSpan schema, Buffe
                                   &lines->vocabulary, &constraint, &refused);
   double microseconds = (clock_thread_ms() - start) * 1e3;
   TRY(buffer_append_string(out, "{", err));
-  Status written = append_json_member(out, "name", bytes, size, err);
+  Status written = json_put_text((JsonWriter){out, err}, "name", bytes, size);
   if (written == STATUS_OK)
     written =
         buffer_printf(out, err, ", \"compiled\": %s, \"error\": ", status == STATUS_OK ? "true" : "false");

@@ -374,6 +374,27 @@ TEST(strings_are_written_so_that_they_can_be_read) {
   assert_written(TEXT("\xed\xa0\x80"), "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
 }
 
+TEST(a_comma_stands_between_members_and_between_elements) {
+  Buffer out = {0};
+  const JsonWriter w = {&out, NULL};
+  json_put_raw(w, NULL, "{");
+  json_put_int(w, "a", -1);
+  json_put_size(w, "b", UINT64_MAX);
+  json_put_raw(w, "c", "[");
+  json_put_text(w, NULL, NULL, 0);
+  json_put_string(w, NULL, "[");
+  json_put_bool(w, NULL, true);
+  json_end(w, "]");
+  json_put_raw(w, "d", "{");
+  json_put_string(w, "e", NULL);
+  json_end(w, "}}\n");
+  json_put_raw(w, NULL, "{");
+  buffer_append(&out, "", 1, NULL);
+  assert_string_equal(out.data, "{\"a\": -1, \"b\": 18446744073709551615, \"c\": [\"\", \"[\", true], "
+                                "\"d\": {\"e\": null}}\n{");
+  buffer_release(&out);
+}
+
 /* --- duplicate keys in large objects */
 
 /* Processor time, on which other programs have no influence. */

@@ -289,14 +289,15 @@ static Status put_number(Buffer *out, const char *key, double value, Error *err)
 
 Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err) {
   const Choice *best = &choices->items[choices->best];
-  TRY(append_json_member(out, "choice", best->text, best->size, err));
+  const JsonWriter w = {out, err};
+  TRY(json_put_text(w, "choice", best->text, best->size));
   TRY(buffer_printf(out, err, ", \"choice_index\": %zu, \"scores\": [", choices->best));
   int n_scored = 0;
   for (size_t i = 0; i < choices->n; i++) {
     const Choice *choice = &choices->items[i];
-    TRY(buffer_append_string(out, i ? ", {" : "{", err));
-    TRY(append_json_member(out, "text", choice->text, choice->size, err));
-    TRY(buffer_printf(out, err, ", \"tokens\": %d", choice->n_tokens));
+    TRY(json_put_raw(w, NULL, "{"));
+    TRY(json_put_text(w, "text", choice->text, choice->size));
+    TRY(json_put_int(w, "tokens", choice->n_tokens));
     TRY(put_number(out, "sum", choice->sum, err));
     TRY(put_number(out, "mean", choice->mean, err));
     TRY(put_number(out, "probability", choice->probability, err));
@@ -305,9 +306,9 @@ Status choices_json(const Choices *choices, const char *model, Buffer *out, Erro
   }
   TRY(buffer_printf(out, err,
                     "], \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"scored_tokens\": %d}, "
-                    "\"timings\": {\"prompt_ms\": %.3f, \"score_ms\": %.3f}, \"model\": ",
+                    "\"timings\": {\"prompt_ms\": %.3f, \"score_ms\": %.3f}",
                     choices->n_prompt, choices->n_reused, n_scored, choices->prefill_ms, choices->score_ms));
-  return json_write_string(out, model, strlen(model), err);
+  return json_put_string(w, "model", model);
 }
 
 /* --- one shot */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/input_text.h"
@@ -65,58 +66,55 @@ static void print_figures(const Reply *reply, const AnswerResult *result) {
 
 /* --- the JSON object */
 
-static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *err) {
-  TRY(buffer_printf(out, err, ", \"%s\": [", key));
-  for (size_t i = 0; i < ids->count; i++) TRY(buffer_printf(out, err, i ? ", %d" : "%d", (int)ids->ids[i]));
-  return buffer_append(out, "]", 1, err);
+static Status put_ids(JsonWriter w, const char *key, const IdList *ids) {
+  TRY(json_put_raw(w, key, "["));
+  for (size_t i = 0; i < ids->count; i++) TRY(json_put_int(w, NULL, ids->ids[i]));
+  return json_end(w, "]");
 }
 
-static Status put_score(Buffer *out, const Tokenizer *tokenizer, const TokenScore *score, Error *err) {
+static Status put_score(JsonWriter w, const Tokenizer *tokenizer, const TokenScore *score) {
   OWNED(buffer_release) Buffer bytes = {0};
   bool is_text;
   size_t size = 0;
-  TRY(tokenizer_token_bytes(tokenizer, score->id, &bytes, &is_text, err));
+  TRY(tokenizer_token_bytes(tokenizer, score->id, &bytes, &is_text, w.err));
   const char *content = is_text ? bytes.data : tokenizer_content(tokenizer, score->id, &size);
-  if (is_text) size = bytes.size;
-  TRY(buffer_printf(out, err, "\"id\": %d, ", (int)score->id));
-  TRY(append_json_member(out, "token", content ? content : "", size, err));
-  return buffer_printf(out, err, ", \"logprob\": %.6f", score->log_p);
+  TRY(json_put_raw(w, NULL, "{"));
+  TRY(json_put_int(w, "id", score->id));
+  TRY(json_put_text(w, "token", content, is_text ? bytes.size : size));
+  return buffer_printf(w.out, w.err, ", \"logprob\": %.6f", score->log_p);
 }
 
-static Status put_scores(Buffer *out, const Tokenizer *tokenizer, const ScoreList *list, Error *err) {
+static Status put_scores(JsonWriter w, const Tokenizer *tokenizer, const ScoreList *list) {
   if (list->n_best == 0) return STATUS_OK;
-  TRY(buffer_append_string(out, ", \"logprobs\": [", err));
+  TRY(json_put_raw(w, "logprobs", "["));
   for (size_t i = 0; i < list->count; i += (size_t)list->n_best + 1) {
-    TRY(buffer_append_string(out, i ? ", {" : "{", err));
-    TRY(put_score(out, tokenizer, &list->items[i], err));
-    TRY(buffer_append_string(out, ", \"top\": [", err));
+    TRY(put_score(w, tokenizer, &list->items[i]));
+    TRY(json_put_raw(w, "top", "["));
     for (int k = 1; k <= list->n_best && list->items[i + (size_t)k].id >= 0; k++) {
-      TRY(buffer_append_string(out, k > 1 ? ", {" : "{", err));
-      TRY(put_score(out, tokenizer, &list->items[i + (size_t)k], err));
-      TRY(buffer_append(out, "}", 1, err));
+      TRY(put_score(w, tokenizer, &list->items[i + (size_t)k]));
+      TRY(json_end(w, "}"));
     }
-    TRY(buffer_append_string(out, "]}", err));
+    TRY(json_end(w, "]}"));
   }
-  return buffer_append(out, "]", 1, err);
+  return json_end(w, "]");
 }
 
 Status answer_json(Buffer *out, const AnswerText *answer, const IdList *prompt, const AnswerResult *result,
                    const ReplyFlags *flags, const Assistant *a, Error *err) {
   const Buffer *text = answer->extracts ? &answer->code : &answer->text;
-  TRY(append_json_member(out, "text", text->data, text->size, err));
+  const JsonWriter w = {out, err};
+  TRY(json_put_text(w, "text", text->data, text->size));
   if (result->is_json) {
-    TRY(buffer_append_string(out, ", \"value\": ", err));
+    TRY(json_put_key(w, "value"));
     TRY(form_compact(text->data, text->size, out, err));
   }
   if (answer->calls.size) {
-    TRY(buffer_append_string(out, ", \"tool_calls\": ", err));
+    TRY(json_put_key(w, "tool_calls"));
     TRY(tools_write_calls(&answer->calls, out, err));
   }
-  if (answer->thinking.size && !a->flags->chat.hide_thinking) {
-    TRY(buffer_append(out, ", ", 2, err));
-    TRY(append_json_member(out, "thinking", answer->thinking.data, answer->thinking.size, err));
-  }
-  TRY(buffer_printf(out, err, ", \"finish_reason\": \"%s\"", finish_name(result->reason)));
+  if (answer->thinking.size && !a->flags->chat.hide_thinking)
+    TRY(json_put_text(w, "thinking", answer->thinking.data, answer->thinking.size));
+  TRY(json_put_string(w, "finish_reason", finish_name(result->reason)));
   TRY(buffer_printf(out, err,
                     ", \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"completion_tokens\": %d, "
                     "\"thinking_tokens\": %d",
@@ -125,18 +123,18 @@ Status answer_json(Buffer *out, const AnswerText *answer, const IdList *prompt, 
     TRY(buffer_printf(out, err,
                       ", \"guessed_tokens\": %lld, \"accepted_tokens\": %lld, \"tokens_per_step\": %.3f",
                       result->guesses.n_guessed, result->guesses.n_accepted, answer_per_step(result)));
-  if (result->n_forced) TRY(buffer_printf(out, err, ", \"forced_tokens\": %d", result->n_forced));
+  if (result->n_forced) TRY(json_put_int(w, "forced_tokens", result->n_forced));
   TRY(buffer_printf(out, err,
                     "}, \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
                     "\"prompt_per_second\": %.2f, \"decode_per_second\": %.2f}",
                     result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
                     answer_per_second(result->n_prompt - result->n_reused, result->prefill_ms),
                     answer_per_second(result->n_generated - 1, result->decode_ms)));
-  TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)answer->seed));
-  TRY(append_json_member(out, "model", a->place.name, strlen(a->place.name), err));
-  if (flags->ids) TRY(put_ids(out, "prompt_ids", prompt, err));
-  if (flags->ids) TRY(put_ids(out, "ids", &answer->ids, err));
-  return put_scores(out, a->tokenizer, &answer->scores, err);
+  TRY(json_put_size(w, "seed", answer->seed));
+  TRY(json_put_string(w, "model", a->place.name));
+  if (flags->ids) TRY(put_ids(w, "prompt_ids", prompt));
+  if (flags->ids) TRY(put_ids(w, "ids", &answer->ids));
+  return put_scores(w, a->tokenizer, &answer->scores);
 }
 
 /* --- the destination */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "base/utf8.h"
 #include "commands/commands.h"
@@ -69,22 +70,15 @@ static Status put_line(Buffer *out, const KeptEntry *entry, const ConversationHe
   return buffer_append_string(out, "\n", err);
 }
 
-static Status put_text(Buffer *out, const char *key, const char *text, Error *err) {
-  TRY(buffer_append_string(out, ", ", err));
-  if (!text) return buffer_printf(out, err, "\"%s\": null", key);
-  return append_json_member(out, key, text, strlen(text), err);
-}
-
-static Status put_object(Buffer *out, const KeptEntry *entry, const ConversationHead *head, Error *err) {
-  TRY(buffer_append_string(out, "{", err));
-  TRY(append_json_member(out, "name", entry->name, strlen(entry->name), err));
-  TRY(put_text(out, "title", head->title, err));
-  TRY(put_text(out, "began", head->began, err));
-  TRY(put_text(out, "changed", time_text(entry->changed_ns, true).text, err));
-  TRY(buffer_printf(out, err, ", \"turns\": %zu", head->n_turns));
-  TRY(put_text(out, "model", head->model, err));
-  TRY(put_text(out, "path", entry->path, err));
-  return buffer_append_string(out, "}", err);
+static Status put_object(JsonWriter w, const KeptEntry *entry, const ConversationHead *head) {
+  TRY(json_put_string(w, "name", entry->name));
+  TRY(json_put_string(w, "title", head->title));
+  TRY(json_put_string(w, "began", head->began));
+  TRY(json_put_string(w, "changed", time_text(entry->changed_ns, true).text));
+  TRY(json_put_size(w, "turns", head->n_turns));
+  TRY(json_put_string(w, "model", head->model));
+  TRY(json_put_string(w, "path", entry->path));
+  return json_end(w, "}");
 }
 
 /* Appends an entry. A file that is no conversation is reported, and the list goes on. */
@@ -97,9 +91,9 @@ static Status put_entry(const Options *o, Buffer *out, const KeptEntry *entry, i
     return STATUS_OK;
   }
   if (!o->json) return put_line(out, entry, &head, width, columns, err);
-  TRY(buffer_append_string(out, *first ? "[" : ",\n ", err));
+  TRY(buffer_append_string(out, *first ? "[{" : ",\n {", err));
   *first = false;
-  return put_object(out, entry, &head, err);
+  return put_object((JsonWriter){out, err}, entry, &head);
 }
 
 static Status write_list(const Options *o, const KeptList *list, Buffer *out, Error *err) {

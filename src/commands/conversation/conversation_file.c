@@ -199,25 +199,19 @@ Status conversation_load_head(const char *path, ConversationHead *head, Error *e
 
 /* --- writing */
 
-static Status put_member(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
-  TRY(append_json_member(out, key, text, size, err));
-  return buffer_append_string(out, ", ", err);
-}
-
 static bool is_from(const Message *m, const char *model) {
   return model && strlen(model) == m->model.size && memcmp(m->model.data, model, m->model.size) == 0;
 }
 
-static Status put_message(Buffer *out, const Message *m, const char *model, Error *err) {
-  const char *role = role_name(m->role);
-  TRY(buffer_append_string(out, "  {", err));
-  TRY(put_member(out, "role", role, strlen(role), err));
-  if (m->model.size && !is_from(m, model)) TRY(put_member(out, "model", m->model.data, m->model.size, err));
-  if (m->thinking.size) TRY(put_member(out, "reasoning_content", m->thinking.data, m->thinking.size, err));
-  TRY(append_json_member(out, "content", m->text.data, m->text.size, err));
-  if (m->members.size) TRY(buffer_append_string(out, ", ", err));
-  if (m->members.size) TRY(buffer_append(out, m->members.data, m->members.size, err));
-  return buffer_append_string(out, "}", err);
+static Status put_message(JsonWriter w, const Message *m, const char *model) {
+  TRY(json_put_raw(w, NULL, "  {"));
+  TRY(json_put_string(w, "role", role_name(m->role)));
+  if (m->model.size && !is_from(m, model)) TRY(json_put_text(w, "model", m->model.data, m->model.size));
+  if (m->thinking.size) TRY(json_put_text(w, "reasoning_content", m->thinking.data, m->thinking.size));
+  TRY(json_put_text(w, "content", m->text.data, m->text.size));
+  if (m->members.size) TRY(json_put_key(w, NULL));
+  TRY(buffer_append(w.out, m->members.data, m->members.size, w.err));
+  return json_end(w, "}");
 }
 
 /* Writes up to `most` characters of a text to `line`, as one line without blanks at its ends. *at: where the
@@ -261,31 +255,31 @@ char *conversation_whole_title(const Conversation *c, Error *err) {
   return title;
 }
 
-static Status put_head(Buffer *out, const Conversation *c, const ConversationHead *head, Error *err) {
+static Status put_head(JsonWriter w, const Conversation *c, const ConversationHead *head) {
   char title[CONVERSATION_TITLE];
   conversation_title(c, title);
   if (head->began) {
-    TRY(put_member(out, "title", title, strlen(title), err));
-    TRY(put_member(out, "began", head->began, strlen(head->began), err));
-    TRY(buffer_printf(out, err, "\"turns\": %zu, ", conversation_n_turns(c)));
+    TRY(json_put_string(w, "title", title));
+    TRY(json_put_string(w, "began", head->began));
+    TRY(json_put_size(w, "turns", conversation_n_turns(c)));
   }
-  if (head->model) TRY(put_member(out, "model", head->model, strlen(head->model), err));
-  if (head->chat_template)
-    TRY(put_member(out, "chat_template", head->chat_template, strlen(head->chat_template), err));
-  if (head->think)
-    TRY(buffer_printf(out, err, "\"think\": %s, ", head->think == THINK_YES ? "true" : "false"));
-  return head->n_forgotten ? buffer_printf(out, err, "\"forgotten\": %zu, ", head->n_forgotten) : STATUS_OK;
+  if (head->model) TRY(json_put_string(w, "model", head->model));
+  if (head->chat_template) TRY(json_put_string(w, "chat_template", head->chat_template));
+  if (head->think) TRY(json_put_bool(w, "think", head->think == THINK_YES));
+  return head->n_forgotten ? json_put_size(w, "forgotten", head->n_forgotten) : STATUS_OK;
 }
 
 Status conversation_write(const Conversation *c, const ConversationHead *head, Buffer *out, Error *err) {
+  const JsonWriter w = {out, err};
   TRY(buffer_append_string(out, "{", err));
-  TRY(put_head(out, c, head, err));
-  TRY(buffer_printf(out, err, "%s\n", before_messages));
+  TRY(put_head(w, c, head));
+  TRY(json_put_raw(w, NULL, before_messages));
+  TRY(buffer_append_string(out, "\n", err));
   for (size_t i = 0; i < c->count; i++) {
-    TRY(put_message(out, &c->messages[i], head->model, err));
+    TRY(put_message(w, &c->messages[i], head->model));
     TRY(buffer_append_string(out, i + 1 < c->count ? ",\n" : "\n", err));
   }
-  return buffer_append_string(out, "]}\n", err);
+  return json_end(w, "]}\n");
 }
 
 /* Refuses to overwrite a file that is not a conversation: the name may be mistyped. */

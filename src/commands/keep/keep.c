@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "base/json.h"
 #include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -42,7 +43,7 @@ static Status put_json(List *list, const WireState *s, Error *err) {
   char left[16] = "null";
   if (s->left_seconds >= 0) snprintf(left, sizeof left, "%d", s->left_seconds);
   TRY(buffer_printf(list->out, err, "%s\n  {", list->n ? "," : "["));
-  TRY(append_json_member(list->out, "model", s->model, strlen(s->model), err));
+  TRY(json_put_string((JsonWriter){list->out, err}, "model", s->model));
   return buffer_printf(
       list->out, err,
       ", \"pid\": %d, \"device\": \"%s\", \"memory_bytes\": %" PRIu64

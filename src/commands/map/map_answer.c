@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "commands/common.h"
 
 /* --- the prompt */
@@ -153,21 +154,22 @@ static Status take_choice(Mapping *m, Error *err) {
 
 static Status begin_object(const Mapping *m, const Record *record, Buffer *line, Error *err) {
   const MapFlags *map = m->job->map;
+  const JsonWriter w = {line, err};
   if (map->input)
     TRY(result_object(record->index, record->hash, m->settings.hash, line, err));
   else
     TRY(buffer_printf(line, err, "{\"index\": %zu", record->index));
-  if (map->n_best > 1)
-    TRY(buffer_printf(line, err, ", \"prompt\": %zu, \"answer\": %d", record->index / (size_t)map->n_best,
-                      record->copy));
+  if (map->n_best > 1) {
+    TRY(json_put_size(w, "prompt", record->index / (size_t)map->n_best));
+    TRY(json_put_int(w, "answer", record->copy));
+  }
   if (!m->prompt.id.text) return STATUS_OK;
-  TRY(buffer_append_string(line, ", \"id\": ", err));
+  TRY(json_put_key(w, "id"));
   return buffer_append(line, m->prompt.id.text, m->prompt.id.size, err);
 }
 
 static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *err) {
   TRY(begin_object(m, record, line, err));
-  TRY(buffer_append(line, ", ", 2, err));
   TRY(m->choices.n ? choices_json(&m->choices, m->assistant->place.name, line, err)
                    : answer_json(line, &m->text, &m->ids, &m->result, m->job->reply, m->assistant, err));
   return buffer_append(line, "}\n", 2, err);
@@ -184,8 +186,7 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
   if (m->format == RESULTS_TEXTS && record->index > 0) TRY(buffer_append(line, "\n", 1, err));
   if (m->format != RESULTS_JSON) return result_error(m->format, error->text, line, err);
   TRY(begin_object(m, record, line, err));
-  TRY(buffer_append_string(line, ", ", err));
-  TRY(append_json_member(line, "error", error->text, strlen(error->text), err));
+  TRY(json_put_string((JsonWriter){line, err}, "error", error->text));
   return buffer_append(line, "}\n", 2, err);
 }
 

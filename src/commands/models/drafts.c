@@ -3,8 +3,7 @@
  * have these sizes, so the target's name is shown, too, if the drafter's config has one. */
 #include "commands/models/drafts.h"
 
-#include <string.h>
-
+#include "base/json.h"
 #include "commands/common.h"
 
 bool drafts_is_drafter(const char *path) {
@@ -84,22 +83,22 @@ static Status put_lines(const ModelConfig *config, Buffer *out, Error *err) {
 
 static Status put_json(const ModelConfig *config, Buffer *out, Error *err) {
   const DraftConfig *draft = &config->draft;
+  const JsonWriter w = {out, err};
   TRY(buffer_append(out, "{", 1, err));
-  TRY(append_json_member(out, "drafter", draft_kind_name(draft->kind), strlen(draft_kind_name(draft->kind)),
-                         err));
-  TRY(buffer_append_string(out, ", ", err));
-  TRY(append_json_member(out, "target", draft->target, strlen(draft->target), err));
-  TRY(buffer_printf(out, err,
-                    ", \"target_hidden_size\": %d, \"target_vocab_size\": %d, \"target_layers\": %d, "
-                    "\"states\": [",
-                    draft->target_hidden, draft->target_vocab, draft->target_layers));
-  for (int i = 0; i < draft->n_states && draft->states[i]; i++)
-    TRY(buffer_printf(out, err, "%s%d", i ? ", " : "", draft->states[i]));
-  return buffer_printf(
-      out, err,
-      "], \"num_hidden_layers\": %d, \"hidden_size\": %d, \"vocab_size\": %d, \"block_size\": "
-      "%d, \"gpu\": true}\n",
-      config->n_layers, config->hidden, config->vocab_size, draft->block);
+  TRY(json_put_string(w, "drafter", draft_kind_name(draft->kind)));
+  TRY(json_put_string(w, "target", draft->target));
+  TRY(json_put_int(w, "target_hidden_size", draft->target_hidden));
+  TRY(json_put_int(w, "target_vocab_size", draft->target_vocab));
+  TRY(json_put_int(w, "target_layers", draft->target_layers));
+  TRY(json_put_raw(w, "states", "["));
+  for (int i = 0; i < draft->n_states && draft->states[i]; i++) TRY(json_put_int(w, NULL, draft->states[i]));
+  TRY(json_end(w, "]"));
+  TRY(json_put_int(w, "num_hidden_layers", config->n_layers));
+  TRY(json_put_int(w, "hidden_size", config->hidden));
+  TRY(json_put_int(w, "vocab_size", config->vocab_size));
+  TRY(json_put_int(w, "block_size", draft->block));
+  TRY(json_put_bool(w, "gpu", true));
+  return json_end(w, "}\n");
 }
 
 Status drafts_inspect(const char *path, bool json, Buffer *out, Error *err) {

@@ -254,38 +254,33 @@ static Status put_line(Buffer *out, int width, bool narrow, const Checkpoint *ch
 
 /* --- as JSON */
 
-static Status put_text(Buffer *out, const char *key, const char *text, Error *err) {
-  TRY(buffer_printf(out, err, ", \"%s\": ", key));
-  return *text ? json_write_string(out, text, strlen(text), err) : buffer_append_string(out, "null", err);
+static Status put_text(JsonWriter w, const char *key, const char *text) {
+  return json_put_string(w, key, *text ? text : NULL);
 }
 
-static Status put_number(Buffer *out, const char *key, int64_t value, Error *err) {
-  if (value == 0) return buffer_printf(out, err, ", \"%s\": null", key);
-  return buffer_printf(out, err, ", \"%s\": %lld", key, (long long)value);
+static Status put_number(JsonWriter w, const char *key, int64_t value) {
+  return value ? json_put_int(w, key, value) : json_put_raw(w, key, "null");
 }
 
-static Status put_object(Buffer *out, const Checkpoint *checkpoint, const Facts *facts, Error *err) {
-  TRY(buffer_append(out, "{", 1, err));
-  TRY(append_json_member(out, "name", checkpoint->name, strlen(checkpoint->name), err));
-  TRY(put_text(out, "path", checkpoint->path, err));
-  TRY(buffer_printf(out, err, ", \"from_hub\": %s", checkpoint->from_hub ? "true" : "false"));
-  TRY(buffer_printf(out, err, ", \"default\": %s", checkpoint->is_default ? "true" : "false"));
-  TRY(buffer_printf(out, err, ", \"runs\": %s", facts->status == STATUS_OK ? "true" : "false"));
-  TRY(put_text(out, "reason", facts->status == STATUS_OK ? "" : facts->reason.text, err));
-  TRY(put_text(out, "architecture", facts->architecture, err));
-  TRY(put_text(out, "quantisation", facts->method, err));
-  TRY(put_number(out, "bits", facts->method[0] ? facts->bits : 0, err));
-  TRY(put_number(out, "group", facts->method[0] ? facts->group : 0, err));
-  TRY(put_text(out, "dtype", facts->dtype, err));
-  TRY(put_number(out, "context", facts->context, err));
-  TRY(put_number(out, "bytes", (int64_t)facts->bytes, err));
-  TRY(buffer_printf(out, err, ", \"drafter\": %s, \"drafts_for\": [", facts->is_drafter ? "true" : "false"));
-  for (size_t i = 0; i < facts->targets.count; i++) {
-    if (i) TRY(buffer_append_string(out, ", ", err));
-    TRY(json_write_string(out, facts->targets.items[i], strlen(facts->targets.items[i]), err));
-  }
-  TRY(buffer_append(out, "]", 1, err));
-  return buffer_append_string(out, "}", err);
+static Status put_object(JsonWriter w, const Checkpoint *checkpoint, const Facts *facts) {
+  TRY(buffer_append(w.out, "{", 1, w.err));
+  TRY(json_put_string(w, "name", checkpoint->name));
+  TRY(put_text(w, "path", checkpoint->path));
+  TRY(json_put_bool(w, "from_hub", checkpoint->from_hub));
+  TRY(json_put_bool(w, "default", checkpoint->is_default));
+  TRY(json_put_bool(w, "runs", facts->status == STATUS_OK));
+  TRY(put_text(w, "reason", facts->status == STATUS_OK ? "" : facts->reason.text));
+  TRY(put_text(w, "architecture", facts->architecture));
+  TRY(put_text(w, "quantisation", facts->method));
+  TRY(put_number(w, "bits", facts->method[0] ? facts->bits : 0));
+  TRY(put_number(w, "group", facts->method[0] ? facts->group : 0));
+  TRY(put_text(w, "dtype", facts->dtype));
+  TRY(put_number(w, "context", facts->context));
+  TRY(put_number(w, "bytes", (int64_t)facts->bytes));
+  TRY(json_put_bool(w, "drafter", facts->is_drafter));
+  TRY(json_put_raw(w, "drafts_for", "["));
+  for (size_t i = 0; i < facts->targets.count; i++) TRY(json_put_string(w, NULL, facts->targets.items[i]));
+  return json_end(w, "]}");
 }
 
 /* --- the list */
@@ -301,7 +296,7 @@ static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
     OWNED(facts_release) Facts facts = {0};
     TRY(look_at(&list->items[i], list, &facts, err));
     TRY(buffer_append_string(out, i ? ",\n " : "[", err));
-    TRY(put_object(out, &list->items[i], &facts, err));
+    TRY(put_object((JsonWriter){out, err}, &list->items[i], &facts));
     TRY(write_out(out, err));
   }
   return output_printf(err, list->count ? "]\n" : "[]\n");
