@@ -65,21 +65,16 @@ static double experts_read(const ExpertConfig *experts, int n_rows) {
   return n_rows == 1 ? experts->n_chosen : n * (1 - pow(missed, n_rows));
 }
 
-/* True for a matrix that comes after attention (or a recurrence): in the last layer only rows with logits
- * need its outputs. */
-static bool follows_attention(int which) {
-  return which == LAYER_O || which == LAYER_GATE || which == LAYER_UP || which == LAYER_DOWN ||
-         (which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT) || which >= N_LAYER_LINEARS;
-}
-
 /* Adds a layer's matrices; of the experts only as many as are read, each of the average size. n_ended: rows
- * that the matrices after attention multiply. */
+ * that the matrices after attention (or a recurrence) multiply. */
 static void add_linears(const Model *model, int index, int n_rows, int n_ended, StepCost *cost) {
   const ExpertConfig *experts = &model->config.experts;
   double bytes = 0, flop = 0;
   for (int which = 0; which < layer_linear_count(&model->config, index); which++) {
     const Linear *linear = layer_linear(&model->layers[index], which);
-    const int n = follows_attention(which) ? n_ended : n_rows;
+    const bool ends = which >= N_LAYER_LINEARS ||
+                      layer_tensor_operation(&model->config, index, false, which) >= OP_OUT_PROJ;
+    const int n = ends ? n_ended : n_rows;
     if (n == 0) continue;
     if (which < N_LAYER_LINEARS) {
       cost->bytes += matrix_bytes(linear);
@@ -110,7 +105,7 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   }
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    add_linears(model, i, n_rows, i == c->n_layers - 1 ? n_logit_rows : n_rows, &cost);
+    add_linears(model, i, n_rows, i == c->n_layers - 1 && program_has_cut(c) ? n_logit_rows : n_rows, &cost);
     for (int which = 0; which < N_LAYER_VECTORS; which++) cost.bytes += vector_bytes(&layer->vector[which]);
     const LayerConfig own = config_layer(c, i);
     if (layer_has(own, LAYER_DELTA) || own.kind == LAYER_CONV) {
@@ -141,8 +136,8 @@ double step_host_bytes(const Model *model, int host_experts, int host_layers) {
       const double all = matrix_bytes(layer_linear(&model->layers[i], which));
       if (which >= N_LAYER_LINEARS && i >= c->n_layers - host_experts)
         bytes += all * c->experts.n_chosen / c->experts.n_experts;
-      const bool stays = which >= LAYER_ROUTER && which <= LAYER_LATENT_OUT; /* on the GPU, as KV_B does */
-      if (which < N_LAYER_LINEARS && !stays && which != LAYER_KV_B && i >= c->n_layers - host_layers)
+      if (which < N_LAYER_LINEARS && layer_linear_held(which) < HELD_ON_DEVICE &&
+          i >= c->n_layers - host_layers)
         bytes += all;
     }
   return bytes;

@@ -11,13 +11,14 @@ typedef struct {
 } StepCost;
 
 /* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
- * lm_head is not read). In the last layer only these rows are computed after attention. The step reads the
+ * lm_head is not read). With program_has_cut() only these rows are computed after the last layer's attention.
+ * The step reads the
  * keys and values of the past tokens that its first row attends to (sliding windows). */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
 /* Bytes of weights that a step of one token reads in the host's memory: those of the chosen experts in the
- * last host_experts layers, and those of all other matrices in the last host_layers layers, but for kv_b,
- * router, shared_gate, latent_in and latent_out, which stay on the GPU. */
+ * last host_experts layers, and those of all other matrices in the last host_layers layers, but for those
+ * that stay on the GPU (from HELD_ON_DEVICE on). */
 double step_host_bytes(const Model *model, int host_experts, int host_layers);
 
 /* Bytes that n tokens take in the KV cache, in all layers together. */

@@ -175,16 +175,26 @@ static void find_cut(Program *p, int last) {
   if (p->cut < 0) p->kept = -1;
 }
 
+static const LayerConfig no_layer; /* stands for the layer of operations outside the layers */
+
 Status program_make(const ModelConfig *config, Program *program, Error *err) {
-  static const LayerConfig none; /* stands for the layer of operations outside the layers */
   *program = (Program){.cut = -1, .kept = -1};
   const size_t most = (size_t)config->n_layers * MOST_OF_A_LAYER + 2;
   TRY(NEW(program->ops, most, "program", err));
-  add(program, config, &none, config->draft.kind ? OP_DRAFT_EMBED : OP_EMBED, -1);
+  add(program, config, &no_layer, config->draft.kind ? OP_DRAFT_EMBED : OP_EMBED, -1);
   for (int layer = 0; layer < config->n_layers; layer++) add_layer(program, config, layer);
-  add(program, config, &none, OP_LOGITS, config->n_layers);
+  add(program, config, &no_layer, OP_LOGITS, config->n_layers);
   find_cut(program, config->n_layers - 1);
   return STATUS_OK;
+}
+
+bool program_has_cut(const ModelConfig *config) {
+  Op ops[MOST_OF_A_LAYER + 1];
+  Program last = {.ops = ops}; /* the last layer decides */
+  add_layer(&last, config, config->n_layers - 1);
+  add(&last, config, &no_layer, OP_LOGITS, config->n_layers);
+  find_cut(&last, config->n_layers - 1);
+  return last.cut >= 0;
 }
 
 void program_release(Program *program) {

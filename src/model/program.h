@@ -69,6 +69,8 @@ static inline bool op_is_of_layer(const Op *op, const ModelConfig *config) {
 /* Lists a config's operations. Fails if there is no memory. Call program_release() also after a failure. */
 Status program_make(const ModelConfig *config, Program *program, Error *err);
 void program_release(Program *program);
+/* True if the program of a config has a cut. */
+bool program_has_cut(const ModelConfig *config);
 
 const char *operation_name(OpKind kind); /* "norm_gate_up" */
 

@@ -134,6 +134,10 @@ TEST(windows_hide_what_is_far) {
   assert_equal(step_cost(&model, KV_F16, 2, 2, 0).flop, 2 * (products - end) + (3 + 4 + 3 + 4) * seen);
   assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop,
                3 * (products - end) + (3 + 4 + 5 + 3 + 4 + 4) * seen);
+  /* An MLP beside attention reads h of every row: nothing of the last layer can be left out. */
+  Model beside = model;
+  beside.config.parallel = true;
+  assert_equal(step_cost(&beside, KV_F16, 2, 2, 0).flop, 2 * products + (3 + 4 + 3 + 4) * seen);
   /* In chunks of 4 the tenth token sees one before it, and the first of a chunk none. */
   windows[1] = (LayerConfig){.chunk = 4};
   assert_equal(step_cost(&model, KV_F16, 9, 1, 1).bytes, weights + (9 + 1) * kv);
@@ -241,6 +245,8 @@ TEST(experts_are_read_where_rows_choose_them) {
   assert_equal(step_host_bytes(&model, 2, 0), 4 * 3 * N_CHOSEN);
   assert_equal(step_host_bytes(&model, 1, 1), 4 * (3 * N_CHOSEN + 2));
   assert_equal(step_host_bytes(&model, 2, 2), 4 * (3 * N_CHOSEN + 2 + dense));
+  layers[1].altup_predict = matrix; /* stays on the GPU, too */
+  assert_equal(step_host_bytes(&model, 1, 1), 4 * (3 * N_CHOSEN + 2));
 }
 
 /* Rows of tables that tokens are looked up in: one of each table for each row of the step. */
