@@ -180,8 +180,7 @@ int main(int argc, char **argv) {
           if (!has(rows_wanted, entry.name)) continue;
           if (!wide && (tokens * 2 < entry.from || tokens / 4 > entry.to)) continue;
           double work = (double)tokens * l.n_in * l.n_out;
-          if (work > 2e10 && (!strcmp(entry.name, "awq_plain") || !strcmp(entry.name, "int8_dp4a") ||
-                              !strcmp(entry.name, "awq_pipelined")))
+          if (work > 2e10 && (!strcmp(entry.name, "awq_plain") || !strcmp(entry.name, "awq_pipelined")))
             continue;
           const LinearEntry *chosen;
           if (linear_choice(context, &copies[0], entry.act, tokens, entry.name, &chosen, &error) != STATUS_OK)

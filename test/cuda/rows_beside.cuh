@@ -365,7 +365,7 @@ static void check_few_floats(void) {
 /* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
  * the next; chips with so little shared memory that they take smaller tiles. */
 static void check_few_tiles(void) {
-  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined,dense_tensorcore";
+  const char *kernels = "awq_tensorcore,int8_mma,int8_token,awq_pipelined,dense_tensorcore";
   with(kernels, "6", NULL, [] {
     check_counts(WEIGHT_BF16, 640, 264, 0, {70, 128});
     for (int group : {32, 16}) check_counts(WEIGHT_AWQ4, 640, 264, group, {9, 33, 70});

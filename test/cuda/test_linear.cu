@@ -68,15 +68,14 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"planes_wgmma", 1e-7, 1e18},     {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
-    {"awq_gemv", 1e-7, 1e18},         {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
-    {"awq_wgmma", 2.5e-7, 1e18},      {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
-    {"awq_pipelined", 1e-9, 1e10},    {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
-    {"int8_mma", 1e-10, 1e18},        {"int8_wgmma", 1e-10, 1e18},     {"int8_tiles", 1e-10, 1e18},
-    {"int8_dp4a", 1e-10, 5e10},       {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},
-    {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
-    {"dense_tensorcore", 1e-9, 1e18}, {"dense_wgmma", 1e-9, 1e18},     {"chain_mma", 2.5e-7, 1e18},
-    {"int8_bytes", 1e-7, 1e18},
+    {"planes_wgmma", 1e-7, 1e18},    {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
+    {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
+    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
+    {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
+    {"int8_mma", 1e-10, 1e18},       {"int8_wgmma", 1e-10, 1e18},     {"int8_tiles", 1e-10, 1e18},
+    {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},
+    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},    {"dense_tensorcore", 1e-9, 1e18},
+    {"dense_wgmma", 1e-9, 1e18},     {"chain_mma", 2.5e-7, 1e18},     {"int8_bytes", 1e-7, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {

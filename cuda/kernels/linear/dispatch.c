@@ -78,7 +78,6 @@ static const LinearEntry entries[] = {
   {"awq_small_batch", LAUNCH_AWQ_DOT, INTS, .limit = 8, .group = 32, .x = X_INT16, FROM_75},
   {"awq_pipelined", LAUNCH_AWQ_PIPELINED, INTS, .group = 32, FROM_75},
   {"awq_dequant_plain", LAUNCH_CUBLAS_PLAIN, QUANT, .group = 1, FROM_75},
-  {"int8_dp4a", LAUNCH_INT8_DP4A, INTS, .act = A8, .group = 32, FROM_75},
 };
 
 /* Matrices of experts, whose products of few tokens are bound by reading the chosen experts. Their

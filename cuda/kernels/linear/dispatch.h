@@ -59,11 +59,11 @@ const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "FP4", "FP8"
   KERNEL(AWQ_DOT, awq_dot) KERNEL(AWQ_PLANES, awq_planes) KERNEL(AWQ_PIPELINED, awq_pipelined) \
   KERNEL(AWQ_TENSORCORE, awq_tensorcore) KERNEL(AWQ_WGMMA, awq_wgmma) KERNEL(CUBLAS, cublas) \
   KERNEL(CUBLAS_PLAIN, cublas_plain) KERNEL(AWQ_PLAIN, awq_plain) KERNEL(INT8_GEMV, int8_gemv) \
-  KERNEL(INT8_MMA, int8_mma) KERNEL(INT8_DP4A, int8_dp4a) KERNEL(INT8_TOKEN, int8_token) \
-  KERNEL(DENSE_ROWS, dense_rows) KERNEL(FLOAT_MMA, float_mma) KERNEL(PLANES_WGMMA, planes_wgmma) \
-  KERNEL(INT8_WGMMA, int8_wgmma) KERNEL(INT8_TILES, int8_tiles) KERNEL(NARROW_WGMMA, narrow_wgmma) \
-  KERNEL(EXPERTS_PLAIN, experts_plain) KERNEL(DENSE_TENSORCORE, dense_tensorcore) \
-  KERNEL(DENSE_WGMMA, dense_wgmma) KERNEL(CHAIN_MMA, chain_mma) KERNEL(INT8_BYTES, int8_bytes)
+  KERNEL(INT8_MMA, int8_mma) KERNEL(INT8_TOKEN, int8_token) KERNEL(DENSE_ROWS, dense_rows) \
+  KERNEL(FLOAT_MMA, float_mma) KERNEL(PLANES_WGMMA, planes_wgmma) KERNEL(INT8_WGMMA, int8_wgmma) \
+  KERNEL(INT8_TILES, int8_tiles) KERNEL(NARROW_WGMMA, narrow_wgmma) KERNEL(EXPERTS_PLAIN, experts_plain) \
+  KERNEL(DENSE_TENSORCORE, dense_tensorcore) KERNEL(DENSE_WGMMA, dense_wgmma) \
+  KERNEL(CHAIN_MMA, chain_mma) KERNEL(INT8_BYTES, int8_bytes)
 
 typedef enum {
 #define KERNEL(LAUNCH, name) LAUNCH_##LAUNCH,

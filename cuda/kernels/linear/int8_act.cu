@@ -5,7 +5,6 @@
  *
  *   int8_gemv  1 to 8 tokens: int8_gemv.cu
  *   int8_mma   any number: one kernel quantises x, the next multiplies tiles on mma m16n8k32
- *   int8_dp4a  the same matmul on dp4a, kept as a reference to compare with: int8_mma is faster
  *
  * The sum over a block of inputs is exact. In int8_mma the accumulators start at kIntBiasBits - z sum X (with
  * 16 z for row g + 8 of 4-bit weights, g = lane / 4: layout.cuh). Read as a float, minus kIntBias, each is
@@ -19,7 +18,6 @@
  * READS    weights once for every kTokens tokens. */
 #include "cuda/kernels/linear/int8_x.cuh"
 #include "cuda/kernels/linear/weight_stage.cuh"
-#include "cuda/kernels/ptx/lanes.cuh"
 
 namespace {
 
@@ -44,12 +42,11 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
         make_int2(__float_as_int(d), sum);
 }
 
-template <class W_, int kR, int kWarpsM, int kWarpsN, int kN, int kStages_, int kBlocks_, bool kDot_>
+template <class W_, int kR, int kWarpsM, int kWarpsN, int kN, int kStages_, int kBlocks_>
 struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef W_ W;
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
   static constexpr int kStages = kStages_, kBlocks = kBlocks_, kK = 2;
-  static constexpr bool kDot = kDot_; /* dp4a, else mma */
   static constexpr int kXBytes = kK * Grid::kTokens * kTileIn;
   template <int kBlockIn> using Weights = WeightStage<W, Grid::kTileRows, kK, kBlockIn, Grid::kThreads>;
   template <int kBlockIn> static __host__ __device__ constexpr int stage_bytes() {
@@ -170,78 +167,13 @@ template <class S, int kBlockIn> struct MmaLoop {
 #pragma unroll
     for (int i = 0; i < S::kR * S::kN; i++) y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0;
   }
-  __device__ __forceinline__ void finish(typename S::Sums &to) {
-#pragma unroll
-    for (int i = 0; i < S::kR * S::kN; i++)
-#pragma unroll
-      for (int c = 0; c < 4; c++) to[i][c] = y[i][c];
-  }
-};
-
-/* The inner loop on dp4a: lane (g, t) sums its own inputs for all tokens; finish() adds the four lanes t. */
-template <class S, int kBlockIn> struct DotLoop {
-  static constexpr int kTokens = 8 * S::kN;
-  float y[S::kR][kTokens][2];
-
-  __device__ __forceinline__ void multiply(const unsigned char *stage) {
-    typedef typename S::W W;
-    typedef typename S::template Weights<kBlockIn> Weights;
-    int lane = threadIdx.x % 32, t = lane % 4, token0 = S::warp_token();
-    const unsigned char *weights = stage + S::template weights_at<kBlockIn>(),
-                        *x = stage + token0 * kTileIn + t * 16;
-    const int2 *blocks = (const int2 *)(stage + S::kXBytes) + token0;
-#pragma unroll
-    for (int f = 0; f < Weights::kGroups; f++)
-#pragma unroll
-      for (int r = 0; r < S::kR; r++) {
-        LaneGroup<W> group = lane_group<S, kBlockIn>(weights, r, f);
-        int z_low = t == 0 ? group.z_low : 0, z_high = t == 0 ? group.z_high : 0;
-        uint4 v[2][W::kVectors];
-        Weights::vectors(weights, S::warp_tile_row() + r, 0, lane, v[0]);
-        Weights::vectors(weights, S::warp_tile_row() + r, 1, lane, v[1]);
-#pragma unroll
-        for (int m = 0; m < kTokens; m++) {
-          int2 b = blocks[f * S::kTokens + m];
-          int low = -z_low * b.y, high = -z_high * b.y;
-#pragma unroll
-          for (int h = f * kBlockIn / 32; h < (f + 1) * kBlockIn / 32; h++) {
-            uint32_t q[4];
-            W::bytes(v[h / 2], h % 2, q);
-            uint2 xv = *(const uint2 *)(x + (h / 2 * S::kTokens + m) * kTileIn + h % 2 * 8);
-            low = dp4a_u8s8(q[2], xv.y, dp4a_u8s8(q[0], xv.x, low));
-            high = dp4a_u8s8(q[3], xv.y, dp4a_u8s8(q[1], xv.x, high));
-          }
-          y[r][m][0] += group.s_low * __int_as_float(b.x) * (float)low;
-          y[r][m][1] += group.s_high * __int_as_float(b.x) * (float)high;
-        }
-      }
-  }
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int r = 0; r < S::kR; r++)
-#pragma unroll
-      for (int m = 0; m < kTokens; m++) y[r][m][0] = y[r][m][1] = 0;
-  }
-  __device__ __forceinline__ void finish(typename S::Sums &to) {
-    int t = threadIdx.x % 4;
-#pragma unroll
-    for (int r = 0; r < S::kR; r++)
-#pragma unroll
-      for (int m = 0; m < kTokens; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const float v = lanes_sum<1, 2>(y[r][m][half]);
-          if (m % 8 / 2 == t) to[r * S::kN + m / 8][m % 2 + 2 * half] = v;
-        }
-  }
 };
 
 template <class S, int kBlockIn>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
   typename S::template Weights<kBlockIn> weights;
-  typename std::conditional<S::kDot, DotLoop<S, kBlockIn>, MmaLoop<S, kBlockIn>>::type sums;
+  MmaLoop<S, kBlockIn> sums;
   sums.clear();
   stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
       a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
@@ -253,11 +185,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       },
       [&](const unsigned char *stage) { sums.multiply(stage); },
       [&](const stream_k::Cursor &at, auto whole) {
-        typename S::Sums acc;
-        sums.finish(acc);
-        if (whole(reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc)))
+        if (whole(reinterpret_cast<float(&)[S::kR * S::kN * 4]>(sums.y)))
           S::store(a.tiles.out, at.out_tile * S::kTileRows, at.token_tile * S::kTokens, a.tiles.n_tokens,
-                   acc);
+                   sums.y);
         sums.clear();
       });
 }
@@ -292,10 +222,10 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   return launch_block<S, 32>(args, err);
 }
 
-template <int kR, int kWarpsM, int kWarpsN, int kN, int kStages, int kBlocks, bool kDot>
+template <int kR, int kWarpsM, int kWarpsN, int kN, int kStages, int kBlocks>
 constexpr TileShape shape(int max_tokens) {
-  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kStages, kBlocks, kDot> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks, kDot> S8; /* 3 stages: twice the bytes */
+  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kStages, kBlocks> S4;
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks> S8; /* 3 stages: twice the bytes */
   return {max_tokens,
           {(size_t)kStages * S4::template stage_bytes<32>(), (size_t)3 * S8::template stage_bytes<32>()},
           {launch_shape<S4>, launch_shape<S8>},
@@ -303,18 +233,12 @@ constexpr TileShape shape(int max_tokens) {
 }
 
 constexpr TileShape mma_shapes[] = {
-    /* kR, kWarpsM, kWarpsN, kN, kStages, kBlocks, kDot */
-    shape<2, 4, 1, 2, 5, 3, false>(16),
-    shape<2, 4, 1, 4, 4, 3, false>(64),
-    shape<4, 4, 2, 4, 3, 1, false>(1 << 30),
-};
-
-constexpr TileShape dot_shapes[] = {
-    shape<1, 4, 1, 1, 4, 2, true>(8),
-    shape<1, 4, 2, 2, 4, 2, true>(1 << 30),
+    /* kR, kWarpsM, kWarpsN, kN, kStages, kBlocks */
+    shape<2, 4, 1, 2, 5, 3>(16),
+    shape<2, 4, 1, 4, 4, 3>(64),
+    shape<4, 4, 2, 4, 3, 1>(1 << 30),
 };
 
 } // namespace
 
 const LinearKernel int8_mma_kernel = tile_kernel<mma_shapes>;
-const LinearKernel int8_dp4a_kernel = tile_kernel<dot_shapes>;
