@@ -135,7 +135,7 @@ def tile_times():
     cards, dates = sorted({row["card"] for row in rows}), sorted({row["date"] for row in rows})
     out = ["/* tile_times.h - the shapes of tiles and what they cost, by which a kernel chooses. Written by",
            " * scripts/figures_page.py from scripts/figures/tiles.csv: change that, with how it was measured.",
-           f" * {', '.join(cards)}, {dates[0]} to {dates[-1]}.",
+           f" * {', '.join(cards)}, {' to '.join(sorted({dates[0], dates[-1]}))}.",
            " *",
            " *   TILE(" + "; ".join(columns[1:4]) + ";", " *        " + "; ".join(columns[4:]) + ") */",
            "#pragma once", "", "/* clang-format off */"]

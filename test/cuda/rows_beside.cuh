@@ -137,20 +137,20 @@ static void check_same_norm(const char *kernel, WeightType type, int n_in, int n
   free_operands(&o);
 }
 
-/* Tile shapes first .. last of a kernel give the same bits: those of int8_tiles where no tile is cut, as on
- * one SM, those of awq_wgmma in whole tiles, and those of dense_wgmma. */
-static void check_same_tiles(const char *kernel, ActType act, int first_variant, int last_variant, int n_in,
-                             int n_out, int n_tokens, WeightType type = WEIGHT_AWQ4) {
+/* Tile shapes first .. last of a kernel give the same bits: those of awq_wgmma in whole tiles, and those
+ * of dense_wgmma. */
+static void check_same_tiles(const char *kernel, int first_variant, int last_variant, int n_in, int n_out,
+                             int n_tokens, WeightType type = WEIGHT_AWQ4) {
   Stored s = stored_random(type, n_in, n_out, test_group(type) ? 128 : 0, 24);
   Operands o = make_operands(&s, 1, n_tokens);
   const size_t n = (size_t)n_tokens * o.y_stride;
   const LinearEntry *chosen;
   std::vector<float> first, y(n);
-  LinearCall call = {&o.w,       o.x, o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0],
-                     o.y_stride, act, false,      kernel,   first_variant};
-  const bool runs = !linear_choice(context, &o.w, act, n_tokens, kernel, &chosen, &error);
+  LinearCall call = {&o.w,       o.x,     o.x_stride, n_tokens, LINEAR_TO_F32, o.y[0],
+                     o.y_stride, ACT_F16, false,      kernel,   first_variant};
+  const bool runs = !linear_choice(context, &o.w, ACT_F16, n_tokens, kernel, &chosen, &error);
   for (; runs && call.variant <= last_variant; call.variant++) {
-    MUST(linear_prepare(context, &o.w, act, n_tokens, kernel, &error));
+    MUST(linear_prepare(context, &o.w, ACT_F16, n_tokens, kernel, &error));
     CHECK(cudaMemsetAsync(o.y[0], 0xff, n * 4, stream));
     MUST(linear_run(context, &call, &error));
     CHECK(cudaStreamSynchronize(stream));
@@ -251,19 +251,12 @@ static void check_few_whole(void) {
     check_outputs(WEIGHT_AWQ4, 128, wide, 2, LINEAR_SWIGLU_F16, true, 70, v, false, 128);
   for (WeightType type : {WEIGHT_FP4, WEIGHT_FP8})
     for (int v : {25, 28}) check_outputs(type, 192, wide, 2, LINEAR_SWIGLU_F16, true, 70, v);
-  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 384, 520, 300);
+  check_same_tiles("awq_wgmma", 15, 28, 384, 520, 300);
 }
 
-/* int8_tiles on one SM: a turn of its loop and three units; counts on both sides of where it takes tiles of
- * 256 tokens. */
-static void check_few_units(void) {
-  with("int8_tiles", "1", NULL, [] {
-    check_counts(WEIGHT_AWQ4, 1408, 72, 128, {66});
-    check_counts(WEIGHT_AWQ4, 640, 72, 64, {66});
-    check_counts(WEIGHT_AWQ4, 2560, 16, 128, {511, 512, 513, 640, 768});
-    for (int n_tokens : {66, 300, 512}) check_same_tiles("int8_tiles", ACT_INT8, 1, 2, 1408, 136, n_tokens);
-  });
-  for (const char *sms : {"1", "6"}) /* whole tiles, and parts of them */
+/* int8_bytes and int8_token in whole tiles, and in parts of them. */
+static void check_few_bytes(void) {
+  for (const char *sms : {"1", "6"})
     with("int8_bytes,int8_token", sms, NULL, [] {
       for (int n_tokens : {66, 300}) check_same_bytes(WEIGHT_AWQ4, 1408, 136, n_tokens);
       check_same_bytes(WEIGHT_INT8, 640, 136, 140);
@@ -285,7 +278,7 @@ static void check_invariant_layers(void) {
     check_rows_beside(LINEAR_INVARIANT, n_out == 4096 ? 12288 : 4096, n_out, 128, {700, 1, -64, -193});
   for (int group : {128, 32})
     check_rows_beside(LINEAR_INVARIANT, 5120, 10240, group, {300, 17, -32, 33, 1, -16});
-  check_same_tiles("awq_wgmma", ACT_F16, 15, 28, 4096, 6144, 700);
+  check_same_tiles("awq_wgmma", 15, 28, 4096, 6144, 700);
   check_rows_beside(LINEAR_INVARIANT, 1024, 17000, 0, {300, 1, -34, 64, -65, 130},
                     WEIGHT_F16); /* an lm_head */
 }
@@ -296,7 +289,7 @@ static void check_few_dense(void) {
   with("dense_wgmma,invariant", "2", NULL, [] {
     for (WeightType type : {WEIGHT_F16, WEIGHT_BF16}) {
       check_counts(type, 640, 264, 0, {43, 150}, 5);
-      check_same_tiles("dense_wgmma", ACT_F16, 1, 5, 640, 264, 300, type);
+      check_same_tiles("dense_wgmma", 1, 5, 640, 264, 300, type);
       check_rows_beside("dense_wgmma", 200, 264, 0, {150, 1, -34, 64, 65}, type);
       check_rows_beside(LINEAR_INVARIANT, 172, 260, 0, {70, 9}, type);
     }

@@ -1,4 +1,5 @@
-"""Copies of weights of 4 bits as bytes, which `--act int8` makes on compute capability 9.0 where they fit."""
+"""Copies of weights of 4 bits as bytes, which `--act int8` makes on compute capability 9.0 where they fit. Without
+them it multiplies many rows as fp16."""
 import pathlib
 import re
 import subprocess
@@ -36,15 +37,14 @@ def test_copies_are_multiplied_where_they_fit(evaluate):
     if isinstance(by_bytes, str):
         assert "never multiplies" in by_bytes
         pytest.skip(by_bytes.strip())
-    by_tiles = evaluate("--act", "int8", "--kernel", "int8_tiles")
-    assert not np.array_equal(by_bytes, by_tiles)
+    exact = evaluate()
+    assert not np.array_equal(by_bytes, exact)
     assert np.array_equal(evaluate("--act", "int8"), by_bytes)
     refused = evaluate("--act", "int8", "--gpu-memory", "1")
     weights, state = map(int, re.search(r"\(weights (\d+), context of \d+ tokens (\d+)\)", refused).groups())
     enough = weights + state + 1000  # for all but the copies
-    assert np.array_equal(evaluate("--act", "int8", "--gpu-memory", str(enough)), by_tiles)
+    assert np.array_equal(evaluate("--act", "int8", "--gpu-memory", str(enough)), exact)
     assert np.array_equal(evaluate("--act", "int8", "--gpu-memory", str(8 * enough)), by_bytes)
-    exact = evaluate()
-    distances = [compare.kl(exact, logits).mean() for logits in (by_bytes, by_tiles)]
-    print("mean KL of bytes {:.1e}, of tiles {:.1e}".format(*distances))
-    assert distances[0] <= 2 * distances[1]
+    distance = compare.kl(exact, by_bytes).mean()
+    print(f"mean KL of bytes {distance:.1e}")
+    assert distance <= 1e-2

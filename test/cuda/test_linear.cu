@@ -68,14 +68,14 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"planes_wgmma", 1e-7, 1e18},    {"narrow_wgmma", 2.5e-7, 1e18},  {"awq_planes", 1e-7, 1e18},
-    {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18}, {"awq_tensorcore", 2.5e-7, 1e18},
-    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},   {"awq_dequant_plain", 2.5e-7, 2e11},
-    {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},        {"int8_gemv", 1e-10, 1e18},
-    {"int8_mma", 1e-10, 1e18},       {"int8_wgmma", 1e-10, 1e18},     {"int8_tiles", 1e-10, 1e18},
-    {"int8_token", 3.2e-14, 1e18},   {"float_mma", 1e-9, 1e18},       {"dense_rows", 1e-9, 1e18},
-    {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},    {"dense_tensorcore", 1e-9, 1e18},
-    {"dense_wgmma", 1e-9, 1e18},     {"chain_mma", 2.5e-7, 1e18},     {"int8_bytes", 1e-7, 1e18},
+    {"planes_wgmma", 1e-7, 1e18},  {"narrow_wgmma", 2.5e-7, 1e18},   {"awq_planes", 1e-7, 1e18},
+    {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},  {"awq_tensorcore", 2.5e-7, 1e18},
+    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},    {"awq_dequant_plain", 2.5e-7, 2e11},
+    {"awq_pipelined", 1e-9, 1e10}, {"awq_plain", 1e-9, 2e9},         {"int8_gemv", 1e-10, 1e18},
+    {"int8_mma", 1e-10, 1e18},     {"int8_wgmma", 1e-10, 1e18},      {"int8_token", 3.2e-14, 1e18},
+    {"float_mma", 1e-9, 1e18},     {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18},
+    {"dense_cublas", 1e-9, 1e18},  {"dense_tensorcore", 1e-9, 1e18}, {"dense_wgmma", 1e-9, 1e18},
+    {"chain_mma", 2.5e-7, 1e18},   {"int8_bytes", 1e-7, 1e18},
 };
 
 static const Limit *limit_of(const char *kernel) {
@@ -669,7 +669,7 @@ static void check_few_wgmma(void) {
 static void check_few_narrow(void) {
   const char *asked = only;
   if (*only && !strstr(only, "s_wgmma") && !wanted("narrow_wgmma") && !strstr(only, "int8_")) return;
-  only = "planes_wgmma,int8_wgmma,int8_tiles,int8_bytes";
+  only = "planes_wgmma,int8_wgmma,int8_bytes";
   check_counts(WEIGHT_AWQ4, 1024, 200, 128, {9, 24, 43, 150}, 3);
   check_counts(WEIGHT_AWQ4, 640, 264, 64, {24, 130}, 3);
   check_counts(WEIGHT_AWQ4, 320, 40, 32, {66}, 3);
@@ -686,12 +686,11 @@ static void check_few_narrow(void) {
   check_rows_beside("narrow_wgmma", 1024, 136, 128, {64, 9, 40});
   only = asked;
   for (int n_in : {640, 1024, 4224}) {
-    check_same_norm("int8_tiles", WEIGHT_AWQ4, n_in, 72, n_in == 640 ? 64 : 128, 66);
     check_same_norm("int8_bytes", WEIGHT_AWQ4, n_in, 72, 128, 66);
     check_same_norm("int8_bytes", WEIGHT_INT8, n_in, 72, 0, 66);
   }
   check_few_rotated();
-  check_few_units();
+  check_few_bytes();
 }
 
 /* True if the next matrix of a sweep belongs to its part: matrices are dealt out in turn. */

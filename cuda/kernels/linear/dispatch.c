@@ -33,6 +33,7 @@
 #define DENSE_MAX_TOKENS 8
 
 #define LEAST_BYTES 48 /* from this many tokens on int8_bytes is the fastest kernel */
+#define MOST_INT8   64 /* tokens that int8_wgmma is meant for */
 
 /* First and last chip; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 .first_chip = SM(7, 5), .last_chip = SM_ANY
@@ -60,9 +61,8 @@ static const LinearEntry entries[] = {
   {"awq_plain", LAUNCH_AWQ_PLAIN, QUANT, .from = 1, .to = ANY, .group = 1, FROM_75},
   {"int8_gemv", LAUNCH_INT8_GEMV, INTS, .act = A8, .from = 1, .to = 4, .to_small = 8, .limit = 8,
     .group = 32, .x = X_INT8, FROM_75},
-  {"int8_wgmma", LAUNCH_INT8_WGMMA, AWQ4, .act = A8, .from = 9, .to = 64, .group = 64, ONLY_90},
+  {"int8_wgmma", LAUNCH_INT8_WGMMA, AWQ4, .act = A8, .from = 9, .to = MOST_INT8, .group = 64, ONLY_90},
   {"int8_bytes", LAUNCH_INT8_BYTES, BYTES, .act = A8, .from = LEAST_BYTES, .to = ANY, .group = 1, ONLY_90},
-  {"int8_tiles", LAUNCH_INT8_TILES, AWQ4, .act = A8, .from = 65, .to = ANY, .group = 64, ONLY_90},
   {"int8_mma", LAUNCH_INT8_MMA, INTS, .act = A8, .from = 1, .to = ANY, .group = 32, FROM_75},
   {"int8_token", LAUNCH_INT8_TOKEN, INT8, .act = A8, .from = 1, .to = ANY, FROM_75},
   {"dense_cublas", LAUNCH_CUBLAS, F16, .from = 3, .to = ANY, FROM_75},
@@ -253,11 +253,20 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   return STATUS_OK;
 }
 
+/* True for int8 activations that fp16 ones are faster than: on Hopper, many tokens by 4-bit weights without a
+ * rotated copy (LOG.md, "int8 without copies"). */
+static bool is_faster_in_f16(const LinearQuery *query) {
+  return query->act == ACT_INT8 && query->weights == WEIGHT_AWQ4 && query->n_experts == 0 &&
+         !query->rotated && query->n_tokens > MOST_INT8 && query->device.arch == SM_90A;
+}
+
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err) {
   if (forced) return dispatch_by_name(query, forced, entry, err);
   const LinearEntry *next;
-  for (int i = 0; (next = entry_for(query, i)); i++)
-    if (entry_is_meant(next, query) && entry_runs(next, query)) {
+  LinearQuery as = *query;
+  if (is_faster_in_f16(query)) as.act = ACT_F16;
+  for (int i = 0; (next = entry_for(&as, i)); i++)
+    if (entry_is_meant(next, &as) && entry_runs(next, &as)) {
       *entry = next;
       return STATUS_OK;
     }

@@ -61,7 +61,7 @@ const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "FP4", "FP8"
   KERNEL(CUBLAS_PLAIN, cublas_plain) KERNEL(AWQ_PLAIN, awq_plain) KERNEL(INT8_GEMV, int8_gemv) \
   KERNEL(INT8_MMA, int8_mma) KERNEL(INT8_TOKEN, int8_token) KERNEL(DENSE_ROWS, dense_rows) \
   KERNEL(FLOAT_MMA, float_mma) KERNEL(PLANES_WGMMA, planes_wgmma) KERNEL(INT8_WGMMA, int8_wgmma) \
-  KERNEL(INT8_TILES, int8_tiles) KERNEL(NARROW_WGMMA, narrow_wgmma) KERNEL(EXPERTS_PLAIN, experts_plain) \
+  KERNEL(NARROW_WGMMA, narrow_wgmma) KERNEL(EXPERTS_PLAIN, experts_plain) \
   KERNEL(DENSE_TENSORCORE, dense_tensorcore) KERNEL(DENSE_WGMMA, dense_wgmma) \
   KERNEL(CHAIN_MMA, chain_mma) KERNEL(INT8_BYTES, int8_bytes)
 

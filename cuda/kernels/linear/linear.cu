@@ -122,8 +122,8 @@ static bool is_invariant(const char *kernel) {
   return kernel && strcmp(kernel, LINEAR_INVARIANT) == 0;
 }
 
-/* Most inputs of a row whose norm a kernel computes: int8_tiles and int8_bytes hold the row in a block's
- * registers; dense_rows holds it in fp16 and in fp32, in 48 KB. */
+/* Most inputs of a row whose norm a kernel computes: int8_bytes holds the row in a block's registers;
+ * dense_rows holds it in fp16 and in fp32, in 48 KB. */
 constexpr int kMostNormedInputs = 8192, kMostDenseInputs = 7680;
 /* Most tokens for which planes_wgmma computes the norm: with 24 a step takes 2% longer if it does. */
 constexpr int kMostNormed = 16;
@@ -132,7 +132,6 @@ constexpr int kMostNormed = 16;
 static bool computes_norm(const LinearEntry *entry, const DeviceLinear *w, int n_tokens) {
   switch (entry->launch) {
   case LAUNCH_PLANES_WGMMA: return true;
-  case LAUNCH_INT8_TILES:
   case LAUNCH_INT8_BYTES: return w->n_in % 128 == 0 && w->n_in <= kMostNormedInputs;
   case LAUNCH_DENSE_ROWS:
     return n_tokens == 1 && w->n_experts == 0 && w->n_in % 4 == 0 && w->n_in <= kMostDenseInputs;

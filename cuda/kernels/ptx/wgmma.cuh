@@ -126,11 +126,7 @@ __device__ void wgmma_f16_shared(float (&c)[kColumns / 2], uint64_t a, uint64_t 
 template <int kColumns>
 __device__ void wgmma_u8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
-/* wgmma_u8s8() with signed bytes in both operands. */
-template <int kColumns>
-__device__ void wgmma_s8s8(int (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
-
-/* wgmma_s8s8() with `a` in shared memory, by a descriptor of operand_b(). */
+/* wgmma_u8s8() with signed bytes in both operands, `a` in shared memory by a descriptor of operand_b(). */
 template <int kColumns>
 __device__ void wgmma_s8s8_shared(int (&c)[kColumns / 2], uint64_t a, uint64_t b, int add);
 
@@ -191,13 +187,11 @@ __device__ void wgmma_s8s8_shared(int (&c)[kColumns / 2], uint64_t a, uint64_t b
 #define F16_COLUMNS(columns) OF_F16(OF_REGISTERS, wgmma_f16_columns, columns, "1")
 #define F16_SHARED(columns)  OF_F16(OF_SHARED, wgmma_f16_shared, columns, "0, 0")
 #define U8S8(columns)        OF_BYTES(OF_REGISTERS, wgmma_u8s8, columns, "u8.s8")
-#define S8S8(columns)        OF_BYTES(OF_REGISTERS, wgmma_s8s8, columns, "s8.s8")
 #define S8S8_SHARED(columns) OF_BYTES(OF_SHARED, wgmma_s8s8_shared, columns, "s8.s8")
 F16(16) F16(32) F16(48) F16(64) F16(96) F16(128) F16(160) F16(192) F16(256)
 F16_COLUMNS(64) F16_COLUMNS(128) F16_COLUMNS(256)
 F16_SHARED(32) F16_SHARED(64) F16_SHARED(80) F16_SHARED(128) F16_SHARED(256)
 U8S8(32) U8S8(48) U8S8(64) U8S8(96) U8S8(128)
-S8S8(64) S8S8(128)
 S8S8_SHARED(128) S8S8_SHARED(256)
 /* clang-format on */
 

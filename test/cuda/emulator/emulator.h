@@ -116,8 +116,8 @@ void wgmma_fence();
 /* Operand a is in registers, or NULL and described by a_rows. */
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_t b, bool b_by_columns,
            bool add);
-void wgmma(int *sums, int columns, const uint32_t *a, bool a_signed, uint64_t b, bool add); /* of bytes */
-void wgmma(int *sums, int columns, uint64_t a_rows, uint64_t b, bool add);                  /* signed ones */
+void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add); /* of bytes, a unsigned */
+void wgmma(int *sums, int columns, uint64_t a_rows, uint64_t b, bool add);   /* signed ones */
 void wgmma_commit();
 void wgmma_wait(int newest);
 void registers_up_to(int n);

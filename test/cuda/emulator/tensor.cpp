@@ -358,9 +358,8 @@ void wgmma(float *sums, int columns, const uint32_t *a, uint64_t a_rows, uint64_
   start_product({sums, a, a_rows, b, b_by_columns, columns, add, Operands::kHalves, 0});
 }
 
-void wgmma(int *sums, int columns, const uint32_t *a, bool a_signed, uint64_t b, bool add) {
-  const Operands of = a_signed ? Operands::kSignedBytes : Operands::kBytes;
-  start_product({sums, a, 0, b, false, columns, add, of, 0});
+void wgmma(int *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
+  start_product({sums, a, 0, b, false, columns, add, Operands::kBytes, 0});
 }
 
 void wgmma(int *sums, int columns, uint64_t a_rows, uint64_t b, bool add) {

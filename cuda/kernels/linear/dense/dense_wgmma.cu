@@ -191,7 +191,7 @@ struct TimedShape {
   double us; /* tile_times.h, in fp16 */
 };
 
-#define TILE(rows, tokens, tiles, stages, us, cut_us, fixup_us)                                              \
+#define TILE(rows, tokens, tiles, stages, us, fixup_us)                                                      \
   {launch_shape<__half, rows, tokens>, launch_shape<__nv_bfloat16, rows, tokens>, rows, tokens, us},
 constexpr TimedShape shapes[] = {DENSE_WGMMA_TILES(TILE)};
 #undef TILE

@@ -181,12 +181,12 @@ Status launch_weights(const LinearArgs &args, bool whole, Error *err) {
 struct TimedShape {
   Status (*launch)(const LinearArgs &args, bool whole, Error *err);
   int tile_rows, tokens, tiles; /* tile rows and tokens of a tile, tiles of 64 inputs in a step */
-  double us, cut_us, fixup_us;  /* tile_times.h, with 4 bits in groups of 128 */
+  double us, fixup_us;          /* tile_times.h, with 4 bits in groups of 128 */
 };
 
 /* clang-format off */
-#define TILE(outputs, tokens, tiles, stages, us, cut, fixup) \
-  {launch_weights<tokens, tiles, stages, outputs / 64>, outputs / kTileOut, tokens, tiles, us, cut, fixup},
+#define TILE(outputs, tokens, tiles, stages, us, fixup) \
+  {launch_weights<tokens, tiles, stages, outputs / 64>, outputs / kTileOut, tokens, tiles, us, fixup},
 /* clang-format on */
 constexpr TimedShape shapes[] = {AWQ_WGMMA_TILES(TILE)};
 #undef TILE
@@ -211,8 +211,7 @@ Choice fastest_division(const TimedShape &s, const LinearArgs &args) {
   const int rounds = ceil_div(work.n_tiles, args.device.n_sms),
             cut_steps = ceil_div(stream_k::total_steps(work), work.n_blocks);
   const double whole = kLaunchUs + s.us * s.tiles * rounds * work.n_steps,
-               cut = kLaunchUs + s.cut_us * s.tiles * cut_steps +
-                     (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
+               cut = kLaunchUs + s.us * s.tiles * cut_steps + (work.n_tiles % work.n_blocks ? s.fixup_us : 0);
   const bool is_whole = whole <= cut || args.variant == LINEAR_WHOLE;
   return {&s, is_whole, is_whole ? whole : cut};
 }

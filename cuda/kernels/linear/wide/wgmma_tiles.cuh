@@ -17,9 +17,9 @@
  *                          ^                                                                     |
  *   consumer warps         +--- empty: 1 a warp <--- products <--- wait full, parity t % 2 <-----+
  *
- * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run
- * (int8_tiles.cu: when it has read the stage's last scales). In pairs half of x's bytes come from the other
- * block, and a warp arrives at `empty` of both blocks: twice as many arrivals.
+ * A warp arrives at `empty` when its products of the stage are complete, while the next stage's run.
+ * In pairs half of x's bytes come from the other block, and a warp arrives at `empty` of both blocks: twice
+ * as many arrivals.
  *
  *   named barriers   1: all consumers, for sums of cut tiles (stream_k.cuh) and heads_end.cuh
  *                    2 to 5: a warpgroup, for its staging memory (tile_end.cuh)
@@ -32,7 +32,7 @@
  * tokens are multiplied.
  *
  * A Shape S has: W (layout.cuh), kTokens, kK, kXBytes, first_token(), and what ShapeOf derives from them.
- * Included by awq_wgmma.cu, int8_tiles.cu and int8_gemm.cuh. */
+ * Included by awq_wgmma.cu and int8_gemm.cuh. */
 #pragma once
 
 #include <type_traits>

@@ -83,12 +83,7 @@ template <int columns> void wgmma_f16_shared(float (&c)[columns / 2], uint64_t a
 
 template <int columns> void wgmma_u8s8(int (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
   static_assert(columns >= 16 && columns <= 256 && columns % 16 == 0, "m64nNk32");
-  emulator::wgmma(c, columns, a, false, b, add != 0);
-}
-
-template <int columns> void wgmma_s8s8(int (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
-  static_assert(columns >= 16 && columns <= 256 && columns % 16 == 0, "m64nNk32");
-  emulator::wgmma(c, columns, a, true, b, add != 0);
+  emulator::wgmma(c, columns, a, b, add != 0);
 }
 
 template <int columns> void wgmma_s8s8_shared(int (&c)[columns / 2], uint64_t a, uint64_t b, int add) {
