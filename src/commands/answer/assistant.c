@@ -635,7 +635,7 @@ static Status choose_sizes(Assistant *a, size_t n_prompt, int n, Error *err) {
 /* Takes the sizes from the process that keeps the model; *fits is false if its context is too short for the
  * prompt and another process's could be longer. */
 static Status start_remotely(Assistant *a, size_t n_prompt, int n, bool *fits, Error *err) {
-  const WireWelcome *facts = remote_facts(a->remote);
+  const WireState *facts = remote_facts(a->remote);
   const int asked = asked_context(a), maximum = a->model->config.max_position;
   const int n_ctx = asked > 0 && asked < facts->n_ctx ? asked : facts->n_ctx;
   *fits = n_prompt <= (size_t)n_ctx || asked != NOT_GIVEN || n_ctx == maximum;

@@ -109,32 +109,6 @@ static int n_greeted(const Holder *h) {
 
 /* --- messages */
 
-static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
-  WireHello hello;
-  WireWelcome facts;
-  *broken = size < sizeof hello;
-  if (*broken) return STATUS_OK;
-  memcpy(&hello, body, sizeof hello);
-  const bool same =
-      size - sizeof hello == h->key.size && memcmp(body + sizeof hello, h->key.data, h->key.size) == 0;
-  const int n_ctx = assistant_n_ctx(h->assistant);
-  if (!same || h->stops || hello.n_ctx > n_ctx || !model_is_unchanged(h->assistant->model))
-    return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
-  if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
-  caller->greeted = true;
-  caller->wire.largest = WIRE_LARGEST;
-  memset(&facts, 0, sizeof facts);
-  facts.pid = (int32_t)getpid();
-  facts.n_ctx = n_ctx;
-  facts.n_sequences = h->assistant->batch_options.n_sequences;
-  facts.guesses = h->assistant->session_options.n_guesses > 0;
-  facts.vocab_size = h->assistant->model->config.vocab_size;
-  snprintf(facts.backend, sizeof facts.backend, "%s", h->assistant->device.backend->name);
-  TRY(wire_put(&caller->wire, WIRE_WELCOME, &facts, sizeof facts, NULL, 0, err));
-  wire_send_descriptor(&caller->wire, h->image);
-  return STATUS_OK;
-}
-
 /* The bytes of a device's own memory that the model takes; on a CPU the resident memory of this process,
  * mapped weights included. */
 static uint64_t memory_bytes(const Holder *h) {
@@ -150,24 +124,44 @@ static double left_ms(const Holder *h) {
   return h->used_ms + h->keep_seconds * 1e3 - clock_ms();
 }
 
-static Status put_state(Holder *h, Caller *caller, Error *err) {
+static Status put_state(Holder *h, Caller *caller, WireKind kind, Error *err) {
   const Assistant *a = h->assistant;
   WireState state;
   memset(&state, 0, sizeof state);
   state.pid = (int32_t)getpid();
   state.n_ctx = assistant_n_ctx(a);
   state.n_sequences = a->batch_options.n_sequences;
+  state.vocab_size = a->model->config.vocab_size;
   state.n_calls = n_greeted(h);
   state.n_running = h->n_running;
   state.keep_seconds = h->keep_seconds;
   state.left_seconds = state.n_calls ? -1 : left_ms(h) > 0 ? (int32_t)(left_ms(h) / 1e3) : 0;
   state.stops = h->stops;
+  state.guesses = a->session_options.n_guesses > 0;
   state.n_answered = h->n_answered;
   state.memory_bytes = memory_bytes(h);
   state.since = h->since;
   snprintf(state.backend, sizeof state.backend, "%s", a->device.backend->name);
   snprintf(state.model, sizeof state.model, "%s", a->place.name);
-  return wire_put(&caller->wire, WIRE_STATE, &state, sizeof state, NULL, 0, err);
+  return wire_put(&caller->wire, kind, &state, sizeof state, NULL, 0, err);
+}
+
+static Status greet(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
+  WireHello hello;
+  *broken = size < sizeof hello;
+  if (*broken) return STATUS_OK;
+  memcpy(&hello, body, sizeof hello);
+  const bool same =
+      size - sizeof hello == h->key.size && memcmp(body + sizeof hello, h->key.data, h->key.size) == 0;
+  const int n_ctx = assistant_n_ctx(h->assistant);
+  if (!same || h->stops || hello.n_ctx > n_ctx || !model_is_unchanged(h->assistant->model))
+    return wire_put(&caller->wire, WIRE_REFUSED, NULL, 0, NULL, 0, err);
+  if (hello.keep_seconds >= 0) h->keep_seconds = hello.keep_seconds;
+  caller->greeted = true;
+  caller->wire.largest = WIRE_LARGEST;
+  TRY(put_state(h, caller, WIRE_WELCOME, err));
+  wire_send_descriptor(&caller->wire, h->image);
+  return STATUS_OK;
 }
 
 static Status stop(Holder *h, Caller *caller, const char *body, size_t size, bool *broken, Error *err) {
@@ -176,7 +170,7 @@ static Status stop(Holder *h, Caller *caller, const char *body, size_t size, boo
   if (*broken) return STATUS_OK;
   memcpy(&message, body, sizeof message);
   if (!message.if_idle || n_greeted(h) == 0) h->stops = true;
-  return put_state(h, caller, err);
+  return put_state(h, caller, WIRE_STATE, err);
 }
 
 static Status take_messages(Holder *h, Caller *caller, Error *err) {
@@ -189,7 +183,7 @@ static Status take_messages(Holder *h, Caller *caller, Error *err) {
     if (kind == WIRE_HELLO && !caller->greeted) {
       TRY(greet(h, caller, body, size, &broken, err));
     } else if (kind == WIRE_LOOK) {
-      TRY(put_state(h, caller, err));
+      TRY(put_state(h, caller, WIRE_STATE, err));
     } else if (kind == WIRE_STOP) {
       TRY(stop(h, caller, body, size, &broken, err));
     } else if (caller->greeted && (kind == WIRE_ASK || kind == WIRE_REPLY || kind == WIRE_CANCEL)) {

@@ -240,21 +240,23 @@ static Status next(void *user, bool may_wait, EngineRequest *request, bool *foun
   return STATUS_OK;
 }
 
+static Status put_result(const Request *r, WireKind kind, int n_done, int total, const EngineResult *result,
+                         Error *err) {
+  WireResult message;
+  const size_t log_p_bytes = kind == WIRE_DONE ? (size_t)r->ask.n_scored * sizeof *r->log_p : 0;
+  memset(&message, 0, sizeof message);
+  message.id = r->ask.id;
+  message.done = n_done;
+  message.total = total;
+  message.result = *result;
+  return put(r, kind, &message, sizeof message, r->log_p, log_p_bytes, err);
+}
+
 /* Sends the result of a request to its client. */
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Holder *h = user;
   Request *r = request->user;
-  WireDone message;
-  memset(&message, 0, sizeof message);
-  message.id = r->ask.id;
-  message.status = result->status;
-  message.reason = result->generated.reason;
-  message.n_reused = result->n_reused;
-  message.prefill_ms = result->prefill_ms;
-  message.guesses = result->generated.guesses;
-  message.error = result->error;
-  Status status =
-      put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p, err);
+  const Status status = put_result(r, WIRE_DONE, 0, 0, result, err);
   h->n_running--;
   h->n_answered++;
   if (r->caller) r->caller->n_running--;
@@ -264,16 +266,8 @@ static Status done(void *user, const EngineRequest *request, const EngineResult 
 
 static void progress(void *user, const EngineRequest *request, const EngineResult *result, int n_done,
                      int total) {
-  const Request *r = request->user;
-  WireProgress message;
-  memset(&message, 0, sizeof message);
-  message.id = r->ask.id;
-  message.done = n_done;
-  message.total = total;
-  message.n_reused = result->n_reused;
-  message.prefill_ms = result->prefill_ms;
   /* A progress message that is lost does no harm. */
-  put(r, WIRE_PROGRESS, &message, sizeof message, NULL, 0, NULL);
+  put_result(request->user, WIRE_PROGRESS, n_done, total, result, NULL);
 }
 
 /* True if a client in lockstep was given a token a moment ago: its reply is worth waiting for, so that its
@@ -330,17 +324,10 @@ static Status listen(void *user, bool may_wait, Error *err) {
 
 /* Drops all requests. Their clients get the failure, unless it is an interruption. */
 static void drop_all(Holder *h, Status status, const Error *reason) {
+  const EngineResult failed = {.status = status, .error = *reason};
   while (h->n_requests > 0) {
     Request *r = h->requests[h->n_requests - 1];
-    WireDone message;
-    memset(&message, 0, sizeof message);
-    message.id = r->ask.id;
-    message.status = status;
-    message.error = *reason;
-    if (status != STATUS_INTERRUPTED &&
-        put(r, WIRE_DONE, &message, sizeof message, r->log_p, (size_t)r->ask.n_scored * sizeof *r->log_p,
-            NULL) == STATUS_OK &&
-        r->caller)
+    if (status != STATUS_INTERRUPTED && !put_result(r, WIRE_DONE, 0, 0, &failed, NULL) && r->caller)
       wire_send(&r->caller->wire);
     remove_request(h, r);
   }

@@ -178,7 +178,7 @@ static Status start(const AssistantFlags *flags, int seconds, Error *err) {
   TRY(keep_start(flags, &place, model,
                  flags->answer.context == 0 ? model->config.max_position : flags->answer.context, seconds,
                  &remote, err));
-  const WireWelcome *facts = remote_facts(remote);
+  const WireState *facts = remote_facts(remote);
   print_note("%s: process %d keeps it on %s, context %d, %d sequences at once", place.name, (int)facts->pid,
              facts->backend, facts->n_ctx, facts->n_sequences);
   return STATUS_OK;

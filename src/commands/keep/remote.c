@@ -18,14 +18,14 @@ typedef struct {
 
 struct Remote {
   Wire wire;
-  WireWelcome facts;
+  WireState facts;
   uint32_t n_asked;
   Asked *asked; /* [n] */
   size_t n, capacity;
   Buffer body;
 };
 
-const WireWelcome *remote_facts(const Remote *remote) {
+const WireState *remote_facts(const Remote *remote) {
   return &remote->facts;
 }
 
@@ -190,30 +190,16 @@ static Status take_token(Remote *r, Asked *a, const char *body, size_t size, boo
   return *ended || !in_lockstep(options) || a->n_coming ? STATUS_OK : send_turn(r, a, err);
 }
 
-static Status take_done(Asked *a, const char *body, size_t size, Error *err) {
-  WireDone message;
-  const size_t n_scored = (size_t)a->run.request.n_scored;
-  if (size != sizeof message + n_scored * sizeof(double)) return broken(err);
+static Status take_result(Remote *r, Asked *a, const EngineJob *job, bool done, const char *body, size_t size,
+                          Error *err) {
+  WireResult message;
+  const size_t log_p_bytes = done ? (size_t)a->run.request.n_scored * sizeof(double) : 0;
+  if (size != sizeof message + log_p_bytes) return broken(err);
   memcpy(&message, body, sizeof message);
-  message.error.text[sizeof message.error.text - 1] = 0;
-  a->run.result.status = (Status)message.status;
-  a->run.result.error = message.error;
-  a->run.result.n_reused = message.n_reused;
-  a->run.result.prefill_ms = message.prefill_ms;
-  a->run.result.generated.reason = (FinishReason)message.reason;
-  a->run.result.generated.guesses = message.guesses;
-  if (n_scored) memcpy(a->run.request.log_p, body + sizeof message, n_scored * sizeof(double));
-  return STATUS_OK;
-}
-
-static Status take_progress(Asked *a, const EngineJob *job, const char *body, size_t size, Error *err) {
-  WireProgress message;
-  if (size != sizeof message) return broken(err);
-  memcpy(&message, body, sizeof message);
-  if (message.done == message.total) {
-    a->run.result.n_reused = message.n_reused;
-    a->run.result.prefill_ms = message.prefill_ms;
-  }
+  message.result.error.text[sizeof message.result.error.text - 1] = 0;
+  a->run.result = message.result;
+  if (log_p_bytes) memcpy(a->run.request.log_p, body + sizeof message, log_p_bytes);
+  if (done) return end(r, a, job, false, err);
   if (job->progress) job->progress(job->user, &a->run.request, &a->run.result, message.done, message.total);
   return STATUS_OK;
 }
@@ -230,11 +216,8 @@ static Status take(Remote *r, const EngineJob *job, WireKind kind, const char *b
   memcpy(&id, body, sizeof id);
   Asked *a = find(r, id);
   if (!a) return STATUS_OK;
-  if (kind == WIRE_PROGRESS) return take_progress(a, job, body, size, err);
-  if (kind == WIRE_DONE) {
-    TRY(take_done(a, body, size, err));
-    return end(r, a, job, false, err);
-  }
+  if (kind == WIRE_PROGRESS || kind == WIRE_DONE)
+    return take_result(r, a, job, kind == WIRE_DONE, body, size, err);
   if (kind != WIRE_TOKEN) return broken(err);
   a->run.result.status = take_token(r, a, body, size, &ended, &a->run.result.error);
   ended =

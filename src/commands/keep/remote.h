@@ -14,8 +14,8 @@ Status remote_open(int socket, const Buffer *key, const WireHello *hello, Remote
 void remote_close(Remote *remote); /* NULL is fine; what the holder computes for this client ends */
 RELEASE_BY(remote_release, Remote, remote_close)
 
-const WireWelcome *remote_facts(const Remote *remote);
-bool remote_is_alive(Remote *remote); /* false: the holder has ended */
+const WireState *remote_facts(const Remote *remote); /* as of the greeting */
+bool remote_is_alive(Remote *remote);                /* false: the holder has ended */
 /* Descriptor of the tokenizer's image (tokenizer_image_make()) that the holder has sent, or -1; owned by the
  * remote. */
 int remote_image(const Remote *remote);

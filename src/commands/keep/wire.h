@@ -6,7 +6,7 @@
  *
  *   a client                          the holder
  *   HELLO key                    ->
- *                                <-   WELCOME facts, with the tokenizer's image as a descriptor; or REFUSED
+ *                                <-   WELCOME state, with the tokenizer's image as a descriptor; or REFUSED
  *   ASK request                  ->                                      any number at a time
  *   REPLY forced tokens, mask    ->   (only in lockstep: before each token, unless forced ones are left)
  *                                <-   PROGRESS, TOKEN ...
@@ -50,13 +50,6 @@ typedef struct {
   int32_t n_ctx;        /* tokens of context that are needed; 0: any */
 } WireHello;
 
-/* WIRE_WELCOME. */
-typedef struct {
-  int32_t pid, n_ctx, n_sequences, vocab_size;
-  bool guesses; /* speculative decoding is on */
-  char backend[16];
-} WireWelcome;
-
 /* WIRE_ASK; then ids [n_ids], end tokens [n_eos], forced tokens [n_forced]. Fields are as in
  * EngineRequest and GenerateOptions. */
 typedef struct {
@@ -79,12 +72,12 @@ typedef struct {
   uint32_t id;
 } WireCancel;
 
-/* WIRE_PROGRESS: EngineJob.progress. */
+/* WIRE_PROGRESS: EngineJob.progress. WIRE_DONE: EngineJob.done; then log_p [n_scored]. */
 typedef struct {
   uint32_t id;
-  int32_t done, total, n_reused;
-  double prefill_ms;
-} WireProgress;
+  int32_t done, total; /* of WIRE_PROGRESS */
+  EngineResult result;
+} WireResult;
 
 /* WIRE_TOKEN; then scores [n_best + 1] where they were asked for. */
 typedef struct {
@@ -93,26 +86,17 @@ typedef struct {
   bool forced;
 } WireToken;
 
-/* WIRE_DONE; then log_p [n_scored]. */
-typedef struct {
-  uint32_t id;
-  int32_t status, reason;
-  int32_t n_reused;
-  double prefill_ms;
-  GuessCounts guesses;
-  Error error;
-} WireDone;
-
 /* WIRE_STOP */
 typedef struct {
   bool if_idle; /* stop only if no client is connected */
 } WireStop;
 
-/* WIRE_STATE */
+/* WIRE_WELCOME, WIRE_STATE */
 typedef struct {
-  int32_t pid, n_ctx, n_sequences, n_calls, n_running;
+  int32_t pid, n_ctx, n_sequences, vocab_size, n_calls, n_running;
   int32_t keep_seconds, left_seconds; /* left until the holder ends; -1: clients are connected */
   bool stops;                         /* the holder takes no more clients */
+  bool guesses;                       /* speculative decoding is on */
   uint64_t n_answered, memory_bytes;
   int64_t since; /* seconds since 1970 */
   char backend[16], model[WIRE_NAME];

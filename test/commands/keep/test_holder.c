@@ -354,7 +354,7 @@ static void random_calls_get_what_they_would_by_themselves(void **state) {
 
 /* --- what it says of itself */
 
-static void others_are_refused(const WireWelcome *facts) {
+static void others_are_refused(const WireState *facts) {
   Error err = {{0}};
   assert_int_equal(facts->pid, holder);
   assert_int_equal(facts->n_ctx, N_CTX);

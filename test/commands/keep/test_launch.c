@@ -227,7 +227,7 @@ static void a_start_that_fails_says_why(void **state) {
 
 static pid_t pid_of(Remote *remote, int n_ctx) {
   assert_non_null(remote);
-  const WireWelcome facts = *remote_facts(remote);
+  const WireState facts = *remote_facts(remote);
   remote_close(remote);
   if (n_ctx) assert_int_equal(facts.n_ctx, n_ctx);
   return facts.pid;
