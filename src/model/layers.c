@@ -181,6 +181,10 @@ const char *layer_linear_name(int which) {
   return linears[which].name;
 }
 
+const char *layer_vector_name(int which) {
+  return vectors[which].name;
+}
+
 void layer_linear_sizes(const ModelConfig *config, int layer, int which, int *n_in, int *n_out) {
   if (is_of_expert(which)) {
     const int outer = expert_row_width(config), inner = config->experts.width;

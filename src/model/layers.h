@@ -16,6 +16,7 @@ int layer_linear_count(const ModelConfig *config, int layer);
 /* Linear layer `which`, LAYER_Q .. layer_linear_count() - 1; const is dropped, as in strchr(). */
 Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj"; PRECOND which < N_LAYER_LINEARS */
+const char *layer_vector_name(int which); /* "input_layernorm" */
 
 /* "embed_tokens" and "layers", or the names that the model has in their place. */
 const char *embedding_name(const ModelConfig *config);

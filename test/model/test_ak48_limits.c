@@ -209,28 +209,30 @@ TEST(each_thing_that_a_config_says_beyond_it_is_named) {
   tiny_qwen3(&tiny);
   char *directory = write_tiny(&tiny);
   CANNOT_HOLD(c->text_part = true, "Qwen3ForCausalLM has the text part of a larger model, which cannot be");
-  CANNOT_HOLD(c->fused = FUSES_ALL, "q, k and v as one matrix");
-  CANNOT_HOLD(c->norms = NORM_AROUND, "norms of what comes out of attention");
-  CANNOT_HOLD(c->norms = NORM_AFTER, "norms of what comes out of attention");
-  CANNOT_HOLD(c->norm = NORM_PLUS_ONE, "norms that multiply by 1 + weight");
-  CANNOT_HOLD(c->qk_norm = QK_NORM_WHOLE, "q and k norms over all heads");
-  CANNOT_HOLD(c->qk_norm = QK_NORM_CENTRED, "q and k norms that subtract the mean");
-  CANNOT_HOLD(c->activation = ACTIVATION_GELU_TANH, "an activation other than silu");
-  CANNOT_HOLD(c->embedding_scale = 2, "a factor of the embedding");
-  CANNOT_HOLD(c->attention_scale *= 2, "a factor of attention's scores");
-  CANNOT_HOLD(c->residual_scale = 0.5, "a factor of what layers add");
+  CANNOT_HOLD(c->fused = FUSES_ALL, "q, k and v stored as one matrix, gate and up too");
+  CANNOT_HOLD(c->norms = NORM_AROUND, "norms before and behind attention");
+  CANNOT_HOLD(c->norms = NORM_AFTER, "norms behind attention");
+  CANNOT_HOLD(c->norm = NORM_PLUS_ONE, "norms of 1 + weight");
+  CANNOT_HOLD(c->qk_norm = QK_NORM_WHOLE, "a norm over all heads of q and of k");
+  CANNOT_HOLD(c->qk_norm = QK_NORM_CENTRED, "norms of each head of q and of k that subtract the mean");
+  CANNOT_HOLD(c->activation = ACTIVATION_GELU_TANH, "gelu_pytorch_tanh (norm_gate_up of layer 0)");
+  CANNOT_HOLD(c->embedding_scale = 2, "embedding times 2");
+  CANNOT_HOLD(c->attention_scale *= 2, "scores times ");
+  CANNOT_HOLD(c->residual_scale = 0.5, "what layers add times 0.5");
   CANNOT_HOLD(c->norm = NORM_CENTRED, "norms that subtract the mean");
-  CANNOT_HOLD(c->parallel = true, "an MLP beside attention");
+  CANNOT_HOLD(c->parallel = true, "the gated product beside attention");
   CANNOT_HOLD(c->head_bias = true, "an output head with a bias");
   CANNOT_HOLD(c->altup.n = 2, "several residual streams");
-  CANNOT_HOLD(c->gate_scale = 0.5, "a factor of the gated product");
-  CANNOT_HOLD(c->mlp_scale = 0.5, "a factor of the gated product");
-  CANNOT_HOLD(c->logit_divisor = 2, "a divisor of logits");
-  CANNOT_HOLD(c->attention_cap = 50, "a soft cap");
-  CANNOT_HOLD(c->logit_cap = 30, "a soft cap");
-  CANNOT_HOLD(c->rope.rotary_dim = 10, "rotary positions of a part of each head");
-  CANNOT_HOLD(c->layers[1].rope = ROPE_NONE, "rotary positions that differ by layer");
-  CANNOT_HOLD(c->layers[0].rope = ROPE_LOCAL, "rotary positions that differ by layer");
+  CANNOT_HOLD(c->gate_scale = 0.5, "gates of MLPs times 0.5");
+  CANNOT_HOLD(c->mlp_scale = 0.5, "gated products times 0.5");
+  CANNOT_HOLD(c->logit_divisor = 2, "logits divided by 2");
+  CANNOT_HOLD(c->attention_cap = 50, "scores capped at 50");
+  CANNOT_HOLD(c->logit_cap = 30, "logits capped at 30");
+  CANNOT_HOLD(c->rope.rotary_dim = 10, "a rope over a part of the head");
+  CANNOT_HOLD(c->layers[1].rope = ROPE_NONE,
+              "another rope than the model's (norm_qkv_rope_append of layer 1)");
+  CANNOT_HOLD(c->layers[0].rope = ROPE_LOCAL,
+              "another rope than the model's (norm_qkv_rope_append of layer 0)");
   CANNOT_HOLD(c->rope.kind = ROPE_LINEAR, "rope scaling \"linear\"");
   CANNOT_HOLD(c->rope.kind = ROPE_LLAMA3, "rope scaling \"llama3\"");
   CANNOT_HOLD(c->rope.kind = ROPE_YARN, "rope scaling \"yarn\"");
@@ -365,11 +367,14 @@ TEST(a_config_beside_it_says_nothing_that_it_cannot_hold) {
       {"LlamaForCausalLM", "llama", ", \"mlp_bias\": true", "LlamaForCausalLM has biases, which", false},
       {"Qwen3ForCausalLM", "qwen3", ", \"attention_bias\": true", "Qwen3ForCausalLM has biases, which", true},
       {"GraniteForCausalLM", "granite", ", \"logits_scaling\": 8, \"attention_multiplier\": 0.25",
-       "GraniteForCausalLM has a divisor of logits, which a packed file cannot hold, but ", false},
-      {"Phi3ForCausalLM", "phi3", "", "Phi3ForCausalLM has q, k and v as one matrix, which", false},
-      {"Olmo2ForCausalLM", "olmo2", "", "Olmo2ForCausalLM has norms of what comes out of attention", false},
+       "GraniteForCausalLM has logits divided by 8 (norm_logits), which a packed file cannot hold, "
+       "but ",
+       false},
+      {"Phi3ForCausalLM", "phi3", "",
+       "Phi3ForCausalLM has q, k and v stored as one matrix, gate and up too (", false},
+      {"Olmo2ForCausalLM", "olmo2", "", "Olmo2ForCausalLM has a norm over all heads of q and of k (", false},
       {"SmolLM3ForCausalLM", "smollm3", ", \"no_rope_layers\": [1, 0]",
-       "SmolLM3ForCausalLM has rotary positions that differ by layer", false},
+       "SmolLM3ForCausalLM has another rope than the model's (norm_qkv_rope_append of layer 1)", false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tiny tiny;

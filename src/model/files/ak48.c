@@ -161,50 +161,22 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
                    config_path, beside->tied_embeddings, path, header->tied_embeddings);
 }
 
-const char *ak48_cannot_hold(const ModelConfig *config) {
+Status ak48_cannot_hold(const ModelConfig *config, char words[FORM_WORDS], Error *err) {
+  const bool mamba = config->delta.rule == RULE_MAMBA2;
+  const char *own = NULL;
   if (config->delta.n_key_heads)
-    return config->delta.rule == RULE_MAMBA2 ? "Mamba-2 layers" : "layers with the gated delta rule";
-  if (config->conv.taps) return "layers with a short convolution";
-  if (config->experts.n_experts) return "experts";
-  if (config->text_part) return "the text part of a larger model";
-  if (config->fused >= FUSES_QKV && config->fused <= FUSES_ALL) return "q, k and v as one matrix";
-  if (config->latent.kv_rank) return "latent attention";
-  if (config->streams.n || config->altup.n) return "several residual streams";
-  if (config->fused == FUSES_GATE_UP) return "gate and up as one matrix";
-  if (norms_are_centred(config)) return "norms that subtract the mean";
-  if (config->parallel) return "an MLP beside attention";
-  if (config->head_bias) return "an output head with a bias";
-  if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
-  if (norms_plus_one(config)) return "norms that multiply by 1 + weight";
-  if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
-  if (config->qk_norm == QK_NORM_CENTRED) return "q and k norms that subtract the mean";
-  if (config->attn_gate != ATTN_GATE_NONE) return "a gate of attention's output";
-  if (config->per_layer_width > 0) return "an input of each layer's own";
-  if (config->v_norm) return "a norm of v";
-  if (config->layer_scalar) return "a factor of what leaves a layer";
-  if (config->activation != ACTIVATION_SILU) return "an activation other than silu";
-  if (config->embedding_scale != 1) return "a factor of the embedding";
-  if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
-  if (config->qk_norm_after_rope) return "q and k norms after their rope";
-  if (config->rope.neighbours) return "rotary pairs of neighbours";
-  if (config->rope.backwards) return "rotary pairs that turn backwards";
-  if (config->attn_sinks) return "attention sinks";
-  if (config->value_dim) return "values of another size than keys";
-  if (config->embedding_norm) return "normalised embeddings";
-  if (config->qkv_clip != 0) return "limits of q, k and v";
-  if (config->qk_norm_plain) return "q and k norms without weights";
-  if (config->query_scale_beta != 0) return "queries scaled by position";
-  if (config->gate_scale != 1 || config->mlp_scale != 1) return "a factor of the gated product";
-  if (config->residual_scale != 1) return "a factor of what layers add";
-  if (config->logit_divisor != 1) return "a divisor of logits";
-  if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";
-  if (config->rope.rotary_dim != config->head_dim) return "rotary positions of a part of each head";
-  for (int layer = 0; layer < config->n_layers; layer++) {
-    if (config_layer(config, layer).shares_kv) return "layers that share keys and values";
-    if (!config_layer_is_alike(config, layer)) return "layers of different sizes";
-    if (config_layer(config, layer).rope != ROPE_GLOBAL) return "rotary positions that differ by layer";
-  }
-  return NULL;
+    own = mamba ? "Mamba-2 layers" : "layers with the gated delta rule";
+  else if (config->conv.taps)
+    own = "layers with a short convolution";
+  else if (config->experts.n_experts)
+    own = "experts";
+  else if (config->text_part)
+    own = "the text part of a larger model";
+  if (!own) TRY(form_refusal(FORM_PACKED, config, words, err));
+  for (int layer = 0; !own && !*words && layer < config->n_layers; layer++)
+    if (!config_layer_is_alike(config, layer)) own = "layers of different sizes";
+  if (own) snprintf(words, FORM_WORDS, "%s", own);
+  return STATUS_OK;
 }
 
 /* --- the body */
@@ -242,9 +214,9 @@ static Status walk_linear(Walk *walk, const ModelConfig *config, int layer, int 
   return walk_tensor(walk, AK48_SCALES, layer, which, groups, n_out);
 }
 
-/* Visits the norms of one kind of all layers. */
-static Status walk_norms(Walk *walk, const ModelConfig *config, Ak48Part part, int width) {
-  for (int i = 0; i < config->n_layers; i++) TRY(walk_tensor(walk, part, i, 0, 0, width));
+/* Visits norm `which` of all layers. */
+static Status walk_norms(Walk *walk, const ModelConfig *config, int which, int width) {
+  for (int i = 0; i < config->n_layers; i++) TRY(walk_tensor(walk, AK48_NORM, i, which, 0, width));
   return STATUS_OK;
 }
 
@@ -252,44 +224,32 @@ Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void 
                  Error *err) {
   Walk walk = {visit, user, AK48_HEADER_SIZE, err};
   const int hidden = config->hidden;
-  TRY(walk_norms(&walk, config, AK48_ATTN_NORM, hidden));
-  TRY(walk_norms(&walk, config, AK48_MLP_NORM, hidden));
+  TRY(walk_norms(&walk, config, LAYER_ATTN_NORM, hidden));
+  TRY(walk_norms(&walk, config, LAYER_MLP_NORM, hidden));
   TRY(walk_tensor(&walk, AK48_FINAL_NORM, 0, 0, 0, hidden));
   TRY(walk_tensor(&walk, AK48_EMBEDDING, 0, 0, config->vocab_size, hidden));
   for (int which = 0; which < N_PACKED_LINEARS; which++)
     for (int i = 0; i < config->n_layers; i++) TRY(walk_linear(&walk, config, i, which));
   if (!config->tied_embeddings) TRY(walk_tensor(&walk, AK48_HEAD, 0, 0, config->vocab_size, hidden));
-  if (qk_norm) TRY(walk_norms(&walk, config, AK48_Q_NORM, config->head_dim));
-  if (qk_norm) TRY(walk_norms(&walk, config, AK48_K_NORM, config->head_dim));
+  if (qk_norm) TRY(walk_norms(&walk, config, LAYER_Q_NORM, config->head_dim));
+  if (qk_norm) TRY(walk_norms(&walk, config, LAYER_K_NORM, config->head_dim));
   *end = walk.at;
   return STATUS_OK;
 }
 
 Vector *ak48_norm(Model *model, const Ak48Tensor *tensor) {
-  ModelLayer *layer = &model->layers[tensor->layer];
-  switch (tensor->part) {
-  case AK48_ATTN_NORM: return &layer->attn_norm;
-  case AK48_MLP_NORM: return &layer->mlp_norm;
-  case AK48_Q_NORM: return &layer->q_norm;
-  case AK48_K_NORM: return &layer->k_norm;
-  case AK48_FINAL_NORM: return &model->final_norm;
-  default: return NULL;
-  }
+  if (tensor->part == AK48_NORM) return &model->layers[tensor->layer].vector[tensor->which];
+  return tensor->part == AK48_FINAL_NORM ? &model->final_norm : NULL;
 }
 
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]) {
   static const char *const formats[] = {
-      [AK48_ATTN_NORM] = "model.layers.%d.input_layernorm.weight",
-      [AK48_MLP_NORM] = "model.layers.%d.post_attention_layernorm.weight",
-      [AK48_Q_NORM] = "model.layers.%d.self_attn.q_norm.weight",
-      [AK48_K_NORM] = "model.layers.%d.self_attn.k_norm.weight",
-      [AK48_FINAL_NORM] = "model.norm.weight",
-      [AK48_EMBEDDING] = "model.embed_tokens.weight",
-      [AK48_HEAD] = "lm_head.weight",
-      [AK48_QWEIGHT] = "model.layers.%d.%s.qweight",
-      [AK48_QZEROS] = "model.layers.%d.%s.qzeros",
+      [AK48_NORM] = "model.layers.%d.%s.weight",      [AK48_FINAL_NORM] = "model.norm.weight",
+      [AK48_EMBEDDING] = "model.embed_tokens.weight", [AK48_HEAD] = "lm_head.weight",
+      [AK48_QWEIGHT] = "model.layers.%d.%s.qweight",  [AK48_QZEROS] = "model.layers.%d.%s.qzeros",
       [AK48_SCALES] = "model.layers.%d.%s.scales",
   };
   /* Formats without %d or %s ignore the arguments. */
-  snprintf(out, AK48_NAME_SIZE, formats[tensor->part], tensor->layer, layer_linear_name(tensor->which));
+  snprintf(out, AK48_NAME_SIZE, formats[tensor->part], tensor->layer,
+           tensor->part == AK48_NORM ? layer_vector_name(tensor->which) : layer_linear_name(tensor->which));
 }

@@ -12,6 +12,7 @@
  * Little-endian throughout. The body, without gaps: models.md, "ak48". */
 #pragma once
 
+#include "model/program.h"
 #include "model/tensors.h"
 
 #define AK48_MAGIC       0x616b3438u
@@ -31,27 +32,24 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 
-/* A feature of the architecture that the format cannot express, in words ("a soft cap"), or NULL. */
-const char *ak48_cannot_hold(const ModelConfig *config);
+/* words = a feature of the architecture that the format cannot express ("logits capped at 30"), or "". */
+Status ak48_cannot_hold(const ModelConfig *config, char words[FORM_WORDS], Error *err);
 
 /* Kinds of tensors in the body. */
 typedef enum {
-  AK48_ATTN_NORM,
-  AK48_MLP_NORM,
+  AK48_NORM,
   AK48_FINAL_NORM,
   AK48_EMBEDDING,
   AK48_QWEIGHT,
   AK48_QZEROS,
   AK48_SCALES,
-  AK48_HEAD,
-  AK48_Q_NORM,
-  AK48_K_NORM
+  AK48_HEAD
 } Ak48Part;
 
 typedef struct {
   Ak48Part part;
   int layer;           /* for a layer's norms and linear layers */
-  int which;           /* for linear layers: LAYER_Q .. LAYER_UP */
+  int which;           /* for norms LAYER_ATTN_NORM .., for linear layers LAYER_Q .. LAYER_UP */
   StoredTensor stored; /* dtype, dtype_name, rank, shape and bytes are set */
   uint64_t offset;     /* offset in the file */
 } Ak48Tensor;

@@ -80,9 +80,9 @@ static Status decide_qk_norm(const MappedFile *file, const ModelConfig *header, 
 static Status check_beside(const char *config_path, const char *path, const ModelConfig *beside,
                            const ModelConfig *header, bool qk_norm, Error *err) {
   TRY(ak48_header_compare(header, path, beside, config_path, err));
-  const char *beyond =
-      beside->qkv_bias || beside->o_bias || beside->mlp_bias ? "biases" : ak48_cannot_hold(beside);
-  if (beyond)
+  char beyond[FORM_WORDS] = "biases";
+  if (!beside->qkv_bias && !beside->o_bias && !beside->mlp_bias) TRY(ak48_cannot_hold(beside, beyond, err));
+  if (*beyond)
     return error_set(err, STATUS_MODEL, "%s: %s has %s, which a packed file cannot hold, but %s is beside it",
                      config_path, beside->architecture, beyond, path);
   if ((beside->qk_norm != QK_NORM_NONE) != qk_norm)

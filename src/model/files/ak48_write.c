@@ -144,8 +144,9 @@ static ModelConfig header_of(const Model *model) {
 
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err) {
   const char *source = model->files->path;
-  const char *beyond = ak48_cannot_hold(&model->config);
-  if (beyond)
+  char beyond[FORM_WORDS];
+  TRY(ak48_cannot_hold(&model->config, beyond, err));
+  if (*beyond)
     return error_set(err, STATUS_MODEL, "%s: %s has %s, which cannot be written into a packed file", source,
                      model->config.architecture, beyond);
   TRY(check_positions(model, source, err));

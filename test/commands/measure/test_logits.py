@@ -36,18 +36,15 @@ MODELS = sorted(REFERENCES)
 PACKABLE = ["internlm3-awq", "iquestcoder-awq", "llama-head-256", "llama-head-80", "mistral-awq-128", "mistral-nemo",
             "qwen3-awq", "smollm2-135m-awq", "stories260K-awq"]
 # The refusal of models whose arithmetic the packed file cannot describe.
-UNSAYABLE = {"llama-gelu": "an activation other than silu", "smollm3-awq": "rotary positions that differ by layer",
-             "phi3-awq": "q, k and v as one matrix", "gemma2-awq": "norms of what comes out of attention",
-             "gemma3-text-part": "the text part of a larger model", "granite-awq": "a factor of the embedding",
-             "olmo2-awq": "norms of what comes out of attention",
-             "ministral3-awq": "queries scaled by position",
-             "exaone4-awq": "norms of what comes out of attention",
-             "ernie-awq": "rotary pairs of neighbours", "granite-swa-awq": "a factor of the embedding",
-             "muse-glimmer-text-part": "the text part of a larger model",
-             "granite4-awq": "gate and up as one matrix",
-             "glm-awq": "gate and up as one matrix",
-             "hunyuan-awq": "q and k norms after their rope",
-             "olmo3-yarn": "norms of what comes out of attention", "qwen3-moe-awq": "experts"}
+UNSAYABLE = {"llama-gelu": "gelu_pytorch_tanh (norm_gate_up of layer 0)",
+             "smollm3-awq": "another rope than the model's", "phi3-awq": "q, k and v stored as one matrix",
+             "gemma2-awq": "embedding times 5.65685", "gemma3-text-part": "the text part of a larger model",
+             "granite-awq": "embedding times 2", "olmo2-awq": "a norm over all heads of q and of k",
+             "ministral3-awq": "queries scaled by position", "exaone4-awq": "norms behind attention",
+             "ernie-awq": "neighbouring numbers turned together", "granite-swa-awq": "embedding times 2",
+             "muse-glimmer-text-part": "the text part of a larger model", "granite4-awq": "embedding times 2",
+             "glm-awq": "neighbouring numbers turned together", "hunyuan-awq": "q and k norms after their rope",
+             "olmo3-yarn": "a norm over all heads of q and of k", "qwen3-moe-awq": "experts"}
 
 SHORT = ["--max-tokens", "130"]  # two chunks of 64 and a rest
 
