@@ -101,7 +101,8 @@ bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first c
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* skips any value and gives its text */
-/* The value of an object's first member with this key; its text is NULL if there is none. */
+/* The value of an object's first member with this key, of `size` bytes; its text is NULL if there is none. */
+JsonSpan json_span_find(JsonSpan object, const char *key, size_t size);
 JsonSpan json_span_member(JsonSpan object, const char *key);
 /* A description of the value at the cursor for messages: "an object", else its text, cut after 40 bytes;
  * "missing" at the end. */

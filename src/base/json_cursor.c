@@ -107,7 +107,7 @@ const char *json_cursor_describe(JsonCursor cursor, char text[64]) {
   return text;
 }
 
-JsonSpan json_span_member(JsonSpan object, const char *key) {
+JsonSpan json_span_find(JsonSpan object, const char *key, size_t size) {
   JsonCursor cursor = json_cursor(object);
   JsonSpan found = {0};
   Buffer name = {0};
@@ -117,8 +117,12 @@ JsonSpan json_span_member(JsonSpan object, const char *key) {
     name.size = 0;
     if (json_cursor_string(&cursor, &name, &is_key, NULL) != STATUS_OK) break;
     const JsonSpan value = json_cursor_value(&cursor);
-    if (name.size == strlen(key) && memcmp(name.data, key, name.size) == 0) found = value;
+    if (name.size == size && (size == 0 || memcmp(name.data, key, size) == 0)) found = value;
   }
   buffer_release(&name);
   return found;
+}
+
+JsonSpan json_span_member(JsonSpan object, const char *key) {
+  return json_span_find(object, key, strlen(key));
 }

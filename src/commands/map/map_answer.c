@@ -47,9 +47,9 @@ static Status encode_cut(Mapping *m, const Record *record, Error *err) {
 static Status take_schema(Mapping *m, const Record *record, Error *err) {
   AnswerForm *form = &m->form;
   char name[64];
-  JsonSpan schema;
   if (!form->member) return STATUS_OK;
-  TRY(map_record_member(record, form->member, form->member_size, &schema, err));
+  const JsonSpan schema =
+      json_span_find((JsonSpan){record->text, record->size}, form->member, form->member_size);
   if (!schema.text)
     return error_set(err, STATUS_USAGE, "the record has no member %.*s (--json-schema)",
                      (int)form->member_size, form->member);

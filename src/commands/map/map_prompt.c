@@ -90,33 +90,14 @@ void prompt_pattern_release(PromptPattern *pattern) {
 
 /* --- JSON records */
 
-/* Finds the value of an object's first member with this name; its text is NULL if there is none. */
-static Status find_any_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
-  JsonCursor cursor = json_cursor(object);
-  OWNED(buffer_release) Buffer key = {0};
-  bool first = true, is_string;
-  *value = (JsonSpan){0};
-  if (!json_cursor_enter(&cursor, '{')) return STATUS_OK;
-  while (json_cursor_next(&cursor, &first)) {
-    key.size = 0;
-    TRY(json_cursor_string(&cursor, &key, &is_string, err));
-    const JsonSpan own = json_cursor_value(&cursor);
-    if (key.size != size || (size && memcmp(key.data, name, size) != 0)) continue;
-    *value = own;
-    return STATUS_OK;
-  }
-  return STATUS_OK;
-}
-
 static bool is_null(JsonSpan value) {
   return value.text && value.text[0] == 'n';
 }
 
-/* find_any_member(), but null counts as missing. */
-static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
-  TRY(find_any_member(object, name, size, value, err));
-  if (is_null(*value)) *value = (JsonSpan){0};
-  return STATUS_OK;
+/* A member of an object; its text is NULL if it is null or missing. */
+static JsonSpan find_member(JsonSpan object, const char *name) {
+  const JsonSpan value = json_span_member(object, name);
+  return is_null(value) ? (JsonSpan){0} : value;
 }
 
 static bool is_string(JsonSpan value) {
@@ -140,8 +121,7 @@ static Status append_content(JsonSpan content, size_t index, Buffer *text, Error
   if (!content.text || !json_cursor_enter(&cursor, '['))
     return error_set(err, STATUS_USAGE, "message %zu has no content that is a string", index);
   for (bool first = true; json_cursor_next(&cursor, &first);) {
-    JsonSpan part = json_cursor_value(&cursor), value;
-    TRY(find_member(part, "text", 4, &value, err));
+    const JsonSpan value = find_member(json_cursor_value(&cursor), "text");
     if (!is_string(value))
       return error_set(err, STATUS_USAGE, "message %zu has a part that is no text", index);
     TRY(append_value(value, text, err));
@@ -162,12 +142,9 @@ static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err)
 }
 
 static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
-  JsonSpan role, content, calls;
-  const JsonSpan thinking = message_thinking(message);
+  const JsonSpan role = find_member(message, "role"), content = find_member(message, "content"),
+                 calls = find_member(message, "tool_calls"), thinking = message_thinking(message);
   size_t index = prompt->n_messages;
-  TRY(find_member(message, "role", 4, &role, err));
-  TRY(find_member(message, "content", 7, &content, err));
-  TRY(find_member(message, "tool_calls", 10, &calls, err));
   TRY(mem_grow(&prompt->messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation",
                err));
   TRY(append_role(role, index, &prompt->text, err));
@@ -215,10 +192,8 @@ static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
 
 /* Takes the prompt that a JSON record contains itself. */
 static Status fill_itself(JsonSpan record, bool after_text, MapPrompt *prompt, Error *err) {
-  JsonSpan text, messages;
+  const JsonSpan text = find_member(record, "prompt"), messages = find_member(record, "messages");
   if (is_string(record)) return append_value(record, &prompt->text, err);
-  TRY(find_member(record, "prompt", 6, &text, err));
-  TRY(find_member(record, "messages", 8, &messages, err));
   if (text.text && messages.text)
     return error_set(err, STATUS_USAGE, "the record has both a prompt and messages");
   if (messages.text && after_text)
@@ -231,8 +206,7 @@ static Status fill_itself(JsonSpan record, bool after_text, MapPrompt *prompt, E
 }
 
 static Status add_member(const PatternPart *part, JsonSpan record, Buffer *text, Error *err) {
-  JsonSpan value;
-  TRY(find_any_member(record, part->text, part->size, &value, err));
+  const JsonSpan value = json_span_find(record, part->text, part->size);
   if (is_null(value))
     return error_set(err, STATUS_USAGE, "the record's member %.*s is null", (int)part->size, part->text);
   if (value.text) return append_value(value, text, err);
@@ -290,20 +264,14 @@ Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPr
   if (pattern->json) {
     JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
     whole = json_cursor_value(&cursor); /* without surrounding white space */
-    TRY(find_member(whole, "id", 2, &prompt->id, err));
+    prompt->id = find_member(whole, "id");
     if (prompt->id.text && !strchr("\"-0123456789", prompt->id.text[0])) prompt->id = (JsonSpan){0};
   }
   return fill_parts(pattern, record, whole, prompt, err);
 }
 
-Status map_record_member(const Record *record, const char *name, size_t size, JsonSpan *value, Error *err) {
-  JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
-  return find_any_member(json_cursor_value(&cursor), name, size, value, err);
-}
-
 static Status fill_conversation(JsonSpan whole, MapPrompt *prompt, Error *err) {
-  JsonSpan messages = whole;
-  if (whole.text[0] != '[') TRY(find_member(whole, "messages", 8, &messages, err));
+  const JsonSpan messages = whole.text[0] == '[' ? whole : find_member(whole, "messages");
   if (messages.text) return fill_messages(messages, prompt, err);
   return error_set(err, STATUS_USAGE,
                    "no list of messages, expected [{\"role\": ..., \"content\": ...}, ...]");

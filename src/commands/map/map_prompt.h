@@ -53,7 +53,4 @@ Status map_prompt_outline(const PromptPattern *pattern, const char *filling, Map
  * messages. */
 Status map_prompt_conversation(const char *name, const char *text, size_t size, MapPrompt *prompt,
                                Error *err);
-/* Finds a member of a JSON record; *value has no text if the record lacks it. PRECOND map_prompt_fill() has
- * accepted the record */
-Status map_record_member(const Record *record, const char *name, size_t size, JsonSpan *value, Error *err);
 void map_prompt_release(MapPrompt *prompt);
