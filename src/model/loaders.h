@@ -105,9 +105,6 @@ struct ModelFiles {
   size_t reserved_bytes;
 };
 
-/* AutoAWQ's order: nibble k of a word (0: the lowest bits) holds output awq_order[k] of its eight. */
-extern const size_t awq_order[8];
-
 /* Memory for n items of `size` bytes that belong to `linear`; model_close() frees it. NULL after a
  * failure. */
 void *model_make_memory(Model *model, size_t n, size_t size, const Linear *linear, Error *err);

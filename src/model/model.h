@@ -120,6 +120,11 @@ size_t linear_array_bytes(const Linear *linear, int which);
 /* Bytes of all arrays of a Linear, without its bias. */
 size_t linear_bytes(const Linear *linear);
 
+/* The nibble of a word (0: the lowest bits) that holds output o of eight in AutoAWQ's layout. */
+static inline unsigned awq_nibble(size_t o) {
+  return (unsigned)(o % 8 / 2 + 4 * (o % 2));
+}
+
 static inline bool linear_is_by_inputs(const Linear *linear) {
   return linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
 }

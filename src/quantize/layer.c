@@ -377,22 +377,19 @@ static Status load(const LayerWork *work, const LayerMatrix *m, const float *sca
 /* Searches the scales of an input. */
 static Status search(LayerWork *work, int index, SharedScales shared, Error *err) {
   LayerInput *input = &work->inputs[index];
-  Weights *weights = mem_alloc((size_t)work->n_matrices, sizeof *weights, "weights", err);
-  float *scales = weights ? mem_alloc((size_t)input->n_in, sizeof *scales, "scales", err) : NULL;
-  Status status = scales ? STATUS_OK : STATUS_FAILED;
-  double left;
+  OWNED(mem_release) Weights *weights = NULL;
+  OWNED(mem_release) float *scales = NULL;
+  TRY(NEW(weights, (size_t)work->n_matrices, "weights", err));
+  TRY(NEW(scales, (size_t)input->n_in, "scales", err));
+  Status status = STATUS_OK;
   int n = 0;
   for (int m = 0; status == STATUS_OK && m < work->n_matrices; m++)
     if (work->matrices[m].input == index) status = load(work, &work->matrices[m], NULL, &weights[n++], err);
   if (status == STATUS_OK)
     status = scales_search(work->quantizer, work->state, &work->recipe->trial, weights, n, input->moments,
-                           shared, scales, &left, err);
+                           shared, scales, err);
   for (int i = 0; i < n; i++) work->quantizer->release(work->state, weights[i].w);
-  free(weights);
-  if (status == STATUS_OK)
-    input->scales = scales;
-  else
-    free(scales);
+  if (status == STATUS_OK) input->scales = TAKE(scales);
   return status;
 }
 
@@ -618,17 +615,17 @@ static Status round_one(LayerWork *work, LayerMatrix *m, const float *lower, Err
  * neither damped nor rescaled yet */
 static Status judge_plain(const LayerWork *work, LayerMatrix *m, Error *err) {
   const float *h = work->inputs[m->input].moments;
-  float *ones = mem_alloc((size_t)m->n_in, sizeof *ones, "rounding", err);
+  OWNED(mem_release) float *ones = NULL;
+  TRY(NEW(ones, (size_t)m->n_in, "rounding", err));
+  for (int i = 0; i < m->n_in; i++) ones[i] = 1;
   double whole = 0, lost = 0;
-  Weights weights = {0};
-  Status status = ones ? load(work, m, NULL, &weights, err) : STATUS_FAILED;
-  for (int i = 0; ones && i < m->n_in; i++) ones[i] = 1;
+  Weights weights;
+  Status status = load(work, m, NULL, &weights, err);
   if (status == STATUS_OK) status = work->quantizer->loss(work->state, &weights, h, NULL, &whole, err);
   if (status == STATUS_OK)
     status = work->quantizer->trial(work->state, &plain_rounding, &weights, h, ones, &lost, err);
   m->before = whole > 0 ? lost / whole : 0;
   work->quantizer->release(work->state, weights.w);
-  free(ones);
   return status;
 }
 

@@ -1,7 +1,7 @@
 /* layouts.c - see layouts.h.
  *
  *   AutoAWQ gemm               qweight [n_in][n_out / 8], qzeros [groups][n_out / 8], scales [groups][n_out];
- *                              nibble k of a word is output awq_outputs[k] of eight
+ *                              output o of eight is nibble awq_nibble(o) of a word
  *   compressed-tensors         weight_packed [n_out][n_in / 8], weight_zero_point [n_out / 8][groups],
  *   pack-quantized             weight_scale [n_out][groups], weight_shape; nibbles in order. Codes and zero
  *                              points of 4 bits are -8 .. 7, stored plus 8; codes of 8 bits are -128 .. 127,
@@ -18,7 +18,10 @@
 
 enum { LINE = 64 }; /* codes, a byte each, in a cache line */
 
-static const unsigned awq_outputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+/* The names of codes, zero points and scales. */
+static const char *const suffixes[][3] = {
+    [LAYOUT_AWQ] = {".qweight", ".qzeros", ".scales"},
+    [LAYOUT_COMPRESSED] = {".weight_packed", ".weight_zero_point", ".weight_scale"}};
 
 /* The sizes of a matrix. */
 typedef struct {
@@ -34,58 +37,66 @@ static size_t ordered(const int *order, size_t o) {
   return order ? (size_t)order[o] : o;
 }
 
-static Status write_awq(const LayerMatrix *m, const int *order, Sizes s, Tensors *out, Error *err) {
-  const Rounded *from = &m->rounded;
-  const size_t words = s.n_out / 8;
-  uint32_t *weights = tensors_make(out, m->name, ".qweight", DTYPE_I32, (int64_t)s.n_in, (int64_t)words, err),
-           *zeros = tensors_make(out, m->name, ".qzeros", DTYPE_I32, (int64_t)s.groups, (int64_t)words, err);
-  uint16_t *scales =
-      tensors_make(out, m->name, ".scales", DTYPE_F16, (int64_t)s.groups, (int64_t)s.n_out, err);
-  if (!weights || !zeros || !scales) return STATUS_FAILED;
-#pragma omp parallel for
-  for (size_t first = 0; first < s.n_in; first += LINE)
-    for (size_t w = 0; w < words; w++)
-      for (size_t k = 0; k < 8; k++) {
-        const uint8_t *codes = from->codes + ordered(order, 8 * w + awq_outputs[k]) * s.n_in;
-        for (size_t i = first; i < first + LINE && i < s.n_in; i++)
-          weights[i * words + w] |= (uint32_t)codes[i] << 4 * k;
-      }
-  for (size_t g = 0; g < s.groups; g++) {
-    for (size_t w = 0; w < words; w++)
-      for (size_t k = 0; k < 8; k++)
-        zeros[g * words + w] |= (uint32_t)from->zeros[g * s.row + ordered(order, 8 * w + awq_outputs[k])]
-                                << 4 * k;
-    for (size_t o = 0; o < s.n_out; o++)
-      scales[g * s.n_out + o] = float_to_f16(from->scales[g * s.row + ordered(order, o)]);
-  }
-  return STATUS_OK;
+/* A nibble of a layout's words: its word and the bits below it. */
+typedef struct {
+  size_t word;
+  unsigned shift;
+} Place;
+
+static Place code_place(QuantLayout layout, Sizes s, size_t i, size_t o) {
+  return layout == LAYOUT_AWQ ? (Place){i * (s.n_out / 8) + o / 8, 4 * awq_nibble(o)}
+                              : (Place){(o * s.n_in + i) / 8, (unsigned)(4 * (i % 8))};
 }
 
-static Status write_compressed(const LayerMatrix *m, const int *order, Sizes s, Tensors *out, Error *err) {
+static Place zero_place(QuantLayout layout, Sizes s, size_t g, size_t o) {
+  return layout == LAYOUT_AWQ ? (Place){g * (s.n_out / 8) + o / 8, 4 * awq_nibble(o)}
+                              : (Place){o / 8 * s.groups + g, (unsigned)(4 * (o % 8))};
+}
+
+static size_t scale_place(QuantLayout layout, Sizes s, size_t g, size_t o) {
+  return layout == LAYOUT_AWQ ? g * s.n_out + o : o * s.groups + g;
+}
+
+/* Appends a matrix's tensors. Threads share no words: each has eight outputs of some inputs, or a group. */
+static Status write_tensors(QuantLayout layout, const LayerMatrix *m, const int *order, Sizes s, Tensors *out,
+                            Error *err) {
   const Rounded *from = &m->rounded;
-  const int64_t groups = (int64_t)s.groups, n_out = (int64_t)s.n_out;
-  uint32_t *weights =
-               tensors_make(out, m->name, ".weight_packed", DTYPE_I32, n_out, (int64_t)s.n_in / 8, err),
-           *zeros = tensors_make(out, m->name, ".weight_zero_point", DTYPE_I32, n_out / 8, groups, err);
-  uint16_t *scales = tensors_make(out, m->name, ".weight_scale", DTYPE_F16, n_out, groups, err);
-  int64_t *shape = tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
-  if (!weights || !zeros || !scales || !shape) return STATUS_FAILED;
-  shape[0] = n_out, shape[1] = (int64_t)s.n_in;
-#pragma omp parallel for schedule(static, 8) /* eight outputs share words of zero points */
-  for (size_t o = 0; o < s.n_out; o++) {
-    const size_t own = ordered(order, o);
-    for (size_t i = 0; i < s.n_in; i++)
-      weights[(o * s.n_in + i) / 8] |= (uint32_t)from->codes[own * s.n_in + i] << 4 * (i % 8);
-    for (size_t g = 0; g < s.groups; g++) {
-      zeros[o / 8 * s.groups + g] |= (uint32_t)from->zeros[g * s.row + own] << 4 * (o % 8);
-      scales[o * s.groups + g] = float_to_f16(from->scales[g * s.row + own]);
+  const bool awq = layout == LAYOUT_AWQ;
+  const int64_t n_in = (int64_t)s.n_in, n_out = (int64_t)s.n_out, groups = (int64_t)s.groups;
+  const char *const *names = suffixes[layout];
+  uint32_t *weights = tensors_make(out, m->name, names[0], DTYPE_I32, awq ? n_in : n_out,
+                                   (awq ? n_out : n_in) / 8, err),
+           *zeros = tensors_make(out, m->name, names[1], DTYPE_I32, awq ? groups : n_out / 8,
+                                 awq ? n_out / 8 : groups, err);
+  uint16_t *scales =
+      tensors_make(out, m->name, names[2], DTYPE_F16, awq ? groups : n_out, awq ? n_out : groups, err);
+  int64_t *shape = awq ? NULL : tensors_make(out, m->name, ".weight_shape", DTYPE_I64, 2, 0, err);
+  if (!weights || !zeros || !scales || (!awq && !shape)) return STATUS_FAILED;
+  if (shape) shape[0] = n_out, shape[1] = n_in;
+  const size_t line = awq ? LINE : s.n_in; /* inputs at a time, so that cache lines are written once */
+#pragma omp parallel for collapse(2)
+  for (size_t first = 0; first < s.n_in; first += line)
+    for (size_t eight = 0; eight < s.n_out; eight += 8)
+      for (size_t o = eight; o < eight + 8; o++) {
+        const uint8_t *codes = from->codes + ordered(order, o) * s.n_in;
+        for (size_t i = first; i < first + line && i < s.n_in; i++) {
+          const Place at = code_place(layout, s, i, o);
+          weights[at.word] |= (uint32_t)codes[i] << at.shift;
+        }
+      }
+#pragma omp parallel for
+  for (size_t g = 0; g < s.groups; g++)
+    for (size_t o = 0; o < s.n_out; o++) {
+      const Place at = zero_place(layout, s, g, o);
+      const size_t own = g * s.row + ordered(order, o);
+      zeros[at.word] |= (uint32_t)from->zeros[own] << at.shift;
+      scales[scale_place(layout, s, g, o)] = float_to_f16(from->scales[own]);
     }
-  }
   return STATUS_OK;
 }
 
 Status layout_write(QuantLayout layout, const LayerMatrix *m, int group, Tensors *out, Error *err) {
-  return (layout == LAYOUT_AWQ ? write_awq : write_compressed)(m, m->order, sizes_of(m, group), out, err);
+  return write_tensors(layout, m, m->order, sizes_of(m, group), out, err);
 }
 
 /* codes[n] = a group of weights in 8 bits; returns its scale, in fp16. */
@@ -135,39 +146,24 @@ static Status find(const Safetensors *file, const LayerMatrix *m, const char *su
   return STATUS_OK;
 }
 
-/* data: qweight, qzeros and scales. */
-static void read_awq(const LayerMatrix *m, Sizes s, const void *const data[3], Rounded *to) {
-  const uint32_t *weights = data[0], *zeros = data[1];
-  const size_t words = s.n_out / 8;
-  for (size_t at = 0; at < s.n_out; at++) {
-    const size_t w = at / 8, k = at % 8, stored = 8 * w + awq_outputs[k], o = ordered(m->order, stored);
-    for (size_t i = 0; i < s.n_in; i++)
-      to->codes[o * s.n_in + i] = (uint8_t)(weights[i * words + w] >> 4 * k & 15);
-    for (size_t g = 0; g < s.groups; g++) {
-      to->zeros[g * s.row + o] = (float)(zeros[g * words + w] >> 4 * k & 15);
-      floats_read(data[2], DTYPE_F16, g * s.n_out + stored, 1, &to->scales[g * s.row + o]);
-    }
-  }
+static unsigned nibble_at(const void *words, Place at) {
+  uint32_t word;
+  memcpy(&word, (const char *)words + at.word * sizeof word, sizeof word);
+  return word >> at.shift & 15;
 }
 
-static Status read_compressed(const LayerMatrix *m, Sizes s, const Safetensors *file, Rounded *to,
-                              Error *err) {
-  const void *weights, *zeros, *scales;
-  TRY(find(file, m, ".weight_packed", s.n_out * s.n_in / 2, &weights, err));
-  TRY(find(file, m, ".weight_zero_point", s.groups * s.n_out / 2, &zeros, err));
-  TRY(find(file, m, ".weight_scale", s.groups * s.n_out * 2, &scales, err));
+/* The inverse of write_tensors(); data: codes, zero points and scales. */
+static void read_back(QuantLayout layout, const LayerMatrix *m, Sizes s, const void *const data[3],
+                      Rounded *to) {
   for (size_t o = 0; o < s.n_out; o++) {
-    const size_t own = ordered(m->order, o), first = o * s.n_in;
+    const size_t own = ordered(m->order, o);
     for (size_t i = 0; i < s.n_in; i++)
-      to->codes[own * s.n_in + i] = ((const uint8_t *)weights)[(first + i) / 2] >> 4 * (i % 2) & 15;
+      to->codes[own * s.n_in + i] = (uint8_t)nibble_at(data[0], code_place(layout, s, i, o));
     for (size_t g = 0; g < s.groups; g++) {
-      const size_t word = o / 8 * s.groups + g;
-      to->zeros[g * s.row + own] =
-          (float)(((const uint8_t *)zeros)[4 * word + o % 8 / 2] >> 4 * (o % 2) & 15);
-      floats_read(scales, DTYPE_F16, o * s.groups + g, 1, &to->scales[g * s.row + own]);
+      to->zeros[g * s.row + own] = (float)nibble_at(data[1], zero_place(layout, s, g, o));
+      floats_read(data[2], DTYPE_F16, scale_place(layout, s, g, o), 1, &to->scales[g * s.row + own]);
     }
   }
-  return STATUS_OK;
 }
 
 /* Makes the views LINEAR_AWQ with the numbers of qweight, qzeros and scales. */
@@ -187,7 +183,7 @@ static void point_views(const LayerMatrix *m, int group, const void *const data[
 }
 
 Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err) {
-  TRY(write_awq(m, NULL, sizes_of(m, group), made, err));
+  TRY(write_tensors(LAYOUT_AWQ, m, NULL, sizes_of(m, group), made, err));
   const OutTensor *last = made->items + made->n - 3;
   point_views(m, group, (const void *const[]){last[0].data, last[1].data, last[2].data});
   return STATUS_OK;
@@ -196,22 +192,17 @@ Status layout_install(const LayerMatrix *m, int group, Tensors *made, Error *err
 Status layout_use(QuantLayout layout, const LayerMatrix *m, int group, const Safetensors *file, Tensors *made,
                   Error *err) {
   const Sizes s = sizes_of(m, group);
+  const size_t n_scales = s.groups * s.n_out, bytes[3] = {s.n_out * s.n_in / 2, n_scales / 2, n_scales * 2};
   const void *data[3];
-  if (layout == LAYOUT_AWQ) {
-    TRY(find(file, m, ".qweight", s.n_out * s.n_in / 2, &data[0], err));
-    TRY(find(file, m, ".qzeros", s.groups * s.n_out / 2, &data[1], err));
-    TRY(find(file, m, ".scales", s.groups * s.n_out * 2, &data[2], err));
-    if (!m->order) point_views(m, group, data);
-    if (!m->order) return STATUS_OK;
+  for (int i = 0; i < 3; i++) TRY(find(file, m, suffixes[layout][i], bytes[i], &data[i], err));
+  if (layout == LAYOUT_AWQ && !m->order) {
+    point_views(m, group, data);
+    return STATUS_OK;
   }
   LayerMatrix copy = *m;
-  Status status = STATUS_OK;
   TRY(rounded_make(m->n_out, m->n_in, group, &copy.rounded, err));
-  if (layout == LAYOUT_AWQ)
-    read_awq(m, s, data, &copy.rounded);
-  else
-    status = read_compressed(m, s, file, &copy.rounded, err);
-  if (status == STATUS_OK) status = layout_install(&copy, group, made, err);
+  read_back(layout, m, s, data, &copy.rounded);
+  const Status status = layout_install(&copy, group, made, err);
   rounded_release(&copy.rounded);
   return status;
 }

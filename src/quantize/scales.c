@@ -36,27 +36,25 @@ static void raise(const float *sizes, double alpha, int n_in, SharedScales share
 
 Status scales_search(const Quantizer *quantizer, const QuantizerState *state, const GroupSearch *trial,
                      const Weights *weights, int n, const float *h, SharedScales shared, float *scales,
-                     double *left, Error *err) {
+                     Error *err) {
   const int n_in = weights[0].n_in;
   if (!shared.sources) shared.n_sources = n_in;
-  float *sizes = mem_alloc((size_t)(shared.n_sources + n_in), sizeof *sizes, "scales", err);
-  int *counts = sizes ? mem_alloc((size_t)shared.n_sources, sizeof *counts, "scales", err) : NULL;
-  float *tried = sizes + shared.n_sources; /* at first the diagonal of h */
-  Status status = counts ? quantizer->diagonal(state, n_in, h, tried, err) : STATUS_FAILED;
-  double least = 0, first = 0;
-  if (status == STATUS_OK) input_sizes(tried, n_in, shared, counts, sizes);
-  for (int i = 0; status == STATUS_OK && i < ALPHAS; i++) {
-    double loss = 0, own = 0;
+  OWNED(mem_release) float *sizes = NULL, *tried = NULL; /* tried: at first the diagonal of h */
+  OWNED(mem_release) int *counts = NULL;
+  TRY(NEW(sizes, (size_t)shared.n_sources, "scales", err));
+  TRY(NEW(tried, (size_t)n_in, "scales", err));
+  TRY(NEW(counts, (size_t)shared.n_sources, "scales", err));
+  TRY(quantizer->diagonal(state, n_in, h, tried, err));
+  input_sizes(tried, n_in, shared, counts, sizes);
+  double least = 0;
+  for (int i = 0; i < ALPHAS; i++) {
+    double loss = 0, own;
     raise(sizes, (double)i / ALPHAS, n_in, shared, tried);
-    for (int m = 0; status == STATUS_OK && m < n; m++, loss += own)
-      status = quantizer->trial(state, trial, &weights[m], h, tried, &own, err);
-    if (i == 0) first = loss;
-    if (status != STATUS_OK || (i > 0 && !(loss < least))) continue;
+    for (int m = 0; m < n; m++, loss += own)
+      TRY(quantizer->trial(state, trial, &weights[m], h, tried, &own, err));
+    if (i > 0 && !(loss < least)) continue;
     least = loss;
     memcpy(scales, tried, (size_t)n_in * sizeof *scales);
   }
-  *left = first > 0 ? least / first : 1;
-  free(sizes);
-  free(counts);
-  return status;
+  return STATUS_OK;
 }

@@ -11,8 +11,7 @@ typedef struct {
 
 /* scales[n_in] = the scales of the inputs that all n matrices read: (mean square of the inputs that share the
  * scale)^(alpha / 2), times a constant. The chosen alpha of 0, 0.1 .. 0.9 has the least sum of the matrices'
- * losses in matrix_trial(). *left = that sum divided by the sum for alpha 0, without scales (1 if that is 0).
- * h: as in matrix_trial(). */
+ * losses in matrix_trial(); with alpha 0 all scales are 1. h: as in matrix_trial(). */
 Status scales_search(const Quantizer *quantizer, const QuantizerState *state, const GroupSearch *trial,
                      const Weights *weights, int n, const float *h, SharedScales shared, float *scales,
-                     double *left, Error *err);
+                     Error *err);

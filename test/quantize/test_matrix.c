@@ -146,7 +146,7 @@ TEST(losses_fall_with_each_part_of_the_method) {
   plain.search = plain_rounding;
   plain.compensates = search.compensates = false;
   plain.refinements = search.refinements = gptq.refinements = 0;
-  double losses[4], left;
+  double losses[4];
   Rounded rounded[4] = {
       round_case(&products, plain, &c, &losses[0]), round_case(&products, search, &c, &losses[1]),
       round_case(&products, gptq, &c, &losses[2]), round_case(&products, usual_recipe, &c, &losses[3])};
@@ -155,15 +155,18 @@ TEST(losses_fall_with_each_part_of_the_method) {
   assert_true(losses[3] < 0.97 * losses[2]);
   Error err;
   float ones[N_IN], scales[N_IN];
-  double trial;
+  double trial, scaled;
   const Weights weights = {N_OUT, N_IN, GROUP, c.w};
   for (int i = 0; i < N_IN; i++) ones[i] = 1;
   assert_int_equal(matrix_trial(&products, &plain_rounding, &weights, c.h, ones, &trial, &err), STATUS_OK);
   assert_true(fabs(trial / losses[0] - 1) < 1e-4);
   assert_int_equal(scales_search(&cpu_quantizer, &products, &usual_recipe.trial, &weights, 1, c.h,
-                                 (SharedScales){0}, scales, &left, &err),
+                                 (SharedScales){0}, scales, &err),
                    STATUS_OK);
-  assert_true(left < 0.8); /* one input in 17 is twelve times the others */
+  const GroupSearch *search_trial = &usual_recipe.trial;
+  assert_int_equal(matrix_trial(&products, search_trial, &weights, c.h, ones, &trial, &err), STATUS_OK);
+  assert_int_equal(matrix_trial(&products, search_trial, &weights, c.h, scales, &scaled, &err), STATUS_OK);
+  assert_true(scaled < 0.8 * trial); /* one input in 17 is twelve times the others */
   for (int i = 0; i < 4; i++) rounded_release(&rounded[i]);
   free_case(c);
 }

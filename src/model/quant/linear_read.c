@@ -6,11 +6,10 @@
 
 /* Element `at` of codes[...][output]: a byte, or 4 bits in AutoAWQ's order of eight outputs in a word. */
 static float code_at(const void *codes, size_t at, int bits) {
-  static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   if (bits == 8) return ((const uint8_t *)codes)[at];
   uint32_t word;
   memcpy(&word, (const char *)codes + at / 8 * sizeof word, sizeof word);
-  return (float)(word >> 4 * nibble[at % 8] & 15);
+  return (float)(word >> 4 * awq_nibble(at) & 15);
 }
 
 /* Weight (input i, output o) without its scale; `at` is its index where weights lie [output][input]. */

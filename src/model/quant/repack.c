@@ -128,9 +128,6 @@ static inline void transpose_bytes(Lanes w[8]) {
   swap_parts(&w[2], &w[3], 8, 0xff00ff);
 }
 
-const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-static const size_t byte_order[4] = {0, 1, 2, 3};
-
 /* Words from row to row of a tile: a cache line and a word, to avoid conflict misses. */
 enum { TILE_STEP = TILE_WORDS + 1 };
 
@@ -154,12 +151,11 @@ static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in,
 static inline void transpose_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
                                   const int32_t *places, size_t first, unsigned char *to, size_t row) {
   const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
-  const size_t *order = bits == 4 ? awq_order : byte_order;
   uint32_t words[8][LANES] = {{0}};
   Lanes w[8];
   for (size_t c = 0; c < blocks; c++)
     for (size_t k = 0; k < per_word; k++)
-      words[k][c] = tile[(c * per_word + order[k]) * TILE_STEP + i] ^ flip;
+      words[bits == 4 ? awq_nibble(k) : k][c] = tile[(c * per_word + k) * TILE_STEP + i] ^ flip;
   memcpy(w, words, sizeof w);
   if (bits == 4)
     transpose_nibbles(w);
@@ -279,7 +275,6 @@ void model_prepare_expert(const Model *model, const Expert *expert, int n_thread
 
 /* The zero point of group g of stored output o, as subtracted from q. */
 static unsigned zero_point_of(const StoredWeights *stored, size_t g, size_t o) {
-  static const unsigned awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const int bits = stored->linear->bits;
   const size_t per_word = (size_t)(32 / bits), n_out = (size_t)stored->n_out;
   const unsigned mask = (1u << bits) - 1;
@@ -288,7 +283,7 @@ static unsigned zero_point_of(const StoredWeights *stored, size_t g, size_t o) {
   if (stored->method == QUANT_PACKED) at = o / per_word * n_groups(stored->linear) + g;
   uint32_t word;
   memcpy(&word, stored->zeros->data + at * sizeof word, sizeof word);
-  const unsigned place = stored->method == QUANT_AWQ ? awq_nibble[o % 8] : (unsigned)(o % per_word);
+  const unsigned place = stored->method == QUANT_AWQ ? awq_nibble(o) : (unsigned)(o % per_word);
   return (word >> (unsigned)bits * place & mask) + stored->zeros_less_one;
 }
 
@@ -372,7 +367,7 @@ static Status store_groups(const Repacker *r, Linear *linear, bool packed, const
 #pragma omp parallel for num_threads(r->n_threads)
   for (size_t at = 0; at < n / 8; at++) {
     uint32_t word = 0;
-    for (size_t k = 0; k < 8; k++) word |= (uint32_t)zeros[at * 8 + awq_order[k]] << 4 * k;
+    for (size_t k = 0; k < 8; k++) word |= (uint32_t)zeros[at * 8 + k] << 4 * awq_nibble(k);
     words[at] = word;
     for (size_t k = 0; k < 8; k++) halves[at * 8 + k] = float_to_f16(scales[at * 8 + k]);
   }

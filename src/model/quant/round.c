@@ -39,14 +39,11 @@ static void round_group(const Linear *l, int group, int first, const Rounded *to
     zero[o] = nearest(-low / scale[o]);
     to->scales[(size_t)group * (size_t)l->n_out + (size_t)(first + o)] = float_to_f16(scale[o]);
   }
-  for (int k = 0; k < 8; k++) all_zeros |= zero[awq_order[k]] << 4 * k;
+  for (size_t o = 0; o < 8; o++) all_zeros |= zero[o] << 4 * awq_nibble(o);
   to->zeros[(size_t)group * words + word] = all_zeros;
   for (int i = 0; i < GROUP; i++) {
     uint32_t bits = 0;
-    for (int k = 0; k < 8; k++) {
-      const size_t o = awq_order[k];
-      bits |= nearest(w[o][i] / scale[o] + (float)zero[o]) << 4 * k;
-    }
+    for (size_t o = 0; o < 8; o++) bits |= nearest(w[o][i] / scale[o] + (float)zero[o]) << 4 * awq_nibble(o);
     to->weights[((size_t)group * GROUP + (size_t)i) * words + word] = bits;
   }
 }
