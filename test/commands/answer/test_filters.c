@@ -1,5 +1,5 @@
-/* test_filters.c - an answer does not depend on how its text is cut into tokens: many tokenizations of a text,
- * one of them into bytes, give the same thought, answer, code and calls through the same filters. */
+/* test_filters.c - an answer does not depend on how its text is cut into tokens: many tokenizations of a
+ * text, one of them into bytes, give the same thought, answer, code and calls through the same filters. */
 #include "commands/answer/filters/filters.h"
 #include "test/constrain/small_vocabulary.h"
 #include "test/tests.h"
