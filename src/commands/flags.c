@@ -546,6 +546,36 @@ Status flags_parse(const Interface *interface, void *options, int argc, char **a
   return status;
 }
 
+/* --- arguments for another process */
+
+static Status write_flag(const Flag *flag, const void *value, Buffer *out, Error *err) {
+  const char *names = flag->names, *words = flag->argument;
+  Word name, word = {"", 0};
+  flag_next_name(&names, &name);
+  const int n = (int)name.size;
+  if (flag->kind == KIND_SWITCH)
+    return *(const bool *)value ? buffer_printf(out, err, "%.*s%c", n, name.text, 0) : STATUS_OK;
+  if (flag->kind == KIND_STRING) {
+    const char *text = *(const char *const *)value;
+    return text ? buffer_printf(out, err, "%.*s%c%s%c", n, name.text, 0, text, 0) : STATUS_OK;
+  }
+  if (flag->kind == KIND_DOUBLE) {
+    const double real = *(const double *)value;
+    return real != 0 ? buffer_printf(out, err, "%.*s%c%.17g%c", n, name.text, 0, real, 0) : STATUS_OK;
+  }
+  const int number = *(const int *)value;
+  if (number == 0) return STATUS_OK;
+  if (flag->kind == KIND_INT) return buffer_printf(out, err, "%.*s%c%d%c", n, name.text, 0, number, 0);
+  for (int i = 0; i <= number; i++) flag_next_choice(&words, &word);
+  return buffer_printf(out, err, "%.*s%c%.*s%c", n, name.text, 0, (int)word.size, word.text, 0);
+}
+
+Status flags_write(const Flag *flags, size_t n_flags, const void *values, Buffer *out, Error *err) {
+  for (size_t i = 0; i < n_flags; i++)
+    TRY(write_flag(&flags[i], (const char *)values + flags[i].offset, out, err));
+  return STATUS_OK;
+}
+
 /* --- settings */
 
 /* The command's flag that this table entry describes. All FLAG_MODEL entries count as one flag, -m. */

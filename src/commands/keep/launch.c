@@ -25,80 +25,24 @@
 
 /* --- the command line of the process */
 
-enum { MOST_ARGUMENTS = 40 };
-
-typedef struct {
-  char *items[MOST_ARGUMENTS + 1]; /* NULL after the last */
-  int n;
-} Arguments;
-
-static Status put(Arguments *a, const char *flag, const char *value, Error *err) {
-  const char *const both[] = {flag, value};
-  for (int i = 0; i < 2; i++) {
-    if (!both[i]) continue;
-    if (a->n == MOST_ARGUMENTS || !(a->items[a->n] = strdup(both[i])))
-      return error_set(err, STATUS_FAILED, "out of memory: arguments");
-    a->n++;
-  }
-  return STATUS_OK;
-}
-
-static Status put_int(Arguments *a, const char *flag, int value, Error *err) {
-  char text[32];
-  snprintf(text, sizeof text, "%d", value);
-  return put(a, flag, text, err);
-}
-
-static Status put_double(Arguments *a, const char *flag, double value, Error *err) {
-  char text[40];
-  snprintf(text, sizeof text, "%.17g", value);
-  return value > 0 ? put(a, flag, text, err) : STATUS_OK;
-}
-
-/* Adds a flag whose value is word `index` of `words`; nothing for 0, the default. */
-static Status put_choice(Arguments *a, const char *flag, const char *words, int index, Error *err) {
-  Word word = {"", 0};
-  char text[32];
-  for (int i = 0; i <= index; i++)
-    if (!flag_next_choice(&words, &word)) return STATUS_OK;
-  snprintf(text, sizeof text, "%.*s", (int)word.size, word.text);
-  return index ? put(a, flag, text, err) : STATUS_OK;
-}
-
-/* Adds a flag with a path, made absolute since the process changes its directory. */
-static Status put_path(Arguments *a, const char *flag, const char *path, Error *err) {
-  OWNED(mem_release) char *whole = realpath(path, NULL);
-  return put(a, flag, whole ? whole : path, err);
-}
-
-static Status put_all(Arguments *a, const AssistantFlags *flags, const ModelPlace *place,
+/* Appends the arguments, each with a NUL after it. Paths are absolute, since the process changes its
+ * directory. */
+static Status put_all(Buffer *line, const AssistantFlags *flags, const ModelPlace *place,
                       const WireHello *hello, Error *err) {
-  const DeviceFlags *d = &flags->device;
-  const ModelOverrides *o = &flags->model.overrides;
-  TRY(put(a, "auk", "keep", err));
-  TRY(put(a, "--detached", NULL, err));
-  TRY(put(a, "--no-config", NULL, err)); /* the flags include this client's settings */
-  TRY(put_int(a, "--keep", hello->keep_seconds, err));
-  if (strcmp(place->given, place->path) == 0)
-    TRY(put_path(a, "-m", place->path, err));
-  else
-    TRY(put(a, "-m", place->given, err));
-  if (o->tokenizer) TRY(put_path(a, "--tokenizer", o->tokenizer, err));
-  TRY(put_double(a, "--rope-theta", o->rope_theta, err));
-  TRY(put_double(a, "--norm-eps", o->norm_eps, err));
-  if (hello->n_ctx) TRY(put_int(a, "-c", hello->n_ctx, err));
-  TRY(put_int(a, "-t", d->threads, err));
-  TRY(put_choice(a, "--kv", KV_WORDS, d->kv, err));
-  TRY(put_choice(a, "--device", DEVICE_WORDS, d->device, err));
-  if (d->gpu) TRY(put(a, "--gpu", d->gpu, err));
-  if (d->split) TRY(put(a, "--split", d->split, err));
-  TRY(put_choice(a, "--split-by", SPLIT_BY_WORDS, d->split_by, err));
-  if (d->gpu_memory) TRY(put(a, "--gpu-memory", d->gpu_memory, err));
-  TRY(put_choice(a, "--act", ACT_WORDS, d->act, err));
-  if (d->kernel) TRY(put(a, "--kernel", d->kernel, err));
-  if (d->no_graphs) TRY(put(a, "--no-graphs", NULL, err));
-  if (d->invariant) TRY(put(a, "--invariant", NULL, err));
-  return put_choice(a, "--decode-step", DECODE_STEP_WORDS, d->decode_step, err);
+  const DeviceFlags *device = &flags->device;
+  ModelFlags model = flags->model;
+  const char *tokenizer = model.overrides.tokenizer;
+  OWNED(mem_release) char *whole_tokenizer = tokenizer ? realpath(tokenizer, NULL) : NULL;
+  OWNED(mem_release) char *path = strcmp(place->given, place->path) == 0 ? realpath(place->path, NULL) : NULL;
+  model.path = path ? path : place->given;
+  if (whole_tokenizer) model.overrides.tokenizer = whole_tokenizer;
+  /* --no-config: the flags include this client's settings */
+  TRY(buffer_printf(line, err, "auk%ckeep%c--detached%c--no-config%c--keep%c%d%c", 0, 0, 0, 0, 0,
+                    hello->keep_seconds, 0));
+  TRY(flags_write(model_flags, sizeof model_flags / sizeof *model_flags, &model, line, err));
+  if (hello->n_ctx) TRY(buffer_printf(line, err, "-c%c%d%c", 0, hello->n_ctx, 0));
+  TRY(flags_write(device_flags, sizeof device_flags / sizeof *device_flags, device, line, err));
+  return flags_write(invariant_flags, 1, device, line, err);
 }
 
 /* --- the environment and the limits */
@@ -240,12 +184,13 @@ static Status start_process(char **arguments, char **environment, Error *err) {
 }
 
 Status launch(const AssistantFlags *flags, const ModelPlace *place, const WireHello *hello, Error *err) {
-  Arguments arguments = {.n = 0};
+  OWNED(buffer_release) Buffer line = {0};
   TRY(check_limits(err));
-  char **environment = passed_environment(err);
-  Status status = environment ? put_all(&arguments, flags, place, hello, err) : STATUS_FAILED;
-  if (status == STATUS_OK) status = start_process(arguments.items, environment, err);
-  for (int i = 0; i < arguments.n; i++) free(arguments.items[i]);
-  free(environment);
-  return status;
+  TRY(put_all(&line, flags, place, hello, err));
+  OWNED(mem_release) char **arguments = mem_alloc(line.size + 1, sizeof *arguments, "arguments", err);
+  OWNED(mem_release) char **environment = passed_environment(err);
+  if (!arguments || !environment) return STATUS_FAILED;
+  char *at = line.data;
+  for (size_t n = 0; at < line.data + line.size; at += strlen(at) + 1) arguments[n++] = at;
+  return start_process(arguments, environment, err);
 }

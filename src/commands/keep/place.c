@@ -60,7 +60,7 @@ static Status add_tokenizer(Buffer *key, const char *path, Error *err) {
 }
 
 Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Error *err) {
-  const DeviceFlags *d = &flags->device;
+  DeviceFlags device = flags->device;
   const ModelOverrides *o = &flags->model.overrides;
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   TRY(buffer_printf(key, err, "auk %s\n", AUK_VERSION));
@@ -69,13 +69,10 @@ Status keep_key(const AssistantFlags *flags, const Model *model, Buffer *key, Er
   TRY(add_tokenizer(key, model->tokenizer_path, err));
   TRY(add_share(key, err));
   TRY(buffer_printf(key, err, "rope %a eps %a\n", o->rope_theta, o->norm_eps));
-  return buffer_printf(
-      key, err,
-      "device %d gpu %s split %s by %d threads %d kv %d act %d step %d graphs %d memory %s kernel "
-      "%s invariant %d\nvisible %s\n",
-      d->device, d->gpu ? d->gpu : "", d->split ? d->split : "1", d->split_by, d->threads, d->kv, d->act,
-      d->decode_step, !d->no_graphs, d->gpu_memory ? d->gpu_memory : "", d->kernel ? d->kernel : "",
-      d->invariant, visible ? visible : "");
+  TRY(buffer_printf(key, err, "visible %s\n", visible ? visible : ""));
+  if (device.split && strcmp(device.split, "1") == 0) device.split = NULL; /* the default */
+  TRY(flags_write(device_flags, sizeof device_flags / sizeof *device_flags, &device, key, err));
+  return flags_write(invariant_flags, 1, &device, key, err);
 }
 
 /* --- the directory */

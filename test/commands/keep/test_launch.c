@@ -113,7 +113,7 @@ static void it_gets_each_flag_of_the_call(void **state) {
            "--norm-eps "
            "1.0000000000000001e-05 -c 99 -t 3 --kv q8 --device cpu --gpu 1,2 --split auto --split-by nccl "
            "--gpu-memory "
-           "3G --act int8 --kernel name --no-graphs --invariant --decode-step kernels",
+           "3G --act int8 --kernel name --no-graphs --decode-step kernels --invariant",
            path, tokenizer);
   assert_int_equal(launch_that("", &(WireHello){7, 99}, &err), STATUS_FAILED);
   assert_string_equal(line_of("auk keep", line), expected);
