@@ -2,6 +2,7 @@
 #include "commands/measure/bench_table.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -49,57 +50,48 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   return flush(table, err);
 }
 
-static Status begin_cell(Table *table, bool *shown, Error *err) {
-  const Column *column = &table->columns[table->next++];
-  const bool for_people = table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
-  *shown = for_people ? column->title != NULL : column->key != NULL;
-  table->cell = table->out.size;
-  if (!*shown) return STATUS_OK;
-  bool first = table->n_shown++ == 0;
-  switch (table->form) {
-  case FORM_TABLE: return STATUS_OK;
-  case FORM_MARKDOWN: return put(table, "| ", err);
-  case FORM_CSV: return put(table, first ? "" : ",", err);
-  case FORM_JSON: break;
-  }
-  if (first) TRY(put(table, table->n_rows ? ",\n  {" : "  {", err));
-  return buffer_printf(&table->out, err, "%s\"%s\": ", first ? "" : ", ", column->key);
-}
-
 /* The width of a text in columns: one for each character. */
-static int width_of(const char *text, size_t size) {
+static int width_of(const char *text) {
   int width = 0;
-  for (size_t i = 0; i < size; i++) width += ((unsigned char)text[i] & 0xC0) != 0x80;
+  for (; *text; text++) width += ((unsigned char)*text & 0xC0) != 0x80;
   return width;
 }
 
-/* Pads text[0..size) to the column's width. */
-static Status put_padded(Buffer *out, const Column *column, const char *text, size_t size, Error *err) {
-  const int padding = column->width - width_of(text, size), blanks = padding > 0 ? padding : 0;
+/* Pads the text to the column's width. */
+static Status put_padded(Buffer *out, const Column *column, const char *text, Error *err) {
+  const int padding = column->width - width_of(text), blanks = padding > 0 ? padding : 0;
   if (column->right) TRY(buffer_printf(out, err, "%*s", blanks, ""));
-  TRY(buffer_append(out, text, size, err));
+  TRY(buffer_append_string(out, text, err));
   return column->right ? STATUS_OK : buffer_printf(out, err, "%*s", blanks, "");
 }
 
-/* Moves the cell's text from the end of `out` to its column or to `common`, or drops it. */
-static Status end_table_cell(Table *table, Error *err) {
-  const Column *column = &table->columns[table->next - 1];
-  OWNED(buffer_release) Buffer text = {0};
-  Buffer *out = &table->out;
-  const size_t size = out->size - table->cell;
-  if (size) TRY(buffer_append(&text, out->data + table->cell, size, err));
-  out->size = table->cell;
+/* Puts the text in its column or in `common`, or drops it. */
+static Status put_table_cell(Table *table, const Column *column, const char *text, Error *err) {
   if (column->width > 0) {
-    TRY(put_padded(out, column, text.data ? text.data : "", size, err));
-    return buffer_append(out, "  ", 2, err);
+    TRY(put_padded(&table->out, column, text, err));
+    return put(table, "  ", err);
   }
-  if (column->width < 0 || table->n_rows > 0 || size == 0) return STATUS_OK;
-  return buffer_printf(&table->common, err, "%-16s%.*s\n", column->title, (int)size, text.data);
+  if (column->width < 0 || table->n_rows > 0 || !*text) return STATUS_OK;
+  return buffer_printf(&table->common, err, "%-16s%s\n", column->title, text);
 }
 
-static Status end_cell(Table *table, Error *err) {
-  if (table->form == FORM_TABLE) return end_table_cell(table, err);
-  return table->form == FORM_MARKDOWN ? put(table, " ", err) : STATUS_OK;
+static bool is_for_people(const Table *table) {
+  return table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
+}
+
+/* Puts the next cell, a text as the form writes it. */
+static Status put_cell(Table *table, const char *text, Error *err) {
+  const Column *column = &table->columns[table->next++];
+  if (!(is_for_people(table) ? column->title : column->key)) return STATUS_OK;
+  const bool first = table->n_shown++ == 0;
+  switch (table->form) {
+  case FORM_TABLE: return put_table_cell(table, column, text, err);
+  case FORM_MARKDOWN: return buffer_printf(&table->out, err, "| %s ", text);
+  case FORM_CSV: return buffer_printf(&table->out, err, "%s%s", first ? "" : ",", text);
+  case FORM_JSON: break;
+  }
+  if (first) TRY(put(table, table->n_rows ? ",\n  {" : "  {", err));
+  return json_put_raw((JsonWriter){&table->out, err}, column->key, text);
 }
 
 static void drop_blanks(Buffer *line) {
@@ -113,7 +105,7 @@ static Status write_table_head(Table *table, Error *err) {
   for (size_t i = 0; i < table->n_columns; i++) {
     const Column *column = &table->columns[i];
     if (!column->title || column->width <= 0) continue;
-    TRY(put_padded(head, column, column->title, strlen(column->title), err));
+    TRY(put_padded(head, column, column->title, err));
     TRY(buffer_append(head, "  ", 2, err));
   }
   drop_blanks(head);
@@ -126,62 +118,49 @@ TableForm table_usual_form(void) {
 }
 
 /* Replaces control characters (a newline would end the row); in Markdown escapes bars, which end cells. */
-static Status put_line_text(Table *table, const char *text, Error *err) {
+static Status append_line_text(Buffer *out, TableForm form, const char *text, Error *err) {
   for (; *text; text++) {
-    if (*text == '|' && table->form == FORM_MARKDOWN) TRY(put(table, "\\", err));
-    TRY(buffer_append(&table->out, (unsigned char)*text < ' ' ? " " : text, 1, err));
+    if (*text == '|' && form == FORM_MARKDOWN) TRY(buffer_append(out, "\\", 1, err));
+    TRY(buffer_append(out, (unsigned char)*text < ' ' ? " " : text, 1, err));
   }
   return STATUS_OK;
 }
 
-static Status put_csv_text(Table *table, const char *text, Error *err) {
-  TRY(put(table, "\"", err));
-  for (; *text; text++)
-    TRY(buffer_append(&table->out, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1, err));
-  return put(table, "\"", err);
+static Status append_csv_text(Buffer *out, const char *text, Error *err) {
+  TRY(buffer_append(out, "\"", 1, err));
+  for (; *text; text++) TRY(buffer_append(out, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1, err));
+  return buffer_append(out, "\"", 1, err);
 }
 
 Status table_text(Table *table, const char *text, Error *err) {
-  bool shown;
-  TRY(begin_cell(table, &shown, err));
-  if (!shown) return STATUS_OK;
+  OWNED(buffer_release) Buffer cell = {0};
   switch (table->form) {
   case FORM_TABLE:
-  case FORM_MARKDOWN: TRY(put_line_text(table, text, err)); break;
-  case FORM_CSV: TRY(put_csv_text(table, text, err)); break;
-  case FORM_JSON: TRY(json_write_string(&table->out, text, strlen(text), err)); break;
+  case FORM_MARKDOWN: TRY(append_line_text(&cell, table->form, text, err)); break;
+  case FORM_CSV: TRY(append_csv_text(&cell, text, err)); break;
+  case FORM_JSON: TRY(json_write_string(&cell, text, strlen(text), err)); break;
   }
-  return end_cell(table, err);
+  TRY(buffer_append(&cell, "", 1, err));
+  return put_cell(table, cell.data, err);
 }
 
 Status table_integer(Table *table, long long value, Error *err) {
-  bool shown;
-  TRY(begin_cell(table, &shown, err));
-  if (!shown) return STATUS_OK;
-  TRY(buffer_printf(&table->out, err, "%lld", value));
-  return end_cell(table, err);
+  char cell[24];
+  snprintf(cell, sizeof cell, "%lld", value);
+  return put_cell(table, cell, err);
 }
 
 Status table_number(Table *table, double value, int decimals, Error *err) {
-  bool shown;
-  TRY(begin_cell(table, &shown, err));
-  if (!shown) return STATUS_OK;
-  if (!isfinite(value))
-    TRY(put(table, table->form == FORM_JSON ? "null" : "", err));
-  else if (table->form == FORM_MARKDOWN || table->form == FORM_TABLE)
-    TRY(buffer_printf(&table->out, err, "%.*f", decimals, value));
-  else
-    TRY(buffer_printf(&table->out, err, "%.9g", value));
-  return end_cell(table, err);
+  char cell[400]; /* the largest double has 309 digits before its decimals */
+  if (!isfinite(value)) return put_cell(table, table->form == FORM_JSON ? "null" : "", err);
+  snprintf(cell, sizeof cell, is_for_people(table) ? "%.*f" : "%.*g", is_for_people(table) ? decimals : 9,
+           value);
+  return put_cell(table, cell, err);
 }
 
 Status table_mark(Table *table, bool value, Error *err) {
-  bool shown;
-  TRY(begin_cell(table, &shown, err));
-  if (!shown) return STATUS_OK;
-  const bool for_people = table->form == FORM_TABLE || table->form == FORM_MARKDOWN;
-  TRY(put(table, for_people ? value ? "*" : " " : value ? "true" : "false", err));
-  return end_cell(table, err);
+  if (is_for_people(table)) return put_cell(table, value ? "*" : " ", err);
+  return put_cell(table, value ? "true" : "false", err);
 }
 
 Status table_end_row(Table *table, Error *err) {

@@ -30,7 +30,6 @@ typedef struct {
   const Column *columns;  /* [n_columns] */
   size_t n_columns, next; /* next: index of the next cell */
   int n_rows, n_shown;    /* complete rows; written cells of the current row */
-  size_t cell;            /* where the current cell begins in `out` */
   Buffer common;          /* text above the first row of a table: cells that are alike in all rows */
   Buffer out;
 } Table;
