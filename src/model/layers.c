@@ -280,6 +280,7 @@ bool layer_linear_is_first(const ModelConfig *config, int layer, int which) {
 }
 
 Division layer_linear_division(int which) {
+  if (is_of_expert(which)) return expert_part(which) == EXPERT_DOWN ? DIVIDE_UNIT_INPUTS : DIVIDE_UNITS;
   return linears[which].division;
 }
 

@@ -89,20 +89,22 @@ typedef struct {
   char text[160];
 } Obstacle;
 
-static void refuse_order(const Linear *l, Obstacle *why) {
-  snprintf(why->text, sizeof why->text, "%s has its inputs in the order of activations", l->name);
+/* Looks for a property that forbids to divide a linear layer's inputs anywhere; true if there is one. */
+static bool has_whole_inputs(const Linear *l, Obstacle *why) {
+  if (l->order)
+    snprintf(why->text, sizeof why->text, "%s has its inputs in the order of activations", l->name);
+  else if (l->kind == LINEAR_INT8)
+    snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
+             l->name);
+  return *why->text != 0;
 }
 
 /* Looks for an obstacle in the hidden units of an MLP that ends with `down`. With dense weights the last
  * share need not be a multiple of 8, except in experts: a GPU interleaves their gate and up in eights. */
 static void divide_columns(bool expert, const Linear *down, int unit, int n, Obstacle *why) {
   const bool eights = down->n_in % OUTPUT_UNIT == 0 || (down->kind == LINEAR_DENSE && !expert);
-  if (down->order)
-    refuse_order(down, why);
-  else if (down->kind == LINEAR_INT8)
-    snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
-             down->name);
-  else if (!eights || (down->n_in - 1) / unit + 1 < n)
+  if (has_whole_inputs(down, why)) return;
+  if (!eights || (down->n_in - 1) / unit + 1 < n)
     snprintf(why->text, sizeof why->text, "an %s has %d hidden units, which are divided by %s of %d",
              expert ? "expert" : "MLP", down->n_in, is_one_group(down) ? "slabs" : "groups", unit);
 }
@@ -110,12 +112,8 @@ static void divide_columns(bool expert, const Linear *down, int unit, int n, Obs
 /* Looks for an obstacle in o, whose inputs are divided into equal parts. */
 static void divide_inputs(const Linear *l, int n, Obstacle *why) {
   const int inputs = l->n_in / n;
-  if (l->order)
-    refuse_order(l, why);
-  else if (l->kind == LINEAR_INT8)
-    snprintf(why->text, sizeof why->text, "%s rounds its inputs to int8 with one scale for all of them",
-             l->name);
-  else if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)
+  if (has_whole_inputs(l, why)) return;
+  if (l->kind != LINEAR_DENSE && inputs % input_unit(l) != 0)
     snprintf(why->text, sizeof why->text, "%s has %d inputs in groups of %d", l->name, l->n_in, l->group);
 }
 
@@ -308,22 +306,6 @@ static void cut_inputs(Linear *l, Share share) {
   if (share.first > 0) l->bias.data = NULL;
 }
 
-/* Reduces an MLP to a share of its hidden units. */
-static Status cut_mlp(Linear *gate, Linear *up, Linear *down, Share share, Error *err) {
-  if (gate->n_out > 0) TRY(cut_outputs(gate, share, err));
-  TRY(cut_outputs(up, share, err));
-  cut_inputs(down, share);
-  return STATUS_OK;
-}
-
-/* Reduces a layer's experts to a share of their hidden units; router and norms stay whole. */
-static Status cut_experts(ModelLayer *l, int n_experts, Share share, Expert *parts, Error *err) {
-  memcpy(parts, l->experts, (size_t)n_experts * sizeof *parts);
-  l->experts = parts;
-  for (int i = 0; i < n_experts; i++) TRY(cut_mlp(&parts[i].gate, &parts[i].up, &parts[i].down, share, err));
-  return STATUS_OK;
-}
-
 /* Leaves in `l` the outputs runs[0], and in more[] its outputs runs[1] and runs[2]. */
 static Status cut_runs(Linear *l, const Share runs[3], Linear more[2], Error *err) {
   for (int i = 1; i < 3; i++) {
@@ -355,7 +337,7 @@ static void cut_taps(Vector *conv, const Share runs[3], int n_taps, bool dummy, 
 typedef struct {
   Share queries, keys, values; /* of query heads, KV heads, value heads of the delta rule */
   Share runs[3];               /* channels of a convolution */
-  Share units;                 /* hidden units of the MLP */
+  Share units, expert_units;   /* hidden units of the MLP, of an expert */
 } LayerShare;
 
 static LayerShare share_layer(const Cut *cut, LayerConfig own) {
@@ -373,13 +355,16 @@ static LayerShare share_layer(const Cut *cut, LayerConfig own) {
     share.runs[i] = (Share){i * c->conv.channels + first, n};
   if (own.intermediate > 0)
     share.units = share_columns(own.intermediate, mlp_unit(cut->units, own), cut->index, cut->n);
+  if (own.n_experts > 0)
+    share.expert_units = share_columns(c->experts.width, cut->units.expert, cut->index, cut->n);
   return share;
 }
 
 static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *share, ModelLayer *layer,
                          int which, Error *err) {
-  Linear *l = &layer->linear[which];
+  Linear *l = layer_linear(layer, which);
   const int inputs = l->n_in / cut->n;
+  const Share units = which < N_LAYER_LINEARS ? share->units : share->expert_units;
   if (l->n_out == 0) return STATUS_OK;
   switch (layer_linear_division(which)) {
   case DIVIDE_QUERY_HEADS: return cut_heads(l, own.n_heads, share->queries, err);
@@ -387,9 +372,9 @@ static Status cut_linear(const Cut *cut, LayerConfig own, const LayerShare *shar
   case DIVIDE_VALUE_HEADS: return cut_heads(l, cut->whole->config.delta.n_value_heads, share->values, err);
   case DIVIDE_KEY_RUNS:
   case DIVIDE_CHANNEL_RUNS: return cut_runs(l, share->runs, layer->more, err);
-  case DIVIDE_UNITS: return cut_outputs(l, share->units, err);
+  case DIVIDE_UNITS: return cut_outputs(l, units, err);
   case DIVIDE_MIXER_INPUTS: cut_inputs(l, (Share){cut->index * inputs, inputs}); break;
-  case DIVIDE_UNIT_INPUTS: cut_inputs(l, share->units); break;
+  case DIVIDE_UNIT_INPUTS: cut_inputs(l, units); break;
   case DIVIDE_WHOLE: break;
   }
   return STATUS_OK;
@@ -420,11 +405,11 @@ static Status cut_layer(const Cut *cut, int layer, ModelLayer *l, Expert *expert
   const ModelConfig *c = &cut->whole->config;
   const LayerConfig own = config_layer(c, layer);
   const LayerShare share = share_layer(cut, own);
-  for (int which = 0; which < N_LAYER_LINEARS; which++) TRY(cut_linear(cut, own, &share, l, which, err));
+  if (own.n_experts > 0) l->experts = memcpy(experts, l->experts, (size_t)own.n_experts * sizeof *experts);
+  for (int which = 0; which < layer_linear_count(c, layer); which++)
+    TRY(cut_linear(cut, own, &share, l, which, err));
   cut_vectors(cut, &share, l, taps);
-  if (own.n_experts == 0) return STATUS_OK;
-  const Share columns = share_columns(c->experts.width, cut->units.expert, cut->index, cut->n);
-  return cut_experts(l, own.n_experts, columns, experts, err);
+  return STATUS_OK;
 }
 
 /* A part, and the memory that it does not share with the whole model. */
