@@ -112,28 +112,20 @@ static Status place_linears(Arena *arena, const Model *model, int index, Error *
   const ModelLayer *layer = &model->layers[index];
   Linear whole[N_LAYER_LINEARS];
   TRY(place_stored(arena, model, index, whole, err)); /* first, as a matrix may begin with a later `which` */
-  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+  for (int which = 0; which < layer_linear_count(config, index); which++) {
     if (!layer_linear_exists(config, index, which)) continue;
-    const StoredLinear stored = layer_linear_stored(config, index, which);
     Linear *linear = layer_linear(layer, which);
     int n_in, n_out;
     layer_linear_sizes(config, index, which, &n_in, &n_out);
-    *linear = whole[stored.first_part];
-    if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
+    if (which < N_LAYER_LINEARS) {
+      const StoredLinear stored = layer_linear_stored(config, index, which);
+      *linear = whole[stored.first_part];
+      if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
+    } else {
+      *linear = (Linear){.n_in = n_in, .n_out = n_out, .name = linear->name};
+      TRY(place_matrix(arena, model, linear, err));
+    }
     if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, n_out);
-  }
-  return STATUS_OK;
-}
-
-static Status place_experts(Arena *arena, const Model *model, int index, Error *err) {
-  const ModelConfig *config = &model->config;
-  for (int which = N_LAYER_LINEARS; which < layer_linear_count(config, index); which++) {
-    if (!layer_linear_exists(config, index, which)) continue;
-    Linear *linear = layer_linear(&model->layers[index], which);
-    *linear = (Linear){.name = linear->name};
-    layer_linear_sizes(config, index, which, &linear->n_in, &linear->n_out);
-    TRY(place_matrix(arena, model, linear, err));
-    if (layer_linear_needs_bias(config, index, which)) linear->bias = place_vector(arena, linear->n_out);
   }
   return STATUS_OK;
 }
@@ -141,7 +133,6 @@ static Status place_experts(Arena *arena, const Model *model, int index, Error *
 static Status place_layer(Arena *arena, Model *model, int index, Error *err) {
   ModelLayer *layer = &model->layers[index];
   TRY(place_linears(arena, model, index, err));
-  TRY(place_experts(arena, model, index, err));
   if (layer->key_heads)
     TRY(latent_heads_place(model, index, place(arena, latent_heads_bytes(model, index), 1), err));
   for (int which = 0; which < N_LAYER_VECTORS; which++) {
