@@ -313,43 +313,33 @@ static void find_names(HfLoader *loader) {
   if (head && hf_has_linear(loader, head)) loader->head = head;
 }
 
-/* True if a layer has a matrix of this name, which may be NULL. */
-static bool has_part(const HfLoader *loader, const char *part) {
+/* True if a layer has a vector or a matrix of this name, which may be NULL. */
+static bool has_part(const HfLoader *loader, const char *part, bool is_vector) {
   const ModelConfig *config = &loader->model->config;
   char name[NAME_SIZE];
   for (int i = 0; part && i < config->n_layers; i++) {
     layer_full_name(config, loader->body, i, part, name, sizeof name);
-    if (hf_has_linear(loader, name)) return true;
+    if (is_vector ? hf_find(loader, name, "") != NULL : hf_has_linear(loader, name)) return true;
   }
   return false;
 }
 
-/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some). */
+/* Forgets the family's own names that this checkpoint does not have (TensorNames.in_some), and the name of
+ * attention's gate: of LFM3 and Laguna it is gate_proj in some checkpoints and g_proj in others, which have
+ * the names of transformers' modules (transformers, conversion_mapping.py). */
 static void find_some_names(HfLoader *loader) {
   TensorNames *names = &loader->model->config.names;
-  const char **const parts[] = {&names->o, &names->delta_o, &names->gate, &names->up, &names->down};
-  for (size_t i = 0; names->in_some && i < sizeof parts / sizeof *parts; i++)
-    if (!has_part(loader, *parts[i])) *parts[i] = NULL;
-}
-
-/* LFM3 and Laguna: the gate of attention is gate_proj in some checkpoints and g_proj in others, which have
- * the names of transformers' modules (transformers, conversion_mapping.py). */
-static void find_gate_name(HfLoader *loader) {
-  TensorNames *names = &loader->model->config.names;
-  if (!has_part(loader, names->attn_gate)) names->attn_gate = NULL;
+  const char **const parts[] = {&names->attn_gate, &names->o,  &names->delta_o,
+                                &names->gate,      &names->up, &names->down};
+  for (size_t i = 0; i < (names->in_some ? sizeof parts / sizeof *parts : 1); i++)
+    if (!has_part(loader, *parts[i], false)) *parts[i] = NULL;
 }
 
 /* A.X-K1 is published without the biases that choose experts. */
 static void find_choice_bias(HfLoader *loader) {
   ModelConfig *config = &loader->model->config;
-  char name[NAME_SIZE];
-  if (!config->experts.choice_bias || !config->expert_names->bias_may_miss) return;
-  bool found = false;
-  for (int i = 0; i < config->n_layers && !found; i++) {
-    layer_full_name(config, loader->body, i, config->expert_names->choice_bias, name, sizeof name);
-    found = hf_find(loader, name, "") != NULL;
-  }
-  config->experts.choice_bias = found;
+  if (config->experts.choice_bias && config->expert_names->bias_may_miss)
+    config->experts.choice_bias = has_part(loader, config->expert_names->choice_bias, true);
 }
 
 /* In files with the names of transformers' modules, norms before the delta rule have Llama's names. */
@@ -378,7 +368,6 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   TRY(weight_files_open(path, &model->files->weights, err));
   model->unused_tensors = model_tensor_count(model);
   find_names(&loader);
-  find_gate_name(&loader);
   find_norm_names(&loader);
   find_choice_bias(&loader);
   find_some_names(&loader);
