@@ -320,7 +320,7 @@ def test_lanes_that_fall_behind_change_no_bit(auk, tmp_path, monkeypatch, kind, 
 
 @pytest.mark.parametrize("kind", ["experts", "hybrid with experts", "gpt-oss", "glm"])
 def test_a_plan_that_is_a_constant_changes_no_bit(auk, tmp_path, monkeypatch, kind):
-    """The emulator has kernels for these sizes (fused/sizes/models.cuh); with less memory it takes others. Once a
+    """The emulator has kernels for these sizes (step_sizes.cuh); with less memory it takes others. Once a
     block has a ring of few slots."""
     if not EMULATED:
         pytest.skip("the models of the table are large")
