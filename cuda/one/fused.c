@@ -130,55 +130,29 @@ StepLayer fused_layer(const DeviceLayer *l) {
   const bool experts = l->experts.down.n_out > 0;
   return (StepLayer){.qkv = l->qkv.parts,
                      .n_qkv = l->qkv.n_parts,
-                     .o = &l->o,
                      .gate_up = experts ? &l->experts.gate_up : &l->gate_up.parts[0],
                      .down = experts ? &l->experts.down : &l->down,
-                     .router = &l->router,
-                     .shared_gate = &l->shared_gate,
-                     .q_b = &l->q,
+                     .linear = l->linear,
+                     .vector = l->vector,
                      .key_halves = l->key_halves,
-                     .value_halves = l->value_halves,
-                     .q_a_norm = l->q_a_norm,
-                     .kv_a_norm = l->kv_a_norm,
-                     .choice_bias = l->choice_bias,
-                     .sinks = l->sinks,
-                     .attn_norm = l->attn_norm,
-                     .mlp_norm = l->mlp_norm,
-                     .q_norm = l->q_norm,
-                     .k_norm = l->k_norm,
-                     .delta_conv = l->delta_conv,
-                     .delta_a_log = l->delta_a_log,
-                     .delta_dt_bias = l->delta_dt_bias,
-                     .delta_norm = l->delta_norm};
+                     .value_halves = l->value_halves};
 }
 
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, StepTaps taps, bool several,
                           void **memory, Step **step, Error *err) {
-  const Model *m = loaded->model;
-  const int n_layers = m->config.n_layers;
+  const ModelConfig *config = &loaded->model->config;
   OWNED(mem_release) StepLayer *layers = NULL;
-  TRY(NEW(layers, (size_t)n_layers, "fused steps", err));
-  for (int i = 0; i < n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
-  uint64_t windows;
-  const int window = step_windows(&m->config, &windows);
+  TRY(NEW(layers, (size_t)config->n_layers, "fused steps", err));
+  for (int i = 0; i < config->n_layers; i++) layers[i] = fused_layer(&loaded->layers[i]);
   const StepModel model = {.layers = layers,
                            .lm_head = &loaded->head,
                            .final_norm = loaded->final_norm,
                            .embedding = loaded->embedding,
                            .embedding_stride = loaded->embedding_stride,
                            .embedding_type = loaded->embedding_type,
-                           .embedding_scale = (float)m->config.embedding_scale,
-                           .norm_eps = (float)m->config.norm_eps,
-                           .attention_scale = (float)m->config.attention_scale,
-                           .delta = &m->config.delta,
-                           .renormalise = m->config.experts.renormalise,
-                           .expert_sum_plus = (float)m->config.experts.sum_plus,
-                           .expert_scale = (float)m->config.experts.scale,
-                           .neighbours = m->config.rope.neighbours,
+                           .config = config,
                            .taps = taps,
                            .several = several,
-                           .window = window,
-                           .windows = windows,
                            .screen = loaded->screen};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));

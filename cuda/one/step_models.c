@@ -215,13 +215,6 @@ Status step_supports_config(const ModelConfig *c, Error *err) {
   return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", unsupported);
 }
 
-int step_windows(const ModelConfig *c, uint64_t *layers) {
-  *layers = 0;
-  for (int i = 0; i < c->n_layers && i < 64; i++)
-    if (config_layer(c, i).window > 0) *layers |= UINT64_C(1) << i;
-  return window_of(c);
-}
-
 Status step_supports(const Model *model, Error *err) {
   const ModelConfig *c = &model->config;
   const char *unsupported = NULL;

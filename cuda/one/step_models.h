@@ -20,6 +20,3 @@ Status step_supports_config(const ModelConfig *config, Error *err);
 StepShape step_shape(const ModelConfig *config);
 int step_group(const Model *model);
 int step_attn_group(const Model *model);
-
-/* The window of the layers that have one, 0 without such layers. Bit l of *layers: layer l < 64 has it. */
-int step_windows(const ModelConfig *config, uint64_t *layers);

@@ -264,6 +264,14 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
                         int prefetch_stages, int n_ctx, Opened *to) {
   std::vector<StepLayer> layers;
   for (const DeviceLayer &layer : m.layers) layers.push_back(fused_layer(&layer));
+  std::vector<LayerConfig> own(s.n_layers);
+  for (int i = 0; i < s.n_layers; i += 2) own[i].window = s.n_experts > 0 ? 128 : 0;
+  ModelConfig config = {};
+  config.layers = own.data();
+  config.embedding_scale = 1;
+  config.norm_eps = 1e-6;
+  config.attention_scale = 1 / sqrt(s.head_dim);
+  config.experts.renormalise = s.n_experts > 0;
   StepModel model = {};
   model.in_flight = in_flight;
   model.prefetch_stages = prefetch_stages;
@@ -273,12 +281,8 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.embedding = m.embedding;
   model.embedding_stride = s.hidden;
   model.embedding_type = DTYPE_F16;
-  model.embedding_scale = 1;
-  model.norm_eps = 1e-6f;
-  model.attention_scale = 1 / sqrtf((float)s.head_dim);
   model.several = m.pages != NULL;
-  model.renormalise = s.n_experts > 0;
-  model.window = 128, model.windows = s.n_experts > 0 ? 0x5555555555555555 : 0;
+  model.config = &config;
   StepPlan plan;
   if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
   Step *step;

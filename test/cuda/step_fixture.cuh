@@ -177,6 +177,12 @@ static float frequency_of(const Case &c, int pair) {
   return (float)pow(10000.0, -2.0 * pair / c.head_dim);
 }
 
+/* Large beside the squares of x, so that a norm without it would differ. */
+static const float kEps = 0.25f, kEmbeddingScale = 1.5f;
+static double scale_of(const Case &c) {
+  return 1 / sqrt((double)c.head_dim);
+}
+
 /* A model on the device and on the host, and one timeline's cache on both. */
 struct Fixture {
   Case c;
@@ -184,6 +190,8 @@ struct Fixture {
   std::vector<HostLayer> host;
   std::vector<DeviceLayer> layers;
   std::vector<StepLayer> step_layers;
+  ModelConfig config = {}; /* what StepModel.config needs */
+  std::vector<LayerConfig> layer_configs;
   std::vector<void *> memory;
   HostLinear head_host;
   DeviceLinear head;
@@ -388,6 +396,7 @@ struct Fixture {
   Fixture(const Case &of, int context) : c(of), n_ctx(context) {
     for (int i = 0; i < c.n_layers; i++) add_layer();
     for (const DeviceLayer &layer : layers) step_layers.push_back(fused_layer(&layer));
+    configure();
     seed += 10;
     Stored head_stored = stored_random(WEIGHT_F16, c.hidden, c.vocab, 0, seed);
     auto halves = to_host<__half>(head_stored.weights, (size_t)c.vocab * c.hidden);
@@ -423,6 +432,16 @@ struct Fixture {
     for (int i = 0; i < c.head_dim / 2; i++) of_pairs.push_back(frequency_of(c, i));
     frequencies = to_device(of_pairs);
     memory.push_back(ids), memory.push_back(frequencies);
+  }
+
+  void configure() {
+    layer_configs.resize(c.n_layers);
+    for (int i = 0; i < c.n_layers; i++) layer_configs[i].window = c.has_window(i) ? c.window : 0;
+    config.layers = layer_configs.data();
+    config.embedding_scale = kEmbeddingScale;
+    config.norm_eps = kEps;
+    config.attention_scale = scale_of(c);
+    config.experts.renormalise = c.n_experts > 0;
   }
 
   /* Positions lie in every second page, the last ones first. */
@@ -519,12 +538,6 @@ static Row normed(const Row &x, const std::vector<float> &weight, double eps) {
   Row out(x.size());
   for (size_t i = 0; i < x.size(); i++) out[i] = x[i] / sqrt(squares / x.size() + eps) * weight[i];
   return out;
-}
-
-/* Large beside the squares of x, so that a norm without it would differ. */
-static const float kEps = 0.25f, kEmbeddingScale = 1.5f;
-static double scale_of(const Case &c) {
-  return 1 / sqrt((double)c.head_dim);
 }
 
 /* Norm and rope of one head. */
@@ -693,14 +706,9 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding = f.embedding_device;
   m.embedding_stride = (size_t)f.embedding_stride;
   m.embedding_type = f.embedding_type;
-  m.embedding_scale = kEmbeddingScale;
-  m.norm_eps = kEps;
-  m.attention_scale = (float)scale_of(f.c);
+  m.config = &f.config;
   MUST(screen_make(&f.head, f.screen, 0, &error));
   m.screen = f.screen;
-  m.renormalise = f.c.n_experts > 0;
-  m.window = f.c.window;
-  for (int layer = 0; layer < f.c.n_layers; layer++) m.windows |= (uint64_t)f.c.has_window(layer) << layer;
   return m;
 }
 

@@ -105,7 +105,7 @@ static size_t deltas_bytes(const StepShape &s) {
 }
 
 static const DeviceLinear *projections_of(const StepLayer *l) {
-  return &l->qkv[l->delta_conv ? l->n_qkv - 1 : 0];
+  return &l->qkv[l->vector[LAYER_DELTA_CONV] ? l->n_qkv - 1 : 0];
 }
 
 /* The distance from the first row of b to the first row of a, in rows. */
@@ -117,10 +117,10 @@ static long first_row_of_a(const StepLayer *l, const StepShape &s) {
 }
 
 static Layer layer_of(const StepLayer *from, const float *folded, const unsigned char *maps) {
-  const DeviceLinear *matrices[] = {projections_of(from), from->o, from->gate_up, from->down};
+  const DeviceLinear *matrices[] = {projections_of(from), &from->linear[LAYER_O], from->gate_up, from->down};
   Layer l = {};
-  l.router = (const unsigned char *)from->router->dense,
-  l.shared_gate = (const unsigned char *)from->shared_gate->dense;
+  l.router = (const unsigned char *)from->linear[LAYER_ROUTER].dense,
+  l.shared_gate = (const unsigned char *)from->linear[LAYER_SHARED_GATE].dense;
   l.folded_router = folded;
   for (int i = 0; i < step::MATRICES; i++) {
     const DeviceLinear &w = *matrices[i];
@@ -168,11 +168,20 @@ static Status copy_ones(uint64_t *bounds, cudaStream_t stream, Error *err) {
 }
 
 /* Copies `bytes` bytes to the device, waits for the stream, and frees `from`, which mem_alloc() gave. */
-static Status copy_table(void *from, size_t bytes, void *to, cudaStream_t stream, Error *err) {
+static Status copy_bytes(void *from, size_t bytes, void *to, cudaStream_t stream, Error *err) {
   cudaError_t failed = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
   if (!failed) failed = cudaStreamSynchronize(stream);
   free(from);
   return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
+/* Copies a table whose entry for layer i is entry_of(i), and waits for the stream. */
+template <class Entry, class EntryOf>
+static Status copy_table(const StepShape &s, Entry *to, cudaStream_t stream, Error *err, EntryOf entry_of) {
+  Entry *all = (Entry *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
+  if (!all) return STATUS_FAILED;
+  for (int i = 0; i < s.n_layers; i++) all[i] = entry_of(i);
+  return copy_bytes(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
 }
 
 /* Copies the tensor maps of all layers, if weights need them, and waits for the stream. */
@@ -185,51 +194,13 @@ static Status copy_maps(const StepLayer *from, const StepShape &s, void *to, cud
   if (!maps) return STATUS_FAILED;
   for (int i = 0; i < s.n_layers * step::MATRICES && !status; i++) {
     const StepLayer &l = from[i / step::MATRICES];
-    const DeviceLinear *matrices[] = {projections_of(&l), l.o, l.gate_up, l.down};
+    const DeviceLinear *matrices[] = {projections_of(&l), &l.linear[LAYER_O], l.gate_up, l.down};
     if (matrices[i % step::MATRICES]->type != WEIGHT_FP4) /* FP4 experts beside fp16 have no tensor maps */
       status = make_maps(*matrices[i % step::MATRICES], maps + (size_t)i * of_matrix, err);
   }
-  if (!status) return copy_table(maps, (size_t)s.n_layers * of_layer, to, stream, err);
+  if (!status) return copy_bytes(maps, (size_t)s.n_layers * of_layer, to, stream, err);
   free(maps);
   return status;
-}
-
-/* Copies the table of layers, and waits for the stream. folded, maps: device memory of the folded routers and
- * of the tensor maps. */
-static Status copy_layers(const StepLayer *from, const StepShape &s, float *folded, const unsigned char *maps,
-                          void *to, cudaStream_t stream, Error *err) {
-  const int n = s.n_layers;
-  Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
-  if (!layers) return STATUS_FAILED;
-  for (int i = 0; i < n; i++)
-    layers[i] = layer_of(&from[i], folded_router(&s, folded, i), maps + (size_t)i * layer_maps_bytes(s));
-  return copy_table(layers, (size_t)n * sizeof *layers, to, stream, err);
-}
-
-/* Copies the table of varied experts' biases, which follows the table of layers, and waits for the stream. */
-static Status copy_varied(const StepLayer *from, const StepShape &s, VariedLayer *to, cudaStream_t stream,
-                          Error *err) {
-  if (!step_is_varied(&s)) return STATUS_OK;
-  VariedLayer *all = (VariedLayer *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
-  if (!all) return STATUS_FAILED;
-  for (int i = 0; i < s.n_layers; i++) all[i] = {from[i].gate_up->bias, from[i].down->bias};
-  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
-}
-
-/* The same for the table of latent attention's matrices. */
-static Status copy_latents(const StepLayer *from, const StepShape &s, LatentLayer *to, cudaStream_t stream,
-                           Error *err) {
-  if (!step_is_latent(&s)) return STATUS_OK;
-  LatentLayer *all = (LatentLayer *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
-  if (!all) return STATUS_FAILED;
-  for (int i = 0; i < s.n_layers; i++) {
-    const DeviceLinear &q_b = *from[i].q_b;
-    all[i] = {{(const unsigned char *)q_b.tiles, (const unsigned char *)q_b.scales,
-               (const unsigned char *)q_b.zeros},
-              (const unsigned char *)from[i].key_halves,
-              (const unsigned char *)from[i].value_halves};
-  }
-  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
 }
 
 static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
@@ -243,33 +214,22 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   const int width = step_width(&s), qkv = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
   for (int i = 0; i < s.n_layers; i++) {
     const StepLayer &l = m->layers[i];
-    copy(l.attn_norm, width, s.hidden), copy(l.mlp_norm, width, s.hidden);
+    const float *const *own = l.vector;
+    copy(own[LAYER_ATTN_NORM], width, s.hidden), copy(own[LAYER_MLP_NORM], width, s.hidden);
     if (step_is_latent(&s)) {
-      copy(l.q_a_norm, s.q_rank, s.q_rank), copy(l.kv_a_norm, STEP_LATENT, STEP_LATENT);
-      copy(l.choice_bias, s.n_experts, s.n_experts);
+      copy(own[LAYER_Q_A_NORM], s.q_rank, s.q_rank), copy(own[LAYER_KV_A_NORM], STEP_LATENT, STEP_LATENT);
+      copy(own[LAYER_CHOICE_BIAS], s.n_experts, s.n_experts);
       continue;
     }
-    copy(l.q_norm, s.head_dim, s.head_dim), copy(l.k_norm, s.head_dim, s.head_dim);
+    copy(own[LAYER_Q_NORM], s.head_dim, s.head_dim), copy(own[LAYER_K_NORM], s.head_dim, s.head_dim);
     copy(l.qkv[0].bias, qkv, qkv);
     if (!step_is_varied(&s)) continue;
-    copy(l.o->bias, width, s.hidden), copy(l.router->bias, s.n_experts, s.n_experts);
-    copy(l.sinks, s.n_heads, s.n_heads);
+    copy(l.linear[LAYER_O].bias, width, s.hidden);
+    copy(l.linear[LAYER_ROUTER].bias, s.n_experts, s.n_experts);
+    copy(own[LAYER_SINKS], s.n_heads, s.n_heads);
   }
   copy(m->final_norm, width, s.hidden);
   return cuda_status(failed, "cannot copy the layers' norms", err);
-}
-
-/* Copies what layers of the delta rule need (StepDelta), and waits for the stream. */
-static Status copy_deltas(const StepLayer *from, const StepShape &s, void *to, cudaStream_t stream,
-                          Error *err) {
-  if (s.delta_layers == 0) return STATUS_OK;
-  StepDelta *all = (StepDelta *)mem_alloc((size_t)s.n_layers, sizeof *all, "layers", err);
-  if (!all) return STATUS_FAILED;
-  for (int i = 0; i < s.n_layers; i++) {
-    const StepLayer &l = from[i];
-    all[i] = {l.delta_conv, l.delta_a_log, l.delta_dt_bias, l.delta_norm, l.qkv[0].dense};
-  }
-  return copy_table(all, (size_t)s.n_layers * sizeof *all, to, stream, err);
 }
 
 static size_t routers_bytes(const StepShape &s, int tokens) {
@@ -309,19 +269,25 @@ static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stage
   return STATUS_OK;
 }
 
-/* Sets what layers of the delta rule need. PRECOND copy_deltas(). */
-static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, const void *deltas,
-                         Error *err) {
+/* Copies what layers of the delta rule need to `deltas`, waits for the stream, and sets *mixers. */
+static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape &s, StepDelta *deltas,
+                         cudaStream_t stream, Error *err) {
+  const DeltaConfig *delta = &m->config->delta;
   int first = 0;
   if (s.delta_layers == 0) return STATUS_OK;
+  TRY(copy_table(s, deltas, stream, err, [&](int i) {
+    const StepLayer &l = m->layers[i];
+    return StepDelta{l.vector[LAYER_DELTA_CONV], l.vector[LAYER_DELTA_A_LOG], l.vector[LAYER_DELTA_DT_BIAS],
+                     l.vector[LAYER_DELTA_NORM], l.qkv[0].dense};
+  }));
   while (!step_is_delta(&s, first)) first++;
   const DeviceLinear &gates = m->layers[first].qkv[0];
-  mixers->layers = (const StepDelta *)deltas;
+  mixers->layers = deltas;
   mixers->gates_stride = (int)gates.stride;
   mixers->gates_bf16 = gates.type == WEIGHT_BF16;
-  mixers->state_floats = delta_state_floats(m->delta, STATES_F32);
-  mixers->input_floats = delta_input_floats(m->delta);
-  mixers->q_scale = (float)(1 / sqrt((double)m->delta->key_dim));
+  mixers->state_floats = delta_state_floats(delta, STATES_F32);
+  mixers->input_floats = delta_input_floats(delta);
+  mixers->q_scale = (float)(1 / sqrt((double)delta->key_dim));
   mixers->first_a = (int)first_row_of_a(&m->layers[first], s);
   for (int i = first; i < s.n_layers; i++)
     if (step_is_delta(&s, i) && first_row_of_a(&m->layers[i], s) != mixers->first_a)
@@ -331,19 +297,20 @@ static Status set_mixers(StepMixers *mixers, const StepModel *m, const StepShape
 
 /* Sets the arguments that come from the model. */
 static void set_model(Args *a, const StepModel *m) {
-  a->head_norms = m->layers[0].q_norm != NULL;
+  const ModelConfig *c = m->config;
+  a->head_norms = m->layers[0].vector[LAYER_Q_NORM] != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv[0].bias != NULL;
-  const DeviceLinear &router = *m->layers[a->plan.shape.n_dense].router;
+  const DeviceLinear &router = m->layers[a->plan.shape.n_dense].linear[LAYER_ROUTER];
   a->router_stride = (int)router.stride;
   a->router_is_bf16 = router.type == WEIGHT_BF16;
-  a->renormalise = m->renormalise;
+  a->renormalise = c->experts.renormalise;
   a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;
   a->embedding_type = m->embedding_type;
-  a->embedding_scale = m->embedding_scale;
-  a->norm_eps = m->norm_eps;
-  a->scale_log2 = m->attention_scale * 1.44269504f;
+  a->embedding_scale = (float)c->embedding_scale;
+  a->norm_eps = (float)c->norm_eps;
+  a->scale_log2 = (float)c->attention_scale * 1.44269504f;
   a->taps = m->taps;
 }
 
@@ -370,7 +337,7 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   const StepShape &s = plan.shape;
   const size_t values = (size_t)plan.tokens * (size_t)s.hidden;
   float *vectors = (float *)((char *)memory + layers_bytes(s));
-  void *deltas = (char *)vectors + vectors_bytes(s);
+  StepDelta *deltas = (StepDelta *)((char *)vectors + vectors_bytes(s));
   float *folded = (float *)((char *)deltas + deltas_bytes(s));
   for (bool debug : {false, true}) {
     TRY(use_shared(plan, kernel_of(plan, debug, m->taps.n > 0, false), err));
@@ -385,19 +352,36 @@ static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memo
   uint64_t *best = (uint64_t *)((char *)a->totals + align_up(step_memory(&s, plan.tokens)));
   unsigned char *maps = (unsigned char *)best + best_bytes(s, plan.tokens);
   TRY(copy_maps(m->layers, s, maps, stream, err));
-  TRY(copy_layers(m->layers, s, folded, maps, memory, stream, err));
+  TRY(copy_table(s, (Layer *)memory, stream, err, [&](int i) {
+    return layer_of(&m->layers[i], folded_router(&s, folded, i), maps + (size_t)i * layer_maps_bytes(s));
+  }));
   VariedLayer *varied = (VariedLayer *)((Layer *)memory + s.n_layers);
-  TRY(copy_varied(m->layers, s, varied, stream, err));
-  a->varied = {varied, step_qkv_split(&s), m->window, m->windows};
+  if (step_is_varied(&s))
+    TRY(copy_table(s, varied, stream, err, [&](int i) {
+      return VariedLayer{m->layers[i].gate_up->bias, m->layers[i].down->bias};
+    }));
+  a->varied = {varied, step_qkv_split(&s)};
+  for (int i = 0; i < s.n_layers && i < 64; i++) {
+    const int window = config_layer(m->config, i).window;
+    if (window > 0) a->varied.window = window, a->varied.windows |= UINT64_C(1) << i;
+  }
   LatentLayer *latent = (LatentLayer *)((Layer *)memory + s.n_layers);
-  TRY(copy_latents(m->layers, s, latent, stream, err));
-  a->latent = {latent, m->neighbours, m->expert_sum_plus, m->expert_scale};
+  if (step_is_latent(&s))
+    TRY(copy_table(s, latent, stream, err, [&](int i) {
+      const StepLayer &l = m->layers[i];
+      const DeviceLinear &q_b = l.linear[LAYER_Q];
+      return LatentLayer{{(const unsigned char *)q_b.tiles, (const unsigned char *)q_b.scales,
+                          (const unsigned char *)q_b.zeros},
+                         (const unsigned char *)l.key_halves,
+                         (const unsigned char *)l.value_halves};
+    }));
+  const ExpertConfig &experts = m->config->experts;
+  a->latent = {latent, m->config->rope.neighbours, (float)experts.sum_plus, (float)experts.scale};
   a->plan = plan;
   a->layers = (const Layer *)memory;
   a->vectors = vectors;
   a->vectors_stride = vectors_stride(s);
-  TRY(copy_deltas(m->layers, s, deltas, stream, err));
-  TRY(set_mixers(&a->mixers, m, s, deltas, err));
+  TRY(set_mixers(&a->mixers, m, s, deltas, stream, err));
   a->peers.mail[0] = a->totals + (1 + STEP_MAX_CLUSTERS) * STEP_SUM_BUFFERS * (size_t)step_sum_words(&s);
   a->best_at = (size_t)(best - a->peers.mail[0]);
   a->bounds = best + best_words(s);

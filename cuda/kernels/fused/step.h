@@ -32,19 +32,14 @@ typedef struct {
 /* A layer's matrices and vectors, laid out as for separate kernels. */
 typedef struct {
   /* [n_qkv] matrices; the last makes q, k and v (with gates or z in a hybrid). In layers of the delta rule b
-   * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). */
+   * and a come before it: as one matrix, or as two if their rows are no multiple of a slab (8 outputs). b and
+   * a of all layers have one type, fp16 or bf16, and one stride. */
   const DeviceLinear *qkv;
   int n_qkv;
-  const DeviceLinear *o, *gate_up, *down; /* gate_up is interleaved; gate_up, down: of all experts */
-  const DeviceLinear *router, *shared_gate;
-  /* Latent attention, where qkv makes q_a and kv_a: q_b, DeviceLayer's heads in fp16, norms of both latents,
-   * and the biases of the experts' choice. */
-  const DeviceLinear *q_b;
-  const void *key_halves, *value_halves;
-  const float *q_a_norm, *kv_a_norm, *choice_bias;
-  const float *sinks; /* attention sinks [n_heads] of varied experts (plan.h), whose matrices have biases */
-  const float *attn_norm, *mlp_norm, *q_norm, *k_norm;
-  const float *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
+  const DeviceLinear *gate_up, *down;    /* gate_up is interleaved; gate_up, down: of all experts */
+  const DeviceLinear *linear;            /* [N_LAYER_LINEARS] matrices that are joined with no other */
+  const float *const *vector;            /* [N_LAYER_VECTORS]; NULL: the layer has no such vector */
+  const void *key_halves, *value_halves; /* latent attention: DeviceLayer's heads in fp16 */
 } StepLayer;
 
 typedef struct {
@@ -56,18 +51,11 @@ typedef struct {
   const float *final_norm;     /* [hidden] */
   const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
   size_t embedding_stride;
-  Dtype embedding_type; /* F32, F16 or BF16 */
-  float embedding_scale, norm_eps, attention_scale;
-  bool renormalise;                    /* ExpertConfig */
-  float expert_sum_plus, expert_scale; /* ExpertConfig, of latent attention's experts */
-  bool neighbours;                     /* RopeConfig */
-  /* A hybrid's; b and a of all its layers have one type, fp16 or bf16, and one stride. */
-  const DeltaConfig *delta;
-  StepTaps taps;    /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
-  bool several;     /* there will be steps of several sequences */
-  int window;       /* varied experts: positions that a layer of `windows` sees, the token's own among them */
-  uint64_t windows; /* bit l: layer l has a window */
-  const void *screen; /* one token: lm_head in 8 bits (screen_make()), or NULL */
+  Dtype embedding_type;      /* F32, F16 or BF16 */
+  const ModelConfig *config; /* read only by step_open(); varied experts: all windows have one size */
+  StepTaps taps;             /* n > 0 only if step_keeps_taps(); not copied in steps of several sequences */
+  bool several;              /* there will be steps of several sequences */
+  const void *screen;        /* one token: lm_head in 8 bits (screen_make()), or NULL */
 } StepModel;
 
 /* A sequence's rows in a step, which are consecutive and have consecutive positions. */
