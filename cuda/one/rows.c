@@ -3,6 +3,7 @@
 
 #include "cuda/kernels/ops/values.h"
 #include "cuda/kernels/ptx/device.h"
+#include "cuda/one/layers/narrow.h"
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 #include "cuda/one/tokens.h"
@@ -81,7 +82,7 @@ static Status norm_q_k(BackendState *s, int layer, int n_tokens, Error *err) {
                          (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
-QkvHeads rows_heads(const BackendState *s, int layer) {
+static QkvHeads heads_of(const BackendState *s, int layer) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
@@ -120,24 +121,31 @@ QkvHeads rows_heads(const BackendState *s, int layer) {
   };
 }
 
-bool rows_heads_are_tiles(const DeviceLayer *l, const QkvHeads *heads) {
+/* True if the layer's heads have the sizes and the arithmetic for which there are epilogues of matmuls. */
+static bool heads_are_tiles(const DeviceLayer *l, const QkvHeads *heads) {
   return l->forms >> FORM_HEAD_TILES & 1 && heads->head_dim == 128 && heads->rotary_dim == 128 &&
          heads->query_step == 128;
 }
 
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err) {
   const BackendModel *m = s->loaded;
-  const DeviceProjections *qkv = &m->layers[layer].qkv;
-  const QkvHeads heads = rows_heads(s, layer);
+  const DeviceLayer *l = &m->layers[layer];
+  const DeviceProjections *qkv = &l->qkv;
+  const QkvHeads heads = heads_of(s, layer);
   LinearCall call = products_call(s, qkv->parts, s->h, s->h_stride, n_rows, LINEAR_TO_F32, s->projections,
                                   s->projection_stride);
-  *done = qkv->n_parts == 1 && qkv->parts->n_in == m->model->config.hidden &&
-          qkv->parts->n_out == (heads.n_heads + 2 * heads.n_kv_heads) * 128 && heads.kv != KV_F32 &&
-          !qkv->parts->host && rows_heads_are_tiles(&m->layers[layer], &heads) &&
-          linear_makes_heads(m->linear, qkv->parts, call.act, n_rows, call.kernel);
-  if (!*done) return STATUS_OK;
-  call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
-  TRY(residual_norm_input(s, attn_input_norm(&m->layers[layer]), n_rows, err));
+  const bool narrow = narrow_fit(s, layer, n_rows, NARROW_QKV, &call);
+  *done = heads_are_tiles(l, &heads) &&
+          (narrow ? heads.kv == KV_F16
+                  : qkv->n_parts == 1 && qkv->parts->n_in == m->model->config.hidden &&
+                        qkv->parts->n_out == (heads.n_heads + 2 * heads.n_kv_heads) * 128 &&
+                        heads.kv != KV_F32 && !qkv->parts->host &&
+                        linear_makes_heads(m->linear, qkv->parts, call.act, n_rows, call.kernel));
+  if (*done) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
+  if (narrow) return products_run(s, &call, err);
+  if (!*done)
+    return residual_project(s, qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err);
+  TRY(residual_norm_input(s, attn_input_norm(l), n_rows, err));
   return products_run(s, &call, err);
 }
 
@@ -161,6 +169,6 @@ Status rows_append(BackendState *s, int layer, int n_rows, Error *err) {
   }
   if (c->value_dim > 0) TRY(spread_values(s, layer, n_rows, err));
   if (c->qk_norm > QK_NORM_HEADS) TRY(norm_q_k(s, layer, n_rows, err));
-  const QkvHeads heads = rows_heads(s, layer);
+  const QkvHeads heads = heads_of(s, layer);
   return ops_qk_norm_rope_append(&heads, n_rows, s->loaded->stream, err);
 }

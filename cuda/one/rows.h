@@ -22,15 +22,8 @@ RopeAngles rows_rope_angles(const BackendState *s, TokenRange span, LayerRope wh
 /* Fills the step's table of the rope's angles. */
 Status rows_rope_table(BackendState *s, TokenRange span, LayerRope which, Error *err);
 
-/* The heads of a layer, for ops_qk_norm_rope_append(). */
-QkvHeads rows_heads(const BackendState *s, int layer);
-
-/* True if the layer's heads have the sizes and the arithmetic for which a matmul's epilogue
- * (LINEAR_NEXT_HEADS) can do what rows_append() does. */
-bool rows_heads_are_tiles(const DeviceLayer *layer, const QkvHeads *heads);
-
-/* The norm of x and the matmul qkv, whose epilogue does what rows_append() does. *done false: no epilogue
- * does that for this layer, cache type or number of rows, and nothing was enqueued. */
+/* The norm of x and the matmul qkv. *done: its epilogue also does what rows_append() does, which depends on
+ * the layer, the cache's type and the number of rows. */
 Status rows_project_heads(BackendState *s, int layer, int n_rows, bool *done, Error *err);
 
 /* Clips and norms the rows of s->projections, applies the rope to queries and keys, and writes queries to

@@ -341,7 +341,6 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
   const ModelConfig *c = &s->loaded->model->config;
   const int n_rows = rows_of(s, span);
   if (c->latent.kv_rank) return latent_project(s, layer, n_rows, err);
-  if (narrow_three_kernels(s, layer, n_rows)) return narrow_norm_qkv_rope_append(s, layer, n_rows, err);
   if (c->parallel || c->altup.n > 0) { /* h is also the input of the MLP, the router (in fp32) or LAuReL */
     const bool wide = config_layer(c, layer).n_experts > 0;
     TRY((wide ? residual_norm_wide : residual_norm_input)(s, attn_input_norm(l), n_rows, err));
@@ -350,7 +349,6 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int la
     bool done;
     TRY(rows_project_heads(s, layer, n_rows, &done, err));
     if (done) return STATUS_OK;
-    TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->projections, s->projection_stride, err));
   }
   TRY(rows_append(s, layer, n_rows, err));
   if (c->parallel_norms) TRY(residual_norm_input(s, mlp_input_norm(l), n_rows, err));
@@ -364,11 +362,11 @@ static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error 
   cudaStream_t stream = s->loaded->stream;
   if (s->index.selects) return index_attend(s, layer, n_rows, err);
   const AttentionFamily family = span.parts ? ATTENTION_DECODE : attention_choose(&attention, span.n_tokens);
-  if (narrow_three_kernels(s, layer, n_rows)) {
-    const bool can =
-        span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family);
-    narrow_attention(s, n_rows, can, &attention);
-  }
+  s->a_is_in_planes =
+      narrow_three_kernels(s, layer, n_rows) &&
+      (span.parts ? attention_many_make_planes(&attention) : attention_makes_planes(&attention, family));
+  if (s->a_is_in_planes)
+    attention.planes = s->planes[PLANES_A], attention.planes_tokens = linear_planes_tokens(n_rows);
   if (!span.parts) return attention_run(family, &attention, span.n_tokens, stream, err);
   const int size = sequences_tile_size(q, attention_tile_tokens(&attention));
   const AttentionWork work = {s->rows.units,    s->rows.tiles[size], q->n_units,
@@ -484,7 +482,9 @@ static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer
   const ModelConfig *c = &s->loaded->model->config;
   const DeviceLayer *l = &s->loaded->layers[layer];
   int n_rows = rows_of(s, span);
-  if (narrow_three_kernels(s, layer, n_rows)) return narrow_out_proj_residual(s, layer, n_rows, err);
+  LinearCall call =
+      products_call(s, &l->o, s->a, padded_row(l->o.n_in), n_rows, LINEAR_ADD_F32, s->x, c->hidden);
+  if (narrow_fit(s, layer, n_rows, NARROW_O, &call)) return products_run(s, &call, err);
   if (c->attn_gate != ATTN_GATE_NONE && config_layer(c, layer).kind == LAYER_ATTENTION)
     TRY(apply_gates(s, n_rows, layer, err));
   if (c->latent.kv_rank > 0 && config_layer(c, layer).kind == LAYER_ATTENTION)

@@ -22,6 +22,7 @@ static Status multiply_gate_up(BackendState *s, int n_tokens, int layer, const f
                                     padded_row(n));
     call.row_factors = factors, call.norm = norm;
     call.gated = with_limit(m->model->config.activation, own.mlp_limit), call.limit = (float)own.mlp_limit;
+    narrow_fit(s, layer, n_tokens, NARROW_GATE_UP, &call);
     return products_run(s, &call, err);
   }
   TRY(products_project(s, &l->gate_up, 0, n_tokens, s->gate_up, 2 * n, err));
@@ -47,12 +48,12 @@ Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err
   const DeviceLayer *l = &s->loaded->layers[layer];
   const DeviceProjections *p = &l->gate_up;
   const int n = rows_of(s, span);
-  if (narrow_five_kernels(s, layer, n)) return narrow_norm_gate_up(s, layer, n, err);
-  const LinearNorm norm = p->parts[0].interleaved
+  const bool narrow = narrow_five_kernels(s, layer, n); /* narrow_fit() then sets the norm */
+  const LinearNorm norm = !narrow && p->parts[0].interleaved
                               ? products_own_norm(s, p, l->mlp_norm_bias ? NULL : l->mlp_norm,
                                                   residual_eps(&s->loaded->model->config), n)
                               : (LinearNorm){0};
-  if (!norm.rows) TRY(residual_norm_input(s, mlp_input_norm(l), n, err));
+  if (!narrow && !norm.rows) TRY(residual_norm_input(s, mlp_input_norm(l), n, err));
   return multiply_gate_up(s, n, layer, NULL, norm, err);
 }
 
@@ -65,9 +66,11 @@ static Norms mlp_norms(const BackendModel *m, int layer) {
 Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const Norms norms = mlp_norms(s->loaded, layer);
   const ModelConfig *c = &s->loaded->model->config;
+  const DeviceLinear *down = &s->loaded->layers[layer].down;
   const int n = rows_of(s, span);
-  if (narrow_five_kernels(s, layer, n)) return narrow_down_residual(s, layer, n, err);
-  TRY(residual_linear(s, &s->loaded->layers[layer].down, s->g, n, norms, first_sum(layer) + 1, err));
+  LinearCall call = products_call(s, down, s->g, padded_row(down->n_in), n, LINEAR_ADD_F32, s->x, c->hidden);
+  if (narrow_fit(s, layer, n, NARROW_DOWN, &call)) return products_run(s, &call, err);
+  TRY(residual_linear(s, down, s->g, n, norms, first_sum(layer) + 1, err));
   return norms_are_centred(c) ? ops_centre(s->x, c->hidden, n, s->loaded->stream, err) : STATUS_OK;
 }
 

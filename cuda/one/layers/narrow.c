@@ -4,9 +4,7 @@
  *              those of a and g by the next matmul of the layer. */
 #include "cuda/one/layers/narrow.h"
 
-#include "cuda/one/products.h"
 #include "cuda/one/residual.h"
-#include "cuda/one/rows.h"
 #include "cuda/one/weights.h"
 
 /* For LEAST_ROWS to MOST_ROWS rows five kernels a layer were measured as the fastest (LOG.md, "A layer as
@@ -55,13 +53,6 @@ bool narrow_five_kernels(const BackendState *s, int layer, int n_rows) {
   return s->loaded->layers[layer].experts.down.n_out == 0 && narrow_three_kernels(s, layer, n_rows);
 }
 
-static LinearCall narrow_call(const BackendState *s, const DeviceLinear *w, const void *x, int n_rows,
-                              LinearOutput output, void *y, int y_stride) {
-  LinearCall call = products_call(s, w, x, padded_row(w->n_in), n_rows, output, y, y_stride);
-  call.kernel = "planes_wgmma";
-  return call;
-}
-
 /* Makes the call multiply the RMSNorm of the residual stream. */
 static void take_norm(BackendState *s, const float *weight, LinearCall *call) {
   call->norm = (LinearNorm){s->x, weight, residual_eps(&s->loaded->model->config)};
@@ -83,51 +74,29 @@ void narrow_give_next(BackendState *s, int layer, int n_rows, LinearNext *next) 
     give_norm(s, m->layers[layer + 1].attn_norm, next);
 }
 
-Status narrow_norm_qkv_rope_append(BackendState *s, int layer, int n_rows, Error *err) {
+bool narrow_fit(BackendState *s, int layer, int n_rows, NarrowPart part, LinearCall *call) {
   const DeviceLayer *l = &s->loaded->layers[layer];
-  const QkvHeads heads = rows_heads(s, layer);
-  LinearCall call =
-      narrow_call(s, l->qkv.parts, NULL, n_rows, LINEAR_TO_F32, s->projections, s->projection_stride);
-  take_norm(s, l->attn_norm, &call);
-  const bool ends = rows_heads_are_tiles(l, &heads) && heads.kv == KV_F16;
-  if (ends) call.next = (LinearNext){.kind = LINEAR_NEXT_HEADS, .heads = &heads};
-  TRY(products_run(s, &call, err));
-  return ends ? STATUS_OK : rows_append(s, layer, n_rows, err);
-}
-
-void narrow_attention(BackendState *s, int n_rows, bool can, Attention *attention) {
-  s->a_is_in_planes = can;
-  if (!can) return;
-  attention->planes = s->planes[PLANES_A];
-  attention->planes_tokens = linear_planes_tokens(n_rows);
-}
-
-Status narrow_out_proj_residual(BackendState *s, int layer, int n_rows, Error *err) {
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  LinearCall call =
-      narrow_call(s, &l->o, s->a, n_rows, LINEAR_ADD_F32, s->x, s->loaded->model->config.hidden);
-  if (s->a_is_in_planes) call.planes = s->planes[PLANES_A];
-  if (l->experts.down.n_out > 0)
-    s->ready = READY_NONE; /* the router normalises its input itself */
-  else
-    give_norm(s, l->mlp_norm, &call.next);
-  return products_run(s, &call, err);
-}
-
-Status narrow_norm_gate_up(BackendState *s, int layer, int n_rows, Error *err) {
-  const DeviceLayer *l = &s->loaded->layers[layer];
-  LinearCall call = narrow_call(s, l->gate_up.parts, NULL, n_rows, LINEAR_SWIGLU_F16, NULL, 0);
-  take_norm(s, l->mlp_norm, &call);
-  call.gated = s->loaded->model->config.activation;
-  call.next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
-  return products_run(s, &call, err);
-}
-
-Status narrow_down_residual(BackendState *s, int layer, int n_rows, Error *err) {
-  const BackendModel *m = s->loaded;
-  LinearCall call =
-      narrow_call(s, &m->layers[layer].down, NULL, n_rows, LINEAR_ADD_F32, s->x, m->model->config.hidden);
-  call.planes = s->planes[PLANES_G];
-  narrow_give_next(s, layer, n_rows, &call.next);
-  return products_run(s, &call, err);
+  const bool fits =
+      part <= NARROW_O ? narrow_three_kernels(s, layer, n_rows) : narrow_five_kernels(s, layer, n_rows);
+  if (!fits) return false;
+  call->kernel = "planes_wgmma";
+  switch (part) {
+  case NARROW_QKV: take_norm(s, l->attn_norm, call); break;
+  case NARROW_O:
+    if (s->a_is_in_planes) call->planes = s->planes[PLANES_A];
+    if (l->experts.down.n_out > 0)
+      s->ready = READY_NONE; /* the router normalises its input itself */
+    else
+      give_norm(s, l->mlp_norm, &call->next);
+    break;
+  case NARROW_GATE_UP:
+    take_norm(s, l->mlp_norm, call);
+    call->next = (LinearNext){.kind = LINEAR_NEXT_GATED, .planes = s->planes[PLANES_G]};
+    break;
+  case NARROW_DOWN:
+    call->planes = s->planes[PLANES_G];
+    narrow_give_next(s, layer, n_rows, &call->next);
+    break;
+  }
+  return true;
 }
