@@ -44,10 +44,8 @@ static void matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_
                         float *y, size_t y_stride) {
   if (!matmul_by_outputs(w))
     grouped_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
-  else if (w->kind == LINEAR_DENSE)
-    dense_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
   else
-    float_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+    stored_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
 }
 
 static void join(const float *parts, size_t stride, int n_parts, int n, float *y) {

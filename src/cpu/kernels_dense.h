@@ -1,4 +1,5 @@
-/* kernels_dense.h - matmuls with unquantised weights, where the inputs of an output are contiguous.
+/* kernels_dense.h - products with unquantised weights, where the inputs of an output are contiguous; and with
+ * weights that were widened to fp32.
  *
  * Part of kernels.c. Lanes hold inputs, so each block of inputs needs a sum across lanes:
  *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs). */
@@ -95,37 +96,6 @@ INLINE void dense_few(const Dtype dtype, const int n_rows, const int n_outputs, 
   }
 }
 
-INLINE void dense_pass(const Dtype dtype, const int n_rows, const Linear *w, InputRows x, int first, int n,
-                       float *y, size_t y_stride) {
-  const int outputs = few_outputs(n_rows);
-  int o = 0;
-  for (; o + outputs <= n; o += outputs) dense_few(dtype, n_rows, outputs, w, x, first + o, y + o, y_stride);
-  for (; o < n; o++) dense_few(dtype, n_rows, 1, w, x, first + o, y + o, y_stride);
-}
-
-/* dense_pass() for any number of rows up to PASS_ROWS. */
-INLINE void dense_pass_of(const Dtype dtype, const Linear *w, InputRows x, int first, int n, float *y,
-                          size_t y_stride) {
-  switch (x.n) {
-  case 1: dense_pass(dtype, 1, w, x, first, n, y, y_stride); break;
-  case 2: dense_pass(dtype, 2, w, x, first, n, y, y_stride); break;
-  case 3: dense_pass(dtype, 3, w, x, first, n, y, y_stride); break;
-  case 4: dense_pass(dtype, 4, w, x, first, n, y, y_stride); break;
-  case 5: dense_pass(dtype, 5, w, x, first, n, y, y_stride); break;
-  case 6: dense_pass(dtype, 6, w, x, first, n, y, y_stride); break;
-  case 7: dense_pass(dtype, 7, w, x, first, n, y, y_stride); break;
-  case 8: dense_pass(dtype, 8, w, x, first, n, y, y_stride); break;
-  }
-}
-
-static void dense_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
-  switch (w->dtype) {
-  case DTYPE_F16: dense_pass_of(DTYPE_F16, w, x, first, n, y, y_stride); break;
-  case DTYPE_BF16: dense_pass_of(DTYPE_BF16, w, x, first, n, y, y_stride); break;
-  default: dense_pass_of(DTYPE_F32, w, x, first, n, y, y_stride); break;
-  }
-}
-
 /* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, zero-padded to whole
  * vectors. */
 INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, int begin, int end,
@@ -183,22 +153,5 @@ static void dot_rows(const float *x, size_t x_stride, int n_rows, const float *p
       }
     }
     r += rows;
-  }
-}
-
-static void dense_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
-                              float *y, size_t y_stride) {
-  float panel[PANEL_OUTPUTS * DENSE_BLOCK] __attribute__((aligned(64)));
-  for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
-    int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
-    for (int o = 0; o < n; o += PANEL_OUTPUTS) {
-      int outputs = n - o < PANEL_OUTPUTS ? n - o : PANEL_OUTPUTS;
-      switch (w->dtype) {
-      case DTYPE_F16: dense_widen(DTYPE_F16, w, first + o, outputs, begin, end, panel); break;
-      case DTYPE_BF16: dense_widen(DTYPE_BF16, w, first + o, outputs, begin, end, panel); break;
-      default: dense_widen(DTYPE_F32, w, first + o, outputs, begin, end, panel); break;
-      }
-      dot_rows(x + begin, x_stride, n_rows, panel, outputs, end - begin, begin > 0, y + o, y_stride);
-    }
   }
 }

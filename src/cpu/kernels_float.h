@@ -13,7 +13,7 @@
 
 /* The storage of a matrix; a compile-time constant in every loop. FP8 is read as fp16 with E4M3's bits, which
  * divides numbers by 256; the scales are multiplied by 256. Both are exact. */
-typedef enum { FP8, FP4_BY_16, FP4_BY_32 } FloatForm;
+typedef enum { FP8 = DTYPE_OTHER + 1, FP4_BY_16, FP4_BY_32 } FloatForm;
 
 enum { FLOAT_OUTPUTS = 8 };
 /* How many rows of W one float_few() of n_rows rows of x takes: sums and scales stay in registers. */
@@ -210,37 +210,6 @@ INLINE void float_few(const FloatForm form, const int n_rows, const int n_output
   }
 }
 
-INLINE void float_pass(const FloatForm form, const int n_rows, const Linear *w, InputRows x, int first, int n,
-                       float *y, size_t y_stride) {
-  const int outputs = float_outputs(n_rows);
-  int o = 0;
-  for (; o + outputs <= n; o += outputs) float_few(form, n_rows, outputs, w, x, first + o, y + o, y_stride);
-  for (; o < n; o++) float_few(form, n_rows, 1, w, x, first + o, y + o, y_stride);
-}
-
-/* float_pass() for any number of rows up to PASS_ROWS. */
-INLINE void float_pass_of(const FloatForm form, const Linear *w, InputRows x, int first, int n, float *y,
-                          size_t y_stride) {
-  switch (x.n) {
-  case 1: float_pass(form, 1, w, x, first, n, y, y_stride); break;
-  case 2: float_pass(form, 2, w, x, first, n, y, y_stride); break;
-  case 3: float_pass(form, 3, w, x, first, n, y, y_stride); break;
-  case 4: float_pass(form, 4, w, x, first, n, y, y_stride); break;
-  case 5: float_pass(form, 5, w, x, first, n, y, y_stride); break;
-  case 6: float_pass(form, 6, w, x, first, n, y, y_stride); break;
-  case 7: float_pass(form, 7, w, x, first, n, y, y_stride); break;
-  case 8: float_pass(form, 8, w, x, first, n, y, y_stride); break;
-  }
-}
-
-static void float_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
-  switch (float_form(w)) {
-  case FP8: float_pass_of(FP8, w, x, first, n, y, y_stride); break;
-  case FP4_BY_16: float_pass_of(FP4_BY_16, w, x, first, n, y, y_stride); break;
-  case FP4_BY_32: float_pass_of(FP4_BY_32, w, x, first, n, y, y_stride); break;
-  }
-}
-
 /* panel[o][DENSE_BLOCK] = the weights of inputs [begin, end) of rows [first, first + n), zero-padded to whole
  * vectors. */
 INLINE void float_widen(const FloatForm form, const Linear *w, int first, int n, int begin, int end,
@@ -265,17 +234,74 @@ INLINE void float_widen(const FloatForm form, const Linear *w, int first, int n,
   }
 }
 
-static void float_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
-                              float *y, size_t y_stride) {
+/* --- dense weights, too: form is a Dtype or a FloatForm */
+
+INLINE int stored_form(const Linear *w) {
+  return w->kind == LINEAR_DENSE ? (int)w->dtype : (int)float_form(w);
+}
+
+INLINE void stored_few(const int form, const int n_rows, const int n_outputs, const Linear *w, InputRows x,
+                       int first, float *y, size_t y_stride) {
+  if (form < FP8)
+    dense_few((Dtype)form, n_rows, n_outputs, w, x, first, y, y_stride);
+  else
+    float_few((FloatForm)form, n_rows, n_outputs, w, x, first, y, y_stride);
+}
+
+INLINE void stored_pass(const int form, const int n_rows, const Linear *w, InputRows x, int first, int n,
+                        float *y, size_t y_stride) {
+  const int outputs = form < FP8 ? few_outputs(n_rows) : float_outputs(n_rows);
+  int o = 0;
+  for (; o + outputs <= n; o += outputs) stored_few(form, n_rows, outputs, w, x, first + o, y + o, y_stride);
+  for (; o < n; o++) stored_few(form, n_rows, 1, w, x, first + o, y + o, y_stride);
+}
+
+/* stored_pass() for any number of rows up to PASS_ROWS. */
+INLINE void stored_pass_of(const int form, const Linear *w, InputRows x, int first, int n, float *y,
+                           size_t y_stride) {
+  switch (x.n) {
+  case 1: stored_pass(form, 1, w, x, first, n, y, y_stride); break;
+  case 2: stored_pass(form, 2, w, x, first, n, y, y_stride); break;
+  case 3: stored_pass(form, 3, w, x, first, n, y, y_stride); break;
+  case 4: stored_pass(form, 4, w, x, first, n, y, y_stride); break;
+  case 5: stored_pass(form, 5, w, x, first, n, y, y_stride); break;
+  case 6: stored_pass(form, 6, w, x, first, n, y, y_stride); break;
+  case 7: stored_pass(form, 7, w, x, first, n, y, y_stride); break;
+  case 8: stored_pass(form, 8, w, x, first, n, y, y_stride); break;
+  }
+}
+
+/* Two functions: compilers allocate registers worse in one of twice the size. */
+static void dense_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
+  switch (w->dtype) {
+  case DTYPE_F16: stored_pass_of(DTYPE_F16, w, x, first, n, y, y_stride); break;
+  case DTYPE_BF16: stored_pass_of(DTYPE_BF16, w, x, first, n, y, y_stride); break;
+  default: stored_pass_of(DTYPE_F32, w, x, first, n, y, y_stride); break;
+  }
+}
+
+static void float_matmul_pass(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
+  switch (float_form(w)) {
+  case FP8: stored_pass_of(FP8, w, x, first, n, y, y_stride); break;
+  case FP4_BY_16: stored_pass_of(FP4_BY_16, w, x, first, n, y, y_stride); break;
+  case FP4_BY_32: stored_pass_of(FP4_BY_32, w, x, first, n, y, y_stride); break;
+  }
+}
+
+static void stored_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                               float *y, size_t y_stride) {
   float panel[PANEL_OUTPUTS * DENSE_BLOCK] __attribute__((aligned(64)));
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
     const int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
     for (int o = 0; o < n; o += PANEL_OUTPUTS) {
       const int outputs = n - o < PANEL_OUTPUTS ? n - o : PANEL_OUTPUTS;
-      switch (float_form(w)) {
+      switch (stored_form(w)) {
+      case DTYPE_F16: dense_widen(DTYPE_F16, w, first + o, outputs, begin, end, panel); break;
+      case DTYPE_BF16: dense_widen(DTYPE_BF16, w, first + o, outputs, begin, end, panel); break;
       case FP8: float_widen(FP8, w, first + o, outputs, begin, end, panel); break;
       case FP4_BY_16: float_widen(FP4_BY_16, w, first + o, outputs, begin, end, panel); break;
       case FP4_BY_32: float_widen(FP4_BY_32, w, first + o, outputs, begin, end, panel); break;
+      default: dense_widen(DTYPE_F32, w, first + o, outputs, begin, end, panel); break;
       }
       dot_rows(x + begin, x_stride, n_rows, panel, outputs, end - begin, begin > 0, y + o, y_stride);
     }
