@@ -20,16 +20,7 @@
 #include "engine/forward.h"
 #include "engine/page_pool.h"
 
-/* A sequence between two steps.
- *
- *   state           event                                    next state
- *   SEQUENCE_GOES   its token is picked, and may be late     SEQUENCE_LATE; at the answer's end SEQUENCE_LAST
- *                   turn() says TURN_WAIT                    SEQUENCE_WAITS
- *   SEQUENCE_WAITS  turn() says TURN_GO                      SEQUENCE_GOES
- *   SEQUENCE_LATE   the next step runs: the sink gets `late` SEQUENCE_GOES, or done()
- *   SEQUENCE_LAST   likewise                                 done()
- *
- * From each state a sequence leaves with done() if its answer ends, fails or is interrupted. */
+/* A sequence between two steps; batch.h has the events. */
 typedef enum {
   SEQUENCE_GOES,  /* has a row in the next step, if there is room */
   SEQUENCE_WAITS, /* has no row in the next step */

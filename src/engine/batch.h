@@ -6,6 +6,17 @@
  * are in pages (page_pool.h): sequences that begin alike share them. Where pages run out, the youngest
  * sequence gives its pages back and is computed again later.
  *
+ * A sequence between two steps (batch.c, SequenceState):
+ *
+ *   state           event                                    next state
+ *   SEQUENCE_GOES   its token is picked, and may be late     SEQUENCE_LATE; at the answer's end SEQUENCE_LAST
+ *                   turn() says TURN_WAIT                    SEQUENCE_WAITS
+ *   SEQUENCE_WAITS  turn() says TURN_GO                      SEQUENCE_GOES
+ *   SEQUENCE_LATE   the next step runs: the sink gets `late` SEQUENCE_GOES, or done()
+ *   SEQUENCE_LAST   likewise                                 done()
+ *
+ * From each state a sequence leaves with done() if its answer ends, fails or is interrupted.
+ *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
  * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
  * if it were alone, and a row of a prompt never is, even if tokens are forced or computed again. So the same

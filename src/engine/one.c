@@ -35,8 +35,8 @@ static void keep_what_is_same(One *o) {
 }
 
 static bool holds(const Session *session, const int32_t *ids, int n) {
-  return session_length(session) >= n &&
-         (n == 0 || memcmp(session_ids(session), ids, (size_t)n * sizeof *ids) == 0);
+  const SessionView view = session_view(session);
+  return view.n_past >= n && (n == 0 || memcmp(view.ids, ids, (size_t)n * sizeof *ids) == 0);
 }
 
 static bool watch(void *user, int done, int total) {
@@ -65,7 +65,7 @@ static Status hold_base(One *o, Error *err) {
  * of the prompt's last token. */
 static bool is_scored_again(const One *o) {
   return o->scored && o->run.request.n_scored > 0 && o->owner == o->run.request.owner &&
-         session_length(o->session) == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
+         session_view(o->session).n_past == n_prompt(o) && holds(o->session, o->ids, n_prompt(o));
 }
 
 static void begin_after_prompt(One *o) {
@@ -107,13 +107,13 @@ static Status compute_prompt(One *o, Error *err) {
   const int n = n_prompt(o);
   TRY(session_prefill(o->session, o->ids, n, err));
   o->run.result.prefill_ms = clock_ms() - o->run.start_ms;
-  if (session_length(o->session) == n) {
+  if (session_view(o->session).n_past == n) {
     if (o->first == o->n_plain && o->first % o->chunk == 0)
       o->n_plain = n - 1; /* the last token may have had a step of its own */
     if (o->store.prefilled) o->store.prefilled(o->store.user, n);
     begin_after_prompt(o);
   }
-  watch(o, session_length(o->session), n);
+  watch(o, session_view(o->session).n_past, n);
   return STATUS_OK;
 }
 
@@ -144,13 +144,13 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
   *decoded = false;
   if (options->score || !session_decodes_async(session)) return sample(o, id, err);
   TRY(session_expects_guesses(session, n_wanted, &expects, err));
-  while (!expects && session_in_flight(session) < most &&
-         (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
-         session_length(session) + session_in_flight(session) < session_context(session)) {
+  while (!expects && session_view(session).n_in_flight < most &&
+         (n_wanted < 0 || session_view(session).n_in_flight < n_wanted - 1) &&
+         session_view(session).n_past + session_view(session).n_in_flight < session_view(session).n_ctx) {
     TRY(running_restrict(&o->run, session_sampler(o->session)));
     TRY(session_decode_async(session, err));
   }
-  if (session_in_flight(session) == 0) return sample(o, id, err);
+  if (session_view(session).n_in_flight == 0) return sample(o, id, err);
   *decoded = true;
   return session_wait_token(session, id, err);
 }
@@ -158,7 +158,7 @@ static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error
 static Status score(One *o, int32_t id, Error *err) {
   const float *logits;
   TRY(session_last_logits(o->session, &logits, err));
-  return running_score(&o->run, logits, session_vocab(o->session), id);
+  return running_score(&o->run, logits, session_view(o->session).vocab_size, id);
 }
 
 /* Computes the session's held tokens. If forced tokens follow and no token is scored, does nothing: one step
@@ -166,7 +166,7 @@ static Status score(One *o, int32_t id, Error *err) {
 static Status decode_held(One *o, Error *err) {
   const GenerateOptions *options = &o->run.request.generate;
   const int most = options->max_tokens, left = most < 0 ? -1 : most - o->run.result.generated.n_generated - 1;
-  if (session_held(o->session) == 0 || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
+  if (session_view(o->session).n_held == 0 || (o->run.n_forced > 0 && !options->score)) return STATUS_OK;
   return session_decode_held(o->session, left, err);
 }
 
@@ -179,7 +179,7 @@ static Status compute_token(One *o, bool *ended, Error *err) {
   *ended = true;
   if (result->n_generated == options->max_tokens) return STATUS_OK;
   const int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
-  if (o->run.n_forced > 0 && session_in_flight(o->session)) TRY(session_drain(o->session, err));
+  if (o->run.n_forced > 0 && session_view(o->session).n_in_flight) TRY(session_drain(o->session, err));
   TRY(decode_held(o, err));
   const bool is_forced = running_forced(&o->run, &id);
   if (!is_forced) TRY(next_token(o, left, &id, &decoded, err));

@@ -127,24 +127,24 @@ void session_close(Session *s) {
   free(s);
 }
 
-int session_length(const Session *s) {
-  return s->n_past;
-}
-
-int session_context(const Session *s) {
-  return s->n_ctx;
+SessionView session_view(const Session *s) {
+  /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
+  const bool stores = s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0;
+  return (SessionView){.n_past = s->n_past,
+                       .n_ctx = s->n_ctx,
+                       .n_held = s->n_held,
+                       .n_in_flight = s->n_in_flight,
+                       .n_layers = s->config->n_layers,
+                       .vocab_size = s->config->vocab_size,
+                       .long_rope = s->long_rope,
+                       .ids = s->ids,
+                       .kv_bytes = stores ? s->kv_bytes : NULL,
+                       .state_bytes = s->kept.n_slots ? s->state_bytes : NULL,
+                       .kept = &s->kept};
 }
 
 void session_limit(Session *s, int n_ctx) {
   s->n_ctx = n_ctx > 0 && n_ctx < s->sizes.n_ctx ? n_ctx : s->sizes.n_ctx;
-}
-
-int session_vocab(const Session *s) {
-  return s->config->vocab_size;
-}
-
-const int32_t *session_ids(const Session *s) {
-  return s->ids;
 }
 
 /* --- the recurrent state */
@@ -372,19 +372,6 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   return status;
 }
 
-const size_t *session_kv_bytes(const Session *s) {
-  /* A drafter that reads hidden states needs those of every token, and restored tokens have none. */
-  return s->backend->kv_read && s->backend->kv_write && s->sizes.taps.n == 0 ? s->kv_bytes : NULL;
-}
-
-const size_t *session_state_bytes(const Session *s) {
-  return s->kept.n_slots ? s->state_bytes : NULL;
-}
-
-const KeptStates *session_kept_states(const Session *s) {
-  return &s->kept;
-}
-
 int session_state_add(Session *s, int pos) {
   return kept_states_add(&s->kept, pos, true);
 }
@@ -399,14 +386,6 @@ Status session_state_read(Session *s, int slot, int layer, void *out, Error *err
 
 Status session_state_write(Session *s, int slot, int layer, const void *from, Error *err) {
   return s->state_bytes[layer] ? s->backend->state_write(s->state, slot, layer, from, err) : STATUS_OK;
-}
-
-int session_layers(const Session *s) {
-  return s->config->n_layers;
-}
-
-bool session_has_long_rope(const Session *s) {
-  return s->long_rope;
 }
 
 Status session_kv_read(Session *s, TokenRange range, int layer, void *out, Error *err) {
@@ -518,10 +497,6 @@ bool session_hold(Session *s, int32_t id) {
   if (s->n_past + s->n_held >= s->n_ctx) return false;
   s->ids[s->n_past + s->n_held++] = id;
   return true;
-}
-
-int session_held(const Session *s) {
-  return s->n_held;
 }
 
 /* Appends held tokens that were guessed, and so are computed. A wrong guess makes all after it wrong. */
@@ -649,10 +624,6 @@ bool session_decodes_async(const Session *s) {
 
 size_t session_head_spares(const Session *s, int pos) {
   return s->backend->head_spares ? s->backend->head_spares(s->state, s->sampler, pos) : 0;
-}
-
-int session_in_flight(const Session *s) {
-  return s->n_in_flight;
 }
 
 Status session_decode_async(Session *s, Error *err) {

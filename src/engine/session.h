@@ -1,7 +1,7 @@
 /* session.h - one timeline of tokens: its KV cache, its position, its logits, its sampler.
  *
- * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the
- * cache; session_length() <= n_ctx; nothing allocates after session_open().
+ * Always true: ids[0 .. n_past) of session_view() are exactly the tokens whose keys and values are in the
+ * cache; n_past <= n_ctx; nothing allocates after session_open().
  *
  * Models with a recurrent state (backend.h) keep it at some positions (kept_states.h): before the last token
  * of each prompt, where two texts began to differ, before a scored continuation, and before a step that is
@@ -37,13 +37,23 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
                     const SessionOptions *options, Session **session, Error *err);
 void session_close(Session *session);
 
-int session_length(const Session *session);
-int session_context(const Session *session); /* n_ctx */
+/* The session at the moment; the arrays are its own. */
+typedef struct {
+  int n_past, n_ctx;
+  int n_held;      /* tokens of session_hold() */
+  int n_in_flight; /* tokens of session_decode_async() that session_wait_token() has not given */
+  int n_layers, vocab_size;
+  bool long_rope;            /* the cached keys use LongRoPE's long factors (rope_original_context()) */
+  const int32_t *ids;        /* [n_past] */
+  const size_t *kv_bytes;    /* [n_layers] of one token's own keys and values; NULL: not supported */
+  const size_t *state_bytes; /* [n_layers] of a layer's recurrent state; NULL: the model has none */
+  const KeptStates *kept;    /* the kept states, by slot */
+} SessionView;
+
+SessionView session_view(const Session *session);
 /* From here on the session holds at most n_ctx tokens, as if it had been opened with that n_ctx; 0 or a
  * larger number: the n_ctx that it was opened with. PRECOND at the next step the tokens fit n_ctx */
 void session_limit(Session *session, int n_ctx);
-int session_vocab(const Session *session); /* the model's vocab_size */
-const int32_t *session_ids(const Session *session);
 
 /* Called between prefill steps with the number of tokens done; returning false stops with
  * STATUS_INTERRUPTED, and the session holds the tokens done so far. May be NULL. */
@@ -56,7 +66,7 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
                     Error *err);
 
 /* session_sync() step by step: after session_rewind(ids, n), computes the next chunk of ids[0..n). PRECOND
- * session_length() < n */
+ * n_past < n */
 Status session_prefill(Session *session, const int32_t *ids, int n, Error *err);
 
 /* Sets the progress callback (or NULL) of calls that compute tokens again. Where a text's new length needs
@@ -70,12 +80,12 @@ void session_watch(Session *session, SessionProgress progress, void *user);
  * state it may be less than what the texts have in common. */
 int session_common(const Session *session, const int32_t *ids, int n);
 
-/* Forgets all tokens but the first n. PRECOND n <= session_length() */
+/* Forgets all tokens but the first n. PRECOND n <= n_past */
 void session_keep(Session *session, int n);
 
 /* Restores what was computed before: session_rewind() truncates the session to the common prefix
  * (session_common()) and prepares it for ids[0..n); session_kv_write() writes to later positions of every
- * layer; session_adopt() then appends ids[session_length() .. n). Before session_adopt(), session_state_add()
+ * layer; session_adopt() then appends ids[n_past .. n). Before session_adopt(), session_state_add()
  * gives a slot for the recurrent state after `pos` tokens, which session_state_write() fills layer by layer:
  * tokens after the last such state are computed again. */
 Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
@@ -85,29 +95,20 @@ void session_adopt(Session *session, const int32_t *ids, int n);
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
                         Error *err);
-/* [session_layers()] bytes of one token's own keys and values in each layer; NULL: not supported. */
-const size_t *session_kv_bytes(const Session *session);
-/* [session_layers()] bytes of each layer's recurrent state; NULL: the model has none. */
-const size_t *session_state_bytes(const Session *session);
-/* The kept states (kept_states.h), by slot. */
-const KeptStates *session_kept_states(const Session *session);
-/* session_state_add() returns a new slot for the state after pos > session_length() tokens.
+/* session_state_add() returns a new slot for the state after pos > n_past tokens.
  * session_state_drop() frees a slot. session_state_read() and session_state_write() call Backend's functions
  * for a slot, and do nothing for a layer without a recurrent state. */
 int session_state_add(Session *session, int pos);
 void session_state_drop(Session *session, int slot);
 Status session_state_read(Session *session, int slot, int layer, void *out, Error *err);
 Status session_state_write(Session *session, int slot, int layer, const void *from, Error *err);
-int session_layers(const Session *session);
-/* True if the cached keys use LongRoPE's long factors (rope_original_context()). */
-bool session_has_long_rope(const Session *session);
 
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1
  * in order. For eval. */
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
 /* session_evaluate() step by step: after session_evaluate_begin(), each call computes one step of ids[0..n).
- * PRECOND of session_evaluate_step(): session_length() < n */
+ * PRECOND of session_evaluate_step(): n_past < n */
 Status session_evaluate_begin(Session *session, const int32_t *ids, int n, Error *err);
 Status session_evaluate_step(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user,
                              Error *err);
@@ -130,7 +131,6 @@ Status session_decode(Session *session, int32_t id, Error *err); /* appends one 
  * number): how many tokens may follow the held ones. A later call for tokens that were guessed rightly then
  * has no step to compute. */
 bool session_hold(Session *session, int32_t id);
-int session_held(const Session *session);
 Status session_decode_held(Session *session, int n_more, Error *err);
 /* *ids: the guesses that are computed after the session's tokens. Returns their number. */
 int session_guessed(const Session *session, const int32_t **ids);
@@ -143,8 +143,7 @@ GuessCounts session_guesses(const Session *session);
 /* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
  * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session
  * holds from then on. While tokens are in flight, no other function may compute, append or forget tokens,
- * except session_drain(), which drops those in flight. At most session_context() - session_length() may be
- * in flight. */
+ * except session_drain(), which drops those in flight. At most n_ctx - n_past may be in flight. */
 bool session_decodes_async(const Session *session);
 /* *expects: the next steps are likely to take guesses, or guesses are computed that no token has confirmed
  * yet (session_guessed()). Then no more tokens should be enqueued, since the host has to know the token
@@ -152,7 +151,6 @@ bool session_decodes_async(const Session *session);
 Status session_expects_guesses(Session *session, int n_more, bool *expects, Error *err);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);
-int session_in_flight(const Session *session);
 Status session_drain(Session *session, Error *err);
 
 /* How many bytes less a step of one token at `pos` reads if the sampler's settings let it read lm_head in 8

@@ -44,12 +44,12 @@ typedef struct {
 
 /* Copies the pieces out of another session. */
 static Status carry_over(const Pieces *pieces, Session *session, Error *err) {
-  for (int layer = 0; layer < session_layers(session); layer++) {
+  for (int layer = 0; layer < session_view(session).n_layers; layer++) {
     for (int i = 0; i + 1 < CUTS; i++) {
       TokenRange range = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]},
                  stored = range;
       stored.n_tokens += pieces->n_more;
-      void *bytes = need((size_t)stored.n_tokens, session_kv_bytes(session)[layer]);
+      void *bytes = need((size_t)stored.n_tokens, session_view(session).kv_bytes[layer]);
       TRY(session_kv_read(pieces->from, stored, layer, bytes, err));
       TRY(session_kv_write(session, range, layer, stored.n_tokens, bytes, err));
       free(bytes);
@@ -73,7 +73,7 @@ static void check(const World *world) {
     if (session_rewind(session, world->ids, N, &err)) fail_msg("%s", err.text);
     if (carry_over(&pieces[i], session, &err)) fail_msg("%s", err.text);
     session_adopt(session, world->ids, pieces[i].cuts[CUTS - 1]);
-    assert_int_equal(session_length(session), pieces[i].cuts[CUTS - 1]);
+    assert_int_equal(session_view(session).n_past, pieces[i].cuts[CUTS - 1]);
     sync_ok(session, world->ids, N);
     assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
     assert_memory_equal(got, want, (size_t)vocab * sizeof *got);
@@ -110,7 +110,7 @@ TEST(what_is_not_there_is_refused) {
   if (cpu_backend.load(world.model, &options, &world.loaded, &err)) fail_msg("%s", err.text);
   Session *session = open_session(&world, 50, 0);
   sync_ok(session, world.ids, 30);
-  void *bytes = need(60, session_kv_bytes(session)[0]);
+  void *bytes = need(60, session_view(session).kv_bytes[0]);
   assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
   assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
   assert_int_equal(session_kv_read(session, (TokenRange){.pos = 30, .n_tokens = 1}, 0, bytes, &err),

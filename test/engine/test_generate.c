@@ -84,10 +84,10 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
   assert_int_equal(result.n_generated, heard->n);
   /* The session may lack the last token, since no logits after it were needed, and the forced tokens that end
    * the answer with it. */
-  assert_true(session_length(session) >= N_PROMPT + heard->n - 1 - N_FORCED);
-  assert_memory_equal(session_ids(session) + N_PROMPT, heard->ids,
-                      (size_t)(session_length(session) - N_PROMPT) * sizeof *heard->ids);
-  assert_int_equal(session_in_flight(session), 0);
+  assert_true(session_view(session).n_past >= N_PROMPT + heard->n - 1 - N_FORCED);
+  assert_memory_equal(session_view(session).ids + N_PROMPT, heard->ids,
+                      (size_t)(session_view(session).n_past - N_PROMPT) * sizeof *heard->ids);
+  assert_int_equal(session_view(session).n_in_flight, 0);
   session_close(session);
   return result;
 }
@@ -271,7 +271,7 @@ TEST(any_end_token_ends_and_is_not_handed_out) {
         assert_int_equal(result.reason, FINISH_EOS);
         assert_int_equal(heard.n, n_before);
         assert_int_equal(result.n_generated, n_before);
-        assert_int_equal(session_in_flight(session), 0);
+        assert_int_equal(session_view(session).n_in_flight, 0);
         session_close(session);
 
         session = open_prompt(both[ahead], &model, &greedy);
@@ -297,7 +297,7 @@ TEST(an_interruption_before_the_first_token_leaves_none) {
     assert_int_equal(result.reason, FINISH_INTERRUPTED);
     assert_int_equal(heard.n, 0);
     assert_true(result.first_token_ms == 0 && result.decode_ms == 0);
-    assert_int_equal(session_length(session), N_PROMPT);
+    assert_int_equal(session_view(session).n_past, N_PROMPT);
     session_close(session);
   }
 }
@@ -337,7 +337,7 @@ TEST(a_failure_is_told_and_leaves_nothing_on_its_way) {
     const GenerateOptions options = {.max_tokens = -1};
     assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_PIPE);
     assert_string_equal(err.text, "gone");
-    assert_int_equal(session_in_flight(session), 0);
+    assert_int_equal(session_view(session).n_in_flight, 0);
     assert_int_equal(result.n_generated, 2);
     session_close(session);
 
@@ -346,7 +346,7 @@ TEST(a_failure_is_told_and_leaves_nothing_on_its_way) {
     fake.fail_at = fake.n_steps + 2;
     assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_FAILED);
     assert_string_equal(err.text, "the device is gone");
-    assert_int_equal(session_in_flight(session), 0);
+    assert_int_equal(session_view(session).n_in_flight, 0);
     session_close(session);
   }
   Session *session = open_prompt(&fake_ahead_backend, &model, &greedy); /* at the very end */

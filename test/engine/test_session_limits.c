@@ -101,7 +101,7 @@ TEST(lengths_and_ids_out_of_range_are_named) {
   assert_string_equal(err.text, "token 9 has id -1, expected 0 to 96");
   assert_int_equal(session_rewind(session, ids, 10, &err), STATUS_USAGE);
   assert_int_equal(session_score(session, ids, 10, log_p, &err), STATUS_USAGE);
-  assert_int_equal(session_length(session), 21);
+  assert_int_equal(session_view(session).n_past, 21);
   session_close(session);
 }
 
@@ -136,26 +136,26 @@ TEST(bytes_of_a_token_are_known) {
     const SessionOptions options = {.kv = kv, .sampler = greedy};
     Backend some = fake_backend;
     assert_int_equal(session_open(&some, &loaded, &of_heads, &options, &session, NULL), STATUS_OK);
-    const size_t *bytes = session_kv_bytes(session), size = kv == KV_F16 ? 2 : 4;
+    const size_t *bytes = session_view(session).kv_bytes, size = kv == KV_F16 ? 2 : 4;
     assert_int_equal(bytes[0], 2 * 3 * 34 * size); /* keys, and values */
     assert_int_equal(bytes[1], 2 * 5 * 34 * size);
     assert_int_equal(bytes[2], 2 * 3 * 64 * size);
-    assert_int_equal(session_layers(session), FAKE_LAYERS);
+    assert_int_equal(session_view(session).n_layers, FAKE_LAYERS);
     some.kv_write = NULL;
-    assert_null(session_kv_bytes(session));
+    assert_null(session_view(session).kv_bytes);
     some = fake_backend;
     some.kv_read = NULL;
-    assert_null(session_kv_bytes(session));
+    assert_null(session_view(session).kv_bytes);
     session_close(session);
   }
   session = open_session((SessionOptions){.chunk = 10});
-  assert_null(session_state_bytes(session));
+  assert_null(session_view(session).state_bytes);
   session_close(session);
   session = open_hybrid((SessionOptions){.chunk = 10}, 2);
-  assert_int_equal(session_kv_bytes(session)[0], 4);
-  assert_int_equal(session_kv_bytes(session)[1], 0);
-  assert_int_equal(session_state_bytes(session)[0], 0);
-  assert_int_equal(session_state_bytes(session)[1], KEPT_STATES_BYTES / 2);
+  assert_int_equal(session_view(session).kv_bytes[0], 4);
+  assert_int_equal(session_view(session).kv_bytes[1], 0);
+  assert_int_equal(session_view(session).state_bytes[0], 0);
+  assert_int_equal(session_view(session).state_bytes[1], KEPT_STATES_BYTES / 2);
   session_close(session);
 }
 

@@ -54,10 +54,10 @@ static void record_logits(const Record *r, int n, bool long_rope, float *out) {
 static void check(const Record *r) {
   float got[FAKE_VOCAB], want[FAKE_VOCAB];
   Error err = {{0}};
-  assert_int_equal(session_length(r->session), r->n);
-  assert_memory_equal(session_ids(r->session), r->ids, (size_t)r->n * sizeof *r->ids);
-  assert_int_equal(session_has_long_rope(r->session), r->long_rope);
-  assert_int_equal(session_in_flight(r->session), 0);
+  assert_int_equal(session_view(r->session).n_past, r->n);
+  assert_memory_equal(session_view(r->session).ids, r->ids, (size_t)r->n * sizeof *r->ids);
+  assert_int_equal(session_view(r->session).long_rope, r->long_rope);
+  assert_int_equal(session_view(r->session).n_in_flight, 0);
   assert_int_equal(session_logits(r->session, got, &err), r->logits ? STATUS_OK : STATUS_FAILED);
   if (!r->logits) assert_non_null(strstr(err.text, "the session has no logits"));
   if (!r->logits) return;
@@ -244,16 +244,16 @@ static void call_keep(Record *r) {
 
 static void call_restore(Record *r) {
   int32_t ids[FAKE_POSITIONS];
-  if (!session_kv_bytes(r->session)) return;
+  if (!session_view(r->session).kv_bytes) return;
   const int n = make_text(r, ids), common = common_of(r, ids, n);
   const int n_more = (int)number(r, (uint32_t)(n - common));
   const bool fails = number(r, 4) == 0; /* what was written is not adopted */
   assert_int_equal(session_rewind(r->session, ids, n, NULL), STATUS_OK);
-  assert_int_equal(session_length(r->session), common);
-  for (int layer = 0; layer < session_layers(r->session) && n_more > 0; layer++) {
+  assert_int_equal(session_view(r->session).n_past, common);
+  for (int layer = 0; layer < session_view(r->session).n_layers && n_more > 0; layer++) {
     uint16_t bytes[2 * FAKE_POSITIONS];
     for (int i = 0; i < n_more; i++) {
-      bytes[i] = (uint16_t)(ids[common + i] + (session_has_long_rope(r->session) ? LONG_TURN : 0));
+      bytes[i] = (uint16_t)(ids[common + i] + (session_view(r->session).long_rope ? LONG_TURN : 0));
       bytes[n_more + i] = fake_tag(layer, common + i);
     }
     const TokenRange range = {.pos = common, .n_tokens = n_more};
@@ -317,22 +317,22 @@ static void call_push(Record *r) {
   if (!r->logits) return;
   const int n_calls = (int)number(r, 8);
   for (int i = 0; i < n_calls; i++) {
-    const int n_in_flight = session_in_flight(r->session);
+    const int n_in_flight = session_view(r->session).n_in_flight;
     if (n_in_flight > 0 && (alone || number(r, 2) == 0)) {
       int32_t id, want = pick(r, r->n_draws++);
       assert_int_equal(session_wait_token(r->session, &id, NULL), STATUS_OK);
       assert_int_equal(id, want);
       r->generated[r->n] = true;
       r->ids[r->n++] = id;
-      assert_int_equal(session_length(r->session), r->n);
-      assert_int_equal(session_in_flight(r->session), n_in_flight - 1);
+      assert_int_equal(session_view(r->session).n_past, r->n);
+      assert_int_equal(session_view(r->session).n_in_flight, n_in_flight - 1);
     } else {
       const bool full = r->n + n_in_flight == r->n_ctx;
       assert_int_equal(session_decode_async(r->session, NULL), full ? STATUS_USAGE : STATUS_OK);
-      assert_int_equal(session_in_flight(r->session), n_in_flight + !full);
+      assert_int_equal(session_view(r->session).n_in_flight, n_in_flight + !full);
     }
   }
-  if (session_in_flight(r->session) > 0) r->logits = false;
+  if (session_view(r->session).n_in_flight > 0) r->logits = false;
   assert_int_equal(session_drain(r->session, NULL), STATUS_OK);
 }
 

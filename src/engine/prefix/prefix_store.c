@@ -66,10 +66,10 @@ typedef struct {
 } Walk;
 
 static Walk walk_of(PrefixStore *store, Session *session, const int32_t *ids, int n, PrefixReport *report) {
-  PrefixKind kind = {store->options.key, session_layers(session), session_kv_bytes(session),
-                     session_has_long_rope(session), false};
+  const SessionView view = session_view(session);
+  PrefixKind kind = {store->options.key, view.n_layers, view.kv_bytes, view.long_rope, false};
   PrefixKind states = kind;
-  states.layer_bytes = session_state_bytes(session);
+  states.layer_bytes = view.state_bytes;
   states.state = true;
   size_t room = prefix_most_bytes(&kind, PREFIX_BLOCK);
   if (states.layer_bytes && prefix_most_bytes(&states, 1) > room) room = prefix_most_bytes(&states, 1);
@@ -285,7 +285,7 @@ static Status load_state(const Walk *walk, const PrefixFile *file, unsigned char
 
 /* Restores the store's last recurrent state within the text's first n_held tokens. */
 static Status restore_state(const Walk *walk, unsigned char *memory, int n_held, Error *err) {
-  const int least = session_length(walk->session);
+  const int least = session_view(walk->session).n_past;
   bool good = false;
   for (int most = n_held; !good && most > least;) {
     PrefixFile file;
@@ -307,10 +307,10 @@ static Status restore_state(const Walk *walk, unsigned char *memory, int n_held,
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
-  if (!session_kv_bytes(session) || !file_is_directory(store->options.directory)) return STATUS_OK;
+  if (!session_view(session).kv_bytes || !file_is_directory(store->options.directory)) return STATUS_OK;
   TRY(session_rewind(session, ids, n, err));
   const Walk walk = walk_of(store, session, ids, n, report);
-  const int before = session_length(session);
+  const int before = session_view(session).n_past;
   int n_held = before;
   OWNED(mem_release)
   unsigned char *memory = mem_alloc((size_t)store->options.n_threads, walk.room, "cached keys", err);
@@ -453,7 +453,7 @@ static bool has_state(const Walk *walk, int pos) {
 
 /* The slot of the session's next kept state after `pos`, up to `most` tokens; -1: none. */
 static int next_state(const Walk *walk, int pos, int most) {
-  const KeptStates *kept = session_kept_states(walk->session);
+  const KeptStates *kept = session_view(walk->session).kept;
   int best = -1;
   for (int slot = 0; slot < kept->n_slots; slot++)
     if (kept->pos[slot] > pos && kept->pos[slot] <= most && (best < 0 || kept->pos[slot] < kept->pos[best]))
@@ -465,7 +465,7 @@ static int next_state(const Walk *walk, int pos, int most) {
  * KeptStates.turn or is no larger than the keys and values since the state before. Returns the position of
  * the last one; 0: none. */
 static int choose_states(const Walk *walk, int end, SaveBytes *bytes, SavedStates *saved) {
-  const KeptStates *kept = session_kept_states(walk->session);
+  const KeptStates *kept = session_view(walk->session).kept;
   int last = 0, last_fresh = 0;
   saved->count = 0;
   for (int slot, at = 0; (slot = next_state(walk, at, end)) >= 0;) {
@@ -499,7 +499,7 @@ static Status save_blocks(Walk *walk, int start, int end, uint64_t before, const
 
 static Status save_states(Walk *walk, const SavedStates *saved, const SaveMemory *memory, Error *err) {
   for (int i = 0; i < saved->count; i++) {
-    const int pos = session_kept_states(walk->session)->pos[saved->slots[i]], start = block_start(pos);
+    const int pos = session_view(walk->session).kept->pos[saved->slots[i]], start = block_start(pos);
     const StateHashes hashes = state_hashes(walk, pos);
     TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], hashes.before, hashes.own, memory,
                   err));
@@ -533,14 +533,15 @@ static int known_state(const Walk *walk, int n) {
 
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
-  if (n < PREFIX_MIN_TOKENS || n > session_length(session) || !session_kv_bytes(session)) return STATUS_OK;
-  if (session_state_bytes(session)) { /* without a state, later keys and values have no use */
-    const int slot = kept_states_find(session_kept_states(session), n);
+  const SessionView view = session_view(session);
+  if (n < PREFIX_MIN_TOKENS || n > view.n_past || !view.kv_bytes) return STATUS_OK;
+  if (view.state_bytes) { /* without a state, later keys and values have no use */
+    const int slot = kept_states_find(view.kept, n);
     if (slot < 0) return STATUS_OK;
-    n = session_kept_states(session)->pos[slot];
+    n = view.kept->pos[slot];
   }
   TRY(private_directory(store->options.directory, err));
-  Walk walk = walk_of(store, session, session_ids(session), n, report);
+  Walk walk = walk_of(store, session, view.ids, n, report);
   int start;
   uint64_t before;
   const int known = find_known(&walk, &start, &before), reusable = known_state(&walk, known);
