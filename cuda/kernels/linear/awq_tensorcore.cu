@@ -75,8 +75,8 @@ template <class W_, int kR, int kWarpsM, int kWarpsN, int kN, int kK_, int kStag
 struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef W_ W;
   typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
-  static constexpr int kK = kK_, kStages = kStages_;
-  static constexpr int kBlocks = kBlocks_; /* blocks per SM */
+  static constexpr int kK = kK_, kStages = W::kVectors > 1 ? 3 : kStages_; /* 8 bits: twice the bytes */
+  static constexpr int kBlocks = kBlocks_;                                 /* blocks per SM */
   /* True: multiplies the operand by the scales, in fp16; false: the sums, in fp32. */
   static constexpr bool kScaled = kScaled_ || W::kAlwaysScaled;
   static constexpr int kXBytes = kK * Grid::kTokens * 128;
@@ -202,54 +202,34 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, typen
   }
 }
 
-template <class S, int kBlockIn>
+/* Experts: the number of tiles is known only on the device, and work.n_tiles counts tiles of outputs only. */
+template <class S, int kBlockIn, bool kExperts>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  XStage<S, false> x;
+  __shared__ int first_tile[kExperts ? LINEAR_MAX_EXPERTS + 1 : 1];
+  XStage<S, kExperts> x;
   typename S::template Weights<kBlockIn> weights;
   typename S::Sums acc = {};
   float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
-  stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
-      a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
-      [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
-        if (jumps) {
-          x.start(a, at.token_tile * S::kTokens, a.tiles.n_tokens, at.step * S::kK);
-          weights.start(a.w, at.out_tile * S::kTileRows, at.step * S::kK);
-        }
-        x.load(a, stage);
-        weights.load(a.w, stage + S::kXBytes);
-      },
-      [&](const unsigned char *stage) { multiply_stage<S, kBlockIn>(stage, acc); },
-      [&](const stream_k::Cursor &at, auto whole) {
-        if (whole(flat))
-          S::store(a.tiles.out, at.out_tile * S::kTileRows, at.token_tile * S::kTokens, a.tiles.n_tokens,
-                   acc);
-#pragma unroll
-        for (float &sum : flat) sum = 0;
-      });
-}
-
-/* kernel() for experts: the number of tiles is known only on the device. */
-template <class S, int kBlockIn>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const __grid_constant__ Args a) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_tile[LINEAR_MAX_EXPERTS + 1];
-  XStage<S, true> x;
-  typename S::template Weights<kBlockIn> weights;
-  typename S::Sums acc = {};
-  float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
-  begin_overlapping();
-  a.experts.count_tiles(S::kTokens, first_tile);
-  stream_k::Work work = a.tiles.work; /* n_tiles still counts tiles of outputs only */
-  const int n_token_tiles = first_tile[a.experts.n_experts];
-  work.n_tiles *= n_token_tiles;
-  QuantView w = a.w; /* ends at the last tile row of the expert that is loaded */
+  stream_k::Work work = a.tiles.work;
+  int n_token_tiles = a.tiles.n_token_tiles;
+  QuantView w = a.w; /* experts: ends at the last tile row of the expert that is loaded */
+  if constexpr (kExperts) {
+    begin_overlapping();
+    a.experts.count_tiles(S::kTokens, first_tile);
+    n_token_tiles = first_tile[a.experts.n_experts];
+    work.n_tiles *= n_token_tiles;
+  }
+  const auto tile_of = [&](const stream_k::Cursor &at) -> ExpertTile {
+    if constexpr (kExperts) return a.experts.tile(at.token_tile, S::kTokens, first_tile);
+    return {at.token_tile * S::kTokens, a.tiles.n_tokens, 0};
+  };
   stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
       work, n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
         if (jumps) {
-          const ExpertTile tile = a.experts.tile(at.token_tile, S::kTokens, first_tile);
-          w.n_tiles_out = tile.tile_row + a.experts.tile_rows;
+          const ExpertTile tile = tile_of(at);
+          if (kExperts) w.n_tiles_out = tile.tile_row + a.experts.tile_rows;
           x.start(a, tile.place, tile.end, at.step * S::kK);
           weights.start(w, tile.tile_row + at.out_tile * S::kTileRows, at.step * S::kK);
         }
@@ -259,13 +239,23 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) experts_kernel(const 
       [&](const unsigned char *stage) { multiply_stage<S, kBlockIn>(stage, acc); },
       [&](const stream_k::Cursor &at, auto whole) {
         if (whole(flat)) {
-          const ExpertTile tile = a.experts.tile(at.token_tile, S::kTokens, first_tile);
-          S::store(expert_epilogue(a.tiles.out, tile.tile_row), at.out_tile * S::kTileRows, tile.place,
-                   tile.end, acc);
+          const ExpertTile tile = tile_of(at);
+          S::store(kExperts ? expert_epilogue(a.tiles.out, tile.tile_row) : a.tiles.out,
+                   at.out_tile * S::kTileRows, tile.place, tile.end, acc);
         }
 #pragma unroll
         for (float &sum : flat) sum = 0;
       });
+}
+
+template <class S, bool kExperts> Status launch_kernel(const LinearArgs &args, const Args &a, Error *err) {
+  const auto run = [&](auto kernel, size_t stage_bytes) {
+    return launch(kernel, dim3((unsigned)a.tiles.work.n_blocks), S::kThreads, S::kStages * stage_bytes,
+                  args.stream, args.dependent, args.w->name, err, a);
+  };
+  if constexpr (S::W::kLeastBlockIn == 32)
+    if (args.w->group % 64 != 0) return run(kernel<S, 32, kExperts>, S::template stage_bytes<32>());
+  return run(kernel<S, 64, kExperts>, S::template stage_bytes<64>());
 }
 
 template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
@@ -284,13 +274,7 @@ template <class S> Status launch_experts(const LinearArgs &args, Error *err) {
             {work, n_places, 1, args.out, (float *)args.workspace, args.counters},
             experts};
   a.tiles.out.n_out = args.w->n_out / args.w->n_experts;
-  const auto run = [&](auto kernel, size_t stage_bytes) {
-    return launch(kernel, dim3((unsigned)work.n_blocks), S::kThreads, S::kStages * stage_bytes, args.stream,
-                  args.dependent, args.w->name, err, a);
-  };
-  if constexpr (S::W::kLeastBlockIn == 32)
-    if (args.w->group % 64 != 0) return run(experts_kernel<S, 32>, S::template stage_bytes<32>());
-  return run(experts_kernel<S, 64>, S::template stage_bytes<64>());
+  return launch_kernel<S, true>(args, a, err);
 }
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
@@ -301,33 +285,22 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   const Args a = {
       w, args.x, args.x_stride,
       tile_args<S>(args, args.n_tokens, w.n_tiles_in / S::kK, kLeastSteps, (float *)args.workspace)};
-  dim3 grid((unsigned)a.tiles.work.n_blocks);
-  if constexpr (S::W::kLeastBlockIn == 32)
-    if (args.w->group % 64 != 0)
-      return launch(kernel<S, 32>, grid, S::kThreads, S::kStages * S::template stage_bytes<32>(), args.stream,
-                    args.dependent, args.w->name, err, a);
-  return launch(kernel<S, 64>, grid, S::kThreads, S::kStages * S::template stage_bytes<64>(), args.stream,
-                args.dependent, args.w->name, err, a);
+  return launch_kernel<S, false>(args, a, err);
 }
 
 template <class S> size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
-constexpr TileShape shape(int max_tokens) {
-  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* 3 stages: twice the bytes */
-  typedef Shape<Fp4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> F4;
-  typedef Shape<Fp8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> F8;
-  typedef Shape<Sixteens<Bits4>, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> G4;
-  typedef Shape<Sixteens<Bits8>, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> G8;
-  return {max_tokens,
-          {S4::shared_bytes(), S8::shared_bytes(), F4::shared_bytes(), F8::shared_bytes(), G4::shared_bytes(),
-           G8::shared_bytes()},
-          {launch_shape<S4>, launch_shape<S8>, launch_shape<F4>, launch_shape<F8>, launch_shape<G4>,
-           launch_shape<G8>},
-          {workspace<S4>, workspace<S8>, workspace<F4>, workspace<F8>, workspace<G4>, workspace<G8>}};
+/* S: for each kind of weights, in the order of tile_weights(). */
+template <class... S> constexpr TileShape shape_of(int max_tokens) {
+  return {max_tokens, {S::shared_bytes()...}, {launch_shape<S>...}, {workspace<S>...}};
+}
+
+template <auto... kSizes> constexpr TileShape shape(int max_tokens) {
+  return shape_of<Shape<Bits4, kSizes...>, Shape<Bits8, kSizes...>, Shape<Fp4, kSizes...>,
+                  Shape<Fp8, kSizes...>, Shape<Sixteens<Bits4>, kSizes...>,
+                  Shape<Sixteens<Bits8>, kSizes...>>(max_tokens);
 }
 
 /* Order and thresholds are measured (LOG.md, "Shapes of awq_tensorcore"). */
