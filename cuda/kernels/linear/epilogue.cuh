@@ -97,24 +97,29 @@ __device__ __forceinline__ void for_tokens(const Epilogue &out, int token0, int 
   }
 }
 
-/* Multiplies fragments v by the factors of rows `row` and row + 8; adds their biases times bias_factor(). */
-template <int kN>
-__device__ __forceinline__ void factors_and_bias(const Epilogue &out, int row, int token0, int begin, int end,
-                                                 float *v) {
-  const bool high = row + 8 < out.n_out;
-  const float bias[2] = {out.bias ? out.bias[row] : 0.0f, out.bias && high ? out.bias[row + 8] : 0.0f};
-  const float by[2] = {out.factors ? out.factors[row] : 1.0f, out.factors ? out.factors[row + 8] : 1.0f};
+/* Multiplies fragments v of tokens token0 + 8 n + 2 t + i by the factors of rows `row` and row + 8; adds
+ * their biases, with kTimes times bias_factor(). Fragments of tokens from `end` on are not used. */
+template <int kN, bool kTimes = true>
+__device__ __forceinline__ void factors_and_biases(const Epilogue &out, int row, int token0, int end,
+                                                   float *v) {
+  float by[2], plus[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const bool there = row + 8 * r < out.n_out;
+    by[r] = out.factors && there ? out.factors[row + 8 * r] : 1.0f;
+    plus[r] = out.bias && there ? out.bias[row + 8 * r] : 0.0f;
+  }
+  const float *times = kTimes && out.bias && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors : nullptr;
   const int token = token0 + threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int n = 0; n < kN; n++)
+  for (int i = 0; i < 2 * kN; i++) {
+    const float factor = times ? __ldg(times + min(token + i / 2 * 8 + i % 2, end - 1)) : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int at = token + 8 * n + i;
-      const float times = at >= begin && at < end ? bias_factor(out, at) : 0;
-#pragma unroll
-      for (int r = 0; r < 2; r++)
-        v[4 * n + i + 2 * r] = with_factor_and_bias(v[4 * n + i + 2 * r], by[r], bias[r], times);
+    for (int r = 0; r < 2; r++) {
+      float &at = v[i / 2 * 4 + i % 2 + 2 * r];
+      at = with_factor_and_bias(at, by[r], plus[r], factor);
     }
+  }
 }
 
 /* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
@@ -131,7 +136,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
   if (row >= out.n_out) return;
 #pragma unroll
   for (int i = 0; i < 4 * kN; i++) v[i] = c[i];
-  if (out.bias || out.factors) factors_and_bias<kN>(out, row, token0, begin, end, v);
+  if (out.bias || out.factors) factors_and_biases<kN>(out, row, token0, end, v);
   if (out.kind == LINEAR_SWIGLU_F16) {
     const bool plain = !out.row_factors, ungated = out.gated == ACTIVATION_RELU;
     __half *y = (__half *)out.y + (ungated ? row : 8 * tile + g);

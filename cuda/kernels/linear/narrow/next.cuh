@@ -175,7 +175,7 @@ __device__ __forceinline__ void stage_results(const Epilogue &out, int tile, int
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = tile_row<S>() * kTileOut + g;
   const int of_matrix = tile * S::kTileRows * kTileOut + row;
   if ((out.bias || out.factors) && of_matrix < out.n_out)
-    factors_and_bias<S::kMine>(out, of_matrix, first, first, first + 8 * S::kMine, y);
+    factors_and_biases<S::kMine>(out, of_matrix, first, first + 8 * S::kMine, y);
 #pragma unroll
   for (int n = 0; n < S::kMine; n++)
 #pragma unroll

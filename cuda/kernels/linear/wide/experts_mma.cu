@@ -198,7 +198,7 @@ __device__ __forceinline__ void store_tile(const Epilogue &out, const Tile &tile
 #pragma unroll
   for (int r = 0; r < S::kRows; r++)
     if (out.factors || out.bias)
-      wgmma_tiles::factors_and_biases<kT, true>(place, 0, acc[r], row + r * kTileOut + g);
+      factors_and_biases<kT>(out, row + r * kTileOut + g, place.token0, place.token0 + place.end, acc[r]);
   const bool gated = out.kind == LINEAR_SWIGLU_F16, ungated = out.gated == ACTIVATION_RELU;
   if (gated && out.gated == ACTIVATION_SILU)
     multiply_gates(std::integral_constant<Activation, ACTIVATION_SILU>());

@@ -221,34 +221,13 @@ __device__ __forceinline__ int lane_row(const Place &p) {
   return p.row0 + warp_of_group() * kTileOut + (int)threadIdx.x % 32 / 4;
 }
 
-/* Multiplies by the factors of the thread's outputs, `row` and row + 8, and adds their biases. Biases of
- * experts are multiplied by row_factors first, except with LINEAR_SWIGLU_F16. */
-template <int kN, bool kExperts>
-__device__ __forceinline__ void factors_and_biases(const Place &p, int first, float (&c)[4 * kN], int row) {
-  const Epilogue &out = p.out;
-  float by[2], plus[2];
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const bool there = row + 8 * h < out.n_out;
-    by[h] = out.factors && there ? out.factors[row + 8 * h] : 1.0f;
-    plus[h] = out.bias && there ? out.bias[row + 8 * h] : 0.0f;
-  }
-  const float *times = kExperts && out.bias && out.kind != LINEAR_SWIGLU_F16 ? out.row_factors : nullptr;
-#pragma unroll
-  for (int i = 0; i < 2 * kN; i++) {
-    float *at = c + i / 2 * 4 + i % 2;
-    const float factor = factor_of(p, times, first, i);
-    at[0] = with_factor_and_bias(at[0], by[0], plus[0], factor);
-    at[2] = with_factor_and_bias(at[2], by[1], plus[1], factor);
-  }
-}
-
 /* Applies factors, biases and the activation to the fragments of kN groups, and stores them. */
 template <int kWarpgroups, int kN, bool kExperts>
 __device__ __forceinline__ void store_groups(const Place &p, int first, float (&c)[4 * kN],
                                              unsigned char *staging) {
   const Epilogue &out = p.out;
-  if (out.factors || out.bias) factors_and_biases<kN, kExperts>(p, first, c, lane_row(p));
+  if (out.factors || out.bias)
+    factors_and_biases<kN, kExperts>(out, lane_row(p), p.token0 + first, p.token0 + p.end, c);
   if (kExperts && out.gated == ACTIVATION_RELU) multiply_gates<ACTIVATION_RELU, kN>(p, first, c);
   if (kExperts ? out.gated == ACTIVATION_RELU : out.kind == LINEAR_TO_F16)
     return store_form<kWarpgroups, Halves, kN>(p, first, c, staging);

@@ -327,7 +327,7 @@ __device__ __forceinline__ void store_tile(const TileWork &a, const Area &area, 
       static_assert(heads_end::kSharedBytes == S::kEndBytes && heads_end::kWarps * 32 == S::kConsumers,
                     "all consumers finish heads in the memory of all results");
       if (a.out.factors || a.out.bias)
-        factors_and_biases<S::kTokens / 8, false>(place, 0, acc, lane_row(place));
+        factors_and_biases<S::kTokens / 8, false>(a.out, lane_row(place), 0, 0, acc);
       float *const of_block = (float *)(staging - threadIdx.x / 128 * kStagingBytes);
       heads_end::store_heads<S::kTokens>(a.heads, area.out_tile, acc, area.token0, area.begin, area.end,
                                          of_block, [] { named_barrier_sync<1, S::kConsumers>(); });
