@@ -326,8 +326,13 @@ static Status cuda_embed(BackendState *s, TokenRange span, int layer, Error *err
   s->ready = READY_NONE;
   TRY(ops_embed(m->embedding, m->embedding_type, c->hidden, m->embedding_stride, s->rows.ids, n_rows,
                 c->embedding_norm ? 1 : scale, s->x, m->stream, err));
-  if (c->embedding_norm)
-    TRY(ops_rms_norm_plain(s->x, (float)c->norm_eps, scale, c->hidden, n_rows, m->stream, err));
+  const NormRows norm = {.x = s->x,
+                         .x_stride = (size_t)c->hidden,
+                         .eps = (float)c->norm_eps,
+                         .factor = scale,
+                         .n = c->hidden,
+                         .wide = s->x};
+  if (c->embedding_norm) TRY(ops_norm_rows(&norm, n_rows, m->stream, err));
   if (norms_are_centred(c)) TRY(ops_centre(s->x, c->hidden, n_rows, m->stream, err));
   if (c->per_layer_width > 0) TRY(make_layer_inputs(s, n_rows, err));
   if (c->streams.n > 0) TRY(streams_begin(s, n_rows, err));

@@ -102,7 +102,7 @@ static void test_norm_rows(int n, int n_tokens, float eps, const Device<float> &
   Row biased;
   for (size_t i = 0; i < normed.size(); i++) biased.push_back(normed[i] + bias[i % n]);
   NormRows call = {};
-  call.x = x.at, call.weight = weight.at, call.eps = eps, call.n = n;
+  call.x = x.at, call.weight = weight.at, call.x_stride = n, call.eps = eps, call.factor = 1, call.n = n;
   call.out_stride = halves.stride;
   call.bias = bias_device.at, call.out = halves.memory.at;
   MUST(ops_norm_rows(&call, n_tokens, 0, &error));
@@ -145,8 +145,9 @@ static void test_norms() {
     expect("ops_add_rms_norm", n, converted(sum_device.host()), added, SINGLE);
     test_next_norm(add, sum, normed);
     for (size_t i = 0; i < x.size(); i++) normed[i] *= 1.5 / weight[i % n];
-    MUST(ops_rms_norm_plain((float *)x_device.at, eps, 1.5f, n, n_tokens, 0, &error));
-    expect("ops_rms_norm_plain", n, converted(x_device.host()), normed, SINGLE);
+    const NormRows plain = {x_device.at, NULL, NULL, (size_t)n, eps, 1.5f, n, (float *)x_device.at, NULL, 0};
+    MUST(ops_norm_rows(&plain, n_tokens, 0, &error));
+    expect("ops_norm_rows in place, without weights", n, converted(x_device.host()), normed, SINGLE);
     MUST(ops_centre((float *)x_device.at, n, n_tokens, 0, &error));
     for (int row = 0; row < n_tokens; row++) {
       const auto first = normed.begin() + (size_t)row * n;

@@ -1,4 +1,4 @@
-/* latent.cu - see latent.h. Each kernel reads its numbers once or, for a norm, twice. */
+/* latent.cu - see latent.h. The kernel reads its numbers once or, for a norm, twice. */
 #include "cuda/kernels/ops/latent.h"
 
 #include "cuda/kernels/cache/cache_rows.cuh"
@@ -11,14 +11,6 @@
 namespace {
 
 constexpr int kThreads = 256, kMostPerLane = (MAX_HEAD_ROW + 31) / 32;
-
-__global__ void __launch_bounds__(kThreads) norms_kernel(Latent a) {
-  begin_overlapping();
-  const int token = blockIdx.x, n = a.sizes.q_rank;
-  const float *in = a.in + token * a.in_stride, scale = rms_scale<kThreads>(in, n, (float)LATENT_EPS);
-  __half *to = (__half *)a.q_latents + (size_t)token * a.q_stride;
-  for (int i = threadIdx.x; i < n; i += kThreads) to[i] = clamp_half(in[i] * scale * a.q_norm[i]);
-}
 
 /* Calls store(i, value) for i < rope_dim with the numbers of `from`, rotated and times `factor`. kTogether
  * threads share the calls. */
@@ -91,10 +83,6 @@ template <typename T> __global__ void __launch_bounds__(kThreads) rows_kernel(La
 }
 
 } // namespace
-
-Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err) {
-  return launch(norms_kernel, dim3(n_tokens), kThreads, 0, stream, true, "latent attention", err, *call);
-}
 
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err) {
   auto kernel = call->kv == KV_F32  ? rows_kernel<float>

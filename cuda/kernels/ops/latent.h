@@ -20,9 +20,7 @@ typedef struct {
   int n_heads;
   const float *in; /* [n_tokens][in_stride]: q_a's outputs (or without q_rank all queries), then kv_a's */
   size_t in_stride;
-  const float *q_norm, *kv_norm; /* [q_rank], [kv_rank] */
-  void *q_latents;               /* f16 [n_tokens][q_stride]: normalised; not used if q_rank is 0 */
-  int q_stride;
+  const float *kv_norm; /* [kv_rank] */
   const float *queries; /* [n_tokens][query_stride], each head nope_dim + rope_dim numbers */
   size_t query_stride;
   void *x; /* f16 [n_tokens][n_heads][x_step]: queries without their rotated parts, then zeros */
@@ -39,8 +37,6 @@ typedef struct {
   void *k_scales; /* with KV_Q8, as in Attention */
 } Latent;
 
-/* Normalises the latents of queries: q_latents. PRECOND sizes.q_rank > 0. */
-Status ops_latent_norms(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);
 /* Sets the tokens' rows in the cache, x, and the rotated part (the first rope_dim numbers) of each head of
  * q. */
 Status ops_latent_rows(const Latent *call, int n_tokens, cudaStream_t stream, Error *err);

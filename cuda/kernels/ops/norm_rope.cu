@@ -81,18 +81,8 @@ __global__ void keep_rows_kernel(const KeepRows a) {
   }
 }
 
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    rms_norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
-  begin_overlapping();
-  const float *from = x + (size_t)blockIdx.x * n;
-  __half *to = out + (size_t)blockIdx.x * out_stride;
-  float scale = rms_scale<kThreads>(from, n, eps);
-  for (int i = threadIdx.x; i < n; i += kThreads) to[i] = __float2half_rn(from[i] * scale * weight[i]);
-}
-
-/* rms_norm_kernel for rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks. Weights are
- * fetched while the previous kernel ends, which hides one of two memory latencies. */
+/* Norms of rows that stay in registers: n % 4 == 0, n <= kThreads * 4 * kChunks. Weights are fetched while
+ * the previous kernel ends, which hides one of two memory latencies. */
 template <int kThreads, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
@@ -128,9 +118,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kThreads> __global__ void __launch_bounds__(kThreads) norm_rows_kernel(NormRows a) {
   begin_overlapping();
-  const float *from = a.x + (size_t)blockIdx.x * a.n, scale = rms_scale<kThreads>(from, a.n, a.eps);
+  const float *from = a.x + (size_t)blockIdx.x * a.x_stride,
+              scale = a.factor * rms_scale<kThreads>(from, a.n, a.eps);
   for (int i = threadIdx.x; i < a.n; i += kThreads) {
-    const float v = from[i] * scale * a.weight[i] + (a.bias ? a.bias[i] : 0.0f);
+    const float v = from[i] * scale * (a.weight ? a.weight[i] : 1.0f) + (a.bias ? a.bias[i] : 0.0f);
     if (a.wide) a.wide[(size_t)blockIdx.x * a.n + i] = v;
     if (a.out) ((__half *)a.out)[(size_t)blockIdx.x * a.out_stride + i] = clamp_half(v);
   }
@@ -141,13 +132,6 @@ __global__ void round_kernel(const float *x, int x_stride, float scale, int n, _
   const float *from = x + (size_t)blockIdx.x * x_stride;
   __half *to = out + (size_t)blockIdx.x * out_stride;
   for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
-}
-
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads) rms_norm_plain_kernel(float *x, float eps, float factor, int n) {
-  begin_overlapping();
-  float *row = x + (size_t)blockIdx.x * n, scale = factor * rms_scale<kThreads>(row, n, eps);
-  for (int i = threadIdx.x; i < n; i += kThreads) row[i] *= scale;
 }
 
 template <int kThreads> __global__ void __launch_bounds__(kThreads) centre_kernel(float *x, int n) {
@@ -507,8 +491,8 @@ Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n
   if (n % 4 == 0 && n <= 8192)
     return launch(rms_norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err, rows,
                   weights, eps, n, (__half *)out, out_stride);
-  return launch(rms_norm_kernel<256>, n_tokens, 256, 0, stream, true, "norm", err, x, weight, eps, n,
-                (__half *)out, out_stride);
+  const NormRows call = {x, weight, NULL, (size_t)n, eps, 1, n, NULL, out, out_stride};
+  return ops_norm_rows(&call, n_tokens, stream, err);
 }
 
 Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Error *err) {
@@ -519,11 +503,6 @@ Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens,
                  cudaStream_t stream, Error *err) {
   return launch(round_kernel, n_tokens, 256, 0, stream, true, "rounding", err, x, x_stride, scale, n,
                 (__half *)out, out_stride);
-}
-
-Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
-                          Error *err) {
-  return launch(rms_norm_plain_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, x, eps, factor, n);
 }
 
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err) {

@@ -55,11 +55,13 @@ Status ops_keep_rows(const KeepRows *call, cudaStream_t stream, Error *err);
 Status ops_rms_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                     int out_stride, cudaStream_t stream, Error *err);
 
-/* ops_rms_norm() with a bias, fp32 [n] or NULL, added after the weights; `wide` gets the results in fp32,
- * [n_tokens][n]. out or wide can be NULL. */
+/* ops_rms_norm() of rows x_stride numbers apart, times factor, with a bias, fp32 [n], added after the
+ * weights. weight and bias can be NULL. `wide` gets the results in fp32, [n_tokens][n], and can be x; out
+ * gets them as fp16, clamped to its range. out or wide can be NULL. */
 typedef struct {
   const float *x, *weight, *bias;
-  float eps;
+  size_t x_stride;
+  float eps, factor;
   int n;
   float *wide;
   void *out;
@@ -71,10 +73,6 @@ Status ops_norm_rows(const NormRows *call, int n_tokens, cudaStream_t stream, Er
  * of x are x_stride numbers apart. */
 Status ops_round(const float *x, int x_stride, float scale, int n, int n_tokens, void *out, int out_stride,
                  cudaStream_t stream, Error *err);
-
-/* x = factor * x * rsqrt(mean(x^2) + eps) in place; x fp32 [n_tokens][n]. */
-Status ops_rms_norm_plain(float *x, float eps, float factor, int n, int n_tokens, cudaStream_t stream,
-                          Error *err);
 
 /* x = x - mean(x) in place; x fp32 [n_tokens][n]. */
 Status ops_centre(float *x, int n, int n_tokens, cudaStream_t stream, Error *err);

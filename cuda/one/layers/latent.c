@@ -7,6 +7,7 @@
 #include "cuda/one/layers/latent.h"
 
 #include "cuda/kernels/ops/latent.h"
+#include "cuda/kernels/ops/norm_rope.h"
 #include "cuda/one/products.h"
 #include "cuda/one/residual.h"
 
@@ -37,10 +38,7 @@ static Latent latent_call(const BackendState *s, int layer) {
                   .n_heads = c->n_heads,
                   .in = s->latent_in,
                   .in_stride = (size_t)in_stride,
-                  .q_norm = l->q_a_norm,
                   .kv_norm = l->kv_a_norm,
-                  .q_latents = s->q_latents,
-                  .q_stride = padded_row(c->latent.q_rank),
                   .queries = c->latent.q_rank ? s->latent_queries : s->latent_in,
                   .query_stride = (size_t)(c->latent.q_rank ? query_numbers(c) : in_stride),
                   .x = s->head_x,
@@ -66,8 +64,17 @@ Status latent_project(BackendState *s, int layer, int n_rows, Error *err) {
   const Latent call = latent_call(s, layer);
   TRY(residual_project(s, &l->qkv, attn_input_norm(l), n_rows, s->latent_in, (int)call.in_stride, err));
   if (latent->q_rank) {
-    TRY(ops_latent_norms(&call, n_rows, m->stream, err));
-    TRY(products_matmul(s, &l->q, s->q_latents, call.q_stride, n_rows, LINEAR_TO_F32, s->latent_queries,
+    const int stride = padded_row(latent->q_rank);
+    const NormRows norm = {.x = s->latent_in,
+                           .weight = l->q_a_norm,
+                           .x_stride = call.in_stride,
+                           .eps = (float)LATENT_EPS,
+                           .factor = 1,
+                           .n = latent->q_rank,
+                           .out = s->q_latents,
+                           .out_stride = stride};
+    TRY(ops_norm_rows(&norm, n_rows, m->stream, err));
+    TRY(products_matmul(s, &l->q, s->q_latents, stride, n_rows, LINEAR_TO_F32, s->latent_queries,
                         query_numbers(c), err));
   }
   TRY(ops_latent_rows(&call, n_rows, m->stream, err));
