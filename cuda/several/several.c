@@ -11,6 +11,7 @@
 #include "cuda/one/draft.h"
 #include "cuda/one/gpu.h"
 #include "cuda/one/kernel_bench.h"
+#include "cuda/one/layers/copies.h"
 #include "cuda/one/layers/prepare.h"
 #include "cuda/one/open.h"
 #include "cuda/one/residual.h"
@@ -124,6 +125,18 @@ static Status find_sums(const BackendOptions *options, bool *reach, int which[2]
   return STATUS_OK;
 }
 
+/* Sets memory->copies to the bytes of a part's copies. */
+static Status copies_of_part(const Model *model, const BackendOptions *options, DeviceMemory *memory,
+                             Error *err) {
+  BackendOptions own = *options;
+  Model *part;
+  own.gpu = options->gpus[0];
+  TRY(model_part(model, 0, options->split, &part, err));
+  const Status status = copies_bytes(part, &own, &memory->copies, err);
+  model_part_free(part);
+  return status;
+}
+
 /* Sets memory->weights to those of the largest part (parts differ only in rows of lm_head and in biases), and
  * memory->free_bytes to the least of all GPUs, less what NCCL takes if it is used. */
 static Status needed_memory(const Model *model, const BackendOptions *options, DeviceMemory *memory,
@@ -134,6 +147,7 @@ static Status needed_memory(const Model *model, const BackendOptions *options, D
   *memory = (DeviceMemory){.free_bytes = options->ranks ? options->ranks_free_bytes : SIZE_MAX};
   for (int i = 0; i < n; i++)
     if (weights[i] > memory->weights) memory->weights = weights[i];
+  TRY(copies_of_part(model, options, memory, err));
   for (int i = 0; i < (options->ranks ? 1 : n); i++) {
     size_t free_bytes;
     TRY(device_use(options->gpus[i], err));

@@ -40,7 +40,7 @@ static Status visit_layers(Copies *c, const BackendModel *loaded, Error *err) {
 Status copies_bytes(const Model *model, const BackendOptions *options, size_t *bytes, Error *err) {
   bool multiplies;
   *bytes = 0;
-  if (!options->int8_activations || options->split > 1 || options->weight_bytes > 0) return STATUS_OK;
+  if (!options->int8_activations || options->weight_bytes > 0) return STATUS_OK;
   TRY(linear_multiplies_bytes(options->gpu, &multiplies, err));
   if (!multiplies) return STATUS_OK;
   BackendModel planned;
