@@ -172,31 +172,38 @@ static int open_best_state(const Walk *walk, int least, int most, PrefixFile *fi
 
 /* --- restoring */
 
-/* Files that are loaded together; the session takes the first n[i] tokens of files[i]. */
+/* A file that is loaded: the session takes its first n tokens, or the state after them in `slot`. */
 typedef struct {
-  PrefixFile files[BATCH];
-  uint64_t own[BATCH];
-  int n[BATCH];
+  PrefixFile file;
+  uint64_t own;
+  int n, slot;
+} Piece;
+
+/* Blocks that are loaded together. */
+typedef struct {
+  Piece pieces[BATCH];
   int count;
   bool last; /* no file follows */
 } Batch;
 
-/* Loads the files of a batch: threads share its (file, layer) pairs; each thread has memory for one layer.
- * *n_good is the number of files before the first bad one. */
-static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
-  const size_t room = walk->room;
-  const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
+/* Loads up to BATCH files of a kind: threads share their (file, layer) pairs; each thread has memory for one
+ * layer. *n_good is the number of files before the first bad one. */
+static Status load_pieces(const Walk *walk, const PrefixKind *kind, const Piece *pieces, int count,
+                          unsigned char *memory, int *n_good, Error *err) {
+  const int n_layers = kind->n_layers, n_all = count * n_layers;
   bool bad[BATCH] = {false};
   Status status = STATUS_OK;
 #pragma omp parallel for schedule(dynamic) num_threads(walk->store->options.n_threads)
-  for (int piece = 0; piece < n_pieces; piece++) {
-    int i = piece / n_layers, layer = piece % n_layers;
-    const PrefixFile *file = &batch->files[i];
-    unsigned char *bytes = memory + (size_t)omp_get_thread_num() * room;
-    TokenRange range = {.pos = file->start, .n_tokens = batch->n[i]};
+  for (int at = 0; at < n_all; at++) {
+    const int i = at / n_layers, layer = at % n_layers;
+    const Piece *piece = &pieces[i];
+    const TokenRange range = {.pos = piece->file.start, .n_tokens = piece->n};
+    unsigned char *bytes = memory + (size_t)omp_get_thread_num() * walk->room;
     Error reason = {{0}};
-    Status read = prefix_file_layer(file, &walk->kind, layer, bytes, &reason), written = STATUS_OK;
-    if (read == STATUS_OK) written = session_kv_write(walk->session, range, layer, file->n, bytes, &reason);
+    Status read = prefix_file_layer(&piece->file, kind, layer, bytes, &reason), written = STATUS_OK;
+    if (read == STATUS_OK)
+      written = kind->state ? session_state_write(walk->session, piece->slot, layer, bytes, &reason)
+                            : session_kv_write(walk->session, range, layer, piece->file.n, bytes, &reason);
     if (read == STATUS_OK && written == STATUS_OK) continue;
 #pragma omp critical
     {
@@ -205,8 +212,7 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
       bad[i] = true;
     }
   }
-  for (*n_good = 0; *n_good < batch->count && !bad[*n_good];) ++*n_good;
-  if (*n_good < batch->count) walk->store->damaged = batch->own[*n_good];
+  for (*n_good = 0; *n_good < count && !bad[*n_good];) ++*n_good;
   return status;
 }
 
@@ -216,19 +222,18 @@ static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *befor
   batch->count = 0;
   batch->last = false;
   while (batch->count < BATCH && !batch->last) {
-    PrefixFile *file = &batch->files[batch->count];
-    uint64_t own;
-    int n = PREFIX_BLOCK;
-    bool whole = open_whole_block(walk, *start, *before, &own, file);
+    Piece *piece = &batch->pieces[batch->count];
+    PrefixFile *file = &piece->file;
+    bool whole = open_whole_block(walk, *start, *before, &piece->own, file);
     int held = n_held > *start ? n_held - *start : 0;
-    if (!whole) n = open_best_file(walk, &walk->kind, *start, *before, held + least_use(walk), file);
+    piece->n = PREFIX_BLOCK;
+    if (!whole) piece->n = open_best_file(walk, &walk->kind, *start, *before, held + least_use(walk), file);
     batch->last = !whole;
-    if (n == 0) return;
-    if (!whole) own = chain(*before, file->ids + *start, file->n);
-    batch->n[batch->count] = n;
-    batch->own[batch->count++] = own;
-    *start += n;
-    *before = own;
+    if (piece->n == 0) return;
+    if (!whole) piece->own = chain(*before, file->ids + *start, file->n);
+    batch->count++;
+    *start += piece->n;
+    *before = piece->own;
   }
 }
 
@@ -239,11 +244,12 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
     Batch batch;
     int n_good;
     open_batch(walk, *n_held, &start, &before, &batch);
-    Status status = load_batch(walk, &batch, memory, &n_good, err);
+    Status status = load_pieces(walk, &walk->kind, batch.pieces, batch.count, memory, &n_good, err);
+    if (n_good < batch.count) walk->store->damaged = batch.pieces[n_good].own;
     more = n_good == batch.count && !batch.last;
     for (int i = 0; i < batch.count; i++) {
-      PrefixFile *file = &batch.files[i];
-      int end = file->start + batch.n[i];
+      PrefixFile *file = &batch.pieces[i].file;
+      int end = file->start + batch.pieces[i].n;
       if (status == STATUS_OK && i < n_good && end > *n_held) {
         *n_held = end < last ? end : last;
         walk->report->n_files++;
@@ -257,29 +263,15 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
   return STATUS_OK;
 }
 
-/* Loads a state into one of the session's slots: threads share its layers. A damaged file is removed. */
-static Status load_state(const Walk *walk, const PrefixFile *file, unsigned char *memory, bool *good,
-                         Error *err) {
-  const int slot = session_state_add(walk->session, file->start + file->n);
-  Status status = STATUS_OK;
-  *good = true;
-#pragma omp parallel for schedule(dynamic) num_threads(walk->store->options.n_threads)
-  for (int layer = 0; layer < walk->states.n_layers; layer++) {
-    unsigned char *bytes = memory + (size_t)omp_get_thread_num() * walk->room;
-    Error reason = {{0}};
-    Status read = prefix_file_layer(file, &walk->states, layer, bytes, &reason), written = STATUS_OK;
-    if (read == STATUS_OK) written = session_state_write(walk->session, slot, layer, bytes, &reason);
-    if (read == STATUS_OK && written == STATUS_OK) continue;
-#pragma omp critical
-    {
-      if (read != STATUS_OK && *good) note(walk->store, &reason);
-      if (written != STATUS_OK) status = error_set(err, written, "%s", reason.text);
-      *good = false;
-    }
-  }
+/* Loads a state into one of the session's slots. A damaged file is removed. */
+static Status load_state(const Walk *walk, Piece *piece, unsigned char *memory, bool *good, Error *err) {
+  int n_good;
+  piece->slot = session_state_add(walk->session, piece->file.start + piece->file.n);
+  const Status status = load_pieces(walk, &walk->states, piece, 1, memory, &n_good, err);
+  *good = n_good == 1;
   if (*good) return STATUS_OK;
-  session_state_drop(walk->session, slot);
-  if (status == STATUS_OK) unlink(file->path);
+  session_state_drop(walk->session, piece->slot);
+  if (status == STATUS_OK) unlink(piece->file.path);
   return status;
 }
 
@@ -288,16 +280,17 @@ static Status restore_state(const Walk *walk, unsigned char *memory, int n_held,
   const int least = session_view(walk->session).n_past;
   bool good = false;
   for (int most = n_held; !good && most > least;) {
-    PrefixFile file;
-    const int pos = open_best_state(walk, least, most, &file);
+    Piece piece = {.n = 0};
+    const PrefixFile *file = &piece.file;
+    const int pos = open_best_state(walk, least, most, &piece.file);
     if (pos == 0) return STATUS_OK;
-    const Status status = load_state(walk, &file, memory, &good, err);
+    const Status status = load_state(walk, &piece, memory, &good, err);
     if (good) {
       walk->report->n_files++;
-      walk->report->bytes += file.data_offset + file.data_bytes;
-      prefix_mark_used(file.path, walk->now_ns - pos);
+      walk->report->bytes += file->data_offset + file->data_bytes;
+      prefix_mark_used(file->path, walk->now_ns - pos);
     }
-    prefix_file_close(&file);
+    prefix_file_close(&piece.file);
     TRY(status);
     most = pos - 1;
   }
@@ -426,25 +419,13 @@ static int worth_saving(const Walk *walk, int start, int known, SaveBytes *bytes
   return end;
 }
 
-/* The two hashes in the name of a state's file: of the ids before the state's block, and of the ids up to the
- * state. */
-typedef struct {
-  uint64_t before, own;
-} StateHashes;
-
-static StateHashes state_hashes(const Walk *walk, int pos) {
-  const int start = block_start(pos);
-  const uint64_t before = chain_to(walk, start);
-  return (StateHashes){before, chain(before, walk->ids + start, pos - start)};
-}
-
 /* True if the store has the state after the first `pos` tokens; its file then counts as used now. */
 static bool has_state(const Walk *walk, int pos) {
   PrefixFile file;
   char name[PREFIX_NAME];
   const int start = block_start(pos);
-  const StateHashes hashes = state_hashes(walk, pos);
-  prefix_file_name(walk->store->key_hash, hashes.before, hashes.own, true, name);
+  const uint64_t before = chain_to(walk, start), own = chain(before, walk->ids + start, pos - start);
+  prefix_file_name(walk->store->key_hash, before, own, true, name);
   const bool found = open_file(walk, &walk->states, name, start, pos - start, &file) > 0;
   if (found) prefix_mark_used(file.path, walk->now_ns - pos);
   prefix_file_close(&file);
@@ -500,9 +481,8 @@ static Status save_blocks(Walk *walk, int start, int end, uint64_t before, const
 static Status save_states(Walk *walk, const SavedStates *saved, const SaveMemory *memory, Error *err) {
   for (int i = 0; i < saved->count; i++) {
     const int pos = session_view(walk->session).kept->pos[saved->slots[i]], start = block_start(pos);
-    const StateHashes hashes = state_hashes(walk, pos);
-    TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], hashes.before, hashes.own, memory,
-                  err));
+    const uint64_t before = chain_to(walk, start), own = chain(before, walk->ids + start, pos - start);
+    TRY(save_file(walk, &walk->states, start, pos - start, saved->slots[i], before, own, memory, err));
   }
   return STATUS_OK;
 }
