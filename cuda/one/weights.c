@@ -46,18 +46,19 @@ typedef struct {
   float plus, low, high, divisor;
 } VectorUse;
 
-/* The work of a pass on each vector, each matrix of n stacked or interleaved linear layers, each table with a
- * row for every token, and the experts of each layer. */
+/* The linear layers of a device's matrix, stacked or interleaved. */
+typedef struct {
+  const Linear *const *linears; /* [n], or [n_experts][n] */
+  int n;
+  bool interleaved;
+  int n_experts, part; /* of a matrix of experts or heads: their number, and the first of their n parts */
+} Source;
+
+/* The work of a pass on each vector, each matrix, and each table with a row for every token. */
 typedef struct {
   Status (*vector)(Loader *loader, const float **to, const Vector *from, VectorUse use, Error *err);
-  Status (*matrix)(Loader *loader, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
-                   Error *err);
+  Status (*matrix)(Loader *loader, DeviceLinear *to, const Source *from, Error *err);
   Status (*table)(Loader *loader, const void **to, const Matrix *from, Error *err);
-  /* Matrices of all experts: each expert's n linear layers `parts` (EXPERT_GATE ..), interleaved if n is 2.
-   * EXPERT_DOWN and matrices of heads (KEY_HEADS ..) are DeviceLinear.summed: each expert or head has an x of
-   * its own. */
-  Status (*experts)(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
-                    Error *err);
 } Pass;
 
 static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjections *to,
@@ -67,7 +68,8 @@ static Status visit_projections(Loader *loader, const Pass *pass, DeviceProjecti
     const int part = to->n_parts++;
     to->first[part] = output;
     for (end = i; end < n && (end == i || can_join(from[i], from[end])); end++) output += from[end]->n_out;
-    TRY(pass->matrix(loader, &to->parts[part], &from[i], end - i, interleaved && end - i > 1, err));
+    const Source source = {.linears = &from[i], .n = end - i, .interleaved = interleaved && end - i > 1};
+    TRY(pass->matrix(loader, &to->parts[part], &source, err));
   }
   return STATUS_OK;
 }
@@ -88,7 +90,7 @@ static Status visit_vectors(Loader *loader, const Pass *pass, DeviceLayer *to, c
 static Status visit_matrix(Loader *loader, const Pass *pass, DeviceLinear *to, const Linear *from,
                            Error *err) {
   if (from->n_out == 0) return STATUS_OK;
-  return pass->matrix(loader, to, &from, 1, false, err);
+  return pass->matrix(loader, to, &(Source){.linears = &from, .n = 1}, err);
 }
 
 /* Latent attention's matrices for keys and for values, one of each for each head. They are loaded like those
@@ -121,21 +123,32 @@ static bool shared_joins(const Loader *loader, int i, const ModelLayer *from) {
   return true;
 }
 
+/* Visits a matrix of all experts or heads: of each, n linear layers from `part` on, interleaved if n is 2. */
+static Status visit_parts(Loader *loader, const Pass *pass, DeviceLinear *to, const ModelLayer *from,
+                          int part, int n, Error *err) {
+  const ModelConfig *config = &loader->loaded->model->config;
+  const int more = loader->joined ? 1 : 0,
+            n_experts = part >= KEY_HEADS ? config->n_heads : config->experts.n_experts + more;
+  OWNED(mem_release) const Linear **linears = NULL;
+  TRY(NEW(linears, (size_t)(n_experts * n), "experts", err));
+  for (int i = 0; i < n_experts * n; i++) linears[i] = expert_layer(loader, from, i / n, part + i % n);
+  return pass->matrix(loader, to, &(Source){linears, n, n > 1, n_experts, part}, err);
+}
+
 /* Visits the matrices of latent attention's heads. */
 static Status visit_heads(Loader *loader, const Pass *pass, DeviceLayer *to, const ModelLayer *from,
                           Error *err) {
   if (!from->key_heads) return STATUS_OK;
-  TRY(pass->experts(loader, &to->key_heads, from, (const int[]){KEY_HEADS}, 1, err));
-  return pass->experts(loader, &to->value_heads, from, (const int[]){VALUE_HEADS}, 1, err);
+  TRY(visit_parts(loader, pass, &to->key_heads, from, KEY_HEADS, 1, err));
+  return visit_parts(loader, pass, &to->value_heads, from, VALUE_HEADS, 1, err);
 }
 
 static Status visit_experts(Loader *loader, const Pass *pass, DeviceExperts *to, const ModelLayer *from,
                             Error *err) {
-  const int parts[] = {EXPERT_GATE, EXPERT_UP},
-            first = is_ungated(loader->loaded->model->config.activation) ? 1 : 0;
+  const int first = is_ungated(loader->loaded->model->config.activation) ? EXPERT_UP : EXPERT_GATE;
   if (config_layer(&loader->loaded->model->config, loader->layer).n_experts == 0) return STATUS_OK;
-  TRY(pass->experts(loader, &to->gate_up, from, parts + first, 2 - first, err));
-  return pass->experts(loader, &to->down, from, (const int[]){EXPERT_DOWN}, 1, err);
+  TRY(visit_parts(loader, pass, &to->gate_up, from, first, EXPERT_DOWN - first, err));
+  return visit_parts(loader, pass, &to->down, from, EXPERT_DOWN, 1, err);
 }
 
 static Status visit_joined(Loader *loader, const Pass *pass, int which, DeviceLayer *to,
@@ -261,22 +274,6 @@ static Status place_vector(Loader *loader, const float **to, const Vector *from,
   return STATUS_OK;
 }
 
-/* Gives a laid-out matrix its memory: on the device, or only the staging memory. A matrix on the host is
- * noted with its linear layers: which[0 .. n). */
-static Status place_laid_out(Loader *loader, DeviceLinear *to, size_t bytes, const int *which, int n,
-                             Error *err) {
-  BackendModel *loaded = loader->loaded;
-  void *memory = loader->stays ? loaded->staging : arena_take(&loader->arena, bytes, 1);
-  if (loader->arena.base) TRY(linear_place(to, memory, loaded->stream, err));
-  if (!loader->stays) return STATUS_OK;
-  HostMatrix *host = &loaded->host[loaded->n_host++];
-  *host = (HostMatrix){.to = to, .layer = loader->layer, .n = n};
-  for (int i = 0; i < n; i++) host->which[i] = which[i];
-  to->host = host;
-  if (loader->staging_need < bytes) loader->staging_need = bytes;
-  return STATUS_OK;
-}
-
 /* Which linear layer (LAYER_Q ..) of the visited layer `linear` points at; N_LAYER_LINEARS: none. */
 static int which_linear(const Loader *loader, const Linear *linear) {
   const Linear *all = loader->loaded->model->layers[loader->layer].linear;
@@ -296,28 +293,6 @@ static void place_order(Loader *loader, const DeviceLinear *to, const Linear *fr
   loader->loaded->ordered[loader->loaded->n_ordered++] = (OrderedMatrix){to, order};
 }
 
-static Status place_matrix(Loader *loader, DeviceLinear *to, const Linear *const *from, int n,
-                           bool interleaved, Error *err) {
-  int n_out = 0;
-  bool bias = false;
-  for (int i = 0; i < n; i++) {
-    n_out += from[i]->n_out;
-    bias = bias || from[i]->bias.data;
-    need_slot(loader, from[i]);
-    if (from[i]->bias.data) need_floats(loader, from[i]->n_out);
-  }
-  size_t bytes;
-  int which[MAX_PROJECTIONS];
-  TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
-                     interleaved, bias, &bytes, err));
-  for (int i = 0; loader->stays && i < n; i++) {
-    which[i] = which_linear(loader, from[i]);
-    loader->host_bytes += linear_bytes(from[i]);
-  }
-  place_order(loader, to, from[0]);
-  return place_laid_out(loader, to, bytes, which, n, err);
-}
-
 /* Refuses an expert's linear layer that is int8, or cannot lie in one matrix with the first expert's. */
 static Status check_alike(const Linear *first, const Linear *l, Error *err) {
   if (!are_alike(first, l))
@@ -331,27 +306,50 @@ static Status check_alike(const Linear *first, const Linear *l, Error *err) {
   return STATUS_OK;
 }
 
-static Status place_experts(Loader *loader, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
-                            Error *err) {
-  const ModelConfig *config = &loader->loaded->model->config;
-  const bool heads = parts[0] >= N_EXPERT_LINEARS;
-  const int more = loader->joined ? 1 : 0,
-            n_experts = heads ? config->n_heads : config->experts.n_experts + more,
-            n_chosen = heads ? 1 : config->experts.n_chosen + more;
-  const Linear *first = expert_layer(loader, from, 0, parts[0]);
-  for (int e = 0; e < n_experts; e++)
-    for (int i = 0; i < n; i++) {
-      const Linear *l = expert_layer(loader, from, e, parts[i]);
-      TRY(check_alike(first, l, err));
-      need_slot(loader, l);
-      if (l->bias.data) need_floats(loader, l->n_out);
-      if (loader->stays) loader->host_bytes += linear_bytes(l);
-    }
+/* Lays out a matrix of experts or heads. EXPERT_DOWN and matrices of heads are DeviceLinear.summed: each
+ * expert or head has an x of its own. */
+static Status lay_out_experts(const Loader *loader, DeviceLinear *to, const Source *from, Error *err) {
+  const int n_chosen = loader->loaded->model->config.experts.n_chosen + (loader->joined ? 1 : 0);
+  return linear_lay_out_experts(to, from->n_experts, from->part >= KEY_HEADS ? 1 : n_chosen,
+                                from->part >= EXPERT_DOWN, err);
+}
+
+/* Notes a matrix on the host, which has only the staging memory on the device. */
+static void keep_on_host(Loader *loader, DeviceLinear *to, const Source *from, size_t bytes) {
+  BackendModel *loaded = loader->loaded;
+  HostMatrix *host = &loaded->host[loaded->n_host++];
+  *host = (HostMatrix){.to = to, .layer = loader->layer, .n = from->n};
+  for (int i = 0; i < from->n; i++)
+    host->which[i] = from->n_experts > 0 ? from->part + i : which_linear(loader, from->linears[i]);
+  to->host = host;
+  if (loader->staging_need < bytes) loader->staging_need = bytes;
+}
+
+static Status place_matrix(Loader *loader, DeviceLinear *to, const Source *from, Error *err) {
+  const Linear *first = from->linears[0];
+  const bool experts = from->n_experts > 0;
+  int n_out = 0;
+  bool bias = false;
+  for (int i = 0; i < from->n * (experts ? from->n_experts : 1); i++) {
+    const Linear *l = from->linears[i];
+    if (experts) TRY(check_alike(first, l, err));
+    n_out += l->n_out;
+    bias = bias || l->bias.data;
+    need_slot(loader, l);
+    if (l->bias.data) need_floats(loader, l->n_out);
+    if (loader->stays) loader->host_bytes += linear_bytes(l);
+  }
   size_t bytes;
-  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_experts * n * first->n_out,
-                     linear_group(first), n > 1, first->bias.data != NULL, &bytes, err));
-  TRY(linear_lay_out_experts(to, n_experts, n_chosen, heads || parts[0] == EXPERT_DOWN, err));
-  return place_laid_out(loader, to, bytes, parts, n, err);
+  TRY(linear_lay_out(to, first->name, weight_type(first), first->n_in, n_out, linear_group(first),
+                     from->interleaved, bias, &bytes, err));
+  if (experts)
+    TRY(lay_out_experts(loader, to, from, err));
+  else
+    place_order(loader, to, first);
+  void *memory = loader->stays ? loader->loaded->staging : arena_take(&loader->arena, bytes, 1);
+  if (loader->arena.base) TRY(linear_place(to, memory, loader->loaded->stream, err));
+  if (loader->stays) keep_on_host(loader, to, from, bytes);
+  return STATUS_OK;
 }
 
 static size_t numbers_of(const Matrix *matrix) {
@@ -365,7 +363,7 @@ static Status place_table(Loader *loader, const void **to, const Matrix *from, E
 
 /* Lays out everything from the arena's beginning: measures, or places if the arena has memory. */
 static Status lay_out(Loader *loader, Error *err) {
-  static const Pass pass = {place_vector, place_matrix, place_table, place_experts};
+  static const Pass pass = {place_vector, place_matrix, place_table};
   BackendModel *loaded = loader->loaded;
   loaded->staging = arena_take(&loader->arena, loader->staging_need, 1);
   loaded->n_host = loaded->n_ordered = 0;
@@ -576,32 +574,21 @@ static Status fill_part(Loader *l, const DeviceLinear *to, LinearPart part, cons
   return fill_floats(l, to, part, to->bias, l->floats, n_out * dtype_bytes(from->bias.dtype), err);
 }
 
-/* True if a matrix is on the host, and loading leaves it there. */
-static bool loader_skips(const Loader *l, const DeviceLinear *to) {
-  return to->host && !l->streaming;
-}
-
-static Status fill_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
-                          Error *err) {
+/* A matrix on the host is left there while loading. */
+static Status fill_matrix(Loader *l, DeviceLinear *to, const Source *from, Error *err) {
   const int *order = weights_order(l->loaded, to);
+  const Linear *const *next = from->linears;
   if (order && !l->streaming)
-    TRY(upload_array(&l->uploader, from[0]->order, (size_t)to->n_in * sizeof *order, (void *)order, err));
-  if (loader_skips(l, to)) return STATUS_OK;
-  for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
-    LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};
-    TRY(fill_part(l, to, part, from[i], err));
-  }
-  return STATUS_OK;
-}
-
-static Status fill_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
-                           Error *err) {
-  if (loader_skips(l, to)) return STATUS_OK;
-  for (int e = 0; e < to->n_experts; e++) {
-    DeviceLinear own = linear_expert(to, e);
-    const Linear *layers[N_EXPERT_LINEARS];
-    for (int i = 0; i < n; i++) layers[i] = expert_layer(l, from, e, parts[i]);
-    TRY(fill_matrix(l, &own, layers, n, n > 1, err));
+    TRY(upload_array(&l->uploader, next[0]->order, (size_t)to->n_in * sizeof *order, (void *)order, err));
+  if (to->host && !l->streaming) return STATUS_OK;
+  for (int e = 0; e == 0 || e < from->n_experts; e++) {
+    const DeviceLinear own = from->n_experts > 0 ? linear_expert(to, e) : *to;
+    for (int i = 0, slab = 0; i < from->n; i++) {
+      const Linear *linear = *next++;
+      const LinearPart part = {linear->n_out, slab, from->interleaved ? 2 : 1};
+      TRY(fill_part(l, &own, part, linear, err));
+      slab += from->interleaved ? 1 : linear->n_out / 8;
+    }
   }
   return STATUS_OK;
 }
@@ -612,6 +599,8 @@ static Status fill_table(Loader *l, const void **to, const Matrix *from, Error *
   advance(l, bytes);
   return STATUS_OK;
 }
+
+static const Pass filling = {fill_vector, fill_matrix, fill_table};
 
 static void close_upload(Loader *l) {
   upload_close(&l->uploader);
@@ -628,12 +617,11 @@ static Status open_upload(Loader *l, Error *err) {
 }
 
 static Status fill_from_checkpoint(Loader *l, Error *err) {
-  static const Pass pass = {fill_vector, fill_matrix, fill_table, fill_experts};
   const Model *model = l->loaded->model;
   l->total =
       model->weight_bytes - model->table_bytes + model->made_bytes - model->replaced_bytes - l->host_bytes;
   TRY(open_upload(l, err));
-  Status status = visit(l, &pass, err);
+  Status status = visit(l, &filling, err);
   if (!status) status = cuda_status(cudaStreamSynchronize(l->loaded->stream), "loading failed", err);
   close_upload(l);
   return status;
@@ -648,16 +636,10 @@ static Status make_vector(Loader *l, const float **to, const Vector *from, Vecto
                         l->loaded->stream, err);
 }
 
-static Status make_matrix(Loader *l, DeviceLinear *to, const Linear *const *from, int n, bool interleaved,
-                          Error *err) {
+static Status make_matrix(Loader *l, DeviceLinear *to, const Source *from, Error *err) {
   if (to->host) return STATUS_OK; /* its random numbers are on the host (model_fill_dummy()) */
-  return random_linear(to, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err);
-}
-
-static Status make_experts(Loader *l, DeviceLinear *to, const ModelLayer *from, const int *parts, int n,
-                           Error *err) {
-  for (int e = 0; e < to->n_experts && !to->host; e++) {
-    const DeviceLinear own = linear_expert(to, e);
+  for (int e = 0; e == 0 || e < from->n_experts; e++) {
+    const DeviceLinear own = from->n_experts > 0 ? linear_expert(to, e) : *to;
     TRY(random_linear(&own, l->staging, l->staging_bytes, ++l->n_made, l->loaded->stream, err));
   }
   return STATUS_OK;
@@ -670,7 +652,7 @@ static Status make_table(Loader *l, const void **to, const Matrix *from, Error *
 /* Fills all weights with random numbers. Matrices are made in a staging buffer as large as all slots of an
  * upload; random_linear() refuses a matrix that does not fit there. */
 static Status fill_at_random(Loader *l, Error *err) {
-  static const Pass pass = {make_vector, make_matrix, make_table, make_experts};
+  static const Pass pass = {make_vector, make_matrix, make_table};
   l->staging_bytes = UPLOAD_SLOTS * (l->slot_bytes / 256 * 256);
   TRY(cuda_status(cudaMalloc(&l->staging, l->staging_bytes), "no memory for loading", err));
   Status status = visit(l, &pass, err);
@@ -707,10 +689,10 @@ Status weights_stream(const BackendModel *loaded, const HostMatrix *host, Error 
   const ModelLayer *from = &loaded->model->layers[host->layer];
   DeviceLinear *to = host->to;
   TRY(linear_place(to, loaded->staging, loaded->stream, err)); /* zeroes it, too */
-  if (to->n_experts > 0) return fill_experts(l, to, from, host->which, host->n, err);
+  if (to->n_experts > 0) return visit_parts(l, &filling, to, from, host->which[0], host->n, err);
   const Linear *linears[MAX_PROJECTIONS];
   for (int i = 0; i < host->n; i++) linears[i] = layer_linear(from, host->which[i]);
-  return fill_matrix(l, to, linears, host->n, to->interleaved, err);
+  return fill_matrix(l, to, &(Source){linears, host->n, to->interleaved, 0, 0}, err);
 }
 
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
