@@ -27,13 +27,10 @@ typedef enum {
   APART_BY_CHANNEL,
   APART_BOTH,
   FUSED_DELTA, /* the delta rule's matrices are one */
-  NOT_SHARED,  /* no experts, or the shared expert is named like the MLP of layers without experts */
-  OF_SHARED,   /* OF_SHARED + SharedName: experts, and the shared expert has these names */
 } When;
 
-static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
+static bool is(const ModelConfig *config, const LayerConfig *own, When when) {
   const DeltaConfig *delta = &config->delta;
-  const SharedName shared = own->n_experts > 0 ? config->expert_names->shared : SHARED_AS_DENSE;
   switch (when) {
   case ALWAYS: return true;
   case ATTENTION: return own->kind == LAYER_ATTENTION;
@@ -54,14 +51,13 @@ static bool is(const ModelConfig *config, const LayerConfig *own, int when) {
   case APART_LOW_RANK: return delta->form == DELTA_APART && delta->gate_rank > 0;
   case APART_BY_CHANNEL: return delta->form == DELTA_APART && delta->by_channel;
   case APART_BOTH: return delta->form == DELTA_APART && delta->by_channel && delta->gate_rank > 0;
-  case NOT_SHARED: return shared == SHARED_AS_DENSE;
-  default: return shared == (SharedName)(when - OF_SHARED);
   }
+  return false;
 }
 
 typedef struct {
   int which; /* a slot (slots.h): of a layer's or the model's linear layers or vectors, as the table says */
-  int when;
+  When when;
   size_t own; /* offset in TensorNames of the name; used if `name` is NULL */
   const char *name;
 } NameRow;
@@ -71,9 +67,9 @@ typedef struct {
 static const NameRow own_linears[] = {
   { LAYER_O,         APART,      OWN(delta_o)   },
   { LAYER_O,         ATTENTION,  OWN(o)         },
-  { LAYER_GATE,      NOT_SHARED, OWN(gate)      },
-  { LAYER_UP,        NOT_SHARED, OWN(up)        },
-  { LAYER_DOWN,      NOT_SHARED, OWN(down)      },
+  { LAYER_GATE,      ALWAYS,     OWN(gate)      },
+  { LAYER_UP,        ALWAYS,     OWN(up)        },
+  { LAYER_DOWN,      ALWAYS,     OWN(down)      },
   { LAYER_ATTN_GATE, ALWAYS,     OWN(attn_gate) },
 };
 static const NameRow own_vectors[] = {
@@ -93,17 +89,7 @@ static const NameRow own_model_vectors[] = {
 };
 #undef OWN
 
-#define SHARED(as, prefix)                                   \
-  { LAYER_GATE, OF_SHARED + (as), 0, prefix ".gate_proj" },  \
-  { LAYER_UP,   OF_SHARED + (as), 0, prefix ".up_proj"   },  \
-  { LAYER_DOWN, OF_SHARED + (as), 0, prefix ".down_proj" }
 static const NameRow other_linears[] = { /* of a tensor's rows the first whose condition holds is used */
-  SHARED(SHARED_EXPERT,       "mlp.shared_expert"),
-  SHARED(SHARED_EXPERTS,      "mlp.shared_experts"),
-  SHARED(SHARED_MLP,          "mlp.shared_mlp"),
-  SHARED(SHARED_FEED_FORWARD, "feed_forward.shared_expert"),
-  SHARED(SHARED_SPARSE_BLOCK, "block_sparse_moe.shared_experts"),
-  SHARED(SHARED_IN_LAYER,     "share_expert"),
   { LAYER_Q,         QUERY_LATENT,     0, "self_attn.q_b_proj"       },
   { LAYER_O,         APART,            0, "linear_attn.o_proj"       },
   { LAYER_O,         MAMBA_ALONE,      0, "mamba.out_proj"           },
@@ -155,7 +141,13 @@ static const char *find(const NameRow *rows, size_t n, const ModelConfig *config
 
 const char *linear_name(const ModelConfig *config, int layer, int which, const char *usual) {
   const LayerConfig own = config_layer(config, layer);
-  if (which == LAYER_ROUTER && config->expert_names) return config->expert_names->router;
+  const ExpertNames *experts = config->expert_names;
+  if (which == LAYER_ROUTER && experts) return experts->router;
+  if (own.n_experts > 0 && experts->shared_gate) {
+    if (which == LAYER_GATE) return experts->shared_gate;
+    if (which == LAYER_UP) return experts->shared_up;
+    if (which == LAYER_DOWN) return experts->shared_down;
+  }
   return FIND(own_linears, config, &own, which, FIND(other_linears, config, &own, which, usual));
 }
 

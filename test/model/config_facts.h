@@ -102,19 +102,10 @@ static const Member members_of_config[] = {
 };
 
 static const Member names_of_experts[] = {
-    E(router),
-    E(each),
-    E(gate),
-    E(up),
-    E(down),
-    E(all_gate_up),
-    E(all_up),
-    E(all_down),
-    E(choice_bias),
-    E(bias_may_miss),
-    E(alternate),
-    E(inputs_first, "- inputs may_be_inputs"),
-    E(shared, "- shared_expert shared_experts shared_mlp feed_forward sparse_block in_layer"),
+    E(router),      E(each),          E(gate),        E(up),
+    E(down),        E(all_gate_up),   E(all_up),      E(all_down),
+    E(choice_bias), E(bias_may_miss), E(alternate),   E(inputs_first, "- inputs may_be_inputs"),
+    E(shared_gate), E(shared_up),     E(shared_down),
 };
 
 /* As config_layer() gives them. */

@@ -9,14 +9,18 @@
 
 /* clang-format off */
 
-/* Names of an expert's matrices, and of the tensors that hold the matrices of all experts. */
+/* Names of an expert's matrices, of the tensors that hold the matrices of all experts, and of the shared
+ * expert's matrices. */
 #define GATE_UP_DOWN    .gate = "gate_proj", .up = "up_proj", .down = "down_proj"
 #define W1_W3_W2        .gate = "w1", .up = "w3", .down = "w2"
 #define ALL_IN(experts) .all_gate_up = experts ".gate_up_proj", .all_down = experts ".down_proj"
+#define SHARED(prefix)  .shared_gate = prefix ".gate_proj", .shared_up = prefix ".up_proj", \
+                        .shared_down = prefix ".down_proj"
+#define SHARED_EXPERTS  SHARED("mlp.shared_experts")
 #define IN_MLP          "mlp.experts", GATE_UP_DOWN, ALL_IN("mlp.experts")
 
 static const ExpertNames /* router, experts, an expert's matrices; shared expert, choice_bias */
-qwen_names        = { "mlp.gate", IN_MLP, SHARED_EXPERT },
+qwen_names        = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert") },
   qwen3_vl_names    = { "mlp.gate", IN_MLP, .inputs_first = INPUTS_MAY_BE_FIRST },
   glm_names         = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.gate.e_score_correction_bias" },
   ernie_names       = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.moe_statics.e_score_correction_bias" },
@@ -32,32 +36,34 @@ qwen_names        = { "mlp.gate", IN_MLP, SHARED_EXPERT },
   gemma_names       = { "router.proj", "experts", GATE_UP_DOWN, ALL_IN("experts") },
   minimax_names     = { "block_sparse_moe.gate", "block_sparse_moe.experts", W1_W3_W2, ALL_IN("mlp.experts"),
       .choice_bias = "block_sparse_moe.e_score_correction_bias" },
-  hunyuan_names     = { "mlp.gate.wg", IN_MLP, SHARED_MLP },
+  hunyuan_names     = { "mlp.gate.wg", IN_MLP, SHARED("mlp.shared_mlp") },
   exaone_names      = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.e_score_correction_bias" },
-  hy_names          = { "mlp.router.gate", IN_MLP, SHARED_MLP, "mlp.expert_bias" },
+  hy_names          = { "mlp.router.gate", IN_MLP, SHARED("mlp.shared_mlp"), "mlp.expert_bias" },
   afmoe_names       = { "mlp.router.gate", IN_MLP, SHARED_EXPERTS, "mlp.expert_bias" },
   kolibri_names     = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "moe.router.expert_bias" },
   granite_swa_names = { "block_sparse_moe.router", "block_sparse_moe.experts", GATE_UP_DOWN,
       ALL_IN("block_sparse_moe.experts") },
-  laguna_names      = { "mlp.gate", IN_MLP, SHARED_EXPERT, "mlp.experts.e_score_correction_bias" },
+  laguna_names      = { "mlp.gate", IN_MLP, SHARED("mlp.shared_expert"),
+      "mlp.experts.e_score_correction_bias" },
   gpt_oss_names     = { "mlp.router", IN_MLP, .alternate = true, .inputs_first = INPUTS_ARE_FIRST },
   mimo_names        = { "mlp.gate", IN_MLP, .choice_bias = "mlp.gate.e_score_correction_bias" },
   llama4_names      = { "feed_forward.router", "feed_forward.experts", GATE_UP_DOWN,
-      ALL_IN("feed_forward.experts"), SHARED_FEED_FORWARD, .inputs_first = INPUTS_ARE_FIRST },
+      ALL_IN("feed_forward.experts"), SHARED("feed_forward.shared_expert"),
+      .inputs_first = INPUTS_ARE_FIRST },
   axk1_names        = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.gate.e_score_correction_bias",
       .bias_may_miss = true },
   kimi_names        = { "block_sparse_moe.gate", "block_sparse_moe.experts", W1_W3_W2,
-      ALL_IN("block_sparse_moe.experts"), SHARED_SPARSE_BLOCK,
+      ALL_IN("block_sparse_moe.experts"), SHARED("block_sparse_moe.shared_experts"),
       "block_sparse_moe.gate.e_score_correction_bias" },
   ling_names        = { "mlp.gate", IN_MLP, SHARED_EXPERTS, "mlp.gate.expert_bias" },
   aria_names        = { "mlp.router", "mlp.experts", GATE_UP_DOWN, .all_gate_up = "mlp.experts.fc1.weight",
-      .all_down = "mlp.experts.fc2.weight", .shared = SHARED_EXPERTS, .inputs_first = INPUTS_ARE_FIRST },
+      .all_down = "mlp.experts.fc2.weight", SHARED_EXPERTS, .inputs_first = INPUTS_ARE_FIRST },
   step_names        = { "moe.gate", "moe.experts", GATE_UP_DOWN, .all_gate_up = "moe.gate_proj",
-      .all_up = "moe.up_proj", .all_down = "moe.down_proj", .shared = SHARED_IN_LAYER,
+      .all_up = "moe.up_proj", .all_down = "moe.down_proj", SHARED("share_expert"),
       .choice_bias = "moe.router_bias" },
   deepseek_v2_names = { "mlp.gate", IN_MLP, SHARED_EXPERTS },
   nemotron_names    = { "mlp.gate", "mlp.experts", GATE_UP_DOWN, .all_gate_up = "mlp.experts.up_proj",
-      .all_down = "mlp.experts.down_proj", .shared = SHARED_EXPERTS,
+      .all_down = "mlp.experts.down_proj", SHARED_EXPERTS,
       .choice_bias = "mlp.gate.e_score_correction_bias" };
 
 /* Names and members that several rows have. */

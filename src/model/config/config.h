@@ -186,19 +186,6 @@ typedef struct {
   const char *final_norm, *final_norm_bias, *embedding, *body, *head;
 } TensorNames;
 
-/* The name of the shared expert: that of the MLP in layers without experts, or "mlp.shared_expert",
- * "mlp.shared_experts", "mlp.shared_mlp", "feed_forward.shared_expert",
- * "block_sparse_moe.shared_experts" or "share_expert". */
-typedef enum {
-  SHARED_AS_DENSE,
-  SHARED_EXPERT,
-  SHARED_EXPERTS,
-  SHARED_MLP,
-  SHARED_FEED_FORWARD,
-  SHARED_SPARSE_BLOCK,
-  SHARED_IN_LAYER
-} SharedName;
-
 /* The shape of dense tensors of all experts: [experts][outputs][inputs]; [experts][inputs][outputs];
  * or either (Qwen3-VL: inputs are first as published, but not as transformers 5 saves them). */
 typedef enum { OUTPUTS_ARE_FIRST, INPUTS_ARE_FIRST, INPUTS_MAY_BE_FIRST } InputsFirst;
@@ -213,7 +200,8 @@ typedef struct {
   const char *all_gate_up;      /* all experts': "mlp.experts.gate_up_proj" */
   const char *all_up;           /* if not NULL, all_gate_up has the rows of gate alone */
   const char *all_down;
-  SharedName shared;
+  /* The shared expert's: "mlp.shared_expert.gate_proj"; NULL: those of the MLP in layers without experts. */
+  const char *shared_gate, *shared_up, *shared_down;
   const char *choice_bias; /* "mlp.gate.e_score_correction_bias", or NULL */
   /* There are as many experts for images as for text: numbered after the text's, with a router `weight_1` of
    * their own. choice_bias has a row for each kind; routers are [inputs][outputs] (ERNIE 4.5 VL). */
