@@ -36,73 +36,43 @@ static bool others_fit_fp16(const Model *model) {
   return fit;
 }
 
-/* True if some layer's attention has an output whose rows are padded: kernels of attention write rows without
- * gaps, and matmuls read each row at a multiple of 8 numbers. */
-static bool has_uneven_heads(const ModelConfig *config) {
-  for (int i = 0; config->latent.kv_rank == 0 && i < config->n_layers; i++) {
-    const LayerConfig own = config_layer(config, i);
-    const int outputs = own.n_heads * own.head_dim, values = own.n_heads * config_value_dim(config, &own);
-    if (own.kind == LAYER_ATTENTION && (outputs % 8 != 0 || values % 8 != 0)) return true;
-  }
-  return false;
-}
-
-/* True if some layer with an index has heads that attention to chosen positions does not support
- * (attention/chosen.h). */
-static bool chooses_with_uneven_heads(const ModelConfig *config) {
-  bool uneven = false;
-  for (int i = 0; config->indexer.block > 0 && i < config->n_layers; i++) {
-    const LayerConfig own = config_layer(config, i);
-    uneven = uneven || (own.kind == LAYER_ATTENTION &&
-                        (own.head_dim % 16 != 0 || own.head_dim > 256 || own.n_heads > 16 * own.n_kv_heads));
-  }
-  return uneven;
-}
-
-/* True if values are shorter than keys, and in some layer a token's V has more numbers than
- * ops_spread_values() supports. */
-static bool has_long_values(const ModelConfig *config) {
-  bool too_long = false;
-  for (int i = 0; config->value_dim > 0 && i < config->n_layers; i++) {
-    const LayerConfig own = config_layer(config, i);
-    too_long = too_long || own.n_kv_heads > CUDA_MAX_VALUES / config_value_dim(config, &own);
-  }
-  return too_long;
-}
-
-/* True if some layer has chunks of a size that is no power of two. */
-static bool has_uneven_chunks(const ModelConfig *config) {
-  bool uneven = false;
-  for (int i = 0; i < config->n_layers; i++) {
-    const int chunk = config_layer(config, i).chunk;
-    uneven = uneven || (chunk & (chunk - 1)) != 0;
-  }
-  return uneven;
-}
-
-/* Names a part of the transformer that no kernel computes, or NULL. */
+/* Names a part of the transformer that no kernel computes, or NULL: the first row true of some layer. */
 static const char *unsupported_part(const ModelConfig *config) {
-  const struct {
-    bool there;
-    const char *words;
-  } parts[] = {
-      {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
-      {chooses_with_uneven_heads(config), "attention to chosen positions with heads that it does not take"},
-      {has_uneven_heads(config), "heads that have together a number of outputs that is no multiple of 8"},
-      {has_long_values(config), "values that are shorter than keys, and more than 12288 numbers of a token"},
-      {has_uneven_chunks(config), "attention in chunks whose size is no power of two"},
-      {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
-      {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
-      {config->experts.scales_input && config->experts.n_chosen > 1,
-       "several experts of a token, each with an input of its own"},
-      {config->latent.kv_rank > 0 && config->n_heads > LINEAR_MAX_EXPERTS,
-       "latent attention with more than 1024 heads"},
-      {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,
-       "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16"},
-  };
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    if (parts[i].there) return parts[i].words;
-  return NULL;
+  const bool chooses = config->indexer.block > 0, latent = config->latent.kv_rank > 0;
+  const char *words = NULL;
+  size_t first = SIZE_MAX;
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    const LayerConfig own = config_layer(config, layer);
+    const bool attention = own.kind == LAYER_ATTENTION;
+    const int value_dim = config_value_dim(config, &own);
+    const struct {
+      bool there;
+      const char *words;
+    } parts[] = {
+        {config->layer_scalar && config->norms == NORM_BEFORE, "a factor of what leaves a layer"},
+        /* attention/chosen.h */
+        {chooses && attention &&
+             (own.head_dim % 16 != 0 || own.head_dim > 256 || own.n_heads > 16 * own.n_kv_heads),
+         "attention to chosen positions with heads that it does not take"},
+        /* Kernels of attention write rows without gaps; matmuls read each row at a multiple of 8 numbers. */
+        {!latent && attention && (own.n_heads * own.head_dim % 8 != 0 || own.n_heads * value_dim % 8 != 0),
+         "heads that have together a number of outputs that is no multiple of 8"},
+        /* the limit of ops_spread_values() */
+        {config->value_dim > 0 && own.n_kv_heads > CUDA_MAX_VALUES / value_dim,
+         "values that are shorter than keys, and more than 12288 numbers of a token"},
+        {(own.chunk & (own.chunk - 1)) != 0, "attention in chunks whose size is no power of two"},
+        {config->experts.n_experts > LINEAR_MAX_EXPERTS, "more than 1024 experts"},
+        {config->experts.n_chosen > LINEAR_MAX_CHOSEN, "more than 32 experts of a token"},
+        {config->experts.scales_input && config->experts.n_chosen > 1,
+         "several experts of a token, each with an input of its own"},
+        {latent && config->n_heads > LINEAR_MAX_EXPERTS, "latent attention with more than 1024 heads"},
+        {config->latent.kv_rank % 16 != 0 || config->latent.value_dim % 16 != 0,
+         "latent attention whose kv_lora_rank and v_head_dim are not multiples of 16"},
+    };
+    for (size_t i = 0; i < first && i < sizeof parts / sizeof *parts; i++)
+      if (parts[i].there) first = i, words = parts[i].words;
+  }
+  return words;
 }
 
 /* True if the small matrices, which a GPU keeps as arrays of fp32, are all dense. */

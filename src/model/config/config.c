@@ -30,28 +30,10 @@ static Status read_names(const ConfigReader *r, const char **architecture, const
   return STATUS_OK;
 }
 
-/* The first of `keys` that the object or its text_config has, or NULL. */
-static const char *sign_of(const Json *object, const char *const *keys) {
-  const char *sign = reader_first_key(object, keys);
-  return sign ? sign : reader_first_key(json_member(object, "text_config"), keys);
-}
-
 static Status refuse_architecture(const ConfigReader *r, const char *architecture, const char *model_type) {
-  static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts",
-                                        "moe_num_experts", NULL},
-                           *const towers[] = {"vision_config", "audio_config", "speech_config", NULL};
-  const char *kind = architecture ? "architecture" : "model_type",
-             *name = architecture ? architecture : model_type, *sign;
-  if ((sign = sign_of(r->object, experts)))
-    return reader_refuse(r, "%s %.60s is not supported: it is a mixture of experts (%s); take a dense model",
-                         kind, name, sign);
-  if ((sign = sign_of(r->object, towers)))
-    return reader_refuse(r,
-                         "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
-                         "text alone",
-                         kind, name, sign);
   return reader_refuse(r, "%s %.60s is not supported; `auk inspect --architectures` lists those that are",
-                       kind, name);
+                       architecture ? "architecture" : "model_type",
+                       architecture ? architecture : model_type);
 }
 
 /* Finds the text part's config, and sets *arch to its row. */

@@ -125,8 +125,8 @@ Status config_parse_layer_sizes(const ConfigReader *r, const Architecture *arch,
   ConfigReader by_layer;
   TRY(reader_bool(r, "enable_moe_block", false, &experts));
   if (experts && !arch->experts.names)
-    return reader_refuse(r,
-                         "enable_moe_block is not supported: it is a mixture of experts; take a dense model");
+    return reader_refuse(r, "enable_moe_block is true, which is not supported in %s, expected false",
+                         arch->architecture);
   TRY(reader_bool(r, "attention_k_eq_v", false, &k_as_v));
   for (int i = 0; i < config->n_layers; i++) config->layers[i].k_as_v = k_as_v && !config->layers[i].window;
   TRY(reader_object(r, "per_layer_config", &by_layer));
