@@ -85,7 +85,8 @@ typedef struct {
    * sequence has no row in this step, except that a session goes on with its prompt; TURN_END: it ends with
    * FINISH_INTERRUPTED. In a batch, a sequence with turn() and masks or forced tokens has no guesses. */
   EngineTurn (*turn)(void *user, TokenReply *reply);
-  void *user; /* for the sink, turn(), and allow() and score() of `generate` */
+  void *user;   /* for the sink, turn(), and allow() and score() of `generate` */
+  void *record; /* the caller's: what the request is for */
 } EngineRequest;
 
 typedef struct {

@@ -232,9 +232,7 @@ static Status next_choice(void *user, bool may_wait, EngineRequest *request, boo
 }
 
 static Status done_choice(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
-  const Asking *asking = user;
-  const Choice *choice = request->user;
-  return choices_take(asking->choices, (size_t)(choice - asking->choices->items), result, err);
+  return choices_take(((Asking *)user)->choices, request, result, err);
 }
 
 /* Computes the scores and the best answer. */
@@ -271,12 +269,13 @@ EngineRequest choices_request(Choices *choices, size_t index) {
 
 /* The answers of a record share its prompt, so n_reused and prefill_ms are those of the first answer. Lengths
  * were checked, so a failure is not the fault of the record. */
-Status choices_take(Choices *choices, size_t index, const EngineResult *done, Error *err) {
+Status choices_take(Choices *choices, const EngineRequest *request, const EngineResult *done, Error *err) {
+  Choice *choice = request->user;
   if (done->status) return error_set(err, STATUS_FAILED, "%s", done->error.text);
-  if (index == 0) choices->n_reused = done->n_reused;
-  if (index == 0) choices->prefill_ms = done->prefill_ms;
+  if (choice == choices->items) choices->n_reused = done->n_reused;
+  if (choice == choices->items) choices->prefill_ms = done->prefill_ms;
   choices->score_ms += done->generated.decode_ms;
-  return add_up(choices, &choices->items[index], err);
+  return add_up(choices, choice, err);
 }
 
 /* --- output */

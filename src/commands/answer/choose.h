@@ -52,12 +52,12 @@ void choices_release(Choices *choices);
 void choices_prepare(Assistant *assistant);
 /* The answers of one prompt as requests. choices_ask() encodes prompt and answers; it refuses (STATUS_USAGE,
  * STATUS_MODEL) what assistant_encode() refuses, a prompt that does not fit with its longest answer, and an
- * answer that adds no token. choices_request() makes the request for one answer (request.user is its Choice);
- * choices_take() takes the result. After the last result, choices_rank() can follow. */
+ * answer that adds no token. choices_request() makes the request for one answer; choices_take() takes its
+ * result. After the last result, choices_rank() can follow. */
 Status choices_ask(Choices *choices, const Assistant *assistant, const ChatMessage *messages,
                    size_t n_messages, Error *err);
 EngineRequest choices_request(Choices *choices, size_t choice);
-Status choices_take(Choices *choices, size_t choice, const EngineResult *done, Error *err);
+Status choices_take(Choices *choices, const EngineRequest *request, const EngineResult *done, Error *err);
 /* Computes the best choice, and each choice's probability given that one of them is right; all are equal if
  * every score is -infinity. */
 void choices_rank(Choices *choices);

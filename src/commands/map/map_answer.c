@@ -213,18 +213,9 @@ static void set_place(const Mapping *m, EngineRequest *request) {
   request->n_base = m->base ? (int)m->base->count : 0;
 }
 
-bool map_ask_more(Mapping *m, EngineRequest *request) {
-  if (m->n_asked == m->choices.n) return false;
+void map_ask_more(Mapping *m, EngineRequest *request) {
   *request = choices_request(&m->choices, m->n_asked++);
   set_place(m, request);
-  return true;
-}
-
-bool map_has_asked(const Mapping *m, const EngineRequest *request) {
-  if (m->choices.n == 0) return m->answer && m->answer == request->user;
-  for (size_t i = 0; i < m->n_asked; i++)
-    if (request->user == &m->choices.items[i]) return true;
-  return false;
 }
 
 Status map_ask(Mapping *m, const Record *record, EngineRequest *request, Error *err) {
@@ -255,8 +246,7 @@ Status map_reply(Mapping *m, const Record *record, const EngineRequest *request,
   *complete = true;
   line->size = 0;
   if (m->choices.n) {
-    const Choice *choice = request->user;
-    TRY(choices_take(&m->choices, (size_t)(choice - m->choices.items), done, err));
+    TRY(choices_take(&m->choices, request, done, err));
     *complete = ++m->n_scored == m->choices.n;
     if (!*complete) return STATUS_OK;
     choices_rank(&m->choices);

@@ -50,11 +50,9 @@ Status map_begin(Mapping *mapping, Error *err);
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, EngineRequest *request, Error *err);
-/* Makes the next request of a record whose choices are scored (one request for each choice); false: all were
- * made. */
-bool map_ask_more(Mapping *mapping, EngineRequest *request);
-/* True if the request belongs to this record. */
-bool map_has_asked(const Mapping *mapping, const EngineRequest *request);
+/* Makes the next request of a record whose choices are scored: one for each choice. PRECOND not all were
+ * made: n_asked < choices.n */
+void map_ask_more(Mapping *mapping, EngineRequest *request);
 /* Takes the result of a request. *complete: it was the last request, and `line` has the record's result. */
 Status map_reply(Mapping *mapping, const Record *record, const EngineRequest *request,
                  const EngineResult *done, bool *complete, Buffer *line, Error *err);

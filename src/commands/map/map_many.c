@@ -4,9 +4,9 @@
  * Called by: map.c.
  * Always true: results are written in the order of the records (not with --unordered), so that a process that
  *              is killed leaves the results of the first records; at most WINDOW records are begun and not
- *              written, and none is begun while unwritten results have WINDOW_BYTES; each record in flight
- *              has a Worker of its own. Lanes share what is in Many, under its lock. Prompts and answers are
- *              made without the lock. */
+ *              written, and none is begun while unwritten results have WINDOW_BYTES; each record that is
+ *              being answered has a Mapping of its own. Lanes share what is in Many, under its lock. Prompts
+ *              and answers are made without the lock. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,48 +18,38 @@
 enum { WINDOW = 4096, WAIT_MS = 20 };
 static const size_t WINDOW_BYTES = (size_t)64 << 20;
 
-/* A record's entry in the ring Many.places, from when the record is begun until its result is written. */
+typedef struct Many Many;
+typedef struct Lane Lane;
+
+/* A record from when it is begun until its result is written; EngineRequest.record of its requests. */
 typedef struct {
-  size_t line;
-  uint64_t input; /* the record's hash */
+  Record record;
+  Buffer text;      /* the record's bytes */
+  Lane *lane;       /* where it is answered; NULL: its device has failed, and it waits for another */
+  Mapping *mapping; /* lent by the lane */
   bool finished;
   Buffer result;
   char *note; /* note for standard error, or NULL */
-} Place;
+} InFlight;
 
-typedef struct {
-  Mapping mapping;
-  Record record;
-  Buffer text;   /* the record's bytes */
-  Place *place;  /* NULL: the worker is idle */
-  bool is_asked; /* the engine has a request of the record */
-} Worker;
-
-/* A record that a failed device has given back. */
-typedef struct {
-  Record record;
-  Buffer text;
-  Place *place;
-} Returned;
-
-typedef struct Many Many;
-
-/* A device and the records in flight on it. */
-typedef struct {
+/* A device, which answers as many records at once as it has mappings. */
+struct Lane {
   Many *many;
   Assistant *assistant;
-  Worker *workers; /* [n_workers] */
-  int n_workers;
+  Mapping *mappings; /* [n_mappings] */
+  int n_mappings;
+  Mapping **idle; /* [n_idle] */
+  int n_idle;
+  InFlight *asking; /* record whose choices the engine does not all know; NULL: none */
   bool ended;
   bool is_lost; /* the process that kept the model ended between two records */
-  size_t n_answered;
 
   pthread_t thread; /* thread of a lane other than the first */
   bool has_thread;
   AssistantFlags flags;
   SamplerSettings sampler;
   Assistant own;
-} Lane;
+};
 
 struct Many {
   Map *map;
@@ -70,60 +60,68 @@ struct Many {
   pthread_cond_t changed;
   Status status; /* not STATUS_OK: the run ends with `err` */
   Error err;
-  Place *places;        /* [WINDOW] a ring */
-  size_t first, n;      /* index of the oldest place in use; number of places in use */
-  size_t waiting_bytes; /* bytes of finished results in `places` */
-  Returned *returned;   /* [n_returned] */
-  size_t n_returned, returned_capacity;
-  bool has_record; /* map->record was read, and is not begun */
-  bool stays;      /* map->record has a result already, which is to be kept */
-  bool at_end;     /* all records were read */
+  InFlight *records;    /* [WINDOW] a ring */
+  size_t first, n;      /* index of the oldest entry in use; number of entries in use */
+  size_t waiting_bytes; /* bytes of finished results in `records` */
+  size_t n_returned;    /* records that wait for another device */
+  bool has_record;      /* map->record was read, and is not begun */
+  bool stays;           /* map->record has a result already, which is to be kept */
+  bool at_end;          /* all records were read */
 };
 
 /* --- results */
 
-static void empty(Place *place) {
-  buffer_release(&place->result);
-  free(place->note);
-  *place = (Place){0};
+static void empty(InFlight *record) {
+  buffer_release(&record->text);
+  buffer_release(&record->result);
+  free(record->note);
+  *record = (InFlight){0};
 }
 
-static Status write_place(Many *many, Place *place, Error *err) {
-  many->waiting_bytes -= place->result.size;
+static Status write_result(Many *many, InFlight *record, Error *err) {
+  many->waiting_bytes -= record->result.size;
   many->map->n_waiting--;
-  Status status = map_add_result(many->map, place->input, &place->result, place->line,
-                                 place->note ? place->note : "", err);
-  const bool finished = place->finished;
-  empty(place);
-  place->finished = finished;
+  Status status = map_add_result(many->map, record->record.hash, &record->result, record->record.line,
+                                 record->note ? record->note : "", err);
+  empty(record);
+  record->finished = true;
   return status;
 }
 
 /* Writes the finished results that wait for no earlier result; with --unordered, only `latest`. */
-static Status write_results(Many *many, Place *latest, Error *err) {
+static Status write_results(Many *many, InFlight *latest, Error *err) {
   const bool unordered = many->map->mapping.job->map->unordered;
-  if (unordered) TRY(write_place(many, latest, err));
-  while (many->n > 0 && many->places[many->first].finished) {
-    Place *place = &many->places[many->first];
+  if (unordered) TRY(write_result(many, latest, err));
+  while (many->n > 0 && many->records[many->first].finished) {
+    InFlight *record = &many->records[many->first];
     many->first = (many->first + 1) % WINDOW;
     many->n--;
-    Status status = unordered ? STATUS_OK : write_place(many, place, err);
-    empty(place);
+    Status status = unordered ? STATUS_OK : write_result(many, record, err);
+    empty(record);
     TRY(status);
   }
   return STATUS_OK;
 }
 
-static Status end_place(Many *many, Place *place, const char *note, Error *err) {
+/* The record needs no mapping from now on. */
+static void leave_lane(InFlight *record) {
+  Lane *lane = record->lane;
+  lane->idle[lane->n_idle++] = record->mapping;
+  record->lane = NULL;
+}
+
+static Status end_record(Many *many, InFlight *record, const char *note, Error *err) {
   if (*note) {
-    TRY(NEW(place->note, strlen(note) + 1, "a note", err));
-    strcpy(place->note, note);
+    TRY(NEW(record->note, strlen(note) + 1, "a note", err));
+    strcpy(record->note, note);
   }
-  place->finished = true;
+  leave_lane(record);
+  buffer_release(&record->text);
+  record->finished = true;
   many->map->n_running--;
   many->map->n_waiting++;
-  many->waiting_bytes += place->result.size;
-  TRY(write_results(many, place, err));
+  many->waiting_bytes += record->result.size;
+  TRY(write_results(many, record, err));
   map_show_progress(many->map, false);
   return STATUS_OK;
 }
@@ -131,63 +129,37 @@ static Status end_place(Many *many, Place *place, const char *note, Error *err) 
 /* --- records */
 
 /* Ends a record with this error as its result; the other records go on. */
-static Status end_with_error(Many *many, Worker *worker, Error *err) {
+static Status end_with_error(Many *many, InFlight *record, Error *err) {
   const Error error = *err;
-  Place *place = worker->place;
-  worker->place = NULL;
   many->map->n_errors++;
-  TRY(map_error(&worker->mapping, &worker->record, &error, &place->result, err));
-  return end_place(many, place, error.text, err);
+  TRY(map_error(record->mapping, &record->record, &error, &record->result, err));
+  return end_record(many, record, error.text, err);
 }
 
 static bool is_of_record(Status status) {
   return status == STATUS_USAGE || status == STATUS_MODEL || status == STATUS_CUT_SHORT;
 }
 
-static Status copy_record(Worker *worker, const Record *record, Error *err) {
-  worker->text.size = 0;
-  TRY(buffer_append(&worker->text, record->text, record->size, err));
-  TRY(buffer_append(&worker->text, "", 1, err));
-  worker->record = *record;
-  worker->record.text = worker->text.data;
-  return STATUS_OK;
-}
-
-/* A worker without a record; NULL: there is none. */
-static Worker *idle_worker(Lane *lane) {
-  for (int i = 0; i < lane->n_workers; i++)
-    if (!lane->workers[i].place) return &lane->workers[i];
-  return NULL;
-}
-
-/* A worker whose record the engine does not know yet; NULL: there is none. */
-static Worker *waiting_worker(Lane *lane) {
-  for (int i = 0; i < lane->n_workers; i++)
-    if (lane->workers[i].place && !lane->workers[i].is_asked) return &lane->workers[i];
-  return NULL;
-}
-
-static Status take_record(Lane *lane, Worker **worker, Error *err) {
-  Many *many = lane->many;
-  Place *place = &many->places[(many->first + many->n++) % WINDOW];
-  *place = (Place){.line = many->map->record.line, .input = many->map->record.hash};
-  *worker = idle_worker(lane);
-  (*worker)->place = place;
-  (*worker)->is_asked = false;
+static Status take_record(Many *many, InFlight **taken, Error *err) {
+  const Record *record = &many->map->record;
+  InFlight *copy = &many->records[(many->first + many->n++) % WINDOW];
+  *copy = (InFlight){.record = *record};
   many->has_record = false;
   many->map->n_running++;
   map_show_progress(many->map, many->map->n_done == many->map->n_found);
-  return copy_record(*worker, &many->map->record, err);
+  TRY(buffer_append(&copy->text, record->text, record->size, err));
+  TRY(buffer_append(&copy->text, "", 1, err));
+  copy->record.text = copy->text.data;
+  *taken = copy;
+  return STATUS_OK;
 }
 
-static void take_returned(Lane *lane, Worker **worker) {
-  Returned *last = &lane->many->returned[--lane->many->n_returned];
-  *worker = idle_worker(lane);
-  buffer_release(&(*worker)->text);
-  (*worker)->text = last->text;
-  (*worker)->record = last->record;
-  (*worker)->place = last->place;
-  (*worker)->is_asked = false;
+static InFlight *take_returned(Many *many) {
+  InFlight *record = &many->records[many->first];
+  while (record->lane || record->finished)
+    record = record + 1 == many->records + WINDOW ? many->records : record + 1;
+  many->n_returned--;
+  return record;
 }
 
 /* Reads a record, if one is there or may be waited for. While records may have results already (--resume), no
@@ -201,22 +173,27 @@ static Status read_record(Many *many, bool may_wait, Error *err) {
   return STATUS_OK;
 }
 
-/* Gives the lane a record, if there is one and room for its result; else *worker is NULL. */
-static Status find_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
-  Many *many = lane->many;
-  *worker = NULL;
-  if (!idle_worker(lane)) return STATUS_OK;
-  if (many->n_returned > 0) {
-    take_returned(lane, worker);
-    return STATUS_OK;
-  }
-  while (many->n < WINDOW && many->waiting_bytes < WINDOW_BYTES) {
+/* Finds a record to answer, if there is one and room for its result; else *record is NULL. */
+static Status find_record(Many *many, bool may_wait, InFlight **record, Error *err) {
+  *record = many->n_returned > 0 ? take_returned(many) : NULL;
+  while (!*record && many->n < WINDOW && many->waiting_bytes < WINDOW_BYTES) {
     if (!many->has_record) TRY(read_record(many, may_wait, err));
     if (!many->has_record) return STATUS_OK;
-    if (!many->stays) return take_record(lane, worker, err);
+    if (!many->stays) return take_record(many, record, err);
     many->has_record = many->stays = false;
     TRY(map_keep_result(many->map, err));
   }
+  return STATUS_OK;
+}
+
+/* Gives the lane a record, if it has a mapping for one; else *record is NULL. */
+static Status lend_mapping(Lane *lane, bool may_wait, InFlight **record, Error *err) {
+  *record = NULL;
+  if (lane->n_idle == 0) return STATUS_OK;
+  TRY(find_record(lane->many, may_wait, record, err));
+  if (!*record) return STATUS_OK;
+  (*record)->lane = lane;
+  (*record)->mapping = lane->idle[--lane->n_idle];
   return STATUS_OK;
 }
 
@@ -227,8 +204,7 @@ static bool others_work(const Lane *lane) {
   const Many *many = lane->many;
   for (int i = 0; i < many->n_lanes; i++) {
     const Lane *other = &many->lanes[i];
-    for (int k = 0; other != lane && !other->ended && k < other->n_workers; k++)
-      if (other->workers[k].place) return true;
+    if (other != lane && !other->ended && other->n_idle < other->n_mappings) return true;
   }
   return false;
 }
@@ -247,13 +223,13 @@ static void wait_for_change(Many *many) {
 }
 
 /* Finds a record for the lane. A single lane waits in the reader; several wait for changes (WAIT_MS). */
-static Status await_record(Lane *lane, bool may_wait, Worker **worker, Error *err) {
+static Status await_record(Lane *lane, bool may_wait, InFlight **record, Error *err) {
   Many *many = lane->many;
   for (;;) {
     if (many->status) return error_set(err, many->status, "%s", many->err.text);
     if (*many->map->mapping.assistant->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    TRY(find_record(lane, may_wait && many->n_lanes == 1, worker, err));
-    if (*worker || !may_wait || many->n_lanes == 1) return STATUS_OK;
+    TRY(lend_mapping(lane, may_wait && many->n_lanes == 1, record, err));
+    if (*record || !may_wait || many->n_lanes == 1) return STATUS_OK;
     if (many->at_end && !others_work(lane)) return STATUS_OK;
     wait_for_change(many);
   }
@@ -275,37 +251,47 @@ static Status leave(Many *many, Status status, const Error *err) {
   return status;
 }
 
-static Status take_worker(Lane *lane, bool may_wait, Worker **worker, Error *err) {
+/* Leaves a record to another lane, or to this one later. */
+static void give_back(InFlight *record) {
+  record->lane->many->n_returned++;
+  leave_lane(record);
+}
+
+/* Finds a record that the lane's engine can be asked for, else *record is NULL. */
+static Status begin_record(Lane *lane, bool may_wait, InFlight **record, Error *err) {
   enter(lane->many);
-  return leave(lane->many, await_record(lane, may_wait, worker, err), err);
+  Status status = await_record(lane, may_wait, record, err);
+  lane->is_lost = status == STATUS_OK && *record && may_wait && assistant_is_lost(lane->assistant);
+  if (lane->is_lost) give_back(*record);
+  if (lane->is_lost) *record = NULL;
+  return leave(lane->many, status, err);
 }
 
 /* Ends a record whose answer failed with `status`: the error is the record's, or the run's. */
-static Status fail(Lane *lane, Worker *worker, Status status, Error *err) {
+static Status fail(Lane *lane, InFlight *record, Status status, Error *err) {
   enter(lane->many);
-  if (is_of_record(status)) status = end_with_error(lane->many, worker, err);
+  if (is_of_record(status)) status = end_with_error(lane->many, record, err);
   return leave(lane->many, status, err);
 }
 
 static Status next(void *user, bool may_wait, EngineRequest *request, bool *found, Error *err) {
   Lane *lane = user;
-  *found = false;
-  for (int i = 0; i < lane->n_workers && !*found; i++)
-    *found = lane->workers[i].place && map_ask_more(&lane->workers[i].mapping, request);
+  InFlight *record = lane->asking;
+  *found = record != NULL;
+  if (record) map_ask_more(record->mapping, request);
   while (!*found) {
-    Worker *worker = waiting_worker(lane);
-    if (!worker) TRY(take_worker(lane, may_wait, &worker, err));
-    lane->is_lost = worker && may_wait && assistant_is_lost(lane->assistant);
-    if (!worker || lane->is_lost) return STATUS_OK;
-    worker->is_asked = true;
-    Status status = map_ask(&worker->mapping, &worker->record, request, err);
+    TRY(begin_record(lane, may_wait, &record, err));
+    if (!record) return STATUS_OK;
+    Status status = map_ask(record->mapping, &record->record, request, err);
     *found = status == STATUS_OK;
-    if (status) TRY(fail(lane, worker, status, err));
+    if (status) TRY(fail(lane, record, status, err));
   }
+  lane->asking = record->mapping->n_asked < record->mapping->choices.n ? record : NULL;
+  request->record = record;
   return STATUS_OK;
 }
 
-/* Moves a worker's counts to those of the run. */
+/* Moves a mapping's counts to those of the run. */
 static void count(Mapping *all, Mapping *own) {
   all->n_answered += own->n_answered;
   all->n_cut += own->n_cut;
@@ -317,54 +303,50 @@ static void count(Mapping *all, Mapping *own) {
   own->n_prompt = own->n_reused = own->n_generated = 0;
 }
 
-/* Adds a reply's counts to the run. Ends the record if place->result is its whole result (`complete`), or if
+/* Adds a reply's counts to the run. Ends the record if record->result is its whole result (`complete`), or if
  * the failure is the record's alone. */
-static Status take_reply(Lane *lane, Worker *worker, Status status, bool complete, Error *err) {
+static Status take_reply(Lane *lane, InFlight *record, Status status, bool complete, Error *err) {
   Many *many = lane->many;
-  Place *place = worker->place;
-  count(&many->map->mapping, &worker->mapping);
+  count(&many->map->mapping, record->mapping);
   TRY(assistant_check_weights(lane->assistant, err)); /* changed weights may explain the failure, too */
-  if (is_of_record(status)) return end_with_error(many, worker, err);
+  if (is_of_record(status)) return end_with_error(many, record, err);
   TRY(status);
   if (!complete) return STATUS_OK;
   char note[128];
-  map_describe_cut(many->map, &worker->mapping.result, note);
-  worker->place = NULL;
-  lane->n_answered++;
-  return end_place(many, place, note, err);
+  map_describe_cut(many->map, &record->mapping->result, note);
+  return end_record(many, record, note, err);
 }
 
 static Status done(void *user, const EngineRequest *request, const EngineResult *result, Error *err) {
   Lane *lane = user;
-  Worker *worker = lane->workers;
-  while (!worker->place || !map_has_asked(&worker->mapping, request)) worker++;
+  InFlight *record = request->record;
   bool complete;
   Status status =
-      map_reply(&worker->mapping, &worker->record, request, result, &complete, &worker->place->result, err);
+      map_reply(record->mapping, &record->record, request, result, &complete, &record->result, err);
   enter(lane->many);
-  return leave(lane->many, take_reply(lane, worker, status, complete, err), err);
+  return leave(lane->many, take_reply(lane, record, status, complete, err), err);
 }
 
-static Status open_workers(Lane *lane, Error *err) {
+static Status open_mappings(Lane *lane, Error *err) {
   Assistant *a = lane->assistant;
   const int n = a->batch_options.n_sequences;
-  Worker *workers;
-  TRY(NEW(workers, (size_t)n, "records in flight", err));
-  enter(lane->many); /* other lanes look at the workers from here on */
-  lane->workers = workers;
-  lane->n_workers = n;
+  TRY(NEW(lane->mappings, (size_t)n, "records in flight", err));
+  TRY(NEW(lane->idle, (size_t)n, "records in flight", err));
+  for (int i = 0; i < n; i++) lane->idle[i] = &lane->mappings[i];
+  enter(lane->many); /* other lanes look at the numbers */
+  lane->n_mappings = lane->n_idle = n;
   leave(lane->many, STATUS_OK, NULL);
-  for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &workers[i].mapping, err));
+  for (int i = 0; i < n; i++) TRY(map_begin_another(&lane->many->map->mapping, a, &lane->mappings[i], err));
   return STATUS_OK;
 }
 
 static Status answer(Lane *lane, Error *err) {
-  TRY(open_workers(lane, err));
+  TRY(open_mappings(lane, err));
   const EngineJob job = {
       .next = next, .done = done, .interrupted = lane->assistant->interrupted, .user = lane};
   /* A process that keeps the model takes all choices of a record at once. */
   const size_t n_choices = lane->many->map->mapping.choices.n;
-  const int n_at_once = lane->n_workers * (n_choices ? (int)n_choices : 1);
+  const int n_at_once = lane->n_mappings * (n_choices ? (int)n_choices : 1);
   do {
     TRY(assistant_run(lane->assistant, n_at_once, &job, err));
     if (lane->is_lost) TRY(assistant_renew(lane->assistant, 0, err));
@@ -372,45 +354,38 @@ static Status answer(Lane *lane, Error *err) {
   return STATUS_OK;
 }
 
-/* Gives the lane's records to the other lanes. */
-static Status give_back(Lane *lane, size_t *n, Error *err) {
+static void give_all_back(Lane *lane) {
   Many *many = lane->many;
-  *n = 0;
-  for (int i = 0; i < lane->n_workers; i++) {
-    Worker *worker = &lane->workers[i];
-    if (!worker->place) continue;
-    TRY(APPEND(many->returned, many->n_returned, many->returned_capacity, "records in flight", err,
-               (Returned){worker->record, worker->text, worker->place}));
-    worker->text = (Buffer){0};
-    worker->place = NULL;
-    ++*n;
+  for (size_t i = 0; i < many->n; i++) {
+    InFlight *record = &many->records[(many->first + i) % WINDOW];
+    if (record->lane == lane) give_back(record);
   }
-  return STATUS_OK;
 }
 
 /* Ends a lane. A failure of the device, not of the run, leaves its records to the other devices. */
 static void end_lane(Lane *lane, Status status, const Error *reason) {
   Many *many = lane->many;
   Error err = *reason;
-  size_t n;
   const bool one = lane->assistant->device.options.split <= 1;
   enter(many);
   lane->ended = true;
   const bool is_device = status && status != STATUS_INTERRUPTED && !many->status && others_live(lane);
-  if (is_device) status = give_back(lane, &n, &err);
-  if (is_device && status == STATUS_OK)
-    map_say(many->map, "%s fail%s, and leave%s %zu records to the others: %s",
+  if (is_device) {
+    const int n = lane->n_mappings - lane->n_idle;
+    give_all_back(lane);
+    status = STATUS_OK;
+    map_say(many->map, "%s fail%s, and leave%s %d records to the others: %s",
             device_gpus_text(&lane->assistant->device).text, one ? "s" : "", one ? "s" : "", n, reason->text);
+  }
   leave(many, status, &err);
 }
 
 static void release_lane(Lane *lane) {
-  for (int i = 0; lane->workers && i < lane->n_workers; i++) {
-    mapping_release_another(&lane->workers[i].mapping);
-    buffer_release(&lane->workers[i].text);
-  }
-  free(lane->workers);
-  lane->workers = NULL;
+  for (int i = 0; lane->mappings && i < lane->n_mappings; i++) mapping_release_another(&lane->mappings[i]);
+  free(lane->mappings);
+  free(lane->idle);
+  lane->mappings = NULL;
+  lane->idle = NULL;
   if (lane->assistant == &lane->own) assistant_release(&lane->own);
 }
 
@@ -458,7 +433,7 @@ static Status open_lanes(Many *many, Error *err) {
   const Assistant *first = many->map->mapping.assistant;
   const int n_gpus = first->device.n_gpus;
   TRY(NEW(many->lanes, (size_t)n_gpus, "GPUs", err));
-  TRY(NEW(many->places, WINDOW, "records in flight", err));
+  TRY(NEW(many->records, WINDOW, "records in flight", err));
   many->n_lanes = n_gpus;
   for (int i = 0; i < n_gpus; i++) {
     Lane *lane = &many->lanes[i];
@@ -476,11 +451,9 @@ static Status open_lanes(Many *many, Error *err) {
 
 static void close_many(Many *many) {
   for (int i = 0; i < many->n_lanes; i++) release_lane(&many->lanes[i]);
-  for (size_t i = 0; many->places && i < WINDOW; i++) empty(&many->places[i]);
-  for (size_t i = 0; i < many->n_returned; i++) buffer_release(&many->returned[i].text);
-  free(many->returned);
+  for (size_t i = 0; many->records && i < WINDOW; i++) empty(&many->records[i]);
   free(many->lanes);
-  free(many->places);
+  free(many->records);
   pthread_mutex_destroy(&many->lock);
   pthread_cond_destroy(&many->changed);
 }
