@@ -159,7 +159,8 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
   }
 }
 
-/* Matrices that one run_matmuls() or cpu_products_stacked() may get: an operation's, with the same inputs. */
+/* Matrices that one run_matmuls(), run_groups() or cpu_products_stacked() may get: an operation's with the
+ * same inputs, or all of the operation with experts, since the chosen and the shared expert run together. */
 typedef struct {
   int operation, n_in;
   size_t n_parts;
@@ -178,13 +179,14 @@ static void size_layer(MatmulScratch *scratch, const ModelConfig *config, int la
   int n = 0;
   for (int which = 0; which < n_linears && which < expert_linear(1, 0); which++) {
     if (!layer_linear_exists(config, layer, which)) continue;
-    int n_in, n_out, i = 0, operation = N_OPERATIONS; /* the chosen experts': a call of its own */
+    int n_in, n_out, i = 0, operation = OP_EXPERTS;
     size_t n_rows = buffers_product(rows, (size_t)config->experts.n_chosen);
     if (which < first_expert)
       operation = (int)layer_tensor_operation(config, layer, false, which), n_rows = rows;
     if (operation == OP_DELTA) operation = OP_QKV; /* with delta_beside they may be stacked */
     layer_linear_sizes(config, layer, which, &n_in, &n_out);
-    while (i < n && (calls[i].operation != operation || calls[i].n_in != n_in)) i++;
+    while (i < n && (calls[i].operation != operation || (operation != OP_EXPERTS && calls[i].n_in != n_in)))
+      i++;
     if (i == n) calls[n++] = (MatrixCall){operation, n_in, 0};
     calls[i].n_parts += buffers_product(n_rows, (size_t)n_out * (size_t)matmul_splits_of(n_in));
     raise_sizes(scratch, n_in, calls[i].n_parts);

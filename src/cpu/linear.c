@@ -128,7 +128,8 @@ static size_t weight_bytes(const Linear *w, size_t n) {
 }
 
 static int64_t bytes_of(const Linear *w) {
-  return (int64_t)linear_array_bytes(w, LINEAR_WEIGHTS);
+  const size_t bits = w->kind == LINEAR_DENSE ? 8 * dtype_bytes(w->dtype) : (size_t)w->bits;
+  return (int64_t)((size_t)w->n_in * (size_t)w->n_out * bits / 8);
 }
 
 /* True if each thread's share is long enough to be cut into pieces of LEAST_PIECE bytes or more. */

@@ -45,6 +45,24 @@ static Status compare_choices(BackendState *state, TokenRange range, int layer, 
   return STATUS_OK;
 }
 
+/* The partial sums of the chosen experts and the shared one fit together, so that threads share both at
+ * once. */
+static void check_parts(const BackendState *state, const ModelConfig *c) {
+  const size_t rows = (size_t)(state->options.max_chunk < FEW_ROWS ? state->options.max_chunk : FEW_ROWS);
+  for (int layer = 0; layer < c->n_layers; layer++) {
+    const LayerConfig own = config_layer(c, layer);
+    if (own.n_experts == 0) continue;
+    const int n_in = c->experts.latent ? c->experts.latent : c->hidden,
+              n_matrices = is_ungated(c->activation) ? 1 : 2;
+    const size_t experts = (size_t)(c->experts.n_chosen * c->experts.width * matmul_splits_of(n_in)),
+                 shared = (size_t)(own.intermediate * matmul_splits_of(c->hidden)),
+                 down = (size_t)(c->experts.n_chosen * n_in * matmul_splits_of(c->experts.width)) +
+                        (own.intermediate ? (size_t)(c->hidden * matmul_splits_of(own.intermediate)) : 0);
+    assert_true(state->scratch.n_parts >= rows * (size_t)n_matrices * (experts + shared));
+    assert_true(state->scratch.n_parts >= rows * down);
+  }
+}
+
 static void check_miniature(const char *name, int n_tokens, int n_layers) {
   char path[128];
   int32_t ids[MAX_TOKENS];
@@ -63,6 +81,7 @@ static void check_miniature(const char *name, int n_tokens, int n_layers) {
   assert_int_equal(model_prepare(model, 2, &err), STATUS_OK);
   assert_int_equal(cpu_backend.load(model, &(BackendOptions){.n_threads = 2}, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &options, &state, &err), STATUS_OK);
+  check_parts(state, &model->config);
   layer_of_file = 0;
   const TokenRange range = {.n_tokens = n_tokens, .ids = ids, .n_logit_rows = 1};
   assert_int_equal(step_once(&spy, state, &model->config, range, &err), STATUS_OK);
