@@ -54,7 +54,8 @@ const Flag device_flags[] = {
             .weak = MEMBER_OF_TYPE(DeviceFlags, gpu_memory_is_usual, bool), .check = check_memory),
     FLAG_CHOICE("--act", ACT_WORDS, DeviceFlags, act,
                 "GPU: type of activations in matmuls with quantised weights; int8 is less exact; on "
-                "Hopper it reads long prompts and answers many at once faster than f16, and one slower"),
+                "Hopper, if copies of the weights in bytes fit beside them, it reads long prompts and "
+                "answers many at once faster than f16, and one slower"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),

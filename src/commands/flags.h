@@ -233,7 +233,7 @@ void flags_end(FlagParse *parse);
 Status flags_take(FlagParse *parse, int argc, char **argv, const char **operands, size_t *n_operands,
                   Error *err);
 /* Appends the values that are not zero, as arguments that give them to another process: name and value, each
- * with a NUL after it. PRECOND switches, numbers, strings and choices only */
+ * with a NUL after it. PRECOND switches, ints, doubles, strings and choices only */
 Status flags_write(const Flag *flags, size_t n_flags, const void *values, Buffer *out, Error *err);
 /* Calls flags_begin(), flags_take() and flags_end(). */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,

@@ -109,6 +109,6 @@ Status running_take(Running *r, int32_t id, bool is_forced, bool *ended) {
 void running_done(Running *r) {
   GenerateResult *result = &r->result.generated;
   const double prompt_ms = r->start_ms + r->result.prefill_ms, now = clock_ms();
-  if (r->first_ms > prompt_ms) result->first_token_ms = r->first_ms - prompt_ms;
+  result->first_token_ms = r->first_ms > prompt_ms ? r->first_ms - prompt_ms : 0;
   result->decode_ms = now - (r->first_ms > 0 ? r->first_ms : prompt_ms);
 }

@@ -253,9 +253,9 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   return STATUS_OK;
 }
 
-/* True for int8 activations that fp16 ones are faster than: on Hopper, many tokens by 4-bit weights without a
- * rotated copy (LOG.md, "int8 without copies"). */
-static bool is_faster_in_f16(const LinearQuery *query) {
+/* True for int8 activations of many tokens, on Hopper, by 4-bit weights without a rotated copy: fp16 is about
+ * as fast and closer to exact (LOG.md, "int8 without copies"). */
+static bool is_as_fast_in_f16(const LinearQuery *query) {
   return query->act == ACT_INT8 && query->weights == WEIGHT_AWQ4 && query->n_experts == 0 &&
          !query->rotated && query->n_tokens > MOST_INT8 && query->device.arch == SM_90A;
 }
@@ -264,7 +264,7 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   if (forced) return dispatch_by_name(query, forced, entry, err);
   const LinearEntry *next;
   LinearQuery as = *query;
-  if (is_faster_in_f16(query)) as.act = ACT_F16;
+  if (is_as_fast_in_f16(query)) as.act = ACT_F16;
   for (int i = 0; (next = entry_for(&as, i)); i++)
     if (entry_is_meant(next, &as) && entry_runs(next, &as)) {
       *entry = next;

@@ -98,7 +98,8 @@ static Status put_border(Show *show, TextKind kind, Error *err) {
 /* Calls are lines of the answer, after its text. */
 Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error *err) {
   if (size == 0 || (kind == TEXT_THOUGHT && !show->thoughts)) return STATUS_OK;
-  const bool ends_text = kind == TEXT_CALL && show->kind == TEXT_ANSWER && show->begun && !show->ends_line;
+  const bool begun = show->begun || show->markdown.begun.size > 0,
+             ends_text = kind == TEXT_CALL && show->kind == TEXT_ANSWER && begun && !show->ends_line;
   if (kind == TEXT_CALL) kind = TEXT_ANSWER;
   if (ends_text) TRY(append(show, "\n", 1, err));
   if (kind != show->kind) TRY(put_border(show, kind, err));

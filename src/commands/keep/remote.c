@@ -57,6 +57,7 @@ static Status await_welcome(Remote *r, bool *welcome, bool *silent, Error *err) 
   if (!*welcome) return STATUS_OK;
   memcpy(&r->facts, body, sizeof r->facts);
   r->facts.backend[sizeof r->facts.backend - 1] = 0;
+  r->facts.model[sizeof r->facts.model - 1] = 0;
   return STATUS_OK;
 }
 

@@ -215,6 +215,26 @@ TEST(with_extraction_the_code_alone_is_shown) {
     }
 }
 
+/* An answer with a form: text that shares a token with the closing mark is dropped, the thought is not. */
+TEST(with_a_form_only_the_thought_passes) {
+  Got seen = {0};
+  IdList ids = {0};
+  const AnswerSink sink = {.answer = &seen.answer, .text = see, .user = &seen};
+  TextChain chain;
+  cut("<think>why</think> {", 0, "", &ids);
+  assert_int_equal(text_chain_begin(&chain, tokenizer, &sink, NULL), STATUS_OK);
+  thinking_begin(&chain.splitter, "<think>", "</think>", false);
+  chain.drops_answer = true;
+  for (size_t k = 0; k < ids.count; k++)
+    assert_int_equal(text_chain_take(&chain, ids.ids[k], NULL), STATUS_OK);
+  assert_int_equal(text_chain_end(&chain, true, NULL), STATUS_OK);
+  assert_true(holds(&seen.of[TEXT_THOUGHT], "why"));
+  assert_int_equal(seen.of[TEXT_ANSWER].size, 0);
+  text_chain_release(&chain);
+  id_list_release(&ids);
+  forget(&seen);
+}
+
 /* A channel for thoughts says what its text is: marks and stop strings are text. */
 TEST(all_text_of_a_channel_for_thoughts_is_thought) {
   for (int i = 0; i < N_TEXTS; i++) {

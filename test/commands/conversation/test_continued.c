@@ -112,12 +112,12 @@ TEST(answers_say_which_model_wrote_them) {
   for (int i = 0; i < 4; i++) {
     Continued c = {.head = {.model = i & 1 ? strdup("its") : NULL}};
     Conversation conversation = {0};
-    Buffer text = {0}, thinking = {0};
+    AnswerText said = {0};
     Error err = {{0}};
-    assert_int_equal(buffer_append(&text, "yes", 3, &err), STATUS_OK);
-    if (i & 2) assert_int_equal(buffer_append(&thinking, "hm", 2, &err), STATUS_OK);
+    assert_int_equal(buffer_append(&said.text, "yes", 3, &err), STATUS_OK);
+    if (i & 2) assert_int_equal(buffer_append(&said.thinking, "hm", 2, &err), STATUS_OK);
     assert_int_equal(conversation_add(&conversation, ROLE_USER, "x", 1, &err), STATUS_OK);
-    assert_int_equal(continued_add_answer(&c, &conversation, &text, &thinking, &err), STATUS_OK);
+    assert_int_equal(continued_add_answer(&c, &conversation, &said, &err), STATUS_OK);
     assert_int_equal(conversation.count, 2);
     const Message *answer = &conversation.messages[1];
     assert_int_equal(answer->role, ROLE_ASSISTANT);
@@ -126,8 +126,7 @@ TEST(answers_say_which_model_wrote_them) {
     assert_int_equal(answer->model.size, i & 1 ? 3 : 0);
     conversation_release(&conversation);
     continued_release(&c);
-    buffer_release(&text);
-    buffer_release(&thinking);
+    answer_text_release(&said);
   }
 }
 
