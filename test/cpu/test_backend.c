@@ -705,8 +705,10 @@ TEST(sizes_are_known_beforehand) {
   grown = cpu_backend.state_bytes(config, &large) - cpu_backend.state_bytes(config, &small);
   assert_in_range(grown, 100 * VOCAB * 4 - 64, 100 * VOCAB * 4 + 64);
   large.n_ctx = large.max_chunk = large.max_logit_rows = INT32_MAX;
-  config->n_heads = config->n_kv_heads = config->intermediate = config->hidden = INT32_MAX;
-  config->head_dim = MAX_HEAD_DIM;
-  assert_true(cpu_backend.state_bytes(config, &large) == SIZE_MAX);
+  ModelConfig most = *config; /* whose cache alone exceeds any address */
+  most.layers = NULL;
+  most.n_layers = MAX_LAYERS, most.hidden = MAX_HIDDEN, most.intermediate = MAX_INTERMEDIATE;
+  most.n_heads = most.n_kv_heads = MAX_HEADS, most.head_dim = MAX_HEAD_DIM;
+  assert_true(cpu_backend.state_bytes(&most, &large) == SIZE_MAX);
   model_free(t);
 }
