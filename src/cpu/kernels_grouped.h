@@ -395,8 +395,8 @@ INLINE void band_of_rows(const Form form, const Linear *linear, InputRows x, int
 #undef BAND
 }
 
-/* A few rows of x, band by band of weights; a band lies in one group. `one` is a constant: x has one row, so
- * that the prefetch cursor stays in registers. */
+/* A few rows of x, band by band of weights; a band lies in one group. `one`: x has one
+ * row; a compile-time constant, so that the prefetch cursor then stays in registers. */
 INLINE void grouped_few(const Form form, const bool one, const Linear *linear, InputRows x, int split,
                         int splits_end, int first, int n, NextWeights next, PartialSums y) {
   Columns w = columns_of(form, linear, first);

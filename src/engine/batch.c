@@ -456,8 +456,9 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 /* The pages that the sequence is expected to take: for the tokens it has, and for half of what its answer
  * lacks to the mean of the answers that ended (to s->n_expected before one ended). Half, since others end
  * meanwhile and give their pages back. Simulated with answers of one length, of exponential and of log-normal
- * lengths, and twice as many sequences as fit with whole answers, 0 to 7% of the rows are computed again: 12
- * to 31% if only the tokens that a sequence has need room, 0 to 22% if all that the answers lack does. */
+ * lengths, and twice as many sequences as fit with whole answers, 0 to 7% of the rows are computed again. It
+ * would be 12 to 31% if room were kept for the tokens that a sequence has alone, and 0 to 22% if for all that
+ * its answer lacks. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
   const int limit = request_context(&s->run.request, b->sizes.n_ctx),

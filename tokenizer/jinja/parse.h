@@ -9,7 +9,7 @@ typedef struct {
   Token token, next;                           /* the current token and the next one */
   size_t last_end;                             /* where the previous token ends */
   int nesting;                                 /* recursion depth of the parsing functions */
-  int n_loops;                                 /* enclosing for tags, up to the enclosing macro */
+  int n_loops;                                 /* enclosing `for` tags, within the innermost macro */
   bool uses_caller, uses_varargs, uses_kwargs; /* these names occurred in the macro so far */
   Error *err;
 } Parser;

@@ -109,10 +109,10 @@ Status rounding_reverse(int n, const float *h, double more, int size, float *c, 
                         Error *err);
 /* Factors the block on the diagonal at column k; sets *indefinite to 1 if it is not positive definite. */
 Status rounding_factor_block(int size, int k, float *c, int *indefinite, cudaStream_t stream, Error *err);
-/* For rows `first` to end - 1 of m[size][size]: the row's columns b = k .. k + ROUNDING_BLOCK - 1 become the
- * solution x of L x = b, L being c's block on the diagonal at k. negated [end - first][ROUNDING_BLOCK],
- * unless NULL, becomes -x. With `identity` b is first negated in rows before k, and is the identity's in rows
- * from k on. */
+/* For rows `first` to end - 1 of m[size][size]: let b be the row's numbers in columns k to k + ROUNDING_BLOCK
+ * - 1. They become the solution x of L x = b, L being c's block on the diagonal at k. negated [end - first]
+ * [ROUNDING_BLOCK], unless NULL, becomes -x. With `identity` -b stands for b in rows before k, and the row of
+ * the identity matrix from k on. */
 Status rounding_solve_rows(int size, int k, const float *c, int first, int end, bool identity, float *m,
                            float *negated, cudaStream_t stream, Error *err);
 /* lower[n][n] from the transposed inverse t[size][size] of the factor of J H J. */
