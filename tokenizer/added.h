@@ -29,10 +29,10 @@ typedef struct {
 } AddedTokens;
 
 /* Loads the array `added_tokens`, then the tokens of declared.h (either may be NULL). As in the reference the
- * ids in the file are ignored: a token has its id in the vocabulary, else the next id of a count that begins
- * at the vocabulary's number of tokens, for declared tokens above the ids of `added_tokens`. Refused if all
- * contents and normal forms together exceed MAX_ADDED_BYTES (real files have less than 2 MB). Release it also
- * after a failure. */
+ * ids in the file are ignored: a token that the vocabulary has keeps that id, any other gets the next id of a
+ * count. The count begins at the vocabulary's number of tokens; before the declared tokens it is raised above
+ * all ids of `added_tokens`. Refused if all contents and normal forms together exceed MAX_ADDED_BYTES (real
+ * files have less than 2 MB). Release it also after a failure. */
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
                   const Normalizer *normalizer, AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);

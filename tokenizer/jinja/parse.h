@@ -29,8 +29,8 @@ Status parser_symbol(Parser *parser, Text name, int *symbol);   /* the number of
 Status parser_node(Parser *parser, NodeKind kind, Node **node); /* begins at the current token */
 /* A node around `inner`, which becomes its child `a`. */
 Status parser_wrap(Parser *parser, NodeKind kind, Node *inner, Node **node);
-/* Ends the node before the current token and sets its depth to one more than its deepest child's; refuses
- * a node that is too deep. */
+/* Ends the node: its text ends with the token before the current one. Sets its depth to one more than its
+ * deepest child's; refuses a node that is too deep. */
 Status parser_close(Parser *parser, Node *node);
 Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *node);
 

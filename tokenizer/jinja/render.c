@@ -17,7 +17,8 @@ struct Macro {
   Scope *scope; /* scope of the macro's definition */
 };
 
-/* A `for` that is running. Elements are taken as needed: one ahead for `last` and `nextitem`, all for a length. */
+/* A `for` that is running. Elements are taken as needed: one ahead for `last` and `nextitem`, all for a
+ * length. */
 struct Loop {
   const Node *node;
   const Node *filter; /* the condition that elements of the cursor must still meet, or NULL */

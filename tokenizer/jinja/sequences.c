@@ -479,7 +479,7 @@ Status filter_groupby(Render *render, const CallArgs *args, Value *out) {
 
 /* --- in parts */
 
-/* Makes a list of the elements [from, to) and, if `filler` is given, of n_fill fillers after them. */
+/* Makes a list of the elements [from, to), then n_fill fillers; none if `filler` is not given or None. */
 static Status part(Render *render, const List *list, size_t from, size_t to, Value filler, size_t n_fill,
                    Value *out) {
   Value *items;

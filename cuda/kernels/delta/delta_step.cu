@@ -235,9 +235,10 @@ __device__ __forceinline__ void finish(DeltaArgs &a, int head, int token, const 
 }
 
 /* Asks L2 for the state that the block kAhead further in the grid reads. a: take() has set it to the block's
- * own segment. On an H200, which has 132 SMs, states of 48 heads of 256 sequences take 449 us without prefetches,
- * 426 with kAhead 132 and 516 with 264; states of Mamba-2 take 400 us without, 365 with prefetches, and 351
- * with three blocks on an SM, too. In bf16 48 heads take 304 us without, 278 with kAhead 99, 285 with 132. */
+ * own segment. On an H200, which has 132 SMs, states of 48 heads of 256 sequences take 449 us without
+ * prefetches, 426 with kAhead 132 and 516 with 264; states of Mamba-2 take 400 us without, 365 with
+ * prefetches, and 351 with three blocks on an SM, too. In bf16 48 heads take 304 us without, 278 with kAhead
+ * 99, 285 with 132. */
 template <int kStateBytes, int kAhead> __device__ __forceinline__ void prefetch_state(const DeltaArgs &a) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x > 0 || !a.segments) return;

@@ -80,7 +80,7 @@ __device__ __forceinline__ void find_inverses(const FewMix &c, const float (&v)[
   }
 }
 
-/* Stores an output of a row: a number of `ranks`, the input of the matrix back from the rank, or a factor. */
+/* Stores an output of a row: either a number of `ranks` (the input of `up`) or a factor. */
 __device__ __forceinline__ void store_output(const FewMix &c, int row, int output, float sum) {
   if (output < c.rank)
     c.ranks[(size_t)row * c.rank + output] = silu(sum / c.n);

@@ -10,7 +10,7 @@ static Status put_double(JsonWriter w, const char *name, double value) {
   return json_put_raw(w, name, decimal(value).text);
 }
 
-/* Writes null for what is not known or absent. */
+/* Writes null for what is unknown or absent. */
 static Status put_if(bool known, JsonWriter w, const char *name, double value) {
   return known ? put_double(w, name, value) : json_put_raw(w, name, "null");
 }

@@ -76,7 +76,7 @@ struct ShapeOf {
    * the four warpgroups of a low tile. */
   static constexpr int kBatch = kWarpgroups == 2 || kWarpgroups == 3 ? 1 : 2;
   static constexpr int kTileRows = 4 * kWarpgroups; /* of a block */
-  /* Staging memory of a warpgroup; low tiles are stored in pieces of at most 32 rows, others of 64. */
+  /* Staging memory of a warpgroup. Low tiles need half: they are stored in pieces of at most 32 rows. */
   static constexpr int kStaging = kWarpgroups == 4 ? kStagingBytes / 2 : kStagingBytes,
                        kEndBytes = kWarpgroups * kStaging;
   static constexpr int kXBytes = kXBytes_, kWBytes = kTileRows * kK * kTileBytes;
