@@ -197,7 +197,14 @@ static void size_layer(MatmulScratch *scratch, const ModelConfig *config, int la
 static void size_scratch(MatmulScratch *scratch, const ModelConfig *config, const StateOptions *options) {
   const size_t rows = (size_t)(options->max_chunk < FEW_ROWS ? options->max_chunk : FEW_ROWS),
                logit_rows = (size_t)options->max_logit_rows < rows ? (size_t)options->max_logit_rows : rows;
-  for (int layer = 0; layer < config->n_layers; layer++) size_layer(scratch, config, layer, rows);
+  LayerConfig last[N_LAYER_KINDS] = {{0}};
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    LayerConfig own = config_layer(config, layer);
+    own.kv_layer = 0; /* layers that differ in this alone have matrices of the same sizes */
+    if (memcmp(&own, &last[own.kind], sizeof own) == 0) continue;
+    last[own.kind] = own;
+    size_layer(scratch, config, layer, rows);
+  }
   for (int which = 0; which < N_MODEL_LINEARS; which++) {
     int n_in, n_out;
     model_linear_sizes(config, which, &n_in, &n_out);
