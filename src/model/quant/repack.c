@@ -153,9 +153,10 @@ static inline void transpose_word(const int bits, const uint32_t *tile, size_t n
   const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
   uint32_t words[8][LANES] = {{0}};
   Lanes w[8];
-  for (size_t c = 0; c < blocks; c++)
-    for (size_t k = 0; k < per_word; k++)
-      words[bits == 4 ? awq_nibble(k) : k][c] = tile[(c * per_word + k) * TILE_STEP + i] ^ flip;
+  for (size_t k = 0; k < per_word; k++) {
+    uint32_t *of_k = words[bits == 4 ? awq_nibble(k) : k];
+    for (size_t c = 0; c < blocks; c++) of_k[c] = tile[(c * per_word + k) * TILE_STEP + i] ^ flip;
+  }
   memcpy(w, words, sizeof w);
   if (bits == 4)
     transpose_nibbles(w);
