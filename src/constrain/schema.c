@@ -69,7 +69,7 @@ static const struct {
   size_t at; /* offset in Schema. ONE: of a number (SCHEMA_NONE: none), LIST: NumberList, KEYED: KeyList */
   unsigned parts;
 } parts[] = {
-    /* PART_ORDERS: these parts' keys follow a schema's own, in the order of the rows (key_order.c) */
+    /* Keys of parts with PART_ORDERS follow the schema's own, in the order of the rows here (key_order.c). */
     {KEYED, AT(properties), PART_CHILD},
     {KEYED, AT(patterns), PART_CHILD},
     {ONE, AT(additional), PART_CHILD},

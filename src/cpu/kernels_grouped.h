@@ -120,7 +120,7 @@ INLINE vf awq_unit(void) {
 #endif
 }
 
-/* LANES bytes as floats; last_half: only the first 8 of 16. */
+/* LANES bytes as floats. last_half: the vector is only half full: its first 8 bytes instead of 16. */
 INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #if LANES == 16
   uint64_t half;

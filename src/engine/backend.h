@@ -139,8 +139,8 @@ typedef struct {
   int n_kept;
 } TokenRange;
 
-/* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
- * kernel for the whole step (an error where it does not support the model). */
+/* How a step of up to 8 rows runs: the form measured as fastest; one kernel for each operation; or one fused
+ * kernel for the whole step (an error where the model has none for one row). */
 typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 
 /* How the GPUs that share a model add up their results. SUMS_AUTO is SUMS_MEMORY where the GPUs reach each

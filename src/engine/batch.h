@@ -19,8 +19,9 @@
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
  * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
- * if it were alone, and a row of a prompt never is, even if tokens are forced or computed again. So the same
- * token may have other bits in an answer than in a prompt, and sequences share only pages of prompts. */
+ * if it were alone, also one that is forced or, after its pages were given back, computed again; a row of a
+ * prompt never is. So the same token may have other bits in an answer than in a prompt, and sequences share
+ * only pages of prompts. */
 #pragma once
 
 #include "engine/request.h"

@@ -156,8 +156,9 @@ struct Args {
   unsigned *launches;          /* several tokens: how many launches precede this one */
   size_t best_at;              /* one token: a parameter of leave_best() */
   const unsigned char *screen; /* one token: rows of lm_head in 8 bits (screen.h), or NULL */
-  uint64_t *bounds; /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}; more: kLargestAt */
-  unsigned turn;    /* one token: this launch's number, from 1 */
+  /* one token: [blocks][STEP_WARPGROUPS] {turn, key of a lower bound}, then the areas from kLargestAt on */
+  uint64_t *bounds;
+  unsigned turn; /* one token: this launch's number, from 1 */
   StepDebug debug;
   StepTaps taps;
   StepPeers peers; /* one token, on several GPUs */

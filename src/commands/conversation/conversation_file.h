@@ -24,8 +24,8 @@ void conversation_title(const Conversation *conversation, char title[CONVERSATIO
 char *conversation_whole_title(const Conversation *conversation, Error *err);
 
 /* Appends the file's text. An answer whose model is not the head's has a member "model"; a thought is
- * "reasoning_content". Title and number of turns are computed from the conversation, and written only if
- * `began` is. */
+ * "reasoning_content". Title and number of turns are computed from the conversation; they are written only
+ * if head->began is not NULL (a kept chat). */
 Status conversation_write(const Conversation *conversation, const ConversationHead *head, Buffer *out,
                           Error *err);
 

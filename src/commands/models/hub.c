@@ -102,7 +102,7 @@ Status hub_directory(char **path, Error *err) {
 
 /* --- completeness of a snapshot */
 
-/* Reports whether DIRECTORY/NAME can be read; a link into blobs/ may be dangling. */
+/* Reports whether DIRECTORY/NAME exists; a link into blobs/ whose target is missing does not count. */
 static Status has_file(const char *directory, const char *name, bool *has, Error *err) {
   OWNED(mem_release) char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;
