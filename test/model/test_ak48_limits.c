@@ -210,8 +210,8 @@ TEST(each_thing_that_a_config_says_beyond_it_is_named) {
   char *directory = write_tiny(&tiny);
   CANNOT_HOLD(c->text_part = true, "Qwen3ForCausalLM has the text part of a larger model, which cannot be");
   CANNOT_HOLD(c->fused = FUSES_ALL, "q, k and v stored as one matrix, gate and up too");
-  CANNOT_HOLD(c->norms = NORM_AROUND, "norms before and behind attention");
-  CANNOT_HOLD(c->norms = NORM_AFTER, "norms behind attention");
+  CANNOT_HOLD(c->norms = NORM_AROUND, "norms before and after attention");
+  CANNOT_HOLD(c->norms = NORM_AFTER, "norms after attention");
   CANNOT_HOLD(c->norm = NORM_PLUS_ONE, "norms of 1 + weight");
   CANNOT_HOLD(c->qk_norm = QK_NORM_WHOLE, "a norm over all heads of q and of k");
   CANNOT_HOLD(c->qk_norm = QK_NORM_CENTRED, "norms of each head of q and of k that subtract the mean");
