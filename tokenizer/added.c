@@ -186,7 +186,7 @@ static Status read_token(const char *where, const Json *json, bool declared, Add
 typedef struct {
   const char *where;
   const Vocab *vocab;
-  const Normalizer *normalizer;
+  const Steps *normalizer;
   AddedTokens *added;
   int32_t next_id;
   size_t n_listed; /* tokens of tokenizer.json itself */
@@ -330,7 +330,7 @@ static Status build_matcher(const char *where, const AddedTokens *added, bool no
 }
 
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
-                  const Normalizer *normalizer, AddedTokens *added, Error *err) {
+                  const Steps *normalizer, AddedTokens *added, Error *err) {
   *added = (AddedTokens){0};
   if (!json && !declared) return STATUS_OK;
   if (json && !json_is_array(json)) return field_expected(where, NULL, json, "an array", err);

@@ -34,7 +34,7 @@ typedef struct {
  * all ids of `added_tokens`. Refused if all contents and normal forms together exceed MAX_ADDED_BYTES (real
  * files have less than 2 MB). Release it also after a failure. */
 Status added_load(const char *where, const Json *json, const Json *declared, const Vocab *vocab,
-                  const Normalizer *normalizer, AddedTokens *added, Error *err);
+                  const Steps *normalizer, AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);
 
 /* The token with this content, or NULL. */

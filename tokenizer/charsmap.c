@@ -50,12 +50,12 @@ static Status decode(const char *where, const char *text, size_t size, Buffer *o
   return error_set(err, STATUS_MODEL, "%s: precompiled_charsmap ends within a byte", where);
 }
 
-static uint32_t unit(const NormalStep *step, size_t i) {
+static uint32_t unit(const Step *step, size_t i) {
   const unsigned char *at = (const unsigned char *)step->content + i * 4;
   return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-Status charsmap_load(const char *where, const char *base64, size_t size, NormalStep *step, Error *err) {
+Status charsmap_load(const char *where, const char *base64, size_t size, Step *step, Error *err) {
   Buffer map = {0};
   Status status = decode(where, base64, size, &map, err);
   step->content = map.data;
@@ -74,7 +74,7 @@ Status charsmap_load(const char *where, const char *base64, size_t size, NormalS
 /* --- looking up */
 
 /* Reads unit i of the trie, which begins at byte 4 of the table. False beyond the last unit. */
-static bool trie_unit(const NormalStep *step, size_t i, uint32_t *out) {
+static bool trie_unit(const Step *step, size_t i, uint32_t *out) {
   if (i >= step->n_units) return false;
   *out = unit(step, i + 1);
   return true;
@@ -85,8 +85,8 @@ static size_t offset_of(uint32_t unit) {
 }
 
 /* The replacement of the shortest string that begins text[0 .. size); NULL without one. */
-static Status find(const NormalStep *step, const char *where, const char *text, size_t size,
-                   const char **found, size_t *n, Error *err) {
+static Status find(const Step *step, const char *where, const char *text, size_t size, const char **found,
+                   size_t *n, Error *err) {
   uint32_t node = 0;
   *found = NULL;
   bool good = trie_unit(step, 0, &node);
@@ -160,8 +160,7 @@ static Status put(NormalScratch *s, size_t n_old, const char *text, size_t size,
   return STATUS_OK;
 }
 
-Status charsmap_apply(const NormalStep *step, NormalScratch *s, const Traced *text, TracedBuffer *out,
-                      Error *err) {
+Status charsmap_apply(const Step *step, NormalScratch *s, const Traced *text, TracedBuffer *out, Error *err) {
   s->n_run = 0;
   for (size_t at = 0, end; at < text->size; at = end) {
     const char *from = text->text + at, *found = NULL;

@@ -16,19 +16,19 @@
 #include "base/utf8.h"
 #include "tokenizer/stop.h"
 
-static bool composes(const NormalStep *step) {
+static bool composes(const Step *step) {
   return step->kind == NORMAL_NFC || step->kind == NORMAL_NFKC;
 }
 
-Status form_load(const char *where, NormalStep *step, Error *err) {
+Status form_load(const char *where, Step *step, Error *err) {
   static const uint32_t unsafe_bits[] = {NORMAL_NFC_UNSAFE, NORMAL_NFD_UNSAFE, NORMAL_NFKC_UNSAFE,
                                          NORMAL_NFKD_UNSAFE};
   const KindFlag flags[2] = {{unsafe_bits[step->kind - NORMAL_NFC], 1}, {NORMAL_KNOWN, NORMAL_KNOWN}};
-  return kind_map_flags(where, &unicode_normal, flags, &step->forms, step->flags, err);
+  return kind_map_flags(where, &unicode_normal, flags, &step->map, step->role, err);
 }
 
-static uint8_t flags_of(const NormalStep *step, uint32_t code) {
-  return step->flags[kind_of(&step->forms, code)];
+static uint8_t flags_of(const Step *step, uint32_t code) {
+  return step->role[kind_of(&step->map, code)];
 }
 
 /* --- decomposing a run */
@@ -37,12 +37,12 @@ Status composed_push(NormalScratch *s, Composed character, Error *err) {
   return APPEND(s->run, s->n_run, s->capacity, "characters to compose", err, character);
 }
 
-static uint8_t combining_class(const NormalStep *step, uint32_t code) {
+static uint8_t combining_class(const Step *step, uint32_t code) {
   if (!(flags_of(step, code) & NORMAL_KNOWN)) return 0;
   return (uint8_t)utf8proc_get_property((utf8proc_int32_t)code)->combining_class;
 }
 
-static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t code, Error *err) {
+static Status push_decomposed(const Step *step, NormalScratch *s, uint32_t code, Error *err) {
   if (!(flags_of(step, code) & NORMAL_KNOWN)) return composed_push(s, (Composed){code, 0, 0}, err);
   bool compatible = step->kind == NORMAL_NFKC || step->kind == NORMAL_NFKD;
   int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
@@ -93,7 +93,7 @@ static Status reorder(NormalScratch *s, Error *err) {
 /* --- composing a run */
 
 /* Composes two characters to one; false if they do not compose. */
-static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second, uint32_t *composed) {
+static bool compose_pair(const Step *step, uint32_t first, uint32_t second, uint32_t *composed) {
   if (!(flags_of(step, first) & NORMAL_KNOWN) || !(flags_of(step, second) & NORMAL_KNOWN)) return false;
   utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
   if (utf8proc_normalize_utf32(pair, 2, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE)) != 1)
@@ -104,7 +104,7 @@ static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second
 
 /* Unicode's canonical composition: a character composes with the last starter unless a mark of the same or a
  * higher class is between them. */
-static void compose(const NormalStep *step, NormalScratch *s) {
+static void compose(const Step *step, NormalScratch *s) {
   size_t kept = 0, starter = SIZE_MAX;
   int last_class = -1; /* class of the last mark since the starter; -1: none */
   for (size_t i = 0; i < s->n_run; i++) {
@@ -148,7 +148,7 @@ Status composed_write(NormalScratch *s, const Traced *text, size_t start, size_t
 /* --- whole texts */
 
 /* The first unsafe character at or after `at`, or the size. */
-static size_t next_unsafe(const NormalStep *step, const Traced *text, size_t at) {
+static size_t next_unsafe(const Step *step, const Traced *text, size_t at) {
   const unsigned char *bytes = (const unsigned char *)text->text;
   /* Nothing below U+0300 is unsafe in NFC, and no ASCII character in the other forms. */
   unsigned char safe = step->kind == NORMAL_NFC ? 0xcc : 0x80;
@@ -165,7 +165,7 @@ static size_t next_unsafe(const NormalStep *step, const Traced *text, size_t at)
   return at;
 }
 
-Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
+Status form_apply(const Step *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err) {
   size_t done = 0, unsafe = next_unsafe(step, text, 0);
   *changed = unsafe < text->size;

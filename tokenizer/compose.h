@@ -4,12 +4,12 @@
 
 #include "tokenizer/normalize.h"
 
-/* Sets step->forms and step->flags. PRECOND the step's kind is NFC, NFD, NFKC or NFKD */
-Status form_load(const char *where, NormalStep *step, Error *err);
+/* Sets step->map and step->role. PRECOND the step's kind is NFC, NFD, NFKC or NFKD */
+Status form_load(const char *where, Step *step, Error *err);
 
 /* Appends the normal form to `out` and sets *changed; if no character can change, appends nothing and clears
  * *changed. */
-Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
+Status form_apply(const Step *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
 
 /* Appends a character to scratch->run, the characters that composed_write() writes next. */
@@ -20,7 +20,7 @@ Status composed_write(NormalScratch *scratch, const Traced *text, size_t start, 
                       Error *err);
 
 /* Decodes the base64 of the table to step->content and sets step->n_units. */
-Status charsmap_load(const char *where, const char *base64, size_t size, NormalStep *step, Error *err);
+Status charsmap_load(const char *where, const char *base64, size_t size, Step *step, Error *err);
 /* Appends the text with all replacements to `out`. STATUS_MODEL if the table points outside itself. */
-Status charsmap_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
+Status charsmap_apply(const Step *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                       Error *err);

@@ -76,9 +76,9 @@ Status append_replaced(Buffer *buffer, const char *text, size_t size, const char
 }
 
 static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];
-  bool drop = step->drop_first && (step->fused || !state->seen);
+  bool drop = step->scheme != PREPEND_NEVER && (step->fused || !state->seen);
   state->seen = true;
   OWNED(buffer_release) Buffer token = {0};
   TRY(append_replaced(&token, text, size, step->mark, step->mark_size, " ", drop ? 0 : 1, err));
@@ -88,7 +88,7 @@ static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Bu
 /* --- Replace */
 
 static Status replace_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   OWNED(buffer_release) Buffer token = {0};
   d->regex.text_size = d->came;
   Status status = pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size,
@@ -105,7 +105,7 @@ static size_t begun_literal(const Pattern *pattern, const char *text, size_t siz
 }
 
 static Status replace_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
   if (size == 0) return STATUS_OK; /* `held` may have no memory yet */
   TRY(buffer_append(held, text, size, err));
@@ -165,12 +165,12 @@ static Status byte_fallback(Decoding *d, size_t i, const char *token, size_t siz
 
 /* --- Strip */
 
-static bool at_mark(const DecodeStep *step, const char *text, size_t size) {
+static bool at_mark(const Step *step, const char *text, size_t size) {
   return size >= step->mark_size && memcmp(text, step->mark, step->mark_size) == 0;
 }
 
 static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   for (int64_t n = 0; n < step->start && at_mark(step, text, size); n++) {
     text += step->mark_size;
     size -= step->mark_size;
@@ -184,7 +184,7 @@ static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, 
 
 /* Strips the beginning of the text, and holds back as many characters as will be stripped if it ends here. */
 static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   DecodeState *state = &d->states[i];
   while (state->stripped >= 0 && size > 0) {
     if (state->stripped == step->start || !at_mark(step, text, size)) {
@@ -218,14 +218,14 @@ static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, B
 /* --- any step */
 
 /* Returns whether the step waits for the end of a joined text. */
-static bool waits(const DecodeStep *step) {
+static bool waits(const Step *step) {
   return step->fused && (step->kind == DECODE_BYTE_LEVEL || step->kind == DECODE_BYTE_FALLBACK ||
                          (step->kind == DECODE_REPLACE && step->pattern.regex));
 }
 
 static Status run_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   Buffer *held = &d->states[i].held;
-  switch (d->decoder->steps[i].kind) {
+  switch ((DecodeKind)d->decoder->steps[i].kind) {
   case DECODE_BYTE_LEVEL:
     TRY(append_mapped(held, text, size, err));
     return feed_lossy(d, i + 1, held, false, out, err);
@@ -243,7 +243,7 @@ static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer 
   d->work += size + 1;
   if (d->work / (d->decoder->count + 1) > growth.limit) return growth_refused(growth, err);
   if (i == d->decoder->count) return buffer_append(out, text, size, err);
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   if (waits(step)) return buffer_append(&d->states[i].held, text, size, err);
   if (step->fused && step->kind == DECODE_REPLACE) return replace_part(d, i, text, size, out, err);
   if (step->fused && step->kind == DECODE_STRIP) return strip_part(d, i, text, size, out, err);
@@ -252,7 +252,7 @@ static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer 
 
 /* Passes on what step i still holds, once the previous step has ended. */
 static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
-  const DecodeStep *step = &d->decoder->steps[i];
+  const Step *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
   if (waits(step) && held->size > 0) {
     OWNED(buffer_release) Buffer token = TAKE(*held);
@@ -287,6 +287,6 @@ Status decoding_end(Decoding *d, Buffer *out, Error *err) {
 }
 
 void decoding_release(Decoding *d) {
-  for (size_t i = 0; i < MAX_DECODERS; i++) buffer_release(&d->states[i].held);
+  for (size_t i = 0; i < MAX_STEPS; i++) buffer_release(&d->states[i].held);
   regex_scratch_release(&d->regex);
 }

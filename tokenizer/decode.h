@@ -2,10 +2,7 @@
  * as they arrive. */
 #pragma once
 
-#include "tokenizer/regex/pattern.h"
 #include "tokenizer/split.h"
-
-#define MAX_DECODERS 64
 
 typedef enum {
   DECODE_BYTE_LEVEL,
@@ -16,29 +13,8 @@ typedef enum {
   DECODE_STRIP,
 } DecodeKind;
 
-typedef struct {
-  DecodeKind kind;
-  Pattern pattern; /* REPLACE */
-  char *content;   /* [content_size] REPLACE: the replacement */
-  size_t content_size;
-  char mark[5]; /* [mark_size] METASPACE: the replacement; STRIP: the character */
-  size_t mark_size;
-  bool drop_first;     /* METASPACE: marks of the first token vanish */
-  int64_t start, stop; /* STRIP: the most to strip at each end */
-  bool fused;          /* an earlier step joined all tokens: their text comes in parts */
-} DecodeStep;
-
-/* A flattened Sequence of decoders. Read-only once loaded. */
-typedef struct {
-  DecodeStep *steps; /* [count] */
-  size_t count, capacity;
-  bool absent; /* no decoder: tokens are joined by spaces */
-  Where where; /* begins the messages */
-} Decoder;
-
 /* Loads the JSON of a decoder (NULL: none). Release it also after a failure. */
-Status decoder_load(const char *where, const Json *json, Decoder *decoder, Error *err);
-void decoder_release(Decoder *decoder);
+Status decoder_load(const char *where, const Json *json, Steps *decoder, Error *err);
 
 /* A step's state between tokens. */
 typedef struct {
@@ -51,8 +27,8 @@ typedef struct {
 
 /* The state of decoding one text. Zero-initialise all but the decoder. */
 typedef struct {
-  const Decoder *decoder;
-  DecodeState states[MAX_DECODERS];
+  const Steps *decoder;
+  DecodeState states[MAX_STEPS];
   RegexScratch regex;
   bool seen; /* a token has come; used without a decoder */
   /* Sums of sizes in bytes, each plus 1. came: of the tokens; work: of all texts given to a step or `out`. */

@@ -152,8 +152,12 @@ Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pi
   TRY(join_pieces(&s, pieces, n_pieces, &joined, borders, err));
   s.regex.text_size = s.size;
   s.regex.interrupted = s.bpe.interrupted = s.unigram.interrupted = tokenizer->interrupted;
-  if (tokenizer->pre_tokenizer.needs_origin || (tokenizer->normal_special && s.trust.n_borders > 0))
-    TRY(trace_origin(&s, err));
+  bool traced = tokenizer->normal_special && s.trust.n_borders > 0;
+  for (size_t i = 0; i < tokenizer->pre_tokenizer.count; i++) {
+    const Step *step = &tokenizer->pre_tokenizer.steps[i];
+    traced |= step->kind == SPLIT_METASPACE && step->scheme == PREPEND_FIRST;
+  }
+  if (traced) TRY(trace_origin(&s, err));
   const Status status = encode_template(&s, add_special, ids, err);
   if (status != STATUS_OK) ids->count = count;
   return status;

@@ -25,12 +25,10 @@ typedef struct {
 } Model;
 
 struct Tokenizer {
-  Normalizer normalizer;
-  PreTokenizer pre_tokenizer;
+  Steps normalizer, pre_tokenizer, decoder;
   Model model;
   Buffer declared; /* tokens that files beside tokenizer.json add (declared.h) */
   AddedTokens added;
-  Decoder decoder;
   bool has_template;
   IdList template_ids;
   int32_t n_ids;

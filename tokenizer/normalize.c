@@ -66,7 +66,7 @@ static Status lowercase(const Traced *text, TracedBuffer *out, Error *err) {
   return STATUS_OK;
 }
 
-static Status replace(const NormalStep *step, RegexScratch *regex, const Traced *text, TracedBuffer *out,
+static Status replace(const Step *step, RegexScratch *regex, const Traced *text, TracedBuffer *out,
                       Error *err) {
   if (!text->origin)
     return pattern_replace(&step->pattern, regex, text->text, text->size, step->content, step->content_size,
@@ -86,7 +86,7 @@ static bool is_space(uint32_t code) {
   return unicode_value(&unicode_flags, code) & CHAR_SPACE;
 }
 
-static void strip(const NormalStep *step, Traced *text) {
+static void strip(const Step *step, Traced *text) {
   while (step->left && text->size > 0) {
     uint32_t code;
     int length = utf8_decode(text->text, text->size, &code);
@@ -104,10 +104,10 @@ static void strip(const NormalStep *step, Traced *text) {
   }
 }
 
-static Status run_step(const NormalStep *step, NormalScratch *scratch, RegexScratch *regex,
-                       const Traced *text, TracedBuffer *out, bool *changed, Error *err) {
+static Status run_step(const Step *step, NormalScratch *scratch, RegexScratch *regex, const Traced *text,
+                       TracedBuffer *out, bool *changed, Error *err) {
   *changed = true;
-  switch (step->kind) {
+  switch ((NormalKind)step->kind) {
   case NORMAL_NFC:
   case NORMAL_NFD:
   case NORMAL_NFKC:
@@ -124,11 +124,11 @@ static Status run_step(const NormalStep *step, NormalScratch *scratch, RegexScra
   return STATUS_OK;
 }
 
-Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
+Status normalize(const Steps *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err) {
   size_t which = 0, size = text->size;
   for (size_t i = 0; i < normalizer->count; i++) {
-    const NormalStep *step = &normalizer->steps[i];
+    const Step *step = &normalizer->steps[i];
     if (step->kind == NORMAL_STRIP) {
       strip(step, text);
       continue;
@@ -142,14 +142,4 @@ Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScra
     which ^= 1;
   }
   return STATUS_OK;
-}
-
-void normalizer_release(Normalizer *normalizer) {
-  for (size_t i = 0; i < normalizer->count; i++) {
-    kind_map_release(&normalizer->steps[i].forms);
-    pattern_release(&normalizer->steps[i].pattern);
-    free(normalizer->steps[i].content);
-  }
-  free(normalizer->steps);
-  *normalizer = (Normalizer){0};
 }

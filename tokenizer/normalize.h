@@ -2,12 +2,9 @@
  * applied in order. */
 #pragma once
 
-#include "tokenizer/load/fields.h"
-#include "tokenizer/regex/kinds.h"
-#include "tokenizer/regex/pattern.h"
+#include "tokenizer/load/steps.h"
 
-#define MAX_NORMALIZERS 64
-
+/* For NFC to NFKD the bits of a role are NORMAL_KNOWN, and 1 for a character that is unsafe in this form. */
 typedef enum {
   NORMAL_NFC,
   NORMAL_NFD,
@@ -20,27 +17,8 @@ typedef enum {
   NORMAL_CHARSMAP,
 } NormalKind;
 
-typedef struct {
-  NormalKind kind;
-  KindMap forms;    /* NFC to NFKD: divides the characters by their flags */
-  uint8_t flags[4]; /* by the kind in `forms`: NORMAL_KNOWN, and 1 for characters unsafe in this form */
-  Pattern pattern;  /* REPLACE */
-  char *content;    /* [content_size] PREPEND: the text; REPLACE: the replacement; CHARSMAP: the table */
-  size_t content_size;
-  size_t n_units;   /* CHARSMAP: 4-byte units of the trie */
-  bool left, right; /* STRIP */
-} NormalStep;
-
-/* A flattened Sequence of normalizers; without steps, text stays as it is. Read-only once loaded. */
-typedef struct {
-  NormalStep *steps; /* [count], at most MAX_NORMALIZERS */
-  size_t count, capacity;
-  Where where; /* begins the messages */
-} Normalizer;
-
 /* Loads the JSON of a normalizer (NULL: none). Release it also after a failure. */
-Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err);
-void normalizer_release(Normalizer *normalizer);
+Status normalizer_load(const char *where, const Json *json, Steps *normalizer, Error *err);
 
 /* A text and, for each byte, where its character begins in the original text. */
 typedef struct {
@@ -84,5 +62,5 @@ typedef struct {
 void normal_scratch_release(NormalScratch *scratch);
 
 /* Makes *text its normalized form: in the scratch or, if no step but Strip changed it, a part of the text. */
-Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
+Status normalize(const Steps *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err);

@@ -78,7 +78,7 @@ static void apply_behavior(ByteSpanList *spans, size_t from, Behavior behavior, 
 
 /* --- steps that only cut */
 
-static Status cut_characters(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out,
+static Status cut_characters(const Step *step, const char *text, ByteSpan piece, ByteSpanList *out,
                              Error *err) {
   size_t from = piece.start, at = from;
   while (at < piece.end) {
@@ -94,8 +94,7 @@ static Status cut_characters(const SplitStep *step, const char *text, ByteSpan p
   return at > from ? byte_span_add(out, from, at, false, err) : STATUS_OK;
 }
 
-static Status cut_runs(const SplitStep *step, const char *text, ByteSpan piece, ByteSpanList *out,
-                       Error *err) {
+static Status cut_runs(const Step *step, const char *text, ByteSpan piece, ByteSpanList *out, Error *err) {
   size_t from = piece.start;
   uint8_t role = 0; /* role of text[from .. at) */
   for (size_t at = from; at <= piece.end;) {
@@ -116,7 +115,7 @@ static Status cut_runs(const SplitStep *step, const char *text, ByteSpan piece, 
   return STATUS_OK;
 }
 
-static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *text, ByteSpan piece,
+static Status cut_piece(const Step *step, RegexScratch *regex, const char *text, ByteSpan piece,
                         ByteSpanList *out, Error *err) {
   size_t from = out->count;
   if (step->kind == SPLIT_RUNS) return cut_runs(step, text, piece, out, err);
@@ -134,7 +133,7 @@ static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *
 
 /* Writes the piece with the mark (pattern.literal) in place of each space. If the scheme says so, puts a mark
  * before a piece that begins with neither mark nor space. */
-static Status metaspace_piece(const SplitStep *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
+static Status metaspace_piece(const Step *step, const Traced *text, ByteSpan piece, TracedBuffer *out,
                               Error *err) {
   const char *mark = step->pattern.literal;
   size_t size = step->pattern.size;
@@ -180,7 +179,7 @@ typedef struct {
   size_t size; /* original size of the text */
 } SplitRun;
 
-static Status write_pieces(SplitRun *run, const SplitStep *step, Writing writing, Error *err) {
+static Status write_pieces(SplitRun *run, const Step *step, Writing writing, Error *err) {
   TracedBuffer *out = &run->scratch->buffers[run->buffer];
   ByteSpanList *pieces = &run->scratch->lists[run->list];
   traced_clear(out, run->where, run->size, run->regex->interrupted);
@@ -200,7 +199,7 @@ static Status write_pieces(SplitRun *run, const SplitStep *step, Writing writing
   return STATUS_OK;
 }
 
-static Status cut_pieces(SplitRun *run, const SplitStep *step, Error *err) {
+static Status cut_pieces(SplitRun *run, const Step *step, Error *err) {
   const ByteSpanList *pieces = &run->scratch->lists[run->list];
   ByteSpanList *out = &run->scratch->lists[run->list ^ 1];
   out->count = 0;
@@ -210,7 +209,7 @@ static Status cut_pieces(SplitRun *run, const SplitStep *step, Error *err) {
   return STATUS_OK;
 }
 
-static Status run_step(SplitRun *run, const SplitStep *step, bool map_bytes, Error *err) {
+static Status run_step(SplitRun *run, const Step *step, bool map_bytes, Error *err) {
   switch (step->kind) {
   case SPLIT_METASPACE:
     TRY(write_pieces(run, step, WRITE_METASPACE, err));
@@ -223,24 +222,13 @@ static Status run_step(SplitRun *run, const SplitStep *step, bool map_bytes, Err
   }
 }
 
-Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
-                    Traced *text, const ByteSpanList **pieces, Error *err) {
+Status pre_tokenize(const Steps *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex, Traced *text,
+                    const ByteSpanList **pieces, Error *err) {
   SplitRun run = {scratch, regex, text, pre_tokenizer->where.text, 0, 0, text->size};
   scratch->lists[0].count = 0;
   if (text->size > 0) TRY(byte_span_add(&scratch->lists[0], 0, text->size, false, err));
-  for (size_t i = 0; i < pre_tokenizer->count; i++) {
-    bool last = i + 1 == pre_tokenizer->count;
-    TRY(run_step(&run, &pre_tokenizer->steps[i], !(last && pre_tokenizer->bytes), err));
-  }
+  for (size_t i = 0; i < pre_tokenizer->count; i++)
+    TRY(run_step(&run, &pre_tokenizer->steps[i], i + 1 < pre_tokenizer->count, err));
   *pieces = &scratch->lists[run.list];
   return STATUS_OK;
-}
-
-void pre_tokenizer_release(PreTokenizer *pre_tokenizer) {
-  for (size_t i = 0; i < pre_tokenizer->count; i++) {
-    pattern_release(&pre_tokenizer->steps[i].pattern);
-    kind_map_release(&pre_tokenizer->steps[i].map);
-  }
-  free(pre_tokenizer->steps);
-  *pre_tokenizer = (PreTokenizer){0};
 }

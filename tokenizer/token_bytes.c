@@ -34,7 +34,7 @@ Status tokenizer_token_bytes(const Tokenizer *tokenizer, int32_t id, Buffer *out
   if (!*is_text) return STATUS_OK;
   TRY(buffer_append(out, content, size, err));
   for (size_t i = 0; i < tokenizer->decoder.count && out->size > 0; i++) {
-    const DecodeStep *step = &tokenizer->decoder.steps[i];
+    const Step *step = &tokenizer->decoder.steps[i];
     if (step->kind == DECODE_BYTE_LEVEL) TRY(decode_byte_level(out, err));
     if (step->kind == DECODE_METASPACE) TRY(replace_all(out, step->mark, step->mark_size, " ", 1, err));
     if (step->kind == DECODE_REPLACE && step->pattern.literal)

@@ -52,12 +52,12 @@ static void model_release(Model *model) {
 
 void tokenizer_close(Tokenizer *tokenizer) {
   if (!tokenizer) return;
-  normalizer_release(&tokenizer->normalizer);
-  pre_tokenizer_release(&tokenizer->pre_tokenizer);
+  steps_release(&tokenizer->normalizer);
+  steps_release(&tokenizer->pre_tokenizer);
   model_release(&tokenizer->model);
   buffer_release(&tokenizer->declared);
   added_release(&tokenizer->added);
-  decoder_release(&tokenizer->decoder);
+  steps_release(&tokenizer->decoder);
   id_list_release(&tokenizer->template_ids);
   free(tokenizer->skipped);
   free(tokenizer);

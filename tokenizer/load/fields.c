@@ -29,13 +29,6 @@ Status field_expected(const char *where, const char *key, const Json *value, con
                    json_describe(value, found), expected);
 }
 
-/* Reads the component's "type"; refused if `json` is not an object or has none. */
-static Status read_type(const char *where, const Json *json, const char **type, Error *err) {
-  if (!json_is_object(json)) return field_expected(where, NULL, json, "an object", err);
-  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", type, err));
-  return *type ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: type is missing", where);
-}
-
 Status field_unknown_type(const char *where, const char *type, Error *err) {
   return error_set(err, STATUS_MODEL, "%s: type \"%.80s\" is not supported", where, type);
 }
@@ -112,20 +105,4 @@ Status field_array(const char *where, const Json *json, const char *key, const J
   *out = json_member(json, key);
   if (!*out) return missing(where, key, err);
   return json_is_array(*out) ? STATUS_OK : field_expected(where, key, *out, "an array", err);
-}
-
-Status field_components(const char *where, const Json *json, const char *list, int depth, AddComponent *add,
-                        void *owner, Error *err) {
-  const char *type;
-  const Json *items;
-  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
-  TRY(read_type(where, json, &type, err));
-  if (strcmp(type, "Sequence") != 0) return add(owner, where, type, json, err);
-  Where here = where_in(where, type, 0);
-  TRY(field_known(here.text, json, list, err));
-  TRY(field_array(here.text, json, list, &items, err));
-  size_t i = 0;
-  for (const Json *item = json_first(items); item; item = json_next(item), i++)
-    TRY(field_components(where_in(here.text, NULL, i).text, item, list, depth + 1, add, owner, err));
-  return STATUS_OK;
 }

@@ -36,11 +36,5 @@ Status field_count(const char *where, const Json *json, const char *key, int64_t
 /* Finds the array `key`; required. */
 Status field_array(const char *where, const Json *json, const char *key, const Json **out, Error *err);
 
-/* Calls add() for the component `json` or, if that is a Sequence, does the same for each component in its
- * array with the key `list`. `depth`: Sequences around it, refused above 32. */
-typedef Status AddComponent(void *owner, const char *where, const char *type, const Json *json, Error *err);
-Status field_components(const char *where, const Json *json, const char *list, int depth, AddComponent *add,
-                        void *owner, Error *err);
-
 /* Refuses the component, naming its type. */
 Status field_unknown_type(const char *where, const char *type, Error *err);

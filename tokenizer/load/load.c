@@ -120,8 +120,9 @@ static Status load_parts(const char *name, const Json *root, const Json *declare
                       err));
   TRY(pre_tokenizer_load(part_of(name, "pre_tokenizer").text, json_member(root, "pre_tokenizer"),
                          &t->pre_tokenizer, err));
-  TRY(load_model(part_of(name, "model").text, model, skips[0].span, skips[1].span, t->pre_tokenizer.bytes,
-                 &t->model, err));
+  const Steps *cut = &t->pre_tokenizer;
+  const bool bytes = cut->count > 0 && cut->steps[cut->count - 1].kind == SPLIT_BYTE_LEVEL;
+  TRY(load_model(part_of(name, "model").text, model, skips[0].span, skips[1].span, bytes, &t->model, err));
   TRY(added_load(part_of(name, "added_tokens").text, json_member(root, "added_tokens"), declared,
                  &t->model.vocab, &t->normalizer, &t->added, err));
   TRY(decoder_load(part_of(name, "decoder").text, json_member(root, "decoder"), &t->decoder, err));

@@ -1,10 +1,7 @@
 /* load_normalizer.c - normalizers from their JSON; unknown types are refused. Called by: load.c. */
-#include <string.h>
-
 #include "tokenizer/compose.h"
-#include "tokenizer/load/fields.h"
 
-static Status load_replace(const char *where, const Json *json, NormalStep *step, Error *err) {
+static Status load_replace(const char *where, const Json *json, Step *step, Error *err) {
   TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
   TRY(pattern_load(where, json_member(json, "pattern"), &step->pattern, err));
   /* At an empty match the reference miscounts characters, and later repeats a part of the text. */
@@ -13,16 +10,16 @@ static Status load_replace(const char *where, const Json *json, NormalStep *step
   return STATUS_OK;
 }
 
-static Status load_strip(const char *where, const Json *json, NormalStep *step, Error *err) {
+static Status load_strip(const char *where, const Json *json, Step *step, Error *err) {
   TRY(field_bool(where, json, "strip_left", &step->left, err));
   return field_bool(where, json, "strip_right", &step->right, err);
 }
 
-static Status load_prepend(const char *where, const Json *json, NormalStep *step, Error *err) {
+static Status load_prepend(const char *where, const Json *json, Step *step, Error *err) {
   return field_string(where, json, "prepend", &step->content, &step->content_size, err);
 }
 
-static Status load_charsmap(const char *where, const Json *json, NormalStep *step, Error *err) {
+static Status load_charsmap(const char *where, const Json *json, Step *step, Error *err) {
   const Json *map = json_member(json, "precompiled_charsmap");
   if (!json_is_string(map)) return field_expected(where, "precompiled_charsmap", map, "a string", err);
   size_t size;
@@ -30,15 +27,11 @@ static Status load_charsmap(const char *where, const Json *json, NormalStep *ste
   return charsmap_load(where, base64, size, step, err);
 }
 
-static Status load_form(const char *where, const Json *json, NormalStep *step, Error *err) {
+static Status load_form(const char *where, const Json *json, Step *step, Error *err) {
   return form_load(where, step, err);
 }
 
-static const struct {
-  const char *type, *members;
-  NormalKind kind;
-  Status (*load)(const char *where, const Json *json, NormalStep *step, Error *err);
-} types[] = {
+static const StepType types[] = {
     {"NFC", "", NORMAL_NFC, load_form},
     {"NFD", "", NORMAL_NFD, load_form},
     {"NFKC", "", NORMAL_NFKC, load_form},
@@ -48,27 +41,9 @@ static const struct {
     {"Replace", "pattern content", NORMAL_REPLACE, load_replace},
     {"Strip", "strip_left strip_right", NORMAL_STRIP, load_strip},
     {"Precompiled", "precompiled_charsmap", NORMAL_CHARSMAP, load_charsmap},
+    {0},
 };
 
-static Status add_normalizer(void *owner, const char *where, const char *type, const Json *json, Error *err) {
-  Normalizer *n = owner;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (strcmp(types[i].type, type) != 0) continue;
-    if (n->count == MAX_NORMALIZERS)
-      return error_set(err, STATUS_MODEL, "%s: more than %d normalizers", where, MAX_NORMALIZERS);
-    TRY(mem_grow(&n->steps, &n->capacity, n->count + 1, sizeof *n->steps, "normalizers", err));
-    NormalStep *step = &n->steps[n->count++];
-    memset(step, 0, sizeof *step);
-    step->kind = types[i].kind;
-    Where here = where_in(where, type, 0);
-    TRY(field_known(here.text, json, types[i].members, err));
-    return types[i].load ? types[i].load(here.text, json, step, err) : STATUS_OK;
-  }
-  return field_unknown_type(where, type, err);
-}
-
-Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err) {
-  *normalizer = (Normalizer){0};
-  normalizer->where = where_copy(where);
-  return json ? field_components(where, json, "normalizers", 0, add_normalizer, normalizer, err) : STATUS_OK;
+Status normalizer_load(const char *where, const Json *json, Steps *normalizer, Error *err) {
+  return steps_load(where, json, "normalizers", "normalizers", types, normalizer, err);
 }
