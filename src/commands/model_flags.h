@@ -23,14 +23,14 @@ typedef struct {
   char *name;  /* for results: the name in the cache, else the last part of the path, without /config.json */
 } ModelPlace;  /* starts zeroed */
 
-/* Finds the model that the flags, else the settings, else AUK_MODEL, name; it need not exist. STATUS_USAGE if
- * none is named. Release the place also after a failure. */
+/* Finds the place of the model. The flags name the model, else the settings, else AUK_MODEL; it need not
+ * exist. STATUS_USAGE if none is named. Release the place also after a failure. */
 Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
 void model_place_release(ModelPlace *place);
 /* A name of the model for any working directory: the name in the cache, else the absolute path. In new
  * memory. */
 char *model_place_lasting(const ModelPlace *place, Error *err);
-/* Refuses a path where nothing is, and says where the name was looked for. */
+/* Refuses a path where nothing exists. The message says where the name was looked for. */
 Status model_place_check(const ModelPlace *place, Error *err);
 /* Opens the model. Refuses what model_place_check() refuses, and an incomplete download. model_close() it. */
 Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);

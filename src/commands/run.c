@@ -1,7 +1,7 @@
 /* run.c - `auk -m MODEL -p TEXT`: takes a prompt and streams the answer.
  *
- * Always true: standard output carries only the answer; every refusal that is possible before loading weights
- *              comes before that, and before an output file is created. */
+ * Always true: standard output carries only the answer. A refusal that needs no weights comes before they are
+ *              loaded, and before an output file is created. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -335,7 +335,8 @@ static Status run(CommandCall *call, Error *err) {
   Assistant assistant = {0};
   Options *o = call->options;
   TRY(take_operands(call, err));
-  /* With a cache, records are answered one after another: for --map only a flag turns it on, no setting. */
+  /* With a cache, records are answered one after another. So for --map only the flag turns it on, no
+   * setting. */
   if (o->assistant.cache.on_is_usual && map_is_asked(&o->map, &o->prompt)) o->assistant.cache.on = false;
   o->assistant.device.states = o->map.states;
   o->assistant.device.several_gpus = map_is_asked(&o->map, &o->prompt);

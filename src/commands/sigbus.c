@@ -1,7 +1,7 @@
 /* sigbus.c - see sigbus.h.   Called by: main.c.
  *
- * Weights are read through mappings: reading a page past the current end of the file raises SIGBUS instead of
- * failing a read(), and no earlier check of the size can exclude that. The handler finds the file in
+ * Weights are read through mappings. Reading a page past the current end of the file raises SIGBUS, where
+ * read() would fail. No earlier check of the size can exclude that. The handler finds the file in
  * /proc/self/maps (proc(5)), so no list of mappings is needed.
  * Always true: a fault outside of mapped files, or a signal sent by another process, ends the program as it
  *              would without the handler. */

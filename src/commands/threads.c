@@ -1,11 +1,11 @@
 /* threads.c - see threads.h.   Called by: main.c, device.c, models/pack.c.
  *
  * A decode step is some hundred short parallel regions. Threads that sleep between regions wake too late, so
- * libgomp spins: 300,000 times by default, which is 10 ms or more where a spin is x86's pause. That long a
- * spin is never needed while each thread has a core; on a busy machine it keeps the awaited thread from
- * running, and decoding slows down eightfold. So threads spin only for about the time between two regions,
- * some ten microseconds. Measured on two cores (AMD EPYC Zen 5, SmolLM2-135M, gcc 12), in tokens/s: alone 348
- * with 300,000 spins and 346 with 1,000; beside ten other processes 3 and 24. */
+ * libgomp lets them spin. By default they spin 300,000 times: 10 ms or more where a spin is x86's pause. On a
+ * busy machine so long a spin keeps the awaited thread from running, and decoding slows down eightfold. So
+ * threads spin only for about the time between two regions, some ten microseconds. Measured on two cores
+ * (AMD EPYC Zen 5, SmolLM2-135M, gcc 12), in tokens/s: alone 348 with 300,000 spins and 346 with 1,000;
+ * beside ten other processes 3 and 24. */
 #include "commands/threads.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static bool has_our_stacks(void) {
 }
 
 /* True if compute threads will have suitable stacks: OMP_STACKSIZE has the value that auk sets; or no
- * variable sets the size, so that `ulimit -s` does (unlimited: 2 MiB), and it is within the bounds. */
+ * variable sets the size, and `ulimit -s` is within the bounds or unlimited (a stack then has 2 MiB). */
 static bool has_good_stacks(rlim_t limit) {
   static const char *const others[] = {"OMP_STACKSIZE", "OMP_STACKSIZE_ALL", "GOMP_STACKSIZE",
                                        "KMP_STACKSIZE"};

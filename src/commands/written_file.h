@@ -1,4 +1,4 @@
-/* written_file.h - checks that a file about to be written is not one that the command reads, which would
+/* written_file.h - checks that a file about to be written is none that the command reads: writing it would
  * destroy the input and its mappings. Files are compared by device and inode, so links are recognised. Each
  * check passes if the path does not exist, or is a pipe, terminal or device. */
 #pragma once

@@ -159,14 +159,15 @@ static void take_caches(BackendState *state, const ModelConfig *config, Buffers 
   }
 }
 
-/* Matrices that one run_matmuls(), run_groups() or cpu_products_stacked() may get: an operation's with the
- * same inputs, or all of the operation with experts, since the chosen and the shared expert run together. */
+/* Matrices that one call of run_matmuls(), run_groups() or cpu_products_stacked() may get: those of an
+ * operation that have the same inputs. For the operation with experts these are all: the chosen and the
+ * shared expert run together. */
 typedef struct {
   int operation, n_in;
   size_t n_parts;
 } MatrixCall;
 
-/* Raises the sizes to those that a call needs, whose partial sums are outputs times splits times rows. */
+/* Raises the sizes to what a call needs. n_parts: its partial sums, outputs times splits times rows. */
 static void raise_sizes(MatmulScratch *scratch, int n_in, size_t n_parts) {
   const size_t width = ((size_t)n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
   if (scratch->rounded.stride < width) scratch->rounded.stride = width;
@@ -540,8 +541,8 @@ static void scale_rows(BackendState *state, int n_rows, float factor) {
     for (size_t i = 0; i < hidden; i++) state->x[r * stride + i] *= factor;
 }
 
-/* Moves the range.n_kept rows that are kept, of x and of `from`, to the front; n_kept 0: all rows stay.
- * Returns the number of rows that are left. */
+/* Moves the range.n_kept kept rows of x and of `from` to the front; n_kept 0: all rows stay. Returns the
+ * number of rows that are left. */
 static int keep_rows(BackendState *state, TokenRange range, float *from, int from_stride) {
   const size_t stride = (size_t)state->plan.hidden, other = (size_t)from_stride;
   for (int i = 0; i < range.n_kept; i++) { /* rows ascend: a row is moved before another takes its place */

@@ -199,18 +199,18 @@ void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const 
  * memory->rounded. */
 void run_groups(const BackendModel *loaded, const MatmulScratch *memory, MatmulGroup *groups, int n_groups);
 /* Passes rows of x to StateOptions.inputs as the inputs of `linear`. The functions above do so themselves,
- * but none gets kv_b, which latent attention multiplies head by head in another form. */
+ * but none of them gets kv_b: latent attention multiplies it head by head, in another form. */
 void show_input(const MatmulScratch *memory, const float *x, size_t x_stride, int n_rows,
                 const Linear *linear);
 
 typedef void SharedItem(void *context, int i);
-/* Calls item(context, i) for 0 <= i < n, shared among the threads of the model's team or OpenMP's; if n is 1,
- * the caller computes the item itself. */
+/* Calls item(context, i) for 0 <= i < n. The threads of the model's team or OpenMP's share the items; if n is
+ * 1, the caller computes the item itself. */
 void cpu_share(const BackendModel *loaded, int n, SharedItem *item, void *context);
 
 /* Positions of rows (rope.c). cpu_place_rows(): sets the rows' sequences, positions and angles.
- * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k, which goes
- * to the cache with state->v. */
+ * cpu_rotate_queries(): norm, rope and scale of state->q. cpu_append(): norm and rope of state->k; then
+ * state->k and state->v go to the cache. */
 void cpu_place_rows(BackendState *state, TokenRange range);
 void cpu_rotate_queries(BackendState *state, TokenRange range, int layer);
 void cpu_append(BackendState *state, TokenRange range, int layer);
@@ -268,8 +268,8 @@ Status cpu_state_save(BackendState *state, int slot, Error *err);
 Status cpu_state_restore(BackendState *state, int slot, Error *err);
 Status cpu_state_read(BackendState *state, int slot, int layer, void *out, Error *err);
 Status cpu_state_write(BackendState *state, int slot, int layer, const void *from, Error *err);
-/* The operations norm_delta_rule and norm_short_conv without their norm: replace state->q, or with
- * delta_beside state->beside, by the layer's output before o. `from`: [range.n_tokens][plan.hidden]. */
+/* The operations norm_delta_rule and norm_short_conv without their norm. They write the layer's output before
+ * o to state->q, or with delta_beside to state->beside. `from`: [range.n_tokens][plan.hidden]. */
 void cpu_delta_rule(BackendState *state, TokenRange range, int layer, const float *from);
 void cpu_short_conv(BackendState *state, TokenRange range, int layer, const float *from);
 
@@ -296,9 +296,9 @@ void cpu_add_to_streams(BackendState *state, int n_rows);
 Operation cpu_predict_streams, cpu_add_laurel, cpu_correct_streams;
 
 /* Sparse attention (sparse.c). cpu_index(): computes index queries and keys of normalised rows `from`; the
- * keys go to the cache. cpu_selects(): true if some row of the step attends to selected positions only.
- * cpu_select() then selects each row's positions, at most cpu_most_selected(), and cpu_gather() copies a
- * row's selected keys and values of a KV head to `memory`, as a cache of their own. */
+ * keys go to the cache. cpu_selects(): true if some row of the step attends to selected positions only. Then
+ * cpu_select() selects each row's positions, at most cpu_most_selected(). cpu_gather() copies a row's
+ * selected keys and values of a KV head to `memory`, as a cache of their own. */
 void cpu_index(BackendState *state, TokenRange range, int layer, const float *from);
 bool cpu_selects(const BackendState *state, int n_rows);
 void cpu_select(BackendState *state, int n_rows, int layer);

@@ -1,7 +1,7 @@
 /* kernels.c - the CPU's kernels for one instruction set (KERNELS_ISA), as the table that kernels.h declares.
  *
- * Compiled once for each set with its own flags; everything else in it and in the headers it includes is
- * static. The elementwise kernels are here. */
+ * This file is compiled once for each set with the set's own flags. All else in it and in the headers that it
+ * includes is static. The elementwise kernels are here. */
 #include "cpu/kernels.h"
 
 #include "base/half.h"
@@ -14,8 +14,8 @@
 #include "cpu/kernels_rounding.h"
 #include "cpu/vector.h"
 
-/* matmul_few() of weights that lie output by output. With more than PASS_ROWS rows: FEW_OUTPUTS outputs at a
- * time, whose weights stay in the caches for all passes of rows. */
+/* matmul_few() of weights that lie output by output. With more than PASS_ROWS rows it takes FEW_OUTPUTS
+ * outputs at a time: their weights stay in the caches for all passes of rows. */
 static void outputs_few(const Linear *w, InputRows x, int first, int n, float *y, size_t y_stride) {
   const int most = x.n <= PASS_ROWS ? n : FEW_OUTPUTS;
   for (int o = 0, some; o < n; o += some) {
@@ -88,7 +88,7 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-/* Returns -2u of GELU's (x / 2) (1 + tanh(u)) = x / (1 + e^(-2u)), whose right side has no cancellation for u
+/* Returns -2u for GELU, (x / 2) (1 + tanh(u)) = x / (1 + e^(-2u)). The right side has no cancellation for u
  * far below 0. */
 INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);

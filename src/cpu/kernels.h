@@ -38,9 +38,9 @@ static inline bool matmul_by_outputs(const Linear *w) {
   return !linear_is_by_inputs(w);
 }
 
-/* The number of parts into which n_in inputs are split (split-K) where weights lie input by input and x has a
- * few rows: threads share the splits. It decides the order of sums, so it depends on the matrix only: a split
- * for each 1,024 inputs, at least 4, at most MAX_SPLITS, and at most one for each SPLIT_UNIT. */
+/* The number of splits of n_in inputs (split-K): threads share the splits if weights lie input by input and x
+ * has a few rows. The number decides the order of sums, so it depends on the matrix only. There is a split
+ * for each 1,024 inputs, at least 4, at most MAX_SPLITS, and at most one for each SPLIT_UNIT inputs. */
 static inline int matmul_splits_of(int n_in) {
   int n_units = (n_in - 1) / SPLIT_UNIT + 1, n = (n_in - 1) / 1024 + 1;
   n = n < 4 ? 4 : n > MAX_SPLITS ? MAX_SPLITS : n;
@@ -164,7 +164,7 @@ typedef struct {
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
 
-  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias, with the bits of
+  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias. The bits are those of
    * matmul_few() and join().
    * PRECOND as for matmul_few(); n_rows <= MATMUL_ROWS, n <= MATMUL_COLUMNS <= y_stride;
    *         y[r][n .. y_stride) may be overwritten. */
@@ -176,11 +176,11 @@ typedef struct {
    * there. */
   float (*round_row)(const float *x, int n, int16_t *out);
 
-  /* The zero point (0 .. 15) and the scale (a number of fp16, > 0) of a group of n weights of ROUND_OUTPUTS
-   * outputs, w[n][ROUND_OUTPUTS], with the least sum of importance[i] (scale k[i] - w[i])^2 among the
-   * candidates, k[i] being round(w[i] / scale) clamped to -zero .. 15 - zero. Candidates: zero = shift +
-   * round(-15 low / (high - low)) clamped to 0 .. 15, low and high being the ends of the group's range, 0
-   * included; scale = shrink * the least scale that clips nothing. */
+  /* Finds the zero point (0 .. 15) and the scale (a number of fp16, > 0) for a group of n weights of
+   * ROUND_OUTPUTS outputs, w[n][ROUND_OUTPUTS]. Takes the candidates with the least sum of importance[i]
+   * (scale k[i] - w[i])^2, where k[i] = round(w[i] / scale) clamped to -zero .. 15 - zero. Candidates: zero =
+   * shift + round(-15 low / (high - low)) clamped to 0 .. 15, where low and high are the ends of the group's
+   * range, 0 included; scale = shrink * the least scale that clips nothing. */
   void (*search_group)(const float *w, const float *importance, int n, const GroupSearch *search,
                        float *scales, float *zeros);
 
@@ -192,7 +192,7 @@ typedef struct {
                       const float *const *zeros, uint8_t *codes, float *errors);
 
   /* Moves levels k = code - zero of a group of n weights of ROUND_OUTPUTS outputs, one after another, to
-   * where a loss with the second derivatives h[n][n] is least; slopes: minus its derivatives. For each j:
+   * lower a loss. h[n][n]: the loss's second derivatives; slopes: minus its first derivatives. For each j:
    *   k = round(levels[j] + slopes[j] / (scale h[j][j])) clamped to -zero .. 15 - zero
    *   changes[j] = scale (k - levels[j]);  levels[j] = k;  slopes[i] -= h[j][i] changes[j] for all i */
   void (*move_group)(float *levels, float *slopes, int n, const float *h, const float *scales,

@@ -128,7 +128,7 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
 }
 
 /* out[i] = sum over positions [begin, end) of p[i][position - begin] v. The chain of sums continues across
- * the cache's runs of pages, so that pages change no bit. With KV_Q8 it first multiplies p by the scales of
+ * the cache's runs of pages, so that pages change no bit. With KV_Q8 p is first multiplied by the scales of
  * V. */
 INLINE void attend_values(const KvHead *kv, const QueryTile *tile, int begin, int end, float *p, float *out) {
   size_t width = (size_t)kv->v_width, size = kv_number_bytes(kv->type);

@@ -1,8 +1,8 @@
 /* kernels_int8.h - matmuls of int8 weights and activations rounded to int8 (LINEAR_INT8 in model.h).
  *
- * Part of kernels.c. Sums are exact in 32 bits in any order: at most 2^14 times the number of inputs, which
- * hf_quantised.c keeps below 2^17. Activations are stored as int16, and weights are widened to int16, so that
- * one instruction multiplies and adds pairs. */
+ * Part of kernels.c. Sums are exact in 32 bits in any order: they are at most 2^14 times the number of
+ * inputs, and hf_quantised.c keeps this number below 2^17. Activations are stored as int16, and weights are
+ * widened to int16, so that one instruction multiplies and adds pairs. */
 #pragma once
 
 #include <float.h>

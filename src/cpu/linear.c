@@ -101,7 +101,7 @@ typedef struct {
 /* Up to three for each matrix: the rest of a split, whole splits, the beginning of a split. */
 enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
-/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches, whose sums go to `parts`. A
+/* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches. Their sums go to `parts`. A
  * unit is MATMUL_UNIT columns of a split. Returns the number of stretches. */
 static int cut_matrix(const Linear *w, const MatmulGroup *group, float *parts, int64_t from, int64_t to,
                       Stretch *stretches) {
@@ -138,8 +138,8 @@ static bool has_long_shares(const MatmulWork *work) {
 }
 
 /* The unit of w in which byte `at` lies; 0 or the number of units if `at` is before or after the matrix. With
- * long shares, wide rows of weights that lie input by input are cut at cache lines, since two threads would
- * read a line that is cut. */
+ * long shares, wide rows of weights that lie input by input are cut at cache lines: otherwise two threads
+ * would read the same line. */
 static int64_t unit_at(const MatmulWork *work, const Linear *w, int64_t at) {
   const int64_t bytes = bytes_of(w), n_blocks = blocks(w->n_out, MATMUL_UNIT),
                 n_units = matmul_splits(w) * n_blocks;
@@ -241,8 +241,8 @@ static void run_splits(MatmulWork *work, int me, int n_threads) {
   }
 }
 
-/* Sums the splits of columns [first, first + n) of a group, whose sums begin at `parts`, and applies the
- * epilogue, row by row. */
+/* Sums the splits of columns [first, first + n) of a group and applies the epilogue, row by row. The sums of
+ * the splits begin at `parts`. */
 static void finish_columns(const MatmulWork *work, int g, const float *parts, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
   const MatmulGroup *group = &work->groups[g];
@@ -380,7 +380,8 @@ static int column_blocks(const MatmulGroup *group) {
 }
 
 /* Sets task_rows: cuts the group's rows into blocks of at most MATMUL_ROWS. If all groups together have too
- * few tasks for all threads, blocks are smaller: MIN_TASK_ROWS or more on average. Returns their number. */
+ * few tasks for all threads, blocks are smaller: MIN_TASK_ROWS rows or more on average. Returns the number of
+ * blocks. */
 static int cut_rows(MatmulGroup *group, int64_t n_columns, int n_threads) {
   const int n_rows = group->n_rows;
   int n_blocks = blocks(n_rows, MATMUL_ROWS);

@@ -1,12 +1,12 @@
 /* backend.h - the interface to a device: operations over rows of tokens, and its life cycle.
  *
- * A model is a program (model/program.h), which forward.c runs by the device's function for each kind of
- * operation; src/cpu implements them readably, cuda/ with kernels. fused_step() is optional: it computes a
- * whole step, with the results of the operations up to rounding.
+ * A model is a program (model/program.h). forward.c runs its operations by the device's function for each
+ * kind; src/cpu has readable functions, cuda/ has kernels. The optional fused_step() computes a whole
+ * step, with the results of the operations up to rounding.
  *
- * A BackendState belongs to one session, or to the sequences of one batch (batch.h): the KV cache and all
- * intermediate results. open() allocates all of it, so no operation allocates. Operations pass their results
- * on inside the state, among them:
+ * A BackendState has the KV cache and all intermediate results of one session, or of the sequences of one
+ * batch (batch.h). open() allocates all of it, so no operation allocates. Operations pass their results on
+ * inside the state, among them:
  *   x          [n_tokens][hidden] fp32: the residual stream
  *   q          [n_tokens][n_heads][head_dim]
  *   KV cache   keys and values of positions pos .. pos + n_tokens - 1
@@ -30,9 +30,9 @@ typedef struct BackendState BackendState; /* KV cache and intermediate results *
 typedef struct BackendProbe BackendProbe;
 
 /* Types of the KV cache. KV_Q8 is int8 with fp16 scales: x = q * scale, q = round(x / scale). A key has a
- * scale for each KEY_SCALE_DIMS numbers, since a few channels of keys are far larger than the rest: the mean
- * KL divergence of SmolLM2-135M from itself with KV_F16 is 9e-4 with one scale for a key, 4.1e-4 with one
- * for 32 numbers, 3.4e-4 with one for 16. A value has one scale: int8 values with fp16 keys make a KL
+ * scale for each KEY_SCALE_DIMS numbers: a few channels of keys are far larger than the rest. The mean KL
+ * divergence of SmolLM2-135M from itself with KV_F16 is 9e-4 with one scale for a key, 4.1e-4 with one for
+ * 32 numbers, 3.4e-4 with one for 16. A value has one scale: int8 values with fp16 keys make a KL
  * divergence of only 6e-5. (Latent attention on a GPU reads the keys' bytes as its values.)
  * scale = largest |x| / 127, rounded up to 7 significant bits, so that 1152 * scale is exact in fp16: GPUs
  * read the byte q + 128 as the half 1024 + 128 + q and subtract 1152 (cuda/kernels/cache/q8.cuh). */
@@ -131,8 +131,8 @@ typedef struct {
    * is what the drafter's previous step left (DFlash reads none). */
   int states;
   const TapList *taps; /* StateOptions.taps if the step is to keep them, else NULL */
-  /* After the step only its logits and the layers' caches are read, so that the last layer need not compute
-   * rows without logits to their end. */
+  /* After the step only its logits and the layers' caches are read. So the last layer may leave rows without
+   * logits unfinished. */
   bool only_logits;
   /* Set by forward() for operation Program.cut, an OP_OUT_PROJ: the operation keeps this many rows, those
    * with logits; 0: all. */
@@ -190,14 +190,14 @@ typedef struct {
   int max_logit_rows; /* most rows whose logits one step keeps */
   KvType kv;
   int n_slots; /* recurrent states that state_save() can keep; 0 unless the model has such a state */
-  /* For several sequences: they share n_pages pages of the backend's page_tokens positions in place of a
-   * cache of n_ctx, and each sequence has a page table and, if the model is recurrent, a recurrent state.
-   * 0: one sequence, whose positions lie one after another. */
+  /* For several sequences: they share n_pages pages, each of the backend's page_tokens positions, in place of
+   * a cache of n_ctx. Each sequence has a page table and, if the model is recurrent, a recurrent state. 0:
+   * one sequence, whose positions lie one after another. */
   int n_sequences, n_pages;
   /* For several sequences: a row gets the same bits whatever rows of other sequences are in its step, and
-   * however its prompt is divided into steps (with recurrent states, each step but the last of a prompt has
-   * whole pages). The caller gives a step at most n_sequences + GUESS_ROWS rows that belong to no prompt. A
-   * backend whose rows always have these bits ignores `invariant`. */
+   * however its prompt is divided into steps. With recurrent states, each step but the last of a prompt must
+   * have whole pages. The caller gives a step at most n_sequences + GUESS_ROWS rows that belong to no prompt.
+   * A backend whose rows always have these bits ignores `invariant`. */
   bool invariant;
   StatesType states;       /* for several sequences; else STATES_F32 */
   TapList taps;            /* the layers after which steps may keep the residual stream (TokenRange.taps) */
@@ -239,8 +239,9 @@ typedef struct Backend {
    * the host's memory. */
   Status (*memory)(const Model *model, const BackendOptions *options, DeviceMemory *memory, Error *err);
   bool prepares_experts; /* calls model_prepare_expert() before it reads an expert */
-  /* Only the thread that loads a model uses it and its states (but for kv_write() and state_write()), because
-   * CUDA's current device belongs to a thread. Other threads may use other models at the same time. */
+  /* Only the thread that loads a model uses the model and its states: CUDA's current device belongs to a
+   * thread. Other threads may call kv_write() and state_write(), and may use other models at the same
+   * time. */
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes that open() takes for these options, KV cache included. */
@@ -285,13 +286,13 @@ typedef struct Backend {
   /* How many bytes fewer a step of one token at `pos` reads with an 8-bit copy of lm_head, if the picks
    * before and after this step stay on the device; NULL: none. */
   size_t (*head_spares)(const BackendState *state, const Sampler *sampler, int pos);
-  /* Layers with a recurrent state (config_layer()), which exists for one position only, after the tokens that
-   * were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes of one
-   * layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s n_slots,
-   * state_restore() makes a slot's state the current one; both run in the order of steps. NULL: the backend
-   * refuses models with such layers. state_read() copies one layer's part of a slot to the host, and
-   * state_write() puts it back, in the layout of the device; threads may call state_write() at the same time
-   * for different layers. */
+  /* For layers with a recurrent state (config_layer()). The state exists for one position only, after the
+   * tokens that were computed last. A step at position 0 begins with an empty state. recurrent_bytes(): bytes
+   * of one layer's state, 0 if it has none. state_save() keeps the current state in a slot of open()'s
+   * n_slots. state_restore() makes a slot's state the current one. Both run in the order of steps. NULL: the
+   * backend refuses models with such layers. state_read() copies one layer's part of a slot to the host, in
+   * the device's layout; state_write() puts it back. Threads may call state_write() at the same time for
+   * different layers. */
   size_t (*recurrent_bytes)(const ModelConfig *config, int layer);
   Status (*state_save)(BackendState *state, int slot, Error *err);
   Status (*state_restore)(BackendState *state, int slot, Error *err);
@@ -301,9 +302,10 @@ typedef struct Backend {
    * set_pages() puts pages[0 .. n) into a sequence's page table, from its entry `first` on: entry i is the
    * page of positions i * page_tokens on. Sequences may share a page that no step writes to. copy_page()
    * copies the keys and values of one page to another, in all layers. sample_rows() picks ids[i] by
-   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL it does not
-   * wait for the picks, and the samplers have no mask and no penalties: take_rows() waits for the oldest such
-   * call and writes its ids. At most two such calls may be outstanding. take_rows NULL: ids is never NULL. */
+   * samplers[i] from row i of the logits, for i < n; samplers[i] NULL: no pick. With ids NULL sample_rows()
+   * does not wait for the picks; the samplers then have no mask and no penalties. take_rows() waits for the
+   * oldest such call and writes its ids. At most two such calls may be outstanding. take_rows NULL: ids is
+   * never NULL. */
   int page_tokens;
   int sequences; /* more sequences than this at once give hardly more tokens a second */
   Status (*set_pages)(BackendState *state, int sequence, int first, const int32_t *pages, int n, Error *err);

@@ -250,8 +250,8 @@ static bool pass_on(Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* Passes a token on and appends it; false, without appending it, if the answer ends with it or the context is
- * full. */
+/* Passes a token on and appends it. If the answer ends with the token or the context is full, does not append
+ * the token and returns false. */
 static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   if (!pass_on(s, id, is_forced) || s->n_ids == request_context(&s->run.request, b->sizes.n_ctx))
     return false;
@@ -259,8 +259,8 @@ static bool take_token(Batch *b, Sequence *s, int32_t id, bool is_forced) {
   return true;
 }
 
-/* True if the sequence takes tokens, and the next step does not depend on the sink's reply to one, so that
- * the sink may get it late. */
+/* True if the sink may get tokens late: the sequence takes tokens, and the next step does not depend on the
+ * sink's reply to one. */
 static bool may_be_late(const Batch *b, const Sequence *s) {
   const GenerateOptions *generate = &s->run.request.generate;
   return b->overlaps && !is_scored(s) && !s->run.result.status && generate->max_tokens != 0 &&
@@ -453,12 +453,12 @@ static bool take_back_youngest(Batch *b, const Sequence *s) {
 
 /* --- steps */
 
-/* The pages that the sequence is expected to take: for the tokens it has, and for half of what its answer
- * lacks to the mean of the answers that ended (to s->n_expected before one ended). Half, since others end
- * meanwhile and give their pages back. Simulated with answers of one length, of exponential and of log-normal
- * lengths, and twice as many sequences as fit with whole answers, 0 to 7% of the rows are computed again. It
- * would be 12 to 31% if room were kept for the tokens that a sequence has alone, and 0 to 22% if for all that
- * its answer lacks. */
+/* The number of further pages that the sequence is expected to take: for the tokens it has, and for half of
+ * the tokens that its answer lacks. The answer's length is taken as the mean of the answers that ended
+ * (s->n_expected before one ended). Half, because others end meanwhile and give their pages back. Simulated
+ * with answers of one length, of exponential and of log-normal lengths, and twice as many sequences as fit
+ * with whole answers: 0 to 7% of the rows are computed again. With room for the tokens that a sequence has
+ * alone, it would be 12 to 31%; with room for the whole answer, 0 to 22%. */
 static int coming_pages(const Batch *b, const Sequence *s) {
   const double mean = b->n_ended > 0 ? b->n_of_ended / b->n_ended : s->n_expected;
   const int limit = request_context(&s->run.request, b->sizes.n_ctx),
@@ -691,8 +691,8 @@ static Status take_step(Batch *b, const EngineJob *job, Error *err) {
   return STATUS_OK;
 }
 
-/* Puts a late token in the place that was left for it. If the step that is being computed has a row for it,
- * other sequences may find it from now on. */
+/* Puts the late token `id` in the place that was left for it. If the step that is being computed has a row
+ * for the token, other sequences can find the token from now on. */
 static void learn_token(Batch *b, Sequence *s, int32_t id) {
   s->late = id;
   if (s->state == SEQUENCE_LAST) return;
@@ -788,8 +788,8 @@ static void lend_drafters(Batch *b) {
   b->overlaps = b->backend->memory && !enough;
 }
 
-/* True if the next step can be planned without the picks of this one. Penalties exclude it: they need counts
- * of all earlier tokens, and the host counts a token only once it knows it. */
+/* True if the next step can be planned without the picks of this one. Penalties exclude that: they need
+ * counts of all earlier tokens, and the host cannot count a token before it knows the token. */
 static bool can_go_ahead(const Batch *b, int n_logit_rows) {
   bool can = b->overlaps && b->backend->take_rows && n_logit_rows > 0;
   for (int i = 0; i < b->n_active && can; i++) {

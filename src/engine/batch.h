@@ -19,7 +19,7 @@
  *
  * Where a backend gives a row the same bits with any other rows (the CPU; a GPU with StateOptions.invariant),
  * each answer is what it would be alone. With `invariant` a row of an answer or a guess is always computed as
- * if it were alone, also one that is forced or, after its pages were given back, computed again; a row of a
+ * if it were alone, even if it is forced, or is computed again because its pages were given back. A row of a
  * prompt never is. So the same token may have other bits in an answer than in a prompt, and sequences share
  * only pages of prompts. */
 #pragma once

@@ -10,7 +10,7 @@
  *
  * With both, steps of the session and of the batch alternate. A process that keeps a model has both where a
  * batch differs from a session: on a device whose kernels for several rows round otherwise, and for models
- * with a recurrent state, which a batch does not keep for later requests. */
+ * with a recurrent state. (A batch does not keep that state for later requests.) */
 #pragma once
 
 #include "engine/batch.h"
@@ -24,8 +24,8 @@ typedef struct {
   const BatchOptions *batch;     /* NULL: no batch */
 } EngineOptions;
 
-/* Opens an engine on a loaded model, which the caller keeps and which outlives the engine. Errors are those
- * of session_open() and batch_open(). *engine is NULL after a failure. */
+/* Opens an engine on a loaded model. The caller keeps the model loaded while the engine is open. Errors are
+ * those of session_open() and batch_open(). *engine is NULL after a failure. */
 Status engine_open(const Backend *backend, BackendModel *loaded, const Model *model,
                    const EngineOptions *options, Engine **engine, Error *err);
 void engine_close(Engine *engine); /* NULL is fine */

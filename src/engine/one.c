@@ -16,9 +16,9 @@ static int n_prompt(const One *o) {
 
 /* --- the part of a prompt that is computed already */
 
-/* Keeps only those of the session's tokens that the request's owner would have computed in the same steps
- * with a session of its own: all if they are this owner's or the bits of a row do not depend on its step,
- * else whole chunks of a prompt from the first token on. */
+/* Keeps only those of the session's tokens that the request's owner would have computed in the same steps in
+ * a session of its own. These are all tokens if they are this owner's, or if a row's bits do not depend on
+ * its step. Otherwise they are whole chunks of a prompt from the first token on. */
 static void keep_what_is_same(One *o) {
   Session *session = o->session;
   const bool is_own = o->owner == o->run.request.owner;
@@ -131,10 +131,10 @@ static Status sample(One *o, int32_t *id, Error *err) {
 }
 
 /* Samples the next token. *decoded: a step with it is already computed or enqueued. Asynchronous decode keeps
- * IN_FLIGHT steps enqueued, so that the device computes one token while the host shows another. With masks
- * only one step is enqueued: a mask depends on the token before. Guesses depend on it, too: while guesses are
- * likely, no step is enqueued. The last wanted token is sampled and not decoded, since nothing reads its
- * logits. */
+ * IN_FLIGHT steps enqueued: the device computes one token while the host shows another. With masks only one
+ * step is enqueued, because a mask depends on the token before. Guesses depend on that token, too: while
+ * guesses are likely, no step is enqueued. The last wanted token is sampled and not decoded: nothing reads
+ * its logits. */
 static Status next_token(One *o, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   Session *session = o->session;
@@ -236,10 +236,10 @@ static Status end(One *o, Error *err) {
   return o->job->done(o->job->user, &o->run.request, result, err);
 }
 
-/* Handles the status of begin() or of a step. The request ends if it `ended` or if the failure is its own
- * (set in its result, or STATUS_USAGE); other failures, and an interruption of the job, end the run, and the
- * request gets no result. With STATUS_INTERRUPTED, a search for a mask or a prefill noticed the request's own
- * flag: the request ends without a failure. */
+/* Handles the status of begin() or of a step. The request ends if it `ended`, or if the failure is its own
+ * (set in its result, or STATUS_USAGE). Other failures, and an interruption of the job, end the run: the
+ * request gets no result. Otherwise STATUS_INTERRUPTED means: a search for a mask or a prefill noticed the
+ * request's own flag. The request then ends without a failure. */
 static Status take_status(One *o, Status status, bool ended, Error *err) {
   if (o->job->interrupted && is_interrupted(o)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (status == STATUS_INTERRUPTED) {

@@ -40,7 +40,8 @@ Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const 
   if (size + more_size > WIRE_LARGEST)
     return error_set(err, STATUS_USAGE, "a message of %zu bytes, the limit is %d", size + more_size,
                      WIRE_LARGEST);
-  /* All of it or, without memory, nothing: a head alone would take the next message for its body. */
+  /* Makes room for the whole message first. A head without its body would make the other end read the next
+   * message as this body. */
   TRY(mem_grow(&wire->out.data, &wire->out.capacity, wire->out.size + sizeof head + size + more_size, 1,
                "a message", err));
   TRY(buffer_append(&wire->out, &head, sizeof head, err));
@@ -64,8 +65,8 @@ void wire_send(Wire *wire) {
                            MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) wire->out_sent += (size_t)n;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    /* Output is dropped, but `ended` not set: messages that the other end sent before it closed are still to
-     * be read, and reading sets it. */
+    /* The output is dropped, but `ended` stays false: messages that the other end sent before it closed must
+     * still be read. wire_receive() sets `ended` after them. */
     if (n < 0 && errno != EINTR) wire->out_sent = wire->out.size;
   }
   drop_sent(wire);
@@ -105,7 +106,7 @@ Status wire_receive(Wire *wire, Error *err) {
   enum { MOST_AT_ONCE = 1 << 20, PART = 1 << 14 };
   const size_t before = wire->in.size;
   while (!wire->ended && wire->in.size - before < MOST_AT_ONCE) {
-    /* Without memory nothing is received, since the socket gives each byte once. */
+    /* Makes room first: the socket gives each byte only once. */
     TRY(mem_grow(&wire->in.data, &wire->in.capacity, wire->in.size + PART, 1, "a message", err));
     union {
       struct cmsghdr header;

@@ -60,7 +60,7 @@ typedef struct {
   SamplerSettings sampler;
 } WireAsk;
 
-/* WIRE_REPLY; then forced tokens [n_forced], then the mask where there is one. */
+/* WIRE_REPLY. The forced tokens [n_forced] follow, then the mask, if has_mask. */
 typedef struct {
   uint32_t id;
   int32_t n_forced;
@@ -79,7 +79,7 @@ typedef struct {
   EngineResult result;
 } WireResult;
 
-/* WIRE_TOKEN; then scores [n_best + 1] where they were asked for. */
+/* WIRE_TOKEN. The scores [n_best + 1] follow, if the request asks for them. */
 typedef struct {
   uint32_t id;
   int32_t token;
@@ -115,15 +115,15 @@ typedef struct {
 Wire wire_on(int socket);
 void wire_close(Wire *wire);
 
-/* Queues a message to be sent, with its body in up to two parts. */
+/* Queues a message. Its body is `body` [size] and then `more` [more_size], in bytes. */
 Status wire_put(Wire *wire, WireKind kind, const void *body, size_t size, const void *more, size_t more_size,
                 Error *err);
 /* Sends what can be sent now; if the other end is gone, the rest is dropped. */
 void wire_send(Wire *wire);
 /* wire_send(), with a descriptor attached (-1: none). */
 void wire_send_descriptor(Wire *wire, int descriptor);
-/* Receives what is there, up to a megabyte: memory grows with what is sent, not with what is announced. Sets
- * `ended` after the last bytes if the other end is gone. */
+/* Receives the bytes that are there, up to about a megabyte. Memory grows with received bytes, not with the
+ * size that a head announces. If the other end is gone, sets `ended` after the last bytes. */
 Status wire_receive(Wire *wire, Error *err);
 /* Takes the next complete message; false: there is none. Its body stays valid until the next wire_take() or
  * wire_receive(). A message that is too large sets `ended`. */
@@ -134,5 +134,5 @@ bool wire_wait(Wire *wire, int ms, WireKind *kind, const char **body, size_t *si
 /* True if something is still to be sent. */
 bool wire_is_full(const Wire *wire);
 
-/* True if the process at the other end is this user's; *pid is then its id. */
+/* True if this user runs the process at the other end. *pid is then that process's id. */
 bool wire_is_own(int socket, pid_t *pid);

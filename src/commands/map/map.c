@@ -4,8 +4,8 @@
  * Always true: results are in the order of the records, except with --unordered; each result is written
  *              in full.
  *
- * The common beginning of the prompts is computed once: a session keeps the longest prefix of its tokens that
- * the next prompt shares (or that all prompts share: map_begin()), and sequences of a batch share the KV
+ * The common beginning of the prompts is computed once. A session keeps the longest prefix that the next
+ * prompt shares, or only the prefix that all prompts share (map_begin()). Sequences of a batch share the KV
  * pages of equal prefixes. */
 #include "commands/map/map.h"
 
@@ -88,8 +88,8 @@ static Status choose_shard(Map *map, Error *err) {
 
 /* --- where progress is shown */
 
-/* True if standard error is a terminal and no results appear on a terminal: then progress and a summary are
- * shown. */
+/* True if progress and a summary are shown: standard error is a terminal, and no results appear on a
+ * terminal. */
 static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }
@@ -158,8 +158,8 @@ static Status open_records(Map *map, RecordRules rules, Error *err) {
   return record_reader_open(job->map->input, rules, map->mapping.assistant->interrupted, &map->reader, err);
 }
 
-/* Surveys the whole input, and adds to the settings how its records are divided: the shard that this output
- * is for, or the records in a block of --claim. */
+/* Surveys the whole input. Adds to the settings how the records are divided: this output's shard, or the
+ * block size of --claim. */
 static Status open_part(Map *map, const RecordRules *rules, const char *text, Error *err) {
   const MapFlags *flags = map->mapping.job->map;
   MapSettings *settings = &map->mapping.settings;

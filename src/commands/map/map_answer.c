@@ -204,7 +204,7 @@ Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *ot
   return first->choices.n ? choices_open(first->job->choose, &other->choices, err) : STATUS_OK;
 }
 
-/* Sets `base`, the prefix of all prompts that is computed by itself, and `alone`, true if requests come one
+/* Sets `base`, the prefix of all prompts that is computed by itself. Sets `alone`: true if requests come one
  * at a time. */
 static void set_place(const Mapping *m, EngineRequest *request) {
   request->alone = m->assistant->batch_options.n_sequences == 1;

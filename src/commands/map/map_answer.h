@@ -35,18 +35,18 @@ typedef struct {
   uint64_t n_prompt, n_reused, n_generated; /* total tokens */
 } Mapping;                                  /* starts zeroed */
 
-/* Call it once, before the first record. A GPU's kernels depend on the number of tokens in a step. So with a
- * seed (-s), -p (or -P) and --map on a GPU, a session keeps from record to record only the prefix that -p and
- * the chat template give every prompt: it is always computed in the same steps, and no answer depends on
- * earlier records, bit for bit. Otherwise the session keeps the longest prefix shared with the previous
- * prompt. */
+/* Call this function once, before the first record. It chooses what a session keeps from record to record: as
+ * a rule, the longest prefix shared with the previous prompt. On a GPU with a seed (-s), -p (or -P) and
+ * --map, a session keeps only the prefix that -p and the chat template give every prompt. This prefix is
+ * always computed in the same steps, and a GPU's kernels depend on the number of tokens in a step. So no
+ * answer depends on earlier records, to the bit. */
 Status map_begin(Mapping *mapping, Error *err);
 
-/* map_ask() builds the prompt of a record and its request, and map_reply() writes the result, terminated,
- * into `line`. STATUS_USAGE, STATUS_MODEL and STATUS_CUT_SHORT are errors of the record alone. The record's
- * text must be valid until map_reply(). Each record in flight has a Mapping of its own with its own counts,
- * from map_begin_another(). `assistant` may differ from the first Mapping's: one with the same flags on
- * another device. PRECOND the assistant has started */
+/* map_ask() builds a record's prompt and request. map_reply() writes the record's result with its end into
+ * `line`. Their errors STATUS_USAGE, STATUS_MODEL and STATUS_CUT_SHORT concern this record alone. The
+ * record's text must be valid until map_reply(). Each record in flight has a Mapping with counts of its own,
+ * from map_begin_another(). Its `assistant` has the same flags as the first Mapping's, but may be on another
+ * device. PRECOND the assistant has started */
 Status map_begin_another(const Mapping *first, Assistant *assistant, Mapping *other, Error *err);
 void mapping_release_another(Mapping *other);
 Status map_ask(Mapping *mapping, const Record *record, EngineRequest *request, Error *err);

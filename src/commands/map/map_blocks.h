@@ -24,10 +24,10 @@ Status blocks_open(const BlocksOptions *options, Blocks **blocks, Error *err);
  * claims_next() is at its end. may_wait as for claims_next(). STATUS_FAILED if the input has changed since it
  * was surveyed. */
 Status blocks_read(Blocks *blocks, bool may_wait, Record *record, bool *found, bool *at_end, Error *err);
-/* Adds a result. Results must come in the order in which the records were read. *lost: this result completed
- * block *block, but another process has taken that block over, so its results are dropped. */
+/* Adds a result; results come in the order in which the records were read. *lost: this result completes block
+ * *block, but another process has taken that block over. All results of the block are then dropped. */
 Status blocks_add(Blocks *blocks, const Buffer *result, size_t *block, bool *lost, Error *err);
-/* The number of results in the blocks that other processes were seen to have completed. */
+/* The number of results in blocks that other processes have completed, as far as this process has seen. */
 size_t blocks_elsewhere(const Blocks *blocks);
 /* Calls claims_check_end(). */
 Status blocks_check_end(const Blocks *blocks, Error *err);

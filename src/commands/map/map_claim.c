@@ -1,7 +1,7 @@
 /* map_claim.c - see map_claim.h.   Called by: map_blocks.c, merge/merge_parts.c.
  *
- * Always true: the results of a block appear whole and once, whatever processes do; that two processes answer
- *              the same block is possible (one was slow to prove that it lives), but only costs time. */
+ * Always true: the results of a block appear whole and once. Two processes may answer the same block if
+ *              one of them was slow to prove that it lives; this only costs time. */
 #include "commands/map/map_claim.h"
 
 #include <dirent.h>
@@ -267,9 +267,9 @@ static Status make_ready(const Claims *c, Error *err) {
   return create(&file) ? STATUS_OK : system_error(file.text, "create", err);
 }
 
-/* Takes a block whose directory has files, but none that names a process: hidden ones such as .nfs0123, which
- * NFS keeps as long as a removed file is open. The files stay. Two processes may take the block at once,
- * which only costs time. */
+/* Takes a block whose directory has files, but none that names a process. Such files are hidden ones like
+ * .nfs0123: NFS keeps one while a removed file is open. They stay. Two processes may take the block at once;
+ * this only costs time. */
 static Status take_beside(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   claims_owner(c->options.directory, block, owner);
@@ -282,7 +282,7 @@ static Status take_beside(Claims *c, size_t block, Error *err) {
   return STATUS_OK;
 }
 
-/* True if something that is no directory has the name of a claim: a file that was copied there, say. */
+/* True if something other than a directory has the name of a claim, such as a copied file. */
 static bool is_barred(const Path *taken) {
   return exists(taken) && !file_is_directory(taken->text);
 }
@@ -334,7 +334,7 @@ static Status take_from(Claims *c, size_t block, const char *owner, Error *err) 
   return STATUS_OK;
 }
 
-/* Looks at an open block: notes that it is done or barred, or takes it if it is free or its process dead. */
+/* Looks at an open block. Notes that it is done or barred. Takes it if it is free or its process dead. */
 static Status look(Claims *c, size_t block, Error *err) {
   char owner[OWNER_SIZE];
   const Path done = block_path(c->options.directory, "done/", block, "");

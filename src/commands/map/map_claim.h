@@ -1,17 +1,17 @@
-/* map_claim.h - `--claim DIR`: processes, also of several machines, share blocks of records by a directory
- * that all of them see. Each takes a free block, answers its records and writes their results; blocks of a
- * process that has died are taken over.
+/* map_claim.h - `--claim DIR`: processes of one or several machines share blocks of records through a
+ * directory that all of them see. Each process takes a free block, answers its records and writes their
+ * results. When a process has died, others take its blocks over.
  *
  *     DIR/job/settings             settings like the head of OUT.resume, equal to those of every process
  *     DIR/taken/00000012/OWNER     block 12 is taken by OWNER: machine, process id and a random number
  *     DIR/done/00000012            all results of block 12, then a hash of them: 16 hexadecimal digits
  *     DIR/alive/OWNER              a number that OWNER changes while it lives
  *
- * A directory that is not empty cannot be replaced by rename(): so one process alone moves its own directory
- * to taken/00000012, and one process alone takes it over by renaming the file OWNER in it. Clocks are not
- * compared: a process is dead if its number has not changed for --lease seconds of the observer's time, or if
- * it removed its file. Should it live after all (it was stopped, or its network was), it finds its block
- * taken over, and drops the results: done/00000012 is never replaced. */
+ * rename() cannot replace a directory that is not empty. So only one process can move its own directory to
+ * taken/00000012. Only one can take the block over, by renaming the file OWNER there. Clocks are not
+ * compared: a process is dead if it removed its file, or if its number has not changed for --lease seconds of
+ * the observer's time. It may live after all (it was stopped, or its network was). Then it finds its block
+ * taken over and drops the results: done/00000012 is never replaced. */
 #pragma once
 
 #include "commands/map/map_resume.h"
@@ -33,19 +33,19 @@ Status claims_open(const ClaimOptions *options, Claims **claims, Error *err);
 /* Takes a block. *at_end: each block is done, is this process's, or cannot be done (claims_check_end()).
  * may_wait: waits until there is a block or the end; else both *found and *at_end may be false. */
 Status claims_next(Claims *claims, bool may_wait, size_t *block, bool *found, bool *at_end, Error *err);
-/* Writes the results of a block that was taken. *given is false, and the results are dropped, if another
- * process has taken the block over, or has written its results before. */
+/* Writes the results of a block that was taken. If another process has taken the block over or written its
+ * results, drops the results and sets *given to false. */
 Status claims_give(Claims *claims, size_t block, const void *bytes, size_t size, bool *given, Error *err);
 /* True if a block was seen to have results, of any process. */
 bool claims_is_done(const Claims *claims, size_t block);
-/* To be called at the end: fails if blocks could not be done because something that is no results file is
- * named DIR/done/BLOCK (a note has said so). */
+/* Call this function at the end. Fails if a block could not be done because something other than a results
+ * file has its name DIR/done/BLOCK (a note has said so). */
 Status claims_check_end(const Claims *claims, Error *err);
 /* Lets other processes take this process's unfinished blocks. NULL is fine. */
 void claims_close(Claims *claims);
 
-/* The hash of a block's name. The hash of the block's results continues it (record_hash()), so that another
- * block's results are noticed under this name. */
+/* Hash of a block's name. The hash of the block's results starts with it (record_hash()), so that results of
+ * another block are noticed under this name. */
 uint64_t claims_hash_start(size_t block);
 /* Appends the name of a block's results, "DIR/done/00000012", and a NUL. */
 Status claims_result_path(const char *directory, size_t block, Buffer *path, Error *err);

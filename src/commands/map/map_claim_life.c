@@ -1,7 +1,6 @@
-/* map_claim_life.c - see map_claim_life.h.   Called by: map_claim.c.
- * Only the observer's clock counts, and only between two of its own looks: a process whose number is found
- * changed is alive then, however long the observer itself was stopped. A file is opened for each look, which
- * makes NFS ask the server. */
+/* map_claim_life.c - see map_claim_life.h. Called by: map_claim.c. Only the observer's clock counts, from one
+ * of its looks to the next. A process whose number has changed between two looks is alive, however long the
+ * observer itself was stopped. Each look opens the file anew, which makes NFS ask the server. */
 #include "commands/map/map_claim_life.h"
 
 #include <errno.h>

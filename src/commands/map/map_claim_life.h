@@ -12,7 +12,7 @@ Status life_begin(const char *path, int lease_s, Life **life, Error *err);
 /* Removes the file, so that other processes see at once that this process has ended. NULL is fine. */
 void life_end(Life *life);
 
-/* The other processes' numbers, as this process has seen them, and when. */
+/* The numbers of other processes, and when this process first saw each of them. */
 typedef struct Watch Watch;
 Status watch_open(int lease_s, Watch **watch, Error *err);
 void watch_close(Watch *watch);

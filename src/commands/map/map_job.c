@@ -1,6 +1,6 @@
 /* map_job.c - see map_job.h. Called by: commands/map/map.c. The settings leave out the device, kernels,
- * threads and the build, since these change only the last bits of a logit, and -p and -f, since each record's
- * hash covers them. */
+ * threads and the build: these change only the last bits of a logit. They leave out -p and -f too: each
+ * record's hash covers them. */
 #include "commands/map/map_job.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
   uint64_t hash = a->chat ? chat_hash(a->chat) : 0;
   const char *source = a->chat ? chat_source(a->chat) : "none";
   TRY(map_settings_add(s, "--chat-template", &hash, sizeof hash, source, err));
-  /* An empty system prompt still is a message: it is hashed as one NUL, while no bytes mean no prompt. */
+  /* An empty system prompt is a message: it is hashed as one NUL. No system prompt is hashed as no bytes. */
   const bool is_empty = a->has_system && a->system.size == 0;
   const char *system = a->system.size ? a->system.data : "", *what = is_empty ? "empty" : "none";
   const size_t size = is_empty ? 1 : a->system.size;
@@ -75,8 +75,8 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
 
 /* --- the answer */
 
-/* A list of texts. exact: each with its NUL, so that "a", "b" differs from "ab"; what: the list as a message
- * shows it. */
+/* A list of texts. exact: each text with its NUL, so that "a", "b" differs from "ab". what: the list as a
+ * message shows it. */
 typedef struct {
   Buffer exact, what;
 } TextList;

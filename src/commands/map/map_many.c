@@ -2,11 +2,12 @@
  * (a CPU, a GPU of --gpu, or a group of --split) has a lane: a thread and an assistant.
  *
  * Called by: map.c.
- * Always true: results are written in the order of the records (not with --unordered), so that a process that
- *              is killed leaves the results of the first records; at most WINDOW records are begun and not
- *              written, and none is begun while unwritten results have WINDOW_BYTES; each record that is
- *              being answered has a Mapping of its own. Lanes share what is in Many, under its lock. Prompts
- *              and answers are made without the lock. */
+ * Always true: results are written in the order of the records, except with --unordered. So a killed process
+ *              leaves the results of the first records.
+ *              At most WINDOW records are begun and not written. None is begun while unwritten results have
+ *              WINDOW_BYTES.
+ *              Each record that is being answered has its own Mapping. Lanes share what is in Many, under its
+ *              lock. Prompts and answers are made without the lock. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static const size_t WINDOW_BYTES = (size_t)64 << 20;
 typedef struct Many Many;
 typedef struct Lane Lane;
 
-/* A record from when it is begun until its result is written; EngineRequest.record of its requests. */
+/* A record that is begun and has no written result yet. EngineRequest.record of its requests points here. */
 typedef struct {
   Record record;
   Buffer text;      /* the record's bytes */
@@ -162,8 +163,8 @@ static InFlight *take_returned(Many *many) {
   return record;
 }
 
-/* Reads a record, if one is there or may be waited for. While records may have results already (--resume), no
- * other record is in flight, since such results are compared in order. */
+/* Reads the next record, if it is there or may be waited for. While records may have earlier results
+ * (--resume), no other record is in flight: these results are compared in order. */
 static Status read_record(Many *many, bool may_wait, Error *err) {
   Map *map = many->map;
   if (many->at_end || (map->resuming && many->n > 0)) return STATUS_OK;
@@ -215,8 +216,8 @@ static bool others_live(const Lane *lane) {
   return false;
 }
 
-/* Waits until another lane signals a change, at most WAIT_MS. Several lanes never wait for input in the
- * reader, so each looks again then whether input has come. */
+/* Waits until another lane signals a change, at most WAIT_MS. With several lanes, none waits in the reader:
+ * each looks for input after this wait. */
 static void wait_for_change(Many *many) {
   const struct timespec until = clock_after(CLOCK_REALTIME, WAIT_MS);
   pthread_cond_timedwait(&many->changed, &many->lock, &until);
@@ -257,7 +258,7 @@ static void give_back(InFlight *record) {
   leave_lane(record);
 }
 
-/* Finds a record that the lane's engine can be asked for, else *record is NULL. */
+/* Finds a record to ask the lane's engine for. *record is NULL if there is none. */
 static Status begin_record(Lane *lane, bool may_wait, InFlight **record, Error *err) {
   enter(lane->many);
   Status status = await_record(lane, may_wait, record, err);
@@ -362,7 +363,7 @@ static void give_all_back(Lane *lane) {
   }
 }
 
-/* Ends a lane. A failure of the device, not of the run, leaves its records to the other devices. */
+/* Ends a lane. If its device has failed and not the run, the other devices answer its records. */
 static void end_lane(Lane *lane, Status status, const Error *reason) {
   Many *many = lane->many;
   Error err = *reason;

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* At first each block has one record; whenever there would be more than BLOCKS blocks, their size doubles, up
- * to BLOCK_LIMIT records. So a process that dies loses little, all processes end at about the same time, and
- * a file for each block is no burden. */
+/* Each block has one record at first. The block size doubles, up to BLOCK_LIMIT records, whenever there would
+ * be more than BLOCKS blocks. Small blocks: a process that dies loses little, and all processes end at about
+ * the same time. Few blocks: a file for each is no burden. */
 enum { BLOCKS = 256, BLOCK_LIMIT = 64 };
 
 static void merge_blocks(Survey *s) {

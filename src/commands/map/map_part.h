@@ -1,6 +1,6 @@
-/* map_part.h - what a process has to know of the whole input if it answers a part of the records (--shard,
- * --claim): the number of records and a hash of them, which must be equal in all processes, and where blocks
- * of records begin. */
+/* map_part.h - what a process that answers a part of the records (--shard, --claim) knows of the whole input:
+ * the number of records, their hash, and where blocks of records begin. Number and hash must be equal in all
+ * processes. */
 #pragma once
 
 #include "commands/map/map_records.h"

@@ -94,7 +94,7 @@ static bool is_null(JsonSpan value) {
   return value.text && value.text[0] == 'n';
 }
 
-/* A member of an object; its text is NULL if it is null or missing. */
+/* A member of an object. The span's text is NULL if the member is null or missing. */
 static JsonSpan find_member(JsonSpan object, const char *name) {
   const JsonSpan value = json_span_member(object, name);
   return is_null(value) ? (JsonSpan){0} : value;
@@ -161,8 +161,8 @@ static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the messages' pointers into the text, which holds role, NUL, content, thinking and members of each
- * message in turn. */
+/* Points the messages into prompt->text. It holds role, NUL, content, thinking and members of each message in
+ * turn. */
 static void point_messages(MapPrompt *prompt) {
   const char *at = prompt->text.data;
   for (size_t i = 0; i < prompt->n_messages; i++) {

@@ -28,9 +28,8 @@ typedef struct {
 
 /* Adds text (of files) in front of everything. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
-/* Adds -p (NULL: the record itself; for JSON, PART_ITSELF). A -p without {} follows the record on a new line,
- * as it follows standard input for a single prompt; with JSON records, a -p with neither {} nor {NAME} is
- * refused (STATUS_USAGE). */
+/* Adds -p (NULL: the record itself; for JSON, PART_ITSELF). A -p without {} follows the record on a new line.
+ * With JSON records, a -p with neither {} nor {NAME} is refused (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
 /* The first {NAME} in a -p, of *size bytes; NULL: none. Where records are no JSON, {NAME} is mere text. */
 const char *prompt_find_name(const char *text, int *size);

@@ -1,7 +1,6 @@
 /* map_records.h - reads the records of --map: lines, or texts that end in NUL.
- * Always true: memory holds one record at most, without the bytes beyond the limit, and 64 KiB of input
- *              (READ_AHEAD). So the input may be endless; each record has to end within MOST_UNENDED bytes
- *              (map_records.c). */
+ * Always true: memory holds at most one record, cut to the limit, and 64 KiB of input (READ_AHEAD). So the
+ *              input may be endless, but each record has to end within MOST_UNENDED bytes (map_records.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -52,7 +51,8 @@ typedef struct {
   Record last; /* n_copies_left more copies of this record follow */
   int n_copies_left;
   size_t n_records, n_lines;
-  /* Hash of the hashes of all records so far: each once, those of other shares too, skipped ones not. */
+  /* Hash of the hashes of all records so far. Each record counts once, also those of other shares, but no
+   * skipped one. */
   uint64_t hash;
   uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
@@ -91,6 +91,6 @@ Status record_reader_return(RecordReader *reader, const RecordPlace *place, Erro
 /* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
  * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
-/* True if input for the next record, or the end, is there. Reading may still wait for the rest of that
- * record, or for more records after those that it skips. */
+/* True if input for the next record, or the end of the input, is there. Reading may still wait for the rest
+ * of that record, or for a later one if that record is skipped. */
 bool record_reader_is_ready(const RecordReader *reader);

@@ -214,7 +214,7 @@ static Status end_earlier(Results *results, Error *err) {
   return STATUS_OK;
 }
 
-/* Ends the reading of a block if `last`, which follows the results, is the hash of all results. */
+/* `last` follows the results. Ends the reading of a block if `last` is their hash, else fails. */
 static Status end_block(Results *results, const Record *last, Error *err) {
   char hash[RESULT_HASH_SIZE + 1];
   snprintf(hash, sizeof hash, "%016" PRIx64, results->read_hash);
@@ -260,7 +260,7 @@ static Status write_all(Results *results, const void *bytes, size_t size, Error 
   if (results->rewritten.path) return atomic_file_write(&results->rewritten, bytes, size, err);
   if (results->descriptor < 0) return output_write(bytes, size, err);
   Status status = output_write_to(results->descriptor, results->options.path, bytes, size, err);
-  /* If the disk is full, a part was written; if that cannot be cut off here, the next --resume does so. */
+  /* A failed write may leave a part of the result. It is cut off here, or else by the next --resume. */
   if (status != STATUS_OK && ftruncate(results->descriptor, (off_t)results->end) != 0) return status;
   return status;
 }

@@ -1,8 +1,8 @@
-/* map_results.h - writes the results of --map, and continues a file of them. A result with its end is written
- * by one write(), so that an aborted process leaves complete results and at most one torn result, which is
- * cut off on --resume. A JSON result names its record and settings itself ("input" and "settings", hashes);
- * for text, OUT.resume has the hash of each result's record (map_resume.h). The file is locked, so that one
- * process writes it, and checked before each write for changes by other programs. */
+/* map_results.h - writes the results of --map, and continues a file of them. One write() takes a result with
+ * its end. So an aborted process leaves complete results and at most one torn result, which --resume cuts
+ * off. A JSON result has the hashes of its record and settings ("input" and "settings"). For text, OUT.resume
+ * has the hash of each result's record (map_resume.h). The file is locked, so that only one process writes
+ * it. It is checked before each write for changes by other programs. */
 #pragma once
 
 #include "base/file.h"
@@ -48,9 +48,9 @@ typedef struct {
 /* Opens and locks the file. With `resume` refuses (STATUS_USAGE) an OUT.resume of another format or settings,
  * before changing anything. Close with results_close(), also after a failure. */
 Status results_open(const ResultsOptions *options, Results *results, Error *err);
-/* Reads the next existing result, which the caller then keeps or, with retry, replaces by results_add(). At
- * the end *found is false, and anything after the last complete result is cut off, unless the file is only
- * read. Refuses (STATUS_USAGE) what --map has not written there with these settings. */
+/* Reads the next existing result. The caller then keeps it (results_keep()) or, with retry, replaces it
+ * (results_add()). At the end *found is false; what follows the last complete result is cut off, unless the
+ * file is only read. Refuses (STATUS_USAGE) what --map has not written there with these settings. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
 /* Appends a result with its end; `input` is its record's hash. If the write fails, the written part is cut

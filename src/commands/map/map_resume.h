@@ -8,9 +8,8 @@
  *     0123456789abcdef 0123456789abcdef\n              hash of the first record, hash of its result
  *     ...                                              (not for JSON: its results contain the hashes)
  *
- * A result's line is written before the result. A result of --retry-errors has dashes in place of its hash:
- * its line is written while OUT still holds the error that the result replaces, and must be valid for both
- * the error and the result. */
+ * A result's line is written before the result. With --retry-errors, the line has dashes in place of the
+ * result's hash. It is written while OUT still has the error, and must fit both the error and the result. */
 #pragma once
 
 #include <stddef.h>

@@ -12,8 +12,8 @@
 enum { HASH_SIZE = 16, WHAT_LIMIT = 60 /* bytes; with "..." less than SETTING_LIMIT */ };
 static const char context_name[] = "-c", shard_name[] = "shard", invariant_name[] = "--invariant",
                   seal_name[] = "lines";
-/* Names of lines that MapSettings.hash omits: these change no result, but for "prompt", which the records'
- * own hashes cover. */
+/* MapSettings.hash omits the lines with these names. They change no result, except "prompt"; the records' own
+ * hashes cover the prompt. */
 static const char *const apart[] = {context_name, "prompt", "input", shard_name, "blocks", seal_name};
 
 /* --- writing */
@@ -113,7 +113,7 @@ static bool has_name(const char *lines, size_t size, const Line *line) {
   return false;
 }
 
-/* Refuses a setting that results were made with and that is not given now, or (`now`) the other way round. */
+/* Refuses a setting that is given now (`now`) but was not when the results were made, or the reverse. */
 static Status refuse_more(const char *path, const char *other, const Line *was, bool now, Error *err) {
   const int n_name = (int)was->name_size, n_was = (int)was->what_size;
   if (now && other)

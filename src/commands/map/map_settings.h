@@ -26,8 +26,8 @@ void map_settings_release(MapSettings *settings);
 typedef enum { CONTEXT_MAY_DIFFER = 1, SHARD_MAY_DIFFER = 2 } SettingsTolerance;
 
 /* Refuses (STATUS_USAGE) settings whose hashes differ from those in lines[0..size), and reports the first
- * difference. `path` is the file of results; the settings are of `other`, or of this run if `other` is NULL.
- * `tolerance`: a sum of SettingsTolerance. */
+ * difference. `path` is the results file with these lines. The settings are those of `other`, or of this run
+ * if `other` is NULL. `tolerance`: a sum of SettingsTolerance. */
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size, int tolerance,
                             const char *path, const char *other, Error *err);
 

@@ -1,5 +1,5 @@
-/* map_shard.h - `--shard I/N`: of all records, this process answers every N-th from the I-th on, so that N
- * processes answer each record once. Its results go to OUT.I-of-N, which `auk merge` puts together. */
+/* map_shard.h - `--shard I/N`: this process answers every N-th record from the I-th on. N such processes
+ * answer each record once. The results of one go to OUT.I-of-N; `auk merge` puts these files together. */
 #pragma once
 
 #include "commands/map/map_records.h"

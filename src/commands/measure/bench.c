@@ -97,8 +97,8 @@ static int tokens_before(const Test *test) {
   return test->decode && test->depth == 0 ? 1 : test->depth;
 }
 
-/* Runs a test once; *ms: its time. Decoding is timed from the first token, which the prompt's logits give,
- * over test->n steps, in the same loop as `auk -p`. */
+/* Runs a test once; *ms: its time. For decoding, this is the time of test->n steps after the first token,
+ * which the prompt's logits give. The loop is that of `auk -p`. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   const int before = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
@@ -318,9 +318,9 @@ static Status memory_taken(const Bench *bench, double *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Prints to standard error the MB of weights, KV cache and all else, and the MB taken: on a device with its
- * own memory those of all programs, now and before the weights came; on a CPU the peak. PRECOND every kind of
- * step has run */
+/* Prints to standard error the MB of weights, of the KV cache and of all else, and the MB taken: on a CPU
+ * the process's peak; on a device with its own memory what all programs take, now and before the weights
+ * came. PRECOND every kind of step has run */
 static Status report_memory(const Bench *bench, Error *err) {
   const double weights = (double)bench->model->weight_bytes, mb = 1e6;
   const double cache =
@@ -371,8 +371,8 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
-/* Random weights are made where they are read: in the model's memory for a backend without memory of its own,
- * and for weights that the backend's memory does not hold. */
+/* Makes random weights in the model's memory if they are read there: the backend has no memory of its own, or
+ * its memory may not hold all weights. */
 static Status load_weights(Bench *bench, Error *err) {
   const bool read = !bench->device.backend->memory || bench->device.options.weight_bytes > 0;
   if (bench->model->dummy && read) TRY(model_fill_dummy(bench->model, err));

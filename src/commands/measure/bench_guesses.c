@@ -1,8 +1,8 @@
 /* bench_guesses.c - see bench_guesses.h.
  *
  * Called by: bench.c.
- * Always true: a token is picked from every row of logits that is used, as in an answer; whether a guess
- *              counts as right is drawn separately, with the same draws in each repetition. */
+ * Always true: a token is picked from every row of logits that is used, as in an answer. A separate draw
+ *              decides whether a guess counts as right; each repetition has the same draws. */
 #include "commands/measure/bench_guesses.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * All sequences begin at once, each with a prompt of its own. A row has three rates: prompt tokens until the
  * last sequence has its first token; answer tokens from then on; and all tokens over the whole time. The row
- * also has what a step must read while all sequences generate: each weight once, and the keys and values
- * of each sequence, at the middle of its answer. */
+ * also has what a step must read while all sequences generate: each weight once, and each sequence's keys and
+ * values up to the middle of its answer. */
 #include "commands/measure/bench_parallel.h"
 
 #include <math.h>

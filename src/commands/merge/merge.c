@@ -1,8 +1,8 @@
 /* merge.c - `auk merge OUT.*` and `auk merge DIR`: puts the results of --shard or --claim together.
  *
  * Called by: main.c through the table of commands.c.
- * Always true: what is written is what one run over all records would have written with --resume, byte for
- *              byte; nothing is written unless every result is there, and a file (-o) appears whole. */
+ * Always true: the output is, byte for byte, what one run with --resume over all records writes. Nothing is
+ *              written unless every result is there. A file (-o) appears whole. */
 #include <sys/resource.h>
 
 #include "base/file.h"
@@ -38,8 +38,8 @@ static Status flush(Merge *m, Error *err) {
                       : output_write(m->bytes.data, size, err);
 }
 
-/* Reads the next result if one is expected, else the part's end, where a block's hash is checked. Fails if
- * the part has changed since. */
+/* Reads the part's next result or, if none is `expected`, its end; a block's hash is checked there. Fails if
+ * the part has changed since it was counted. */
 static Status read_result(MergePart *part, bool expected, EarlierResult *earlier, Error *err) {
   bool found;
   TRY(results_earlier(&part->results, earlier, &found, err));

@@ -25,8 +25,8 @@ typedef struct {
                  * has every n_parts-th record */
 } MergeParts;   /* starts zeroed */
 
-/* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, or not of one
- * run: of another model, settings, prompt or input. */
+/* Opens the parts, and counts their results. Refuses (STATUS_USAGE) files that are no parts, and parts that
+ * differ in model, settings, prompt or input. */
 Status merge_parts_open(const char *const *paths, size_t n_paths, MergeParts *parts, Error *err);
 /* Says on standard error which results are missing, and how they are made; STATUS_FAILED if any are
  * missing. */

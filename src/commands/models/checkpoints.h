@@ -37,8 +37,8 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err);
  * read. */
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
-/* Marks the checkpoint at `path` as the default, appending it as `name` if it is not in the list; does
- * nothing if `path` does not exist. */
+/* Marks the checkpoint at `path` as the default. Appends it as `name` if it is not in the list. Does nothing
+ * if `path` does not exist. */
 Status checkpoints_mark_default(Checkpoints *list, const char *name, const char *path, Error *err);
 
 /* Adds the checkpoints that -m knows by name: in the cache, and below ./models if that exists. */

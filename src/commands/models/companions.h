@@ -19,16 +19,16 @@ typedef struct {
 } Companions;                            /* starts zeroed */
 
 /* Prepares copies of the model's companions in the directory of `output`, for companions_commit(). Existing
- * files stay: equal bytes are fine, other bytes refuse the packing (STATUS_USAGE), since the packed file
- * would run with another model's files. A companion that exists in that directory but not in the model is
- * reported on standard error. */
+ * files stay. A file with other bytes is refused (STATUS_USAGE): the packed file would run with another
+ * model's files. A companion that the directory has but the model has not is reported on standard error. */
 Status companions_copy(const Model *model, const char *output, Companions *copies, Error *err);
-/* Moves the copies into place. If another process has created a file there meanwhile, that file stays, and
- * other bytes refuse the packing as above. */
+/* Moves the copies into place. A file that another process has created there meanwhile stays. If its bytes
+ * differ, it is refused as above. */
 Status companions_commit(const Model *model, Companions *copies, Error *err);
 /* Keeps what is in place and drops the other copies. */
 void companions_release(Companions *copies);
-/* companions_release(), after removing what companions_commit() has put in place, if it is still there. */
+/* Removes what companions_commit() has put in place, if it is still there. Then calls
+ * companions_release(). */
 void companions_undo(Companions *copies);
 
 /* Appends the names of the companions that the model has, separated by commas. */

@@ -17,13 +17,13 @@
 /* HUB in new memory; *path is NULL if the environment names no place. */
 Status hub_directory(char **path, Error *err);
 
-/* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot of the
- * given revision or of main; without refs/main the newest complete one, or the newest if none is complete. If
- * nothing is found, `name` again, for the caller to refuse. NULL after a failure. */
+/* *path, in new memory: `name` itself if that path exists, else the cached snapshot of the given revision
+ * (default: main). Without refs/main it is the newest complete snapshot, or the newest if none is complete.
+ * If nothing is found, it is `name` again, for the caller to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that hub_find() did not find, and says where it looked and how to fetch the
- * model. Refuses URLs, too, but no other path that cannot be a name. */
+ * model. Refuses URLs, too. Passes any other path that cannot be a name: opening it gives the reason. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 
 /* Refuses what hub_check_found() refuses, and an incomplete snapshot, naming the missing file. */

@@ -60,8 +60,8 @@ typedef struct {
   double decode, prefill; /* tokens/s of two divided by those of one; prefill: prompts of 2,048 tokens */
   const char *model;      /* the measured model */
 } SplitGain;
-/* The gain of the measured model of the same kind (with or without experts) that is nearest in size. NULL:
- * all are at least twice or at most half as large, or the model is not shared by two GPUs. */
+/* The gain of a measured model of the same kind (with or without experts): the one nearest in size. NULL: all
+ * are at least twice or at most half as large, or the model is not shared by two GPUs. */
 const SplitGain *inspect_split_gain(const DeviceShares *shares, const ModelConfig *whole);
 
 /* Prints what --split predicts, as lines; shares->n 0: nothing. */

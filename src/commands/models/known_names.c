@@ -70,8 +70,8 @@ static const char *nearest_listed(const Checkpoints *list, Suggestion *nearest) 
   return found;
 }
 
-/* *found: the path, in new memory, of the folder or packed file in the text's own folder whose name is
- * closest; NULL: none is close. */
+/* *found: the path, in new memory, of the folder or packed file whose name is closest. Only the folder of
+ * `text` is searched. NULL: none is close. */
 static Status nearest_in_folder(const char *text, Suggestion *nearest, char **found, Error *err) {
   OWNED(names_release) Names names = {0};
   OWNED(mem_release) char *folder = path_directory(text, err);

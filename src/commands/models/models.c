@@ -331,7 +331,7 @@ static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
 
 static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
 
-/* Marks the model of the settings, else of AUK_MODEL, as the default, or reports why it was not found, as -m
+/* Marks the default model: that of the settings, else of AUK_MODEL. If it is not found, reports why, as -m
  * would. */
 static Status mark_default(Checkpoints *list, const char *usual, Error *err) {
   const ModelFlags values = {.usual = usual};

@@ -24,8 +24,8 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
 
-/* Opens the packed file as an answer would; reports a refusal, and another RoPE base or norm epsilon than the
- * checkpoint's. */
+/* Opens the packed file as an answer would. Reports a refusal, and a RoPE base or norm epsilon that differs
+ * from the checkpoint's. */
 static void report_problems(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};

@@ -125,9 +125,9 @@ static size_t first_turn(const char *text, size_t size) {
   return end ? (size_t)(end + 1 - text) : 0;
 }
 
-/* Appends o->length tokens of a conversation, which the model's chat template makes of a part of a text, at a
- * fixed time. *fits is false, and nothing appended, if the part cannot be divided into turns, or if the
- * template refuses them, is faulty or makes too few tokens. */
+/* Makes a conversation of a part of a text, ids[o->length], by the model's chat template with a fixed time.
+ * Appends the conversation's first o->length tokens. *fits is false, and nothing appended, if the part cannot
+ * be divided into turns, or if the template refuses them, is faulty or makes too few tokens. */
 static Status take_conversation(const Options *o, const Writer *w, const int32_t *ids, IdList *to, bool *fits,
                                 Error *err) {
   const size_t length = (size_t)o->length;

@@ -21,5 +21,5 @@ bool job_is_of_torchrun(void);
 /* Appends the host of rank 0: 127.0.0.1 if job_needs_no_network(), else MASTER_ADDR, else the first host of
  * Slurm's step or job. */
 Status job_first_host(Buffer *host, Error *err);
-/* Appends text that is the same in all processes of a job, and in no other job of this user at the time. */
+/* Appends text that all processes of a job share, and that no other job of this user has at the time. */
 Status job_name(Buffer *name, Error *err);

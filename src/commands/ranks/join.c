@@ -1,5 +1,5 @@
-/* join.c - see join.h.   Called by: device.c, commands.c. Always true: a process other than rank 0 writes
- * nothing to standard output, and to standard error at most one line, if rank 0 cannot write it. */
+/* join.c - see join.h. Called by: device.c, commands.c. Always true: only rank 0 writes to standard output.
+ * Another process writes at most one line to standard error, if rank 0 cannot write it. */
 #include "commands/ranks/join.h"
 
 #include <errno.h>
@@ -118,8 +118,8 @@ static Status join(const LinkPlace *link, struct Ranks **ranks, Error *err) {
   return STATUS_OK;
 }
 
-/* The GPU of this process: the one that --gpu names on the command line, else the local rank (the rank, if
- * that is not known) modulo the number of visible GPUs. */
+/* Chooses this process's GPU: that of --gpu on the command line, else the local rank modulo the number of
+ * visible GPUs. If the local rank is not known, the rank stands for it. */
 static void choose_gpu(const DeviceFlags *flags, BackendOptions *options) {
   int n_visible = 0;
   const int local = job_local_rank();

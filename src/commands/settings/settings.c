@@ -346,8 +346,8 @@ typedef struct {
   bool named;               /* the command line names the model, and so the section */
 } Applying;
 
-/* Refuses the command line's model name if it is no model and probably a section: a mistyped name, or a
- * section (a->section) without a line that names its model. */
+/* Refuses a model name of the command line that is no model but probably a section. Either the name is
+ * mistyped, or the section (a->section) has no line that names its model. */
 static Status check_name(const Applying *a, const char *name, Error *err) {
   const Settings *settings = a->settings;
   Suggestion nearest = suggestion_begin(name, strlen(name));

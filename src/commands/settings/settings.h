@@ -37,7 +37,7 @@ typedef struct {
 } Settings;                 /* starts zeroed */
 
 /* Reads the file; without one there are no settings. Mistakes are STATUS_USAGE, "FILE:LINE: ...". Release the
- * settings when the command has ended, since its options point to their strings; also after a failure. */
+ * settings also after a failure, but not before the command has ended: its options point to their strings. */
 Status settings_read(Settings *settings, Error *err);
 void settings_release(Settings *settings);
 

@@ -3,10 +3,9 @@
  * Called by: backend.c, attention.c. See norm_qkv_rope_append and attention in model/operations.def.
  * Always true: a row's choice depends on its own queries and the KV cache alone, so that chunks and threads
  *              change no bit. The index keys of a layer are a KV head of the cache
- *              (LayerConfig.n_cache_heads). As the value of a position that head holds the position's own
- *              index key, as the index matrix gives it. As the key of a block's last position it holds the
- *              block's key: the mean of the block's values, normalised, rotated as at the block's first
- *              position. */
+ *              (LayerConfig.n_cache_heads). There the value of a position is the position's own index key, as
+ *              the index matrix gives it. The key of a block's last position is the block's key: the mean of
+ *              the block's values, normalised, rotated as at the block's first position. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>

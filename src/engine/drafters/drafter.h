@@ -2,14 +2,13 @@
  *
  * A step that computes the last token and n guesses after it makes n + 1 rows of logits. The session picks
  * from row after row as it would without guesses; while the pick is the guess, the next row is valid and
- * costs nothing. So a drafter changes no token, whatever it guesses, if the backend gives a row the same bits
- * in steps of one and of several rows (a GPU may round otherwise). guessing.h decides how many guesses a step
- * takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the random
- * numbers that the target is going to draw with: where drafter and target have the same probabilities, they
- * pick the same token.
+ * costs nothing. So a drafter changes no token, whatever it guesses, if the backend gives a row the same
+ * bits in steps of one and of several rows (a GPU may round otherwise). guessing.h decides how many guesses
+ * a step takes. At temperature > 0 a drafter that knows probabilities draws its guesses with the target's
+ * next random numbers. Where drafter and target have the same probabilities, they then pick the same token.
  *
  * A drafter follows one text at a time. It may read hidden states of the target (taps): before the next
- * guesses are asked for, take() gets the states of the rows computed since, unless the text drops them. */
+ * guesses are asked for, take() gets the states of the rows computed since, except rows that are dropped. */
 #pragma once
 
 #include "engine/backend.h"

@@ -37,8 +37,8 @@ void drafting_return(DrafterPool *pool, Drafting *d);
 void drafting_cut(Drafting *d, int n_past);
 /* Passes on to the drafter the hidden states of ids[0 .. n_past) that the last step of `target` made. */
 Status drafting_tell(Drafting *d, BackendState *target, const int32_t *ids, int n_past, Error *err);
-/* The next token of the text is id: true if it is the next guess, which counts as taken. A wrong guess makes
- * all after it wrong. */
+/* `id` is the next token of the text. True if it is the next guess: this guess then counts as taken. A wrong
+ * guess makes all later guesses wrong. */
 bool drafting_judge(Drafting *d, int32_t id);
 /* Gets as many guesses as pay, at most `most`. PRECOND the sequence has a drafter, guesses.n is 0 */
 Status drafting_guess(Drafting *d, const DraftText *text, int most, Error *err);

@@ -43,9 +43,9 @@ static int next_position(const Published *p) {
   return p->first + p->n_rows + p->has_last + p->n_queued;
 }
 
-/* Drops rows and queued states from position pos on. The row before pos was made with the embedding of the
- * token that was at pos then, and stays even if the token has changed: one slightly wrong key among many only
- * makes guesses worse. */
+/* Drops rows and queued states from position pos on. The row before pos has the embedding of the token that
+ * was at pos. It stays even if that token has changed: one slightly wrong key among many only makes guesses
+ * worse. */
 static void cut(Published *p, int pos) {
   const int next = next_position(p), queued_from = next - p->n_queued;
   if (p->started && pos >= queued_from && pos <= next) {

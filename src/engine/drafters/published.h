@@ -21,7 +21,7 @@ typedef struct {
 size_t published_bytes(const PublishedOptions *options);
 /* The target's layers whose states a drafter with this config reads. */
 TapList published_taps(const DraftConfig *draft);
-/* Loads the weights of options->model, whose lm_head is the target's if draft.target_head; release by
+/* Loads the weights of options->model; with draft.target_head it takes the target's lm_head. Release them by
  * Backend.unload(). */
 Status published_load(const PublishedOptions *options, BackendModel **loaded, Error *err);
 Status published_open(const PublishedOptions *options, Drafter *drafter, Error *err);
